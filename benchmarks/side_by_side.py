@@ -14,7 +14,7 @@ exit status 1 if a ratio is below that.
 
 Where what a checkout's own benchmarks use has other names than here, its own
 `two_replicators`, `bench_raft_core` and `test_oxen` take care of that: each process imports
-those of its checkout.
+those of its checkout.  Whole paths, through drivers and stores, are in `driven`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from statistics import median
 from time import process_time
 from types import FrameType
 from typing import Any
+
+import driven
 
 HERE = Path(__file__).resolve()
 
@@ -240,6 +242,9 @@ def varu64_many() -> Work:
     return work
 
 
+BENCHMARKS.update((f"driven {name}", prepare) for name, prepare in driven.WORKS.items())
+
+
 def seconds_of(work: Work) -> float:
     start = process_time()
     work()
@@ -286,7 +291,8 @@ class Worker:
     """A process that runs the benchmarks in one checkout."""
 
     def __init__(self, checkout: Path) -> None:
-        paths = [str(checkout / name) for name in ("src", "benchmarks")]
+        paths = [str(checkout / name) for name in ("src", "benchmarks", "examples")]
+        paths.append(str(HERE.parent))
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(HERE), "--serve", "."],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
