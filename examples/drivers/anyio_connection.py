@@ -57,9 +57,9 @@ async def _read(pump: StreamPump, stream: ByteStream, news: News) -> None:
 async def _write(pump: StreamPump, stream: ByteStream, news: News) -> None:
     while True:
         try:
-            if pump.outgoing:
-                await stream.send(bytes(pump.outgoing))
-                pump.sent(len(pump.outgoing), current_time())
+            if piece := pump.outgoing:
+                await stream.send(bytes(piece))
+                pump.sent(len(piece), current_time())
             elif pump.eof_to_send:
                 await stream.send_eof()
                 pump.eof_sent(current_time())

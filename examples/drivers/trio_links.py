@@ -75,8 +75,8 @@ class LinksDriver(PumpDriver[LinkedPump]):
                 stream = await trio.open_tcp_stream(host, port)
         except trio.TooSlowError as error:
             raise TimeoutError from error
-        secured = None if tls is None else trio.SSLStream(stream, tls, server_hostname=host)
-        await self._carry(open_link, secured or stream)
+        secured = stream if tls is None else trio.SSLStream(stream, tls, server_hostname=host)
+        await self._carry(open_link, secured)
 
     async def _accepted(
         self, open_link: Callable[[], Link], tls: ssl.SSLContext | None, stream: Stream

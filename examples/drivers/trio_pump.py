@@ -9,7 +9,7 @@ from typing import Generic, ParamSpec, TypeVar
 import trio
 from trio import current_time
 from trio.abc import HalfCloseableStream, Stream
-from trio.lowlevel import ParkingLot
+from trio.lowlevel import ParkingLot, cancel_shielded_checkpoint
 
 from culm.pump import ConnectionState, Engine, StreamPump
 
@@ -62,6 +62,9 @@ async def carry(pump: StreamPump, stream: Stream, news: ParkingLot) -> None:
                 await news.park()
             nursery.cancel_scope.cancel()
     finally:
+        if not pump.hung_up:  # cancelled
+            await cancel_shielded_checkpoint()  # if all is cancelled, the pump is told that first
+            pump.connection_lost(current_time())
         with trio.move_on_after(1 if pump.state is ConnectionState.HUNG_UP else 0):
             await stream.aclose()  # so long may a peer take to say the end of TLS
 
@@ -81,9 +84,9 @@ async def _read(pump: StreamPump, stream: Stream, news: ParkingLot) -> None:
 async def _write(pump: StreamPump, stream: Stream, news: ParkingLot) -> None:
     while True:
         try:
-            if pump.outgoing:
-                await stream.send_all(pump.outgoing)
-                pump.sent(len(pump.outgoing), current_time())
+            if piece := pump.outgoing:
+                await stream.send_all(piece)
+                pump.sent(len(piece), current_time())
             elif isinstance(stream, HalfCloseableStream) and pump.eof_to_send:
                 await stream.send_eof()
                 pump.eof_sent(current_time())

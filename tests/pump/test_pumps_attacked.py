@@ -147,6 +147,7 @@ class Connection:
         self.is_closed = False
         self.has_ended = False  # the peer sends no more
         self.is_read = True
+        self.under_way = 0  # bytes that are being sent, whatever happens meanwhile
         half_close = driver.random.random() < 0.7
         self.driver, self.link = driver, link
         self.pump: LinkPump = driver.pump.attach(
@@ -162,11 +163,14 @@ class Connection:
         self.is_woken = False
         pump, driver = self.pump, self.driver
         assert len(pump.outgoing) <= LIMITS.piece_size_max
+        if self.under_way:
+            pump.sent(self.under_way, driver.now)
+            self.under_way = 0
         if pump.hung_up:
             self.is_closed = True
             return
         if pump.outgoing and not self.is_stalled and not self.is_lost:
-            pump.sent(driver.random.randint(1, len(pump.outgoing)), driver.now)
+            self.under_way = driver.random.randint(1, len(pump.outgoing))
             self.is_woken = True
         if pump.eof_to_send:
             pump.eof_sent(driver.now)
@@ -300,7 +304,10 @@ class Driver:
 
     def pass_time(self) -> None:
         """Perhaps a long time, and perhaps the clock goes back."""
-        self.now += self.random.choice([0.0, 0.5, 4.0, 11.0, -1.0])
+        seconds = self.random.choice([0.0, 0.5, 4.0, 11.0, -1.0])
+        if seconds < 0:
+            self.pump.advance(self.now)  # so that it knows from where the clock goes back
+        self.now += seconds
         self.latest = max(self.now, self.latest)
 
     def close(self) -> None:

@@ -46,6 +46,7 @@ class _End(Enum):
 
 
 _DONE = (ConnectionState.HUNG_UP, ConnectionState.CUT_OFF)
+_NOTHING = memoryview(b"")
 
 
 def _state_after(
@@ -82,13 +83,18 @@ class Channel:
 
     def __init__(self, source: Source, *, piece_size_max: int, half_close: bool = True) -> None:
         self.source = source
-        self.outgoing = memoryview(b"")
+        self._piece = _NOTHING  # the rest of what was taken last
         self.bytes_received = 0
         self.bytes_sent = 0
         self.reads = self.writes = Half.OPEN
         self._end = _End.NONE
         self._piece_size_max = piece_size_max
         self._half_close = half_close
+
+    @property
+    def outgoing(self) -> memoryview:
+        """The rest of the piece, as long as the peer takes any of it."""
+        return _NOTHING if self.writes is Half.LOST else self._piece
 
     @property
     def is_open(self) -> bool:
@@ -146,13 +152,14 @@ class Channel:
             return False
         data = self.source.data_to_send(self._piece_size_max)
         if data and self.writes is Half.OPEN:
-            self.outgoing = memoryview(data)
+            self._piece = memoryview(data)
         return bool(data)
 
     def sent(self, size: int) -> None:
-        if not 0 <= size <= len(self.outgoing):
-            raise ValueError(f"size must be in [0, {len(self.outgoing)}], not {size}")
-        self.outgoing = self.outgoing[size:]  # TypeError for what counts nothing
+        """So much of the piece has gone; a send that was under way may end after all else."""
+        if not 0 <= size <= len(self._piece):
+            raise ValueError(f"size must be in [0, {len(self._piece)}], not {size}")
+        self._piece = self._piece[size:]  # TypeError for what counts nothing
         self.bytes_sent += size
         if not self.is_open:
             self.fill()
@@ -169,7 +176,7 @@ class Channel:
 
     def lose_writes(self) -> None:
         """The peer takes no more."""
-        self.writes, self.outgoing = Half.LOST, memoryview(b"")
+        self.writes = Half.LOST
 
     def lose(self) -> None:
         """The connection is gone."""

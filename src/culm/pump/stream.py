@@ -33,7 +33,11 @@ class StreamPump(ABC):
 
     @property
     def outgoing(self) -> memoryview:
-        """What is to be sent now: the same until `sent` is called, empty if there is nothing."""
+        """The bytes to send now, perhaps none.
+
+        They are the same until `sent` is called.  Where the peer takes nothing any more (`abort`,
+        `connection_lost`, `send_failed`, or too long a linger), there are none.
+        """
         return self._channel.outgoing
 
     @property
@@ -77,7 +81,10 @@ class StreamPump(ABC):
         self._input(now, self._end_reads)
 
     def sent(self, size: int, now: float) -> None:
-        """So many bytes of `outgoing` have gone.  Raises `ValueError` if it has fewer."""
+        """So many bytes of `outgoing` have gone, as it was when the driver began to send.
+
+        Raises `ValueError` if it had fewer.
+        """
         check_time(now, None)
         channel = self._channel
         channel.sent(size)

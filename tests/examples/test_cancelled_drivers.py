@@ -1,0 +1,278 @@
+"""What it means for each driver that it is cancelled, above all in the middle of a send."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.abc
+import pytest
+import trio
+from driving import adopt, connected, run_reactor
+from twisted.internet.defer import CancelledError
+from twisted.internet.protocol import Factory
+from twisted.internet.selectreactor import SelectReactor
+
+from culm.machine import Event
+from culm.pump import AbortedError, Pump
+from drivers import socket_driver
+from drivers.anyio_driver import StreamDriver
+from drivers.asyncio_driver import MachineProtocol
+from drivers.asyncio_links import LinksDriver
+from drivers.trio_driver import MachineDriver
+from drivers.trio_links import LinksDriver as TrioLinksDriver
+from drivers.twisted_driver import MachineProtocol as TwistedProtocol
+from toy_links import Chat, HungUp, Said
+from toy_machines import Lines
+
+HOST = "127.0.0.1"
+SIZE = 1_000_000  # more than fits between two ends
+SECONDS_MAX = 30  # of a driver that hangs: none that works takes any of it
+
+
+class Talker(Lines):
+    """Has much to say, to a peer that takes little."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outbox.append(bytes(SIZE))
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with connected() as pair:
+        pair[1].settimeout(SECONDS_MAX)
+        yield pair
+
+
+def has_stopped(pump: Pump, sizes: list[int]) -> bool:
+    """Whether a send is under way that the peer does not take; asked again and again."""
+    sizes.append(pump.bytes_sent)
+    return len(sizes) > 20 and sizes[-1] == sizes[-20] and len(pump.outgoing) > 0
+
+
+def cancel_sockets(machine: Talker, connection: socket.socket, on_event: Any) -> None:
+    """Another thread says so, and shuts down the socket."""
+    pump = Pump(machine, on_event=on_event)
+    aborted = threading.Event()
+
+    def abort() -> None:
+        sizes: list[int] = []
+        while not has_stopped(pump, sizes):
+            threading.Event().wait(0.002)
+        aborted.set()
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    thread = threading.Thread(target=abort)
+    thread.start()
+    try:
+        with pytest.raises(AbortedError):
+            socket_driver.run(pump, connection, aborted=aborted.is_set)
+    finally:
+        thread.join()
+
+
+def cancel_asyncio(machine: Talker, connection: socket.socket, on_event: Any) -> None:
+    async def main() -> None:
+        protocol = MachineProtocol(machine, on_event=on_event)
+        await asyncio.get_running_loop().create_connection(lambda: protocol, sock=connection)
+        waiting = asyncio.create_task(protocol.wait_closed())
+        sizes: list[int] = []
+        while not has_stopped(protocol.pump, sizes):
+            await asyncio.sleep(0.002)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(AbortedError):
+            protocol.pump.result()
+
+    asyncio.run(main())
+
+
+def cancel_trio(machine: Talker, connection: socket.socket, on_event: Any) -> None:
+    async def main() -> None:
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
+        driver = MachineDriver(machine, stream, on_event=on_event)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(driver.run)
+            sizes: list[int] = []
+            while not has_stopped(driver.pump, sizes):
+                await trio.sleep(0.002)
+            nursery.cancel_scope.cancel()
+        with pytest.raises(AbortedError):
+            driver.pump.result()
+
+    trio.run(main)
+
+
+def cancel_anyio(machine: Talker, connection: socket.socket, on_event: Any) -> None:
+    async def main() -> None:
+        stream = await anyio.abc.SocketStream.from_socket(connection)
+        driver = StreamDriver(machine, stream, on_event=on_event)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(driver.run)
+            sizes: list[int] = []
+            while not has_stopped(driver.pump, sizes):
+                await anyio.sleep(0.002)
+            tasks.cancel_scope.cancel()
+        with pytest.raises(AbortedError):
+            driver.pump.result()
+
+    anyio.run(main)
+
+
+def cancel_twisted(machine: Talker, connection: socket.socket, on_event: Any) -> None:
+    reactor = SelectReactor()
+    protocol = TwistedProtocol(machine, reactor, on_event=on_event)
+    sizes: list[int] = []
+
+    def look() -> None:
+        if has_stopped(protocol.pump, sizes):
+            protocol.closed.cancel()
+        else:
+            reactor.callLater(0.002, look)
+
+    reactor.callWhenRunning(look)
+    adopt(reactor, connection, Factory.forProtocol(lambda: protocol))
+    with pytest.raises(CancelledError):
+        run_reactor(reactor, protocol.closed)
+    with pytest.raises(AbortedError):
+        protocol.pump.result()
+
+
+CANCELS: dict[str, Callable[[Talker, socket.socket, Any], None]] = {
+    "sockets": cancel_sockets,
+    "asyncio": cancel_asyncio,
+    "trio": cancel_trio,
+    "anyio": cancel_anyio,
+    "twisted": cancel_twisted,
+}
+
+
+@pytest.mark.parametrize("name", CANCELS)
+def test_cancelled_in_the_middle_of_a_send(name: str, ends: Any) -> None:
+    """Not one more event; the peer gets a part of it, and then the end of the connection."""
+    near, far = ends
+    events: list[Event] = []
+    CANCELS[name](Talker(), near, events.append)
+    assert events == []
+    size = 0
+    with suppress(ConnectionError):
+        while data := far.recv(1 << 16):
+            size += len(data)
+    assert 0 < size < SIZE
+
+
+# Machines with several links: one connection, or all.
+
+
+class Guests(Chat):
+    """A chat, and what it has told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+
+    def has_come_to(self, count: int) -> bool:
+        return len([event for event in self.events if isinstance(event, Said)]) >= count
+
+    @property
+    def has_lost(self) -> list[int]:
+        return [event.link for event in self.events if isinstance(event, HungUp)]
+
+
+def test_a_connection_that_is_cancelled_under_trio_ends_its_link_alone() -> None:
+    """Made or accepted; and if all is cancelled, nothing more is told."""
+    chat = Guests()
+    with socket.create_server((HOST, 0)) as server:
+        host, port = server.getsockname()
+
+        async def main() -> None:
+            driver = TrioLinksDriver(chat, on_event=chat.events.append)
+            scopes = [trio.CancelScope() for _ in range(3)]
+
+            async def connect(scope: trio.CancelScope) -> None:
+                with scope:
+                    await driver.connect(chat.accepted, host, port)
+
+            async with trio.open_nursery() as nursery:
+                tasks = await nursery.start(driver.run)
+                peers = []
+                for scope in scopes:
+                    tasks.start_soon(connect, scope)
+                    peers.append(await trio.to_thread.run_sync(lambda: server.accept()[0]))
+                    peers[-1].sendall(b"hello\n")
+                with trio.fail_after(SECONDS_MAX):
+                    while not chat.has_come_to(3):
+                        await trio.sleep(0.001)
+                    scopes[1].cancel()
+                    while not chat.has_lost:
+                        await trio.sleep(0.001)
+                    peers[2].sendall(b"again\n")
+                    while not chat.has_come_to(4):
+                        await trio.sleep(0.001)
+                assert chat.has_lost == [2]
+                assert [link.number for link in chat.links] == [1, 3]
+                nursery.cancel_scope.cancel()
+            for peer in peers:
+                peer.close()
+
+        trio.run(main)
+    assert chat.has_lost == [2]
+
+
+def test_a_server_that_is_cancelled_under_trio_ends_the_links_of_its_connections() -> None:
+    chat = Guests()
+
+    async def main() -> None:
+        driver = TrioLinksDriver(chat, on_event=chat.events.append)
+        async with trio.open_nursery() as nursery:
+            tasks = await nursery.start(driver.run)
+            scope = trio.CancelScope()
+
+            async def serve(*, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
+                with scope:
+                    await driver.serve(chat.accepted, HOST, 0, task_status=task_status)
+
+            address = await tasks.start(serve)
+            with socket.create_connection(address) as peer, trio.fail_after(SECONDS_MAX):
+                peer.sendall(b"hello\n")
+                while not chat.has_come_to(1):
+                    await trio.sleep(0.001)
+                scope.cancel()
+                while not chat.has_lost:
+                    await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert chat.links == []
+
+
+def test_a_dial_that_is_cancelled_under_asyncio_leaves_no_link() -> None:
+    """The connection that has been made is the machine's from then on, whoever waited for it."""
+
+    async def main() -> None:
+        chat = Guests()
+        driver = LinksDriver(chat, on_event=chat.events.append)
+        address = await driver.serve(chat.accepted, HOST, 0)
+        dial = partial(driver.connect, chat.accepted, *address)
+        for turns in range(6):
+            task = asyncio.create_task(dial())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        async with asyncio.timeout(SECONDS_MAX):
+            while len(chat.links) % 2:  # each that was made has two ends here
+                await asyncio.sleep(0.001)
+        await driver.stop()
+
+    asyncio.run(main())
