@@ -65,12 +65,15 @@ def demo(source: Path, folder: Path, done: dict[str, Any]) -> None:
         "payload_bytes": published["payload_bytes"],
         "left_out": published["skipped"],
     }
+    if not published["head"]:
+        _say("  there is nothing in it to fetch")
+        return
     author, _, log_id = published["log"].partition("/")
     log = LogKey(bytes.fromhex(author), int(log_id))
     with serving(published_store) as port:
         fetch = ("fetch", "--store", fetched_store, "--from", f"127.0.0.1:{port}")
         _say(f"Fetching from a server on port {port}, until the fetch is killed halfway")
-        half = int(published["head"]) // 2
+        half = (int(published["head"]) + 1) // 2
         # Who is killed leaves a bar half drawn.
         _kill_when_stored((*fetch, "--into", target, "--quiet"), fetched_store, log, half)
         checked = run_program("check", "--store", fetched_store)

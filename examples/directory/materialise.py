@@ -51,7 +51,6 @@ def materialise(
     root: Path | int,
     *,
     tree: Tree | None = None,
-    before: Tree | None = None,
     private: Collection[bytes] = (),
     done: Materialised | None = None,
     on_place: Callable[[int, int], object] = lambda done, total: None,
@@ -61,8 +60,8 @@ def materialise(
     `root` is a path, at which a directory is made if there is none, or a directory that is
     open and locked (`directory.folders.lock_folder`).
 
-    The log is read as a whole before anything is touched, unless it was already (`tree`).
-    If `root` has been made what `before` says, what is the same there is not looked at.
+    The log is read as a whole before anything is touched, unless it was already: then only what
+    is in `tree` is looked at.
     Paths of `private` are not for the author of the log to say anything of.
     `on_place` is told how many places are done, and how many there are.
 
@@ -74,8 +73,6 @@ def materialise(
     """
     tree = read_tree(store, log) if tree is None else tree
     places = tree.in_order()
-    same = {} if before is None else before.places
-    changed = [place for place in places if same.get(place.record.path) != place]
     with ExitStack() as stack:
         if isinstance(root, Path):
             root.mkdir(parents=True, exist_ok=True)
@@ -83,18 +80,17 @@ def materialise(
             stack.callback(os.close, root)
         staging = stack.enter_context(_staging(root))
         maker = _Materialiser(root, staging, Contents(store, log), private, done)
-        # All of them, for a while: something in one that is the same may have changed.
         directories = [place for place in places if isinstance(place.record, Directory)]
         with maker.at_work():
             for place in directories:
                 maker.attempt(maker.make_directory, place)
         with maker.at_work():
-            for place in reversed(changed):
+            for place in reversed(places):
                 if isinstance(place.record, Removed):
                     maker.attempt(maker.remove, place)
         with maker.at_work():
-            for index, place in enumerate(changed):
-                on_place(index, len(changed))
+            for index, place in enumerate(places):
+                on_place(index, len(places))
                 if isinstance(place.record, File):
                     maker.attempt(maker.make_file, place)
                 elif isinstance(place.record, Link):
@@ -102,7 +98,7 @@ def materialise(
         with maker.at_work():
             for place in reversed(directories):
                 maker.attempt(maker.set_mode, place)
-        on_place(len(changed), len(changed))
+        on_place(len(places), len(places))
     return maker.done
 
 

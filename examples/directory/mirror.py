@@ -13,7 +13,7 @@ from directory.fetch import Failure, several_logs
 from directory.folders import FolderBusyError, lock_folder
 from directory.materialise import Materialised, materialise
 from directory.records import RecordError
-from directory.tree import Tree, TreeReader
+from directory.tree import TreeReader
 
 __all__ = ["Mirror"]
 
@@ -53,7 +53,7 @@ class Mirror:
         self._chosen = chosen
         self._on_place = on_place
         self._reader: TreeReader | None = None
-        self._tree: Tree | None = None
+        self._due: Collection[bytes] = ()  # paths that are to be seen to again
         self._folder: int | None = None
 
     def __enter__(self) -> Self:
@@ -111,19 +111,18 @@ class Mirror:
     def _materialise(self, log: LogKey, into: Path, made: Materialised) -> None:
         if self._reader is None:
             self._reader = TreeReader(self._store, log, payload_size_max=self._payload_size_max)
-        tree = self._reader.read().of(self._chosen)
+        tree = self._reader.follow(self._due).of(self._chosen)
+        self._due = tree.places.keys()  # if something stops it
         materialise(
             self._store,
             log,
             self._locked(into),
             tree=tree,
-            before=self._tree,
             private=_inside(into, self._private),
             done=made,
             on_place=self._on_place,
         )
-        done = tree.places.items()
-        self._tree = Tree({path: place for path, place in done if path not in made.failed})
+        self._due = made.failed
 
     def _locked(self, into: Path) -> int:
         if self._folder is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -75,14 +76,15 @@ class Tree:
         paths = {path for path in self.places if chosen(path)}
         if len(paths) == len(self.places):
             return self
-        above = {path[:at] for path in paths for at in _slashes(path)}
-        return Tree({path: p for path, p in self.places.items() if path in paths | above})
+        paths.update(above for path in list(paths) for above in _above(path))
+        return Tree({path: p for path, p in self.places.items() if path in paths})
 
 
-def _slashes(path: bytes) -> Iterator[int]:
+def _above(path: bytes) -> Iterator[bytes]:
+    """The directories above, from the top."""
     at = path.find(b"/")
     while at >= 0:
-        yield at
+        yield path[:at]
         at = path.find(b"/", at + 1)
 
 
@@ -149,6 +151,11 @@ class TreeReader:
         self._places: dict[bytes, Place] = {}
         # The newest versions of files of which payloads are missing: later ones may keep of them.
         self._lacking: dict[bytes, Place] = {}
+        # While this is followed: what has been said of since, and whether it was an open directory;
+        # the places that are in no directory; and, by path, those in the one there.
+        self._news: dict[bytes, bool] | None = None
+        self._hidden: set[bytes] = set()
+        self._below: defaultdict[bytes, list[bytes]] = defaultdict(list)
         self._making: _Making | None = None
         self._in_gap = False  # chunks without their first one may follow
         # Up to each entry, modulo 2^64: how many bytes of files are in entries of their own, and
@@ -163,6 +170,60 @@ class TreeReader:
         directory: everything has to be in directories, and nothing under links or files.
         """
         self._places = dict(self._places)  # of what was returned before, nothing changes
+        self._read_on()
+        return self._checked()
+
+    def follow(self, again: Collection[bytes] = ()) -> Tree:
+        """Read on; the places that have changed since the last time, and those to see `again`.
+
+        The directories above are there, too.  The first time, that is the whole directory; after
+        that, the work is in proportion to the change.  Raises as `read`.
+        """
+        if self._news is None:
+            tree = self.read()
+            self._hidden.update(self._places.keys() - tree.places.keys())
+            for path in self._places:
+                self._below[path.rpartition(b"/")[0]].append(path)
+            self._news = {}
+            return tree
+        self._read_on()
+        paths = self._look_at(self._news)
+        self._news = {}
+        paths.update(path for path in again if self._is_shown(path))
+        paths.update(
+            above for path in list(paths) for above in _above(path) if self._is_open(above)
+        )
+        return Tree({path: self._places[path] for path in sorted(paths, key=order)})
+
+    def _look_at(self, news: Mapping[bytes, bool]) -> set[bytes]:
+        """See which places are in directories, of those and of what is in them."""
+        shown: set[bytes] = set()
+        was_open = dict(news)
+        waiting = sorted(news, key=order)
+        for path in waiting:  # which may become longer
+            before = was_open.get(path, self._is_open(path))
+            place, above = self._places[path], path.rpartition(b"/")[0]
+            if not above or isinstance(place.record, Removed) or self._is_open(above):
+                self._hidden.discard(path)
+                shown.add(path)
+            elif self.missing:
+                self._hidden.add(path)
+                shown.discard(path)
+            else:
+                raise _outside(place)
+            was_open[path] = self._is_open(path)
+            if was_open[path] is not before:
+                waiting += self._below[path]
+        return shown
+
+    def _is_shown(self, path: bytes) -> bool:
+        return path in self._places and path not in self._hidden
+
+    def _is_open(self, path: bytes) -> bool:
+        """Whether other places can be in this one."""
+        return self._is_shown(path) and isinstance(self._places[path].record, Directory)
+
+    def _read_on(self) -> None:
         for entry in _entries(self._store, self._log, self.position + 1):
             if not entry.payload_complete and not self._may_be_missing(entry):
                 break
@@ -174,7 +235,6 @@ class TreeReader:
             except RecordError as error:
                 raise RecordError(f"entry {entry.seqnum}: {error}") from None
             self.position = entry.seqnum
-        return self._checked()
 
     def lacking(self) -> list[Place]:
         """Files of which the newest version is not all there: which entries it is in."""
@@ -254,6 +314,10 @@ class TreeReader:
 
     def _put(self, place: Place) -> None:
         path = place.record.path
+        if self._news is not None:
+            self._news.setdefault(path, self._is_open(path))
+            if path not in self._places:
+                self._below[path.rpartition(b"/")[0]].append(path)
         self._places[path] = place
         self._lacking.pop(path, None)
         self._making, self._in_gap = None, False
@@ -272,10 +336,14 @@ class TreeReader:
             above = places.get(parent)
             if above is None or not isinstance(above.record, Directory):
                 if not self.missing:
-                    message = f"{path[:100]!r} is not in a directory"
-                    raise RecordError(f"entry {place.seqnum}: {message}")
+                    raise _outside(place)
                 del places[path]
         return Tree(places)
+
+
+def _outside(place: Place) -> RecordError:
+    path = place.record.path
+    return RecordError(f"entry {place.seqnum}: {path[:100]!r} is not in a directory")
 
 
 def _file_size(size: int) -> int:

@@ -47,6 +47,17 @@ def test_the_demo_tells_machines_what_it_has_done_and_people_how(tmp_path: Path)
         assert " ".join(said.split()) in re.sub(r"[\d.,]+", "N", pictured)
 
 
+@pytest.mark.once
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_directory_of_one_file_or_none_is_enough_for_the_demo(tmp_path: Path, count: int) -> None:
+    for number in range(count):
+        (tmp_path / str(number)).write_bytes(b"text")
+    status, (line,), steps = ended("demo_replicate", "--source", tmp_path, "--json")
+    assert status == 0, steps
+    told = json.loads(line)
+    assert (told["entries"], told.get("files", 0), told["passed"]) == (count, count, True)
+
+
 @pytest.mark.parametrize(
     ("name", "figures"), [("demo_replicate", {}), ("demo_spark", {"posts": 3, "reports": {}})]
 )
