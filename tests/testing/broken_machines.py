@@ -19,7 +19,15 @@ from culm.machine import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from culm.testing.machines import Conversation, Flood, Key, MachineSpec, Receive, call
+from culm.testing.machines import (
+    Advance,
+    Conversation,
+    Flood,
+    Key,
+    MachineSpec,
+    Receive,
+    call,
+)
 from culm.testing.suite import EXAMPLE_SECONDS_MAX
 from toy_machines import (
     FRAMES,
@@ -82,6 +90,11 @@ def breaks(
 def enter_spec(name: str, complaint: str, spec: MachineSpec, **changes: Any) -> None:
     """Enter a spec that is itself at fault."""
     CANARIES.append(Canary(name, "sound", replace(spec, name=name, **changes), complaint))
+
+
+def without_waiting(spec: MachineSpec) -> list[Conversation]:
+    """What would be registered by those who do not think of time."""
+    return [Conversation(name="brief", operations=[Advance(0.0), Receive(b"one\n")])]
 
 
 # Chunking
@@ -444,6 +457,13 @@ class DeadlineStays(Keeper):
             self._deadlines.set("idle", 3.0)
 
 
+@breaks("purity", KEEPER, "still waits for", scenarios=[], conversations=without_waiting)
+class LeavesItsDeadlineDue(Keeper):
+    def advance(self, now: float) -> None:
+        deadline = self._deadlines.next()
+        super().advance(now if deadline is None else min(now, deadline - 1e-9))
+
+
 # Pieces
 
 
@@ -624,6 +644,10 @@ class MadeOfAnything(Lines):
 
 
 # Specs at fault
+
+enter_spec(
+    "nobody waits", "no conversation waits", KEEPER, scenarios=[], conversations=without_waiting
+)
 
 enter_spec("no conversations", "no conversations", LINES, scenarios=[])
 enter_spec("no store", "no store", KEEPER, respond=None, scenarios=LINES.scenarios)

@@ -275,6 +275,32 @@ def test_two_that_never_rest_are_found() -> None:
     assert "ball" in str(caught.value)
 
 
+class Doubling(Lines):
+    def _step(self) -> Event | None:
+        event = super()._step()
+        if isinstance(event, LineReceived):
+            self._outbox.append(2 * event.text + b"\n")
+        return event
+
+
+def test_two_that_say_ever_more_are_found() -> None:
+    endless = Doubling(line_max=1 << 20), Doubling(line_max=1 << 20)
+    link = Link.of_machines(*endless, size_max=5000)
+    link.call("left", "say", text=b"ball")
+    with pytest.raises(EndlessError, match=r"not quiet after \d+ bytes"):
+        link.run()
+
+
+class Endless(Lines):
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        return b"\n" * (10 if size_max is None else size_max)
+
+
+def test_one_that_has_always_something_to_say_is_found() -> None:
+    with pytest.raises(EndlessError, match=r"not quiet after \d+ bytes"):
+        Link.of_machines(Endless(), Lines(), size_max=5000).run()
+
+
 # What it is made of
 
 

@@ -33,7 +33,10 @@ class LineDriver:
 
     def __init__(self, spec: MachineSpec, config: dict[str, Any], *, respond: bool = False) -> None:
         self._spec = spec
-        self._driver = Driver.of(spec, config, respond=respond)
+        self._driver = Driver.of(spec, config)
+        self._store = self._driver.respond
+        if not respond:
+            self._driver.answer_by(None)
 
     def start(self) -> Iterator[JSON]:
         """What the machine has to say before any input."""
@@ -59,6 +62,8 @@ class LineDriver:
         yield self._status()
 
     def _read(self, value: JSON) -> Operation:
+        if isinstance(value, dict) and value.get("op") == "respond":
+            return self._answer_of_store(value.get("ticket"))
         operation = operation_from_json(value)
         if isinstance(operation, Complete):
             for effect in self._driver.unanswered:
@@ -66,6 +71,12 @@ class LineDriver:
                     convert = self._spec.results[type(effect)]
                     return Complete(operation.ticket, convert(operation.result))
         return operation
+
+    def _answer_of_store(self, ticket: JSON) -> Operation:
+        waiting = [effect for effect in self._driver.unanswered if effect.ticket == ticket]
+        if self._store is None or not waiting:
+            raise LookupError(f"no effect of ticket {ticket!r} waits for a store")
+        return Complete(waiting[0].ticket, self._store(waiting[0]))
 
     def _status(self) -> JSON:
         machine = self._driver.machine

@@ -144,6 +144,7 @@ class Driver:
         self.respond = respond
         self.take = take
         self.events_max = events_max
+        self._hear: Callable[[Operation], object] | None = None
         self._links: dict[int, Link] = {}  # all that were ever seen
         self._is_stream = hasattr(machine, "receive_data")
         self._is_linked = not self._is_stream and hasattr(machine, "links_to_send")
@@ -157,6 +158,10 @@ class Driver:
     def answer_by(self, respond: Responder | None) -> None:
         """Let effects be answered in that way from now on; ``None``: they wait for `Complete`."""
         self.respond = respond
+
+    def listen(self, hear: Callable[[Operation], object]) -> None:
+        """Let `hear` know of each operation from now on, before it is done."""
+        self._hear = hear
 
     def withhold(self, effect: Effect[Any]) -> None:
         """Never answer an effect that waits."""
@@ -255,6 +260,8 @@ class Driver:
         argument that names no member of its enum, `ValueError`.
         """
         machine = self.machine
+        if self._hear is not None:
+            self._hear(operation)
         match operation:
             case Receive(data, link):
                 if link is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from culm.machine import Event
 from culm.testing.clock import VirtualClock
-from culm.testing.driver import Driver, EndlessError, Turn, WrongKindError
+from culm.testing.driver import SIZE_MAX, Driver, EndlessError, Turn, WrongKindError
 from culm.testing.operations import Advance, Call, Complete, Eof, Operation, Receive
 from culm.testing.pipe import Pipe, Sizer
 from culm.testing.spec import Config, MachineSpec, Responder, Side, Verb
@@ -98,7 +98,8 @@ class Link:
     rng: chooses which direction moves next; strictly in turns without it.
     latency: seconds that bytes take, from left to right and from right to left.
     capacity: bytes under way in one direction at most; senders wait when it is full.
-    steps_max: deliveries and moves of the clock before a run counts as endless.
+    steps_max: deliveries and moves of the clock before a run counts as endless; `size_max`:
+        bytes that either side sends.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Link:
         capacity: float = math.inf,
         clock: VirtualClock | None = None,
         steps_max: int = STEPS_MAX,
+        size_max: int = SIZE_MAX,
     ) -> None:
         self.clock = VirtualClock() if clock is None else clock
         self.log: list[tuple[Side, Turn]] = []
@@ -120,11 +122,14 @@ class Link:
         self._sizer = sizer
         self._rng = rng
         self._steps_max = steps_max
+        self._size_max = size_max
         self._turn: Side = "right"
         self._pipes: dict[Side, Pipe] = {
             "left": Pipe(latency[0], capacity),
             "right": Pipe(latency[1], capacity),
         }
+        for pipe in self._pipes.values():
+            pipe.allow(size_max)
         self.left = End(left)
         self.right = End(right)
         self._ends: dict[Side, End] = {"left": self.left, "right": self.right}
@@ -169,6 +174,7 @@ class Link:
 
         `Eof` is that side's own half-close, and `Advance` moves the clock of both.
         """
+        self._pipes[side].allow(self._size_max)
         match operation:
             case Eof():
                 self.eof(side)
@@ -198,8 +204,10 @@ class Link:
 
         Time passes as far as bytes under way need to arrive; with `until`, in seconds,
         it goes on to that time over every deadline on the way (`math.inf`: until there
-        is no deadline left).  Raises `EndlessError` when that takes too many steps.
+        is no deadline left).  Raises `EndlessError` when that takes too many steps or bytes.
         """
+        for pipe in self._pipes.values():
+            pipe.allow(self._size_max)
         for side in self._ends:
             self._flush(side)
         for _ in range(self._steps_max):

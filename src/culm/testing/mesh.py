@@ -16,7 +16,7 @@ from typing import Any
 
 from culm.machine import Event
 from culm.testing.clock import VirtualClock
-from culm.testing.driver import Driver, EndlessError, Turn
+from culm.testing.driver import SIZE_MAX, Driver, EndlessError, Turn
 from culm.testing.link import Chunker, whole
 from culm.testing.operations import Advance, Complete, Eof, Operation, Receive
 from culm.testing.pipe import Pipe, Sizer
@@ -64,6 +64,7 @@ class Mesh:
         rng: Random | None = None,
         capacity: float = math.inf,
         steps_max: int = STEPS_MAX,
+        size_max: int = SIZE_MAX,
     ) -> None:
         self.clock = VirtualClock()
         self.members = members
@@ -74,6 +75,7 @@ class Mesh:
         self._rng = rng
         self._capacity = capacity
         self._steps_max = steps_max
+        self._size_max = size_max
         self._ways: dict[_Place, _Way] = {}
         self._early: dict[_Place, bytes] = {}  # what was said before anything was connected
         self._dials: deque[tuple[str, str]] = deque()  # who wants to talk to whom
@@ -115,8 +117,10 @@ class Mesh:
         """Run until nothing is under way and nothing happens; returns the mesh.
 
         With `until`, in seconds, time goes on to then, over every deadline on the way.
-        Raises `EndlessError` when that takes too many steps.
+        Raises `EndlessError` when that takes too many steps or bytes.
         """
+        for way in self._ways.values():
+            way.pipe.allow(self._size_max)
         for name in self.members:
             self._flush(name)
         for _ in range(self._steps_max):
@@ -176,6 +180,7 @@ class Mesh:
         ends = _Place(member, near), _Place(peer, far)
         for place, other in (ends, ends[::-1]):
             self._ways[place] = _Way(other, Pipe(0.0, self._capacity))
+            self._ways[place].pipe.allow(self._size_max)
             self._ways[place].pipe.put(self._early.pop(place, b""), self.clock.now)
 
     def _run(self, member: str, operation: Operation) -> object:

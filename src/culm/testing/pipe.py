@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from culm.testing.driver import EndlessError
+
 __all__ = ["Pipe", "Sizer"]
 
 Sizer = Callable[[], "int | None"]  # -> size_max for the next data_to_send; None takes all
@@ -28,6 +30,12 @@ class Pipe:
         self._sunk = False  # the receiver is closed and reads no more
         self._pieces: deque[tuple[float, bytearray]] = deque()
         self._size = 0
+        self._filled = 0
+        self._allowed = math.inf
+
+    def allow(self, size: float) -> None:
+        """Let at most about `size` bytes more be sent, so that two chatterers are found."""
+        self._filled, self._allowed = 0, size
 
     @property
     def room(self) -> float:
@@ -37,10 +45,13 @@ class Pipe:
     def fill(self, source: Any, now: float, sizer: Sizer | None) -> bytes:
         """Send as much of what `source` has as there is room for, in pieces; returns that.
 
-        source: has `data_to_send`; sizer: the sizes of the pieces.
+        source: has `data_to_send`; sizer: the sizes of the pieces.  Raises `EndlessError` when
+        it is more than `allow` has allowed.
         """
         pieces: list[bytes] = []
         while not self.ended and self.room > 0:
+            if self._filled > self._allowed:
+                raise EndlessError(f"not quiet after {self._filled} bytes")
             room = None if math.isinf(self.room) else int(self.room)
             size = None if sizer is None else sizer()
             bounds = [bound for bound in (room, size) if bound is not None]
@@ -50,6 +61,7 @@ class Pipe:
             if not piece:
                 break
             self.put(piece, now)
+            self._filled += len(piece)
             pieces.append(piece)
         return b"".join(pieces)
 

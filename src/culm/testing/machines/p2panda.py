@@ -48,11 +48,14 @@ from culm.p2panda.store import NewOperation
 from culm.testing.arguments import on_handle
 from culm.testing.encodings import CBOR
 from culm.testing.machines import (
+    Advance,
     Call,
     Config,
+    Conversation,
     Flood,
     Key,
     MachineSpec,
+    Receive,
     Scenario,
     Side,
     Verb,
@@ -296,6 +299,11 @@ CONNECTION = register(
                 ),
             ),
             Scenario(
+                name="a request that is not answered",
+                right=_MIRRORED,
+                script=(*_ANNOUNCED, _requested("log_height"), ("left", Advance(31.0))),
+            ),
+            Scenario(
                 name="several sessions at once, of which one ends early",
                 right=_MIRRORED,
                 script=(
@@ -467,6 +475,17 @@ REPLICATOR = register(
                 script=(*_INTERESTED, ("right", call("close"))),
             ),
         ),
+        conversations=lambda spec: [
+            Conversation(
+                name="nobody answers",
+                operations=(
+                    Advance(0.0),
+                    call("announce", schema_ids=_PIECES, timestamp=7),
+                    Receive(cbor.encode([0, 1, 7, _PIECES])),
+                    Advance(31.0),
+                ),
+            )
+        ],
         bad_calls=(call("leave", session_id=77), call("request", schema_ids=["blob_v1"])),
     )
 )

@@ -33,6 +33,7 @@ from culm.point2point import (
 from culm.testing.arguments import on_handle
 from culm.testing.encodings import BIG_ENDIAN, VARU64
 from culm.testing.machines import (
+    Advance,
     Call,
     Config,
     Flood,
@@ -422,6 +423,7 @@ CONNECTION = register(
                 ),
             ),
             Scenario(name="no more than the setup", right=RIGHT),
+            Scenario(name="signs of life", right=RIGHT, script=(("left", Advance(70.0)),)),
             Scenario(
                 name="an endless payload",
                 right=RIGHT,

@@ -23,7 +23,9 @@ from culm.ssb import (
 )
 from culm.stack import then
 from culm.testing.machines import (
+    Advance,
     Config,
+    Conversation,
     Flood,
     Key,
     MachineSpec,
@@ -115,6 +117,14 @@ HANDSHAKE = register(
                 script=(("left", call("close")),),
             ),
         ),
+        conversations=lambda spec: [
+            Conversation(
+                name=f"nobody answers the {config['role']}",
+                config=config,
+                operations=(Advance(0.0), Advance(60.0)),
+            )
+            for config in (_CLIENT, _SERVER)
+        ],
         floods=(Flood(unit=b"x"), Flood(unit=b"x", config=_CLIENT)),
     )
 )

@@ -12,12 +12,13 @@ from culm.machine import Closed, ContractErrorCode, Effect, StoreFailed
 from culm.testing.driver import Turn
 from culm.testing.operations import Call, Complete, Fail, Operation, StoreFault
 from culm.testing.plain import to_plain
-from culm.testing.record import conversations, driver_for
+from culm.testing.record import conversations
 from culm.testing.spec import Conversation, MachineSpec
 from culm.testing.suite.runs import (
     PropertyError,
     check_closed,
     check_idle,
+    driver_for,
     expect_equal,
     finish,
     refused,
@@ -40,7 +41,7 @@ def every_answer(spec: MachineSpec) -> None:
     """The law of `answers` for the conversations as they are."""
     for told in conversations(spec):
         story = list(told.operations)
-        with retold(spec, told, story):
+        with retold(spec, told):
             with watchdog():
                 plain = _refuse_what_is_wrong(spec, told, story)
             count = len(plain.starts)
@@ -63,7 +64,7 @@ def answers(spec: MachineSpec, draw: Draw) -> None:
     """
     told = conversation(spec, draw)
     story = variant(told.operations, draw)
-    with retold(spec, told, story):
+    with retold(spec, told):
         plain = _refuse_what_is_wrong(spec, told, story)
         if plain.starts:
             number = draw(st.integers(0, len(plain.starts) - 1))
@@ -222,9 +223,9 @@ def _fail(spec: MachineSpec, told: Conversation, story: Story, plain: _Play, num
         play.withhold(effect)
         play.do(Call("close"))
 
-    failed, waited, closed = (
+    waited, closed, failed = (
         _Play(spec, told, _otherwise(number, each)).run(story).end()
-        for each in (failing, waiting, closing)
+        for each in (waiting, closing, failing)
     )
     effect, over = asked[0]
     _check_told(failed, number, StoreFailed(effect=effect, error=StoreFault(_MESSAGE)), over=over)

@@ -16,11 +16,12 @@ from culm.testing.arguments import signature_of
 from culm.testing.config import read_config
 from culm.testing.driver import Driver, Turn
 from culm.testing.operations import Advance, Call, Complete, Operation, Receive, ReceiveDatagram
-from culm.testing.record import conversations, driver_for
+from culm.testing.record import conversations
 from culm.testing.spec import Conversation, MachineSpec, SpecErrorCode
 from culm.testing.suite.runs import (
     PropertyError,
     check_idle,
+    driver_for,
     expect_equal,
     finish,
     retold,
@@ -65,7 +66,7 @@ def every_argument(spec: MachineSpec) -> None:
     _check_configs(spec)
     met: set[Any] = set()
     for told in conversations(spec):
-        with retold(spec, told, told.operations):
+        with retold(spec, told):
             new = list(_new_places(spec, told, met))
             for at, wrongs in new:
                 with watchdog():
@@ -83,8 +84,7 @@ def arguments(spec: MachineSpec, draw: Draw) -> None:
     refuses its own arguments.  So it is with what a machine is made of.
     """
     told = conversation(spec, draw)
-    story = list(told.operations)
-    with retold(spec, told, story):
+    with retold(spec, told):
         places = [(at, wrongs) for at, wrongs in _places(spec, told) if wrongs]
         if not places:
             return
@@ -300,9 +300,9 @@ def _try(
         check_idle(f"{wrong}, which was refused,", driver, _drained(driver, wrong))
         any_refused = True
     if any_refused:
+        without = _told(spec, told, story)[1]
         for operation in story[at:]:
             turns += driver.run(operation)
-        without = _told(spec, told, story)[1]
         expect_equal(f"wrong arguments of {story[at]} made a difference", without, turns)
 
 
@@ -379,7 +379,7 @@ def _check_configs(spec: MachineSpec) -> None:
                 if _is_refusal(error):
                     continue
                 raise PropertyError(f"{what}: {error!r}") from error
-            with retold(spec, told, []), watchdog():
+            with retold(spec, told), watchdog():
                 try:
                     driver.start()
                     finish(driver)

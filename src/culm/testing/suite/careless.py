@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 from culm.machine import Closed, Event, LocalProtocolError
 from culm.testing.driver import Driver, Turn
 from culm.testing.operations import Call, Complete, Operation, ReceiveDatagram
-from culm.testing.record import driver_for
 from culm.testing.spec import MachineSpec
-from culm.testing.suite.runs import PropertyError, check_closed, finish, refused, retold
+from culm.testing.suite.runs import (
+    PropertyError,
+    check_closed,
+    driver_for,
+    finish,
+    refused,
+    retold,
+)
 from culm.testing.suite.strategies import Draw, conversation, variant
 
 __all__ = ["careless"]
@@ -40,7 +46,7 @@ def careless(spec: MachineSpec, draw: Draw) -> None:
     if draw(st.booleans()):
         story.insert(draw(st.integers(0, len(story))), Call("close"))
     seed = draw(st.integers(0, 1 << 32))
-    with retold(spec, told, story):
+    with retold(spec, told):
         sources = [op.source for op in story if isinstance(op, ReceiveDatagram)]
         driver = _Careless(driver_for(spec, told), sources, Random(seed))
         for operation in story:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from culm.testing.driver import Driver
 from culm.testing.memory import retained_size
 from culm.testing.operations import Operation, Receive, ReceiveDatagram
-from culm.testing.record import conversations, driver_for
+from culm.testing.record import conversations
 from culm.testing.spec import Conversation, Flood, MachineSpec
-from culm.testing.suite.runs import PropertyError, watchdog
+from culm.testing.suite.runs import PropertyError, driver_for, retold, watchdog
 from culm.testing.suite.strategies import (
     Draw,
     Story,
@@ -99,23 +99,24 @@ def floods(spec: MachineSpec) -> None:
 
 
 def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, habit: _Habit) -> None:
-    config = {**told.config, **spec.tight, **flood.config}
-    driver = driver_for(spec, replace(told, config=config))
-    empty = retained_size(driver.machine)
-    driver.start()
-    for operation in story:
-        driver.run(operation)
-    if not habit.takes_bytes:
-        driver.take_by(lambda machine: b"")
-    if not habit.answers:
-        driver.answer_by(None)
-    poured = checked = 0
-    total = 2 * spec.retained_max + _SLACK_SIZE
-    for poured in _pour_in(driver, _pieces(spec, flood), total, drains=habit.drains):
-        if poured - checked >= 2 * _CHUNK_SIZE:
-            _check_retained(spec, driver, empty, habit, poured)
-            checked = poured
-    _check_retained(spec, driver, empty, habit, poured)
+    told = replace(told, config={**told.config, **spec.tight, **flood.config})
+    with retold(spec, told):
+        driver = driver_for(spec, told)
+        empty = retained_size(driver.machine)
+        driver.start()
+        for operation in story:
+            driver.run(operation)
+        if not habit.takes_bytes:
+            driver.take_by(lambda machine: b"")
+        if not habit.answers:
+            driver.answer_by(None)
+        poured = checked = 0
+        total = 2 * spec.retained_max + _SLACK_SIZE
+        for poured in _pour_in(driver, _pieces(spec, flood), total, drains=habit.drains):
+            if poured - checked >= 2 * _CHUNK_SIZE:
+                _check_retained(spec, driver, empty, habit, poured)
+                checked = poured
+        _check_retained(spec, driver, empty, habit, poured)
 
 
 def _check_retained(

@@ -7,6 +7,7 @@ as a law, which ``docs/testing.md`` repeats.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -30,13 +31,15 @@ from culm.testing.operations import (
     operation_to_json,
 )
 from culm.testing.plain import from_plain, to_plain
-from culm.testing.record import conversations, driver_for, meet, play
+from culm.testing.record import conversations, meet, play
 from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario
 from culm.testing.suite.declared import check_declared
 from culm.testing.suite.runs import (
     PropertyError,
     check_closed,
     check_idle,
+    check_past,
+    driver_for,
     expect_equal,
     finish,
     merged,
@@ -74,6 +77,7 @@ __all__ = [
 
 _REFUSALS_MAX = 16
 _PROBES_MAX = 32
+_WAITS_MAX = 4  # deadlines at the end of a story
 _SINGLE_MAX = 64  # bytes of a message of a hostile peer that come one by one
 _QUESTIONS = frozenset({"next_deadline", "read_size"})
 _LATENCY_MAX = 0.001
@@ -83,7 +87,8 @@ def sound(spec: MachineSpec) -> None:
     """The spec itself is sound.
 
     An empty config builds; there are conversations, all valid, which survive the way
-    through JSON; the machine's effects have a store; each bad call is refused somewhere.
+    through JSON; the machine's effects have a store; each bad call is refused somewhere; and
+    if the machine has deadlines, a conversation waits for one.
     """
     Driver.of(spec, {})
     refusable = list(spec.bad_calls)
@@ -96,6 +101,7 @@ def sound(spec: MachineSpec) -> None:
             refusable = [bad for bad in refusable if not _refused_in(spec, told, bad)]
     if refusable:
         raise PropertyError(f"these bad calls are refused nowhere: {refusable}")
+    _check_waits(spec)
 
 
 def chunking(spec: MachineSpec, draw: Draw) -> None:
@@ -113,7 +119,7 @@ def chunking(spec: MachineSpec, draw: Draw) -> None:
     )
     whole = [[op.data] if isinstance(op, Receive) else [] for op in story]
     cut = [chunks(op.data, draw) if isinstance(op, Receive) else [] for op in story]
-    with retold(spec, told, story):
+    with retold(spec, told):
         expect_equal(
             "the chunking changes what happens",
             _in_chunks(spec, told, story, whole),
@@ -125,7 +131,7 @@ def determinism(spec: MachineSpec, draw: Draw) -> None:
     """Two machines that are told the same do the same."""
     told = conversation(spec, draw)
     story = variant(told.operations, draw)
-    with retold(spec, told, story):
+    with retold(spec, told):
         first, second = run_story(spec, told, story), run_story(spec, told, story)
         expect_equal("the second run differs", first, second)
 
@@ -143,7 +149,7 @@ def survives(spec: MachineSpec, draw: Draw) -> None:
             story += [replace(operation, data=data) for data in pieces]
         else:
             story.append(operation)
-    with retold(spec, told, story):
+    with retold(spec, told):
         driver = driver_for(spec, told)
         turns = driver.start()
         for operation in story:
@@ -161,10 +167,10 @@ def ends(spec: MachineSpec, draw: Draw) -> None:
     that ``next_event`` and ``next_effect`` declare.
     """
     told = conversation(spec, draw)
-    driver = driver_for(spec, told)
-    story = cut_short(variant(told.operations, draw), draw) + _ending(spec, driver, told, draw)
+    story = cut_short(variant(told.operations, draw), draw) + _ending(spec, told, draw)
     closes = draw(st.booleans())
-    with retold(spec, told, story):
+    with retold(spec, told):
+        driver = driver_for(spec, told)
         turns = driver.start()
         for operation in story:
             turns += driver.run(operation)
@@ -187,10 +193,10 @@ def refusals(spec: MachineSpec, draw: Draw) -> None:
     story = list(told.operations)
     at = draw(st.integers(0, len(story)))
     candidates, done = _candidates(spec, told), list[Operation]()
-    driver, turns = _bothered(spec, told, story[:at], done)
-    for _ in range(_REFUSALS_MAX):
-        bad = _made_bad(pick(candidates, draw), turns)
-        with retold(spec, told, [*story[:at], *done, bad, *story[at:]]):
+    with retold(spec, told):
+        driver, turns = _bothered(spec, told, story[:at], done)
+        for _ in range(_REFUSALS_MAX):
+            bad = _made_bad(pick(candidates, draw), turns)
             before = visible(driver)
             if not refused(driver, bad):
                 driver, turns = _bothered(spec, told, story[:at], done)
@@ -198,10 +204,9 @@ def refusals(spec: MachineSpec, draw: Draw) -> None:
             expect_equal(f"{bad} was refused, yet it changed", before, visible(driver))
             check_idle(f"{bad}, which was refused,", driver, driver.drain(None))
             done.append(bad)
-    with retold(spec, told, [*story[:at], *done, *story[at:]]):
+        without = run_story(spec, told, story)
         for operation in story[at:]:
             turns += driver.run(operation)
-        without = run_story(spec, told, story)
         expect_equal("what was refused made a difference", without, turns)
 
 
@@ -224,19 +229,24 @@ def purity(spec: MachineSpec, draw: Draw) -> None:
     ``state``, ``read_size``, ``next_deadline`` and ``trailing_data`` may be asked at any
     moment and any number of times; ``receive_data`` and ``receive_eof`` leave ``state``
     alone until an event is taken; a machine that was drained has nothing more to give; a
-    deadline that has been reached is one no longer.
+    deadline that has been reached is one no longer, also when the law itself waits for it.
     """
     told = conversation(spec, draw)
-    driver = driver_for(spec, told)
     story = variant(told.operations, draw)
-    if driver.is_stream and draw(st.booleans()):
-        story = [*cut_short(story, draw), Eof()]
-    with retold(spec, told, story):
+    if draw(st.booleans()):
+        story = cut_short(story, draw)
+        story += [Eof()] if hasattr(spec.make({}), "receive_data") else []
+    with retold(spec, told):
+        driver = driver_for(spec, told)
         driver.wrap(_Questioned(driver.machine, lambda: _ask(driver)))
         _ask(driver)
         turns = driver.start()
         for operation in story:
             turns += _do_and_ask(driver, operation)
+        for _ in range(_WAITS_MAX):
+            if (deadline := driver.deadline()) is not None:
+                story.append(Advance(deadline))
+                turns += _do_and_ask(driver, story[-1])
         expect_equal("questions make a difference", run_story(spec, told, story), turns)
 
 
@@ -251,7 +261,7 @@ def pieces(spec: MachineSpec, draw: Draw) -> None:
     told = conversation(spec, draw)
     wanted = sizes(draw)
     story = variant(told.operations, draw)
-    with retold(spec, told, story):
+    with retold(spec, told):
         whole = run_story(spec, told, story)
         cut = run_story(spec, told, story, take=_in_pieces(wanted))
         if spec.lazy_output:
@@ -318,9 +328,24 @@ def _check_valid(spec: MachineSpec, told: Conversation) -> None:
     for turn in turns:
         if turn.error is not None:
             raise PropertyError(f"{told.name}: {turn.operation} is refused: {turn.error}")
+        if isinstance(turn.operation, Advance):
+            continue  # who is silent for too long has broken no rule yet
         for event in turn.events:
             if (error := getattr(event, "error", None)) is not None:
                 raise PropertyError(f"{told.name}: the peer is at fault: {error}")
+
+
+def _check_waits(spec: MachineSpec) -> None:
+    has_deadline = False
+    for told in conversations(spec):
+        deadline = math.inf
+        for turn in run_story(spec, told, told.operations):
+            if isinstance(turn.operation, Advance) and turn.operation.now >= deadline:
+                return
+            deadline = math.inf if turn.deadline is None else turn.deadline
+            has_deadline |= turn.deadline is not None
+    if has_deadline:
+        raise PropertyError("there are deadlines, and no conversation waits for any of them")
 
 
 def _check_json(told: Conversation) -> None:
@@ -373,13 +398,13 @@ def _check_ended(driver: Driver, turns: list[Turn]) -> None:
         raise PropertyError("eof, close, answers and all deadlines past: still not Closed")
 
 
-def _ending(spec: MachineSpec, driver: Driver, told: Conversation, draw: Draw) -> Story:
+def _ending(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
     """Up to three things by which a conversation may end."""
     garbage = draw(st.binary(min_size=1, max_size=32))
     sources = [op.source for op in told.operations if isinstance(op, ReceiveDatagram)]
     choices: list[Operation] = [Call("close"), *spec.interruptions]
     links = links_in(told)
-    if driver.is_stream:
+    if hasattr(spec.make({}), "receive_data"):
         choices += [Eof(), Receive(garbage)]
     elif links:
         link = pick(links, draw)
@@ -456,13 +481,8 @@ def _do_and_ask(driver: Driver, operation: Operation) -> list[Turn]:
     _ask(driver)
     check_idle("draining again", driver, driver.drain(None))
     if isinstance(operation, Advance) and turn.error is None:
-        _check_past(operation.now, driver.deadline())
+        check_past(operation.now, driver.deadline())
     return turns
-
-
-def _check_past(now: float, deadline: float | None) -> None:
-    if deadline is not None and deadline <= now:
-        raise PropertyError(f"told that it is {now}, the machine still waits for {deadline}")
 
 
 _NO_SIZES = (-1, 0.5, 2.5, "1")

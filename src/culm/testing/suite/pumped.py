@@ -15,9 +15,8 @@ from culm.machine import Effect, Event, Link, LocalProtocolError, Ticket
 from culm.pump import DatagramPump, Limits, LinkedPump, Pump, StreamPump
 from culm.testing.driver import Turn, check_end
 from culm.testing.operations import Advance, Eof, Operation, Receive, ReceiveDatagram
-from culm.testing.record import driver_for
 from culm.testing.spec import Conversation, MachineSpec
-from culm.testing.suite.runs import expect_equal, retold, run_story
+from culm.testing.suite.runs import driver_for, expect_equal, retold, run_story
 from culm.testing.suite.strategies import Draw, conversation, sizes, tightened, variant
 
 __all__ = ["pumped"]

@@ -5,24 +5,35 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import wraps
 from types import FrameType
 from typing import Any
 
 from culm.arguments import is_list
-from culm.machine import Closed, LocalProtocolError
+from culm.machine import Closed, Effect, LocalProtocolError
+from culm.testing import record
 from culm.testing.driver import Driver, EndlessError, Turn
-from culm.testing.operations import Advance, Call, Eof, Operation, Receive, operation_to_json
+from culm.testing.operations import (
+    Advance,
+    Call,
+    Complete,
+    Eof,
+    Operation,
+    Receive,
+    operation_to_json,
+)
 from culm.testing.plain import to_plain
-from culm.testing.record import driver_for
 from culm.testing.spec import Conversation, MachineSpec
 
 __all__ = [
     "PropertyError",
     "check_closed",
     "check_idle",
+    "check_past",
+    "driver_for",
     "expect_equal",
     "finish",
     "merged",
@@ -92,7 +103,14 @@ def finish(driver: Driver) -> list[Turn]:
         if driver.closed is not None or deadline is None:
             break
         turns += driver.run(Advance(deadline))
+        check_past(deadline, driver.deadline())
     return turns
+
+
+def check_past(now: float, deadline: float | None) -> None:
+    """Raise `PropertyError` if a machine that knows it is `now` waits for that or earlier."""
+    if deadline is not None and deadline <= now:
+        raise PropertyError(f"told that it is {now}, the machine still waits for {deadline}")
 
 
 def check_closed(driver: Driver, turns: Sequence[Turn]) -> None:
@@ -135,17 +153,90 @@ def expect_equal(what: str, expected: object, found: object) -> None:
     raise PropertyError(f"{what}:\n  {expected}\n  {found}")
 
 
+class _Witness:
+    """Hears what is done to the machines of an example, by the law itself as well.
+
+    story: all that was done to the machine that was driven last, as the line driver reads it.
+    """
+
+    def __init__(self, story: Sequence[Operation]) -> None:
+        self.story: Sequence[Operation | _Answered] = story
+
+    def follow(self, driver: Driver) -> None:
+        """Hear what is done to the machine of `driver`, and see what its store answers."""
+        heard: list[Operation | _Answered] = []
+        answers: dict[int, object] = {}
+
+        def hear(operation: Operation) -> None:
+            self.story = heard
+            heard.append(_from_store(operation, answers))
+
+        driver.listen(hear)
+        if (respond := driver.respond) is not None:
+
+            @wraps(respond)
+            def answer(effect: Effect[Any]) -> object:
+                answers[effect.ticket] = result = respond(effect)
+                return result
+
+            driver.answer_by(answer)
+
+    def lines(self) -> Iterator[str]:
+        """The story for the line driver, a line each; without what JSON cannot say."""
+        for operation in self.story:
+            if isinstance(operation, _Answered):
+                yield json.dumps({"op": "respond", "ticket": operation.ticket})
+                continue
+            with suppress(AttributeError, TypeError):  # a wrong argument
+                yield json.dumps(operation_to_json(operation))
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """The store's own answer to the effect of that ticket."""
+
+    ticket: int
+
+
+def _from_store(operation: Operation, answers: Mapping[int, object]) -> Operation | _Answered:
+    if isinstance(operation, Complete) and isinstance(operation.ticket, int):
+        ticket = operation.ticket
+        if ticket in answers and answers[ticket] is operation.result:
+            return _Answered(ticket)
+    return operation
+
+
+_witnesses: list[_Witness] = []  # of the examples under way, one within the other
+
+
 @contextmanager
-def retold(spec: MachineSpec, told: Conversation, story: Sequence[Operation]) -> Generator[None]:
-    """Add the story, as the line driver reads it, to an exception that leaves the block."""
+def retold(
+    spec: MachineSpec, told: Conversation, story: Sequence[Operation] = ()
+) -> Generator[None]:
+    """Add all that was done, as the line driver reads it, to an exception that leaves the block.
+
+    That is what the machine of the latest driver (of `driver_for`) was told in the block; or
+    `story`, if there is none.
+    """
+    witness = _Witness(story)
+    _witnesses.append(witness)
     try:
         yield
     except Exception as error:
-        lines = [json.dumps(operation_to_json(operation)) for operation in story]
         config = json.dumps(to_plain(told.config))
-        command = f"python -m culm.testing.drive {spec.name} --respond --config '{config}'"
-        error.add_note("\n".join([f"{told.name}, to be told to {command}", *lines]))
+        command = f"python -m culm.testing.drive {spec.name} --config '{config}'"
+        error.add_note("\n".join([f"{told.name}, to be told to {command}", *witness.lines()]))
         raise
+    finally:
+        _witnesses.remove(witness)
+
+
+def driver_for(spec: MachineSpec, conversation: Conversation) -> Driver:
+    """`record.driver_for`, whose machine's story is told when a law is broken (`retold`)."""
+    driver = record.driver_for(spec, conversation)
+    for witness in _witnesses[-1:]:
+        witness.follow(driver)
+    return driver
 
 
 @contextmanager

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from culm.machine import ContractErrorCode
 from culm.testing.driver import Driver, Turn
 from culm.testing.operations import Advance
-from culm.testing.record import driver_for
 from culm.testing.spec import MachineSpec
 from culm.testing.suite.runs import (
     PropertyError,
     check_idle,
+    driver_for,
     expect_equal,
     finish,
     refused,
@@ -37,7 +37,7 @@ def time(spec: MachineSpec, draw: Draw) -> None:
     """
     told = conversation(spec, draw)
     story = _with_times(variant(told.operations, draw), draw)
-    with retold(spec, told, story):
+    with retold(spec, told):
         plain, bothered = driver_for(spec, told), driver_for(spec, told)
         expected, found = plain.start(), bothered.start()
         _bother(bothered, found)

@@ -14,11 +14,11 @@ from culm.testing.driver import Driver, Turn
 from culm.testing.memory import retained_size
 from culm.testing.operations import Call, Complete, Operation, Receive, ReceiveDatagram
 from culm.testing.plain import to_plain
-from culm.testing.record import conversations, driver_for, record
+from culm.testing.record import conversations, record
 from culm.testing.spec import Conversation, Flood, MachineSpec, Scenario
 from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured, wanted
 from culm.testing.suite.meter import EndlessWorkError, Meter
-from culm.testing.suite.runs import PropertyError, retold
+from culm.testing.suite.runs import PropertyError, driver_for, retold
 from culm.testing.suite.strategies import Draw, conversation, hostile, tightened, ways_in
 
 __all__ = ["Worker", "at_once", "work"]
@@ -44,7 +44,7 @@ def work(spec: MachineSpec, draw: Draw) -> None:
     """
     told = tightened(spec, conversation(spec, draw), draw)
     story = hostile(spec, told, draw)
-    with retold(spec, told, story):
+    with retold(spec, told):
         Worker(spec, told).tell(story)
 
 
@@ -72,7 +72,7 @@ def bombs(spec: MachineSpec) -> None:
 
 def _savings(spec: MachineSpec, told: Conversation) -> list[int]:
     """What is left over of earlier bytes before each operation, and at the end."""
-    with retold(spec, told, told.operations):
+    with retold(spec, told):
         worker = Worker(spec, told)
         savings = [worker.savings]
         for operation in told.operations:
@@ -89,14 +89,12 @@ def _throw(
     interruption: Sequence[Operation],
     bomb: bytes,
 ) -> None:
-    story = [*told.operations[:at], *interruption]
-    with retold(spec, told, story):
+    with retold(spec, told):
         worker = Worker(spec, told)
         worker.repeat(told.operations[:at], savings)
         worker.tell(interruption)
         for way in _ways_in(worker.driver, told):
-            story.append(replace(way, data=bomb))
-            worker.run(story[-1])
+            worker.run(replace(way, data=bomb))
 
 
 def _ways_in(driver: Driver, told: Conversation) -> Sequence[Receive | ReceiveDatagram]:
