@@ -36,9 +36,23 @@ JUDGED = TESTS / "mutants.toml"
 class Room:
     """What is mutated, below src/culm, and the tests that ought to notice."""
 
-    paths: tuple[str, ...]
-    tests: str
+    paths: tuple[str, ...]  # patterns, which leave out tables, and names
+    tests: tuple[str, ...]  # patterns below tests
     boundaries: tuple[str, ...]  # files of which three times as many mutants are drawn
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that are mutated."""
+        base = ROOT / "src/culm"
+        found = {path for pattern in self.paths for path in base.glob(pattern)}
+        named = {base / path for path in self.paths}
+        return sorted(path for path in found if path.stem not in TABLES or path in named)
+
+    @property
+    def test_files(self) -> list[str]:
+        """The files of its tests, as pytest is told them."""
+        found = {path for pattern in self.tests for path in TESTS.glob(pattern)}
+        return [path.relative_to(ROOT).as_posix() for path in sorted(found)]
 
 
 # Tables of numbers and shapes: what is in them is a choice, or a test compares it with the wire.
@@ -46,12 +60,20 @@ TABLES = frozenset(("__init__", "effects", "errors", "events", "limits", "messag
 
 
 ROOMS = {
+    "contract": Room(
+        ("*.py", "effects.py", "pump/*.py"),
+        ("contract/test_*.py", "pump/test_*.py"),
+        ("buffer", "durable", "effects", "engine", "stack", "timers"),
+    ),
+    "bamboo": Room(
+        ("bamboo/*.py",), ("bamboo/test_*.py",), ("answers", "forks", "links", "store", "verify")
+    ),
+    "bymux": Room(
+        ("bymux/*.py",), ("bymux/test_*.py",), ("connection", "packets", "scheduler", "stream")
+    ),
     "garlic": Room(
-        (
-            "garlic/raft/*.py",
-            *(f"garlic/{name}.py" for name in ("dials", "link", "node", "sessions", "store")),
-        ),
-        "tests/garlic",
+        ("garlic/*.py", "garlic/raft/*.py"),
+        ("garlic/test_*.py",),
         (
             *("change", "elector", "engine", "journal", "leadership", "log", "membership"),
             *("progress", "receiver", "replicator", "store", "sessions"),
@@ -59,10 +81,38 @@ ROOMS = {
     ),
     "oxen": Room(
         ("oxen/*.py",),
-        "tests/oxen",
+        ("oxen/test_*.py",),
         (
             *("flight", "incoming", "numbers", "outgoing", "reception", "roundtrip"),
             *("stream", "window", "keepalive", "proofs"),
+        ),
+    ),
+    "p2panda": Room(
+        ("p2panda/*.py",),
+        ("p2panda/test_*.py",),
+        ("comparison", "exchange", "framing", "intake", "serving", "sessions", "store"),
+    ),
+    "point2point": Room(
+        ("point2point/*.py",),
+        ("point2point/test_p2p_*.py",),
+        ("candidates", "control", "direction", "pieces", "receiving", "rivals", "runs", "sending"),
+    ),
+    "replication": Room(
+        ("point2point/replication/*.py",),
+        ("point2point/test_replicator_*.py",),
+        ("decisions", "download", "inventory", "payloads", "proposals", "schedule", "upload"),
+    ),
+    "reconcile": Room(
+        ("reconcile/*.py",),
+        ("reconcile/test_*.py",),
+        ("compact", "frames", "incoming", "joined", "rateless", "run", "session"),
+    ),
+    "ssb": Room(
+        ("ssb/*.py", "ssb/messages.py", "ssb/*/*.py"),
+        ("ssb/test_*.py",),
+        (
+            *("box_stream", "exchange", "feed", "fallback", "liveness", "notes", "outgoing"),
+            *("packets", "reader", "secret_handshake", "server", "sources", "turns", "writer"),
         ),
     ),
 }
@@ -264,11 +314,9 @@ def _on_one_line(source: bytes) -> str:
 def mutants(room: Room) -> list[Mutant]:
     """All mutants of a room, in order."""
     base = ROOT / "src/culm"
-    files = {path for pattern in room.paths for path in base.glob(pattern)}
     return [
         mutant
-        for path in sorted(files)
-        if path.stem not in TABLES
+        for path in room.files
         for mutant in Finder(path.relative_to(base).as_posix(), path.read_bytes()).found
     ]
 
@@ -311,14 +359,13 @@ class Copy:
         )
         report = folder / "report.xml"
         began = time.monotonic()
-        status, out = self._run([room.tests, f"--junit-xml={report}"], limit=None)
+        status, out = self._run([*room.test_files, f"--junit-xml={report}"], limit=None)
         if status != 0:
             raise SystemExit(f"a test fails without any mutant:\n{out}")
         # All is compiled by now.  What is compiled of a mutant must not outlive it.
         self._env["PYTHONDONTWRITEBYTECODE"] = "1"
         self._limit = 30.0 + 3 * (time.monotonic() - began)
-        files = sorted((ROOT / room.tests).glob("test_*.py"))
-        self._took = {path.relative_to(ROOT).as_posix(): 0.0 for path in files}
+        self._took = dict.fromkeys(room.test_files, 0.0)
         for case in ElementTree.parse(report).iter("testcase"):
             modules = case.attrib["classname"].split(".")
             for name in self._took:
