@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+
 from mutants import ROOMS, ROOT, TABLES, Finder, Room, judged, mutants, sample
 
 CODE = b"""\
