@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import cycle
 from pathlib import Path
@@ -39,18 +39,18 @@ DIFFERENCES = (2, 6, 20, 60, 200, 600, 2000, 6000, 20_000, 60_000)
 COUNTS = (1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 DIFFERENCES_FIXED = 600
 
-RANGES = CompactParameters()
+RANGES = CompactParameters(keyed=False)
 MODES: Mapping[str, CompactParameters | None] = {
     "ranges": RANGES,
-    "rateless": CompactParameters(rateless=True),
+    "rateless": replace(RANGES, rateless=True),
     "plain": None,
 }
 THRESHOLDS = {
-    f"threshold {number}": CompactParameters(list_threshold=number) for number in (1, 6, 30, 150)
+    f"threshold {number}": replace(RANGES, list_threshold=number) for number in (1, 6, 30, 150)
 }
 BRANCHINGS = {
     "adapted": RANGES,
-    **{f"{number} parts": CompactParameters(branching=number) for number in (2, 4, 16, 64)},
+    **{f"{number} parts": replace(RANGES, branching=number) for number in (2, 4, 16, 64)},
 }
 
 

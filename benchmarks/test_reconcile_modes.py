@@ -2,7 +2,8 @@
 
 ``CULM_RECONCILE_ITEMS`` is the size of the sets (of 32 bytes each, 1,000,000 by default; 10,000
 and 10,000,000 are worth a look, the latter with some GB of memory to spare); where negentropy's
-source lies is told by ``CULM_NEGENTROPY``, and without it only ours is measured.
+source lies is told by ``CULM_NEGENTROPY``, and without it only ours is measured.  Medians are of
+``CULM_RECONCILE_TURNS`` sets.
 Bytes are those of both directions.  Ours have sent each other what they lack, in negentropy one
 side knows what both lack: what the other one lacks is still to be sent.  Time is the processor's,
 of both sides, without building the stores.
@@ -30,6 +31,7 @@ from culm.reconcile import (
     ItemsReceived,
     Reconciled,
     Role,
+    SumsEqual,
     Tree,
 )
 
@@ -37,9 +39,9 @@ COUNT = int(os.environ.get("CULM_RECONCILE_ITEMS", "1000000"))
 SIZE = 32
 TURNS = int(os.environ.get("CULM_RECONCILE_TURNS", "3"))
 MODES = {
-    "ranges": CompactParameters(),
+    "ranges": CompactParameters(keyed=False),
     "keyed": CompactParameters(keyed=True),
-    "rateless": CompactParameters(rateless=True),
+    "rateless": CompactParameters(rateless=True, keyed=False),
     "both": CompactParameters(rateless=True, keyed=True),
 }
 
@@ -84,12 +86,12 @@ class Sets:
         return self.both + b"".join(self.left), self.both + b"".join(self.right)
 
 
-def spread(differences: int, *, left: float = 0.5, times: bool = False) -> Sets:
+def spread(turn: int, differences: int, *, left: float = 0.5, times: bool = False) -> Sets:
     """Random items, so many of which only one side has; a share of them the left one.
 
     times: eight bytes in front grow slowly, so that the keys are crowded.
     """
-    chance = Random(differences)
+    chance = Random(differences + (turn << 32))
     own = round(left * differences)
     both = b"".join(randoms(chance, COUNT - own))
     alone = [*randoms(chance, differences)]
@@ -109,32 +111,32 @@ def timed(end: bytes, at: int) -> bytes:
     return (1 << 40 | at >> 3).to_bytes(8) + end
 
 
-def clustered(differences: int) -> Sets:
+def clustered(turn: int, differences: int) -> Sets:
     """All that differs lies in a hundredth of the keys."""
-    chance = Random(differences)
+    chance = Random(differences + (turn << 32))
     own = [
         bytes([77, chance.randrange(3)]) + chance.randbytes(SIZE - 2) for _ in range(differences)
     ]
-    return Sets(spread(0).both, own[::2], own[1::2])
+    return Sets(spread(turn, 0).both, own[::2], own[1::2])
 
 
-def apart(*, shared_out: bool) -> Sets:
+def apart(turn: int, *, shared_out: bool) -> Sets:
     """A tenth of the items, all of the left side, or shared out to both."""
-    chance = Random(COUNT)
+    chance = Random(COUNT + (turn << 32))
     ids = [*randoms(chance, COUNT // 10)]
     return Sets(b"", ids[::2], ids[1::2]) if shared_out else Sets(b"", ids, [])
 
 
 SETS = {
     **{
-        f"{number:,} differ": partial(spread, number)
+        f"{number:,} differ": partial(spread, differences=number)
         for number in (10, 1000, 100_000)
         if number <= COUNT
     },
-    "1,000 in a hundredth": partial(clustered, 1000),
-    "1,000 on one side": partial(spread, 1000, left=1.0),
-    "times first, 1,000 differ": partial(spread, 1000, times=True),
-    "the same": partial(spread, 0),
+    "1,000 in a hundredth": partial(clustered, differences=1000),
+    "1,000 on one side": partial(spread, differences=1000, left=1.0),
+    "times first, 1,000 differ": partial(spread, differences=1000, times=True),
+    "the same": partial(spread, differences=0),
     "one side empty": partial(apart, shared_out=False),
     "nothing in common": partial(apart, shared_out=True),
 }
@@ -166,7 +168,7 @@ def talk(sessions: tuple[CompactSession, CompactSession]) -> tuple[int, int, Rec
             for event in iter(sessions[here].next_event, None):
                 if isinstance(event, ItemsReceived):
                     received[here].append(event.items)
-                agreed += isinstance(event, Reconciled)
+                agreed += isinstance(event, Reconciled | SumsEqual)
             if spoken := b"".join(said(sessions[here])):
                 sessions[1 - here].receive_data(spoken)
                 size += len(spoken)
@@ -178,12 +180,12 @@ def talk(sessions: tuple[CompactSession, CompactSession]) -> tuple[int, int, Rec
 
 @pytest.mark.parametrize("name", SETS)
 def test_modes(name: str, capsys: pytest.CaptureFixture[str], negentropy: Path | None) -> None:
-    sets = SETS[name]()
-    rows = sets.rows
-    trees = tree_of(rows[0]), tree_of(rows[1])
     found: dict[str, list[Cost]] = {}
     # In turns, for what else the machine does changes from one minute to the next.
     for turn in range(TURNS):
+        sets = SETS[name](turn)
+        rows = sets.rows
+        trees = tree_of(rows[0]), tree_of(rows[1])
         for mode, parameters in MODES.items():
             cost, received = measured_talk(trees, parameters, turn)
             found.setdefault(mode, []).append(cost)
@@ -192,7 +194,7 @@ def test_modes(name: str, capsys: pytest.CaptureFixture[str], negentropy: Path |
             for store, cost in beside(negentropy, rows).items():
                 found.setdefault(store, []).append(cost)
     with capsys.disabled():
-        print(f"\n{len(trees[0])} and {len(trees[1])} items, {name}")
+        print(f"\n{COUNT} items, {name}, {TURNS} sets")
         print("\n".join(row(each, costs) for each, costs in found.items()))
 
 
@@ -222,10 +224,10 @@ def beside(program: Path, rows: tuple[bytes, bytes]) -> dict[str, Cost]:
 
 
 def row(name: str, costs: list[Cost]) -> str:
-    size = median(cost.size for cost in costs)
+    sizes = sorted(cost.size / 1000 for cost in costs)
     messages = median(cost.messages for cost in costs)
     times = sorted(cost.time_ms for cost in costs)
     return (
-        f"  {name:12} {size / 1000:10.1f} kB {messages:3.0f} messages {median(times):8.1f} ms"
-        f" ({times[0]:.1f} to {times[-1]:.1f})"
+        f"  {name:12} {median(sizes):10.1f} kB ({sizes[0]:.1f} to {sizes[-1]:.1f})"
+        f" {messages:3.0f} messages {median(times):8.1f} ms ({times[0]:.1f} to {times[-1]:.1f})"
     )

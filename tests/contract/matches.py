@@ -302,9 +302,9 @@ def match_plain_session(machine: reconcile.PlainSession | reconcile.PlainRespond
 
 def match_compact_session(machine: reconcile.CompactSession) -> None:
     match machine.next_event():
-        case reconcile.ItemsReceived() | reconcile.CheckFailed() | reconcile.Reconciled():
+        case reconcile.ItemsReceived() | reconcile.CheckFailed():
             pass
-        case Closed() | None:
+        case reconcile.Reconciled() | reconcile.SumsEqual() | Closed() | None:
             pass
         case rest:
             assert_never(rest)

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from compact_talk import (
+    UNKEYED,
     check_union,
     received,
     rounds_in,
@@ -27,6 +28,7 @@ from culm.reconcile import (
     Limits,
     Reconciled,
     Role,
+    SumsEqual,
     Tree,
     View,
     named,
@@ -83,7 +85,7 @@ def test_both_sides_end_with_the_union(seed, size, varying, keyed, monoid, data)
 def test_a_strong_monoid_is_one_like_any(seed):
     ours, theirs = pair(seed, 8, False)
     trees = [tree_of(held, 8, monoid="blake3-lthash") for held in (ours, theirs)]
-    check_union(talk(*trees, seed=seed), ours, theirs)
+    check_union(talk(*trees, seed=seed), ours, theirs, strong=True)
 
 
 MANY = 20_000 if IMPLEMENTATION == "compiled" else 1000
@@ -155,7 +157,7 @@ def test_a_frozen_tree_is_a_side_like_any():
     frozen = Frozen(b"".join(tree_of(ours, 8).serialise()))
     left = CompactSession(view=frozen, role=Role.INITIATOR, rng=Random(1))
     right = CompactSession(view=tree_of(theirs, 8), role=Role.RESPONDER, rng=Random(2))
-    check_union(Link.of_machines(left, right).run(), ours, theirs)
+    check_union(Link.of_machines(left, right).run(), ours, theirs, keyed=True)
 
 
 # Sums that agree by chance, or by design.
@@ -216,15 +218,15 @@ def test_what_was_inserted_meanwhile_does_not_come_again():
 
 
 def test_items_made_to_collide_deceive_those_without_a_key():
-    """What the page warns of; with a key, and with a monoid that is strong, it is of no use."""
+    """They are not told that anything is shown; a key or a strong monoid finds what differs."""
     ours, theirs = divided(128)
     weak = [tree_of(held, 8, monoid="xxh3-xor") for held in (ours, theirs)]
     link = talk(*weak)
-    assert link.left.events == [Reconciled(keyed=False), Closed()]
+    assert link.left.events == link.right.events == [SumsEqual(), Closed()]
     keyed = CompactParameters(keyed=True)
     check_union(talk(*weak, (keyed, keyed)), ours, theirs, keyed=True)
     strong = [tree_of(held, 8, monoid="blake3-lthash") for held in (ours, theirs)]
-    check_union(talk(*strong), ours, theirs)
+    check_union(talk(*strong), ours, theirs, strong=True)
 
 
 # Ends.
@@ -258,7 +260,7 @@ def test_other_items_are_refused(left, right):
 
 
 def test_who_insists_on_a_key_refuses_to_do_without():
-    chosen = CompactParameters(), CompactParameters(keyed=True)
+    chosen = UNKEYED, CompactParameters()
     link = talk(Tree(item_size=8), Tree(item_size=8), chosen)
     assert closed(link.left) is closed(link.right) is ErrorCode.OTHER_PARAMETERS
     link = talk(Tree(item_size=8), Tree(item_size=8), chosen[::-1])
@@ -283,8 +285,9 @@ def test_leaving_is_told():
 
 
 def responder(**options) -> CompactSession:
+    view = tree_of(spread(100, 1, 8), 8)
     return CompactSession(
-        view=tree_of(spread(100, 1, 8), 8), role=Role.RESPONDER, rng=Random(1), **options
+        view=view, role=Role.RESPONDER, rng=Random(1), parameters=UNKEYED, **options
     )
 
 
@@ -363,7 +366,7 @@ def test_a_stream_that_ends_before_the_session_is_a_fault():
 @pytest.mark.parametrize("role", Role)
 def test_a_peer_that_never_has_enough_is_left_after_nine_rounds(role):
     """It has something, it says, where we have nothing, and never tells what."""
-    session = CompactSession(view=Tree(item_size=8), role=role, rng=Random(1))
+    session = CompactSession(view=Tree(item_size=8), role=role, rng=Random(1), parameters=UNKEYED)
     said = piece(1, 6, 10, *range(8), last=True)
     session.receive_data(
         encode_frame(FrameKind.WELCOME, bytes([20])) if role is Role.INITIATOR else hello()

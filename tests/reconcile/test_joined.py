@@ -184,3 +184,13 @@ def test_a_place_is_found_in_few_steps(uneven: bool):
         asked = 0
         assert joined.select(rank) == items[rank]
         assert asked <= 2 * parts * parts * 10
+
+
+@pytest.mark.parametrize(("count", "found"), [(4096, True), (4097, False)])
+def test_a_pair_in_two_parts_is_found_among_so_many_items(count: int, found: bool) -> None:
+    """Beyond that, making a tree of them would take too long."""
+    items = [number.to_bytes(3) for number in range(count)]
+    joined = Joined([tree_of({*items[::2]}), tree_of({*items[1::2]})])
+    pair = items[0], items[-1 - count % 2]
+    digest = joined.monoid.digest(joined.monoid.lift_many(b"".join(pair), ITEM_SIZE))
+    assert joined.find_pair(0, count, digest) == (pair if found else None)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from compact_talk import check_union, frames_in, received, rounds_in, talk, tree_of
+from compact_talk import UNKEYED, check_union, frames_in, received, rounds_in, talk, tree_of
+from forged import crafted
 from hypothesis import given
 from hypothesis import strategies as st
 from test_compact import HELLO, MANY, closed, closed_by, divided, pair, piece, responder, spread
@@ -28,7 +29,7 @@ from culm.reconcile.rateless import symbols_worthwhile
 from culm.testing.link import Link
 from culm.wire import varu64
 
-RATELESS = CompactParameters(rateless=True)
+RATELESS = CompactParameters(rateless=True, keyed=False)
 KEYED = replace(RATELESS, keyed=True)
 # Asking for a sixteenth more each time, up to 2**18.
 ROUNDS_MAX = 2 * 180
@@ -80,7 +81,7 @@ def test_what_is_sent_grows_with_the_difference_alone(count, keyed):
 def test_a_strong_monoid_is_one_like_any():
     ours, theirs = pair(5, 8, False)
     trees = [tree_of(held, 8, monoid="blake3-lthash") for held in (ours, theirs)]
-    check_union(talk(*trees, (RATELESS, RATELESS)), ours, theirs)
+    check_union(talk(*trees, (RATELESS, RATELESS)), ours, theirs, strong=True)
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -126,22 +127,6 @@ def test_many_items_with_one_sum_are_told_apart():
     ours, theirs = divided(128)
     trees = [tree_of(held, 8, monoid="xxh3-xor") for held in (ours, theirs)]
     check_union(talk(*trees, (RATELESS, RATELESS)), ours, theirs)
-
-
-_SECRET = bytes.fromhex("b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671f")
-_PRIME = 0x9E3779B185EBCA87
-
-
-def crafted(high: int) -> bytes:
-    """Items of 32 bytes, all with the same low 64 bits of XXH3-128.
-
-    Their first and third words are those of the default secret, so both products in the hash
-    are zero, and what is left are two sums that can be chosen.
-    """
-    first, third = (int.from_bytes(_SECRET[at : at + 8], "little") for at in (0, 16))
-    low = 12345 - high
-    words = (first, high - first, third, ((low % 2**64) ^ (32 * _PRIME % 2**64)) - third)
-    return b"".join((word % 2**64).to_bytes(8, "little") for word in words)
 
 
 @pytest.mark.parametrize("live", [False, True])
@@ -324,9 +309,7 @@ def test_a_sender_whose_symbols_never_decode_is_left_for_ranges():
 
 
 def test_the_peer_may_not_go_back_to_symbols():
-    link = talk(
-        tree_of(spread(20, 1, 8), 8), tree_of(spread(20, 2, 8), 8), (RATELESS, CompactParameters())
-    )
+    link = talk(tree_of(spread(20, 1, 8), 8), tree_of(spread(20, 2, 8), 8), (RATELESS, UNKEYED))
     assert closed(link.left) is closed(link.right) is None
     session = responder()
     session.receive_data(encode_frame(FrameKind.HELLO, HELLO.encode()) + OPENING)

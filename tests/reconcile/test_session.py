@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from culm.kernels import IMPLEMENTATION
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError
-from culm.reconcile import MONOIDS, Fingerprint, Frozen, Tree
+from culm.reconcile import MONOIDS, Fingerprint, Frozen, Snapshot, Tree
 from culm.reconcile.errors import ErrorCode
 from culm.reconcile.events import ItemReceived
 from culm.reconcile.messages import (
@@ -492,3 +492,56 @@ def test_with_echo_each_side_learns_what_the_other_one_lacks() -> None:
         speaker = 1 - speaker
     for one, other in ((0, 1), (1, 0)):
         assert told[one] - told[other] == sets[one] - sets[other]
+
+
+class Claimed(Snapshot):
+    """A view that has as many items as it says, all of them the same."""
+
+    __slots__ = ("count", "pairs")
+
+    def __init__(self, count: int) -> None:
+        self.item_size, self.varying, self.monoid = 8, False, MONOIDS["xxh3-sum"]
+        self.count, self.pairs = count, 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def range(self, start: bytes, stop: bytes) -> tuple[int, int]:
+        return 0, self.count
+
+    def fingerprint(self, start: bytes = b"", stop: bytes = b"") -> Fingerprint:
+        return Fingerprint(self.count, bytes(16))
+
+    def fingerprint_at(self, start: int, count: int) -> Fingerprint:
+        return Fingerprint(count, bytes(16))
+
+    def select(self, rank: int) -> bytes:
+        return bytes(8)
+
+    def find_pair(self, start: int, count: int, digest: bytes) -> None:
+        self.pairs += 1
+
+
+@pytest.mark.parametrize(
+    ("count", "digest_size", "asked"),
+    [
+        (1 << 24, 16, True),  # the most that a tree takes
+        ((1 << 24) + 1, 16, False),
+        ((1 << 20) - 1, 8, True),  # among more, a pair by chance is likelier than 2**-24
+        (1 << 20, 8, False),
+        (4095, 6, True),
+        (4096, 6, False),
+    ],
+)
+def test_pairs_are_looked_for_among_so_many_items(count: int, digest_size: int, asked: bool):
+    view = Claimed(count)
+    session = Session(
+        view=view, role=Role.RESPONDER, parameters=Parameters(digest_size=digest_size)
+    )
+    session.receive(LowerBound(bytes(8)))
+    theirs = Fingerprint(count - 2, bytes([1]) * digest_size)
+    session.receive(RangeFingerprint(theirs, bytes(8)))
+    session.receive(Terminal())
+    assert session.next_message() == LowerBound(bytes(8))
+    assert isinstance(session.next_message(), RangeFingerprint)
+    assert view.pairs == asked

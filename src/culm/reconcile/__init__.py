@@ -13,6 +13,7 @@ from culm.reconcile.events import (
     ItemsReceived,
     Reconciled,
     SessionEvent,
+    SumsEqual,
 )
 from culm.reconcile.joined import Joined, join
 from culm.reconcile.limits import Limits
@@ -49,6 +50,7 @@ __all__ = [
     "SessionEvent",
     "Snapshot",
     "State",
+    "SumsEqual",
     "Tree",
     "View",
     "join",

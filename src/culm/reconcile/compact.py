@@ -17,7 +17,13 @@ from typing import Final, NoReturn, TypeAlias
 from culm.arguments import check_type
 from culm.machine import Closed, RemoteProtocolError, StreamBase
 from culm.reconcile.errors import ErrorCode
-from culm.reconcile.events import CheckFailed, CompactEvent, ItemsReceived, Reconciled
+from culm.reconcile.events import (
+    CheckFailed,
+    CompactEvent,
+    ItemsReceived,
+    Reconciled,
+    SumsEqual,
+)
 from culm.reconcile.frames import (
     BODY_SIZE_MAX,
     HEADER_SIZE_MAX,
@@ -256,5 +262,6 @@ class CompactSession(StreamBase[CompactEvent]):
             self._begin_run(keyed=True)
 
     def _finish(self, run: AnyRun) -> None:
-        self._events.append(Reconciled(keyed=run.hello.keyed))
+        hello = run.hello
+        self._events.append(Reconciled(keyed=hello.keyed) if hello.shows else SumsEqual())
         self._events.append(Closed())

@@ -14,6 +14,7 @@ __all__ = [
     "ItemsReceived",
     "Reconciled",
     "SessionEvent",
+    "SumsEqual",
 ]
 
 
@@ -47,10 +48,20 @@ class CheckFailed(Event):
 class Reconciled(Event):
     """Both sides know the same set: their views together with what they have received.
 
-    keyed: whether this was checked with a key of this run, unknown to authors of items.
+    This is shown, whoever has made the items: with a key of this run (`keyed`), or because the
+    views' monoid is strong.
     """
 
     keyed: bool
 
 
-CompactEvent: TypeAlias = ItemsReceived | CheckFailed | Reconciled | Closed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumsEqual(Event):
+    """What both sides know has the same size and the same sum.
+
+    So it is the same set if nobody has crafted items, and nothing is shown if somebody has: that
+    takes a run with a key, or a monoid that is strong.
+    """
+
+
+CompactEvent: TypeAlias = ItemsReceived | CheckFailed | Reconciled | SumsEqual | Closed

@@ -24,6 +24,7 @@ from blake3 import blake3
 
 from culm.buffer import ReceiveBuffer
 from culm.machine import RemoteProtocolError
+from culm.reconcile.checks import CHECK_SIZE, check_of
 from culm.reconcile.errors import ErrorCode
 from culm.reconcile.limits import RANGES_MIN
 from culm.reconcile.monoids import MONOIDS, Fingerprint, Monoid
@@ -32,12 +33,10 @@ from culm.wire.errors import DecodeError, Truncated
 
 __all__ = [
     "BODY_SIZE_MAX",
-    "CHECK_SIZE",
     "HEADER_SIZE_MAX",
     "SALT_SIZE",
     "FrameKind",
     "Hello",
-    "check_of",
     "decode_ranges_max",
     "encode_frame",
     "encode_ranges_max",
@@ -47,7 +46,6 @@ __all__ = [
 VERSION = 1
 BODY_SIZE_MAX = 1 << 16
 SALT_SIZE = 16
-CHECK_SIZE = 16
 HEADER_SIZE_MAX = 1 + varu64.size(BODY_SIZE_MAX)
 
 _HELLO = Struct(f">BBBBHBx{SALT_SIZE}s")
@@ -145,6 +143,17 @@ class Hello:
         salt = blake3(self.salt, derive_key_context=_SALT_CONTEXT).digest(8)
         return int.from_bytes(salt, "big")
 
+    @property
+    def shows(self) -> bool:
+        """Whether a check that is right shows that the sets are equal, whoever made the items."""
+        return self.monoid is None or self.monoid.is_strong
+
+    def check_of(self, count: int, state: bytes) -> bytes:
+        """The check of a union; see `culm.reconcile.checks`."""
+        if self.monoid is not None:
+            state = self.monoid.digest(Fingerprint(count, state))
+        return check_of(self.salt, count, state)
+
     def may_follow(self, other: Hello) -> bool:
         """Whether this run may follow that one: nothing is tried twice."""
         if self.rateless:
@@ -194,13 +203,3 @@ def decode_ranges_max(logarithm: int) -> int:
 
 _KEY_CONTEXT = "culm 2026 reconcile: key of a run"
 _SALT_CONTEXT = "culm 2026 reconcile: salt of ids"
-_CHECK_CONTEXT = "culm 2026 reconcile: check of a union"
-
-
-def check_of(hello: Hello, count: int, state: bytes) -> bytes:
-    """What both sides compute of the union if they know the same one: its size and its state."""
-    if hello.monoid is not None:
-        state = hello.monoid.digest(Fingerprint(count, state))
-    check = blake3(derive_key_context=_CHECK_CONTEXT)
-    check.update(hello.salt + count.to_bytes(8, "big") + state)
-    return check.digest(CHECK_SIZE)

@@ -51,12 +51,14 @@ class Monoid:
 
     `digest_size` is the number of bytes of a full digest.  With `is_additive` the digest is the
     state itself, any number of its last bytes works as a state as well, and the difference of two
-    of them names an item that only one set has; otherwise the digest is a hash of the state.
+    of them names an item that only one set has; otherwise the digest is a hash of the state.  If it
+    `is_strong`, nobody can make two sets with the same fingerprint.
     """
 
     name: str
     digest_size: int
     is_additive: bool
+    is_strong: bool
     kernel_number: int = field(repr=False)
 
     @property
@@ -146,9 +148,9 @@ class Monoid:
 MONOIDS = {
     monoid.name: monoid
     for monoid in (
-        Monoid("xxh3-sum", 16, True, _kernel.SUM),
-        Monoid("xxh3-xor", 16, True, _kernel.XOR),
-        Monoid("blake3-lthash", 32, False, _kernel.LTHASH),
+        Monoid("xxh3-sum", 16, True, False, _kernel.SUM),
+        Monoid("xxh3-xor", 16, True, False, _kernel.XOR),
+        Monoid("blake3-lthash", 32, False, True, _kernel.LTHASH),
     )
 }
 

@@ -107,13 +107,20 @@ def _read(kind: int, rest: list[Any]) -> Message | None:
 class _Plain(StreamBase[SessionEvent]):
     """Takes messages while the session listens, and sends those of the session."""
 
-    def __init__(self, *, view: View, role: Role, parameters: Parameters | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        view: View,
+        role: Role,
+        parameters: Parameters | None = None,
+        key: bytes | None = None,
+    ) -> None:
         check_type("view", view, View)
         check_type("role", role, Role)
         size_max = _HEADS_SIZE_MAX + 2 * view.item_size + view.monoid.digest_size
         super().__init__(receive_max=size_max)
         self._size_max = size_max
-        self._session = Session(view=view, role=role, parameters=parameters)
+        self._session = Session(view=view, role=role, parameters=parameters, key=key)
         self._scanner: cbor.Scanner | None = None
 
     @property
@@ -178,10 +185,24 @@ class PlainSession(_Plain):
         Whether we speak first.
     parameters
         As of `Session`; ``ranges_max`` bounds the memory.
+    key
+        As of `Session`.
     """
 
-    def __init__(self, *, view: View, role: Role, parameters: Parameters | None = None) -> None:
-        super().__init__(view=view, role=role, parameters=parameters)
+    def __init__(
+        self,
+        *,
+        view: View,
+        role: Role,
+        parameters: Parameters | None = None,
+        key: bytes | None = None,
+    ) -> None:
+        super().__init__(view=view, role=role, parameters=parameters, key=key)
+
+    @property
+    def check(self) -> bytes | None:
+        """As of `Session`."""
+        return self._session.check
 
     def _step_eof(self) -> Closed | None:
         if self._session.state is State.SPEAKING:

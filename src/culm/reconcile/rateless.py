@@ -36,7 +36,7 @@ from typing import Final
 from culm.kernels import symbols as _symbols
 from culm.machine import RemoteProtocolError
 from culm.reconcile.errors import ErrorCode
-from culm.reconcile.frames import Hello, check_of
+from culm.reconcile.frames import Hello
 from culm.reconcile.limits import RANGES_MIN, Limits
 from culm.reconcile.run import CompactParameters
 from culm.reconcile.states import CompactState, Turn
@@ -148,7 +148,7 @@ class RatelessRun:
     @property
     def check(self) -> bytes:
         """The check of the union, which the other side has to match."""
-        return check_of(self.hello, *self._exchange.union)
+        return self.hello.check_of(*self._exchange.union)
 
     def _symbols(self, count: int) -> _symbols.Symbols:
         """Our first symbols, at least this many."""

@@ -8,7 +8,7 @@ from culm.arguments import check_int, check_numbers
 from culm.machine import RemoteProtocolError
 from culm.reconcile.errors import ErrorCode
 from culm.reconcile.estimate import Estimate
-from culm.reconcile.frames import Hello, check_of
+from culm.reconcile.frames import Hello
 from culm.reconcile.limits import RANGES_MIN, Limits
 from culm.reconcile.states import CompactState, Turn
 from culm.reconcile.tree import View
@@ -58,7 +58,8 @@ class CompactParameters:
         Bytes of a sum on the wire, 4 to 8; the initiator's value is used.
     keyed
         Whether states are computed with a key of the run, at the price of hashing all items.  An
-        initiator asks for it, a responder insists on it.
+        initiator asks for it, a responder insists on it.  Without it equality is not shown, unless
+        the monoid is strong: see `SumsEqual`.
     rateless
         Whether the initiator begins with a run of coded symbols; see `culm.reconcile.rateless`.
     first_symbols
@@ -72,7 +73,7 @@ class CompactParameters:
     hurry_from: int = 4
     list_from: int = 6
     sum_size: int = 8
-    keyed: bool = False
+    keyed: bool = True
     rateless: bool = False
     first_symbols: int = 128
 
@@ -134,7 +135,7 @@ class Run:
     @property
     def check(self) -> bytes:
         """The check of the union, which the other side has to match."""
-        return check_of(self.hello, *self._exchange.union)
+        return self.hello.check_of(*self._exchange.union)
 
     def say(self) -> bytes:
         """The next piece of our round."""

@@ -27,6 +27,7 @@ from itertools import pairwise
 from math import ceil
 
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError, RemoteProtocolError
+from culm.reconcile.checks import KeyedUnion
 from culm.reconcile.errors import ErrorCode
 from culm.reconcile.events import ItemReceived, SessionEvent
 from culm.reconcile.incoming import Incoming, Question
@@ -120,15 +121,25 @@ class Session:
         Whether we speak first.
     parameters
         How we ask, and how much the peer may ask for.
+    key
+        16 bytes for the `check` of both sides, made at random when their items have been made.
     """
 
-    def __init__(self, *, view: View, role: Role, parameters: Parameters | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        view: View,
+        role: Role,
+        parameters: Parameters | None = None,
+        key: bytes | None = None,
+    ) -> None:
         self.state = State.SPEAKING if role is Role.INITIATOR else State.LISTENING
         self._view = view
         self._parameters = parameters or Parameters()
         size = self._parameters.digest_size
         self._digest_size = view.monoid.digest_size if size is None else size
         view.monoid.digest(view.monoid.neutral, self._digest_size)
+        self._union = None if key is None else KeyedUnion(view, key)
         self._events: deque[SessionEvent] = deque()
         self._round = 0
         self._asked = False
@@ -141,6 +152,14 @@ class Session:
     def in_round(self) -> bool:
         """Whether the peer has begun a round and not ended it."""
         return self._incoming.lower is not None
+
+    @property
+    def check(self) -> bytes | None:
+        """16 bytes of our items and of those received, if there is a key.
+
+        When both sides have ended, theirs are the same: otherwise their sets are not.
+        """
+        return None if self._union is None else self._union.check
 
     def next_event(self) -> SessionEvent | None:
         """The next event, in order; `Closed` is the last one."""
@@ -204,6 +223,8 @@ class Session:
             item = incoming.read(message)
             if item is not None:
                 self._events.append(ItemReceived(item=item))
+                if self._union is not None:
+                    self._union.add(item)
 
     def _answer_empty_set(self, can_respond: bool) -> None:
         if not can_respond:

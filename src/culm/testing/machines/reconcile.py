@@ -23,7 +23,6 @@ from culm.reconcile import (
     Role,
     Tree,
     View,
-    named,
 )
 from culm.reconcile.frames import FrameKind, Hello, encode_frame
 from culm.testing.encodings import CBOR
@@ -112,7 +111,8 @@ def _build(config: Config) -> StreamMachine:
     )
 
 
-_INITIATOR = {"role": "initiator", "seed": 1}
+_UNKEYED = {"keyed": False}
+_INITIATOR = {"role": "initiator", "seed": 1, **_UNKEYED}
 _MANY = {"shared": 400, "own": 120, "item_size": 16, "first_split": 4}
 _VARYING = {"varying": True, "item_size": 5, "shared": 100, "first_split": 2}
 _TIGHT = {"ranges_max": 4096, "symbols_max": 4096}
@@ -120,7 +120,7 @@ _RATELESS = {**_INITIATOR, "rateless": True}
 
 _HELLO = Hello(
     sum_size=8,
-    monoid=named("xxh3-sum"),
+    monoid=None,
     item_size=8,
     varying=False,
     ranges_max=4096,
@@ -150,31 +150,41 @@ COMPACT = register(
         tight=_TIGHT,
         lazy_output=True,
         scenarios=(
-            Scenario(name="a few items differ", left=_INITIATOR),
-            Scenario(name="many items differ", left={**_INITIATOR, **_MANY}, right=_MANY),
+            Scenario(name="a few items differ", left=_INITIATOR, right=_UNKEYED),
+            Scenario(
+                name="many items differ", left={**_INITIATOR, **_MANY}, right={**_MANY, **_UNKEYED}
+            ),
             Scenario(
                 name="items of varying size",
                 left={**_INITIATOR, **_VARYING},
-                right={**_VARYING, "list_threshold": 1, "branching": 3},
+                right={**_VARYING, **_UNKEYED, "list_threshold": 1, "branching": 3},
             ),
-            Scenario(name="one side is empty", left={**_INITIATOR, "shared": 0, "own": 0}),
+            Scenario(
+                name="one side is empty",
+                left={**_INITIATOR, "shared": 0, "own": 0},
+                right=_UNKEYED,
+            ),
             Scenario(
                 name="both sides have the same",
                 left={**_INITIATOR, "own": 0},
-                right={"own": 0},
+                right={**_UNKEYED, "own": 0},
             ),
-            Scenario(name="with a key", left={**_INITIATOR, "keyed": True}, right={"keyed": True}),
+            Scenario(name="with a key", left={**_INITIATOR, "keyed": True}),
             Scenario(
                 name="the check fails and a run with a key follows",
                 left={**_INITIATOR, "sum_size": 4, "more": [TWINS[0]], "own": 0},
-                right={"more": [TWINS[1]], "own": 1},
+                right={**_UNKEYED, "more": [TWINS[1]], "own": 1},
             ),
             Scenario(
                 name="sums that cannot be taken apart",
                 left={**_INITIATOR, "monoid": "xxh3-xor"},
-                right={"monoid": "xxh3-xor"},
+                right={**_UNKEYED, "monoid": "xxh3-xor"},
             ),
-            Scenario(name="by coded symbols", left={**_RATELESS, "first_symbols": 24}),
+            Scenario(
+                name="by coded symbols",
+                left={**_RATELESS, "first_symbols": 24},
+                right=_UNKEYED,
+            ),
             Scenario(
                 name="more coded symbols are asked for",
                 left={**_RATELESS, "own": 30, "first_symbols": 20, "keyed": True},
@@ -183,11 +193,12 @@ COMPACT = register(
             Scenario(
                 name="coded symbols do not pay",
                 left={**_RATELESS, "first_symbols": 4},
-                right={"own": 9, "symbols_max": 20},
+                right={**_UNKEYED, "own": 9, "symbols_max": 20},
             ),
             Scenario(
                 name="the initiator leaves",
                 left={**_INITIATOR, "list_threshold": 1},
+                right=_UNKEYED,
                 script=(("left", call("close")),),
             ),
         ),
