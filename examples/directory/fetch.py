@@ -29,7 +29,16 @@ from directory.survey import Survey, survey_log
 from directory.thread import StoreThread
 from drivers.asyncio_driver import MachineProtocol
 
-__all__ = ["Failure", "Fetched", "Fetcher", "Terms", "fetch_logs", "log_name", "several_logs"]
+__all__ = [
+    "Added",
+    "Failure",
+    "Fetched",
+    "Fetcher",
+    "Terms",
+    "fetch_logs",
+    "log_name",
+    "several_logs",
+]
 
 # How long we wait at most for a log to be offered, or for an answer to our goodbye, in seconds.
 _PATIENCE_MAX_S = 5.0
@@ -106,6 +115,21 @@ class Fetched:
         """Note what has gone wrong, unless something has before."""
         self.failure = self.failure or failure
 
+    def add(self, other: Fetched) -> None:
+        """Something else was fetched as well; whether that has failed is another matter."""
+        self.entries += other.entries
+        self.payload_bytes += other.payload_bytes
+        self.wire_bytes += other.wire_bytes
+        for mine, theirs in ((self.offered, other.offered), (self.positions, other.positions)):
+            mine.update((log, max(seqnum, mine.get(log, 0))) for log, seqnum in theirs.items())
+
+
+@dataclass(slots=True)
+class Added:
+    """How many bytes the store was given in one run, over all connections."""
+
+    size: int = 0
+
 
 async def fetch_logs(
     store: LogStore,
@@ -137,6 +161,8 @@ class Fetcher:
         fetched: Fetched,
         interest: Interest,
         on_progress: Callable[[Fetched], object] = lambda fetched: None,
+        *,
+        added: Added | None = None,
     ) -> None:
         self.thread = thread
         self.store = thread.store  # to be used in that thread
@@ -148,7 +174,7 @@ class Fetcher:
         self.refusals: list[str] = []
         self.begun: dict[tuple[LogKey, int], int] = {}  # how much there was of payloads
         self._begun: dict[tuple[LogKey, int], int] = {}  # how much there is of them by now
-        self._added_size = 0  # what the store has been given
+        self._added = Added() if added is None else added
         self._surveys: dict[LogKey, Survey] = {}
         self.replicator = Replicator(
             role=Role.PROACTIVE,
@@ -164,7 +190,12 @@ class Fetcher:
                 settle_s=terms.settle_s,
             ),
         )
-        self.protocol: MachineProtocol
+        self.protocol = MachineProtocol(
+            self.replicator,
+            perform=lambda effect: perform(effect, self.store),
+            executor=thread.executor,
+            on_event=self._take,
+        )
 
     def _look_at_all(self) -> None:
         for log in self.store.logs():
@@ -187,12 +218,7 @@ class Fetcher:
         """Fetch over one connection."""
         loop = asyncio.get_running_loop()
         await self.thread.call(self._look_at_all)
-        protocol = self.protocol = MachineProtocol(
-            self.replicator,
-            perform=lambda effect: perform(effect, self.store),
-            executor=self.thread.executor,
-            on_event=self._take,
-        )
+        protocol = self.protocol
         self.prepare()
         try:
             async with asyncio.timeout(self.terms.idle_timeout_s):
@@ -279,12 +305,12 @@ class Fetcher:
     def _stored(self, event: EntryStored | PayloadProgress) -> None:
         fetched, log, seqnum = self.fetched, event.log, event.seqnum
         size = event.payload_size if isinstance(event, EntryStored) else event.size
-        self._added_size += self._added_by(event)
+        self._added.size += self._added_by(event)
         added_size_max = self.terms.added_size_max
         if size > PAYLOAD_SIZE_MAX and not self.terms.leaves_out:
             fetched.fail(_too_large(f"entry {seqnum} has a payload of {size} bytes"))
             self.protocol.abort()
-        elif added_size_max is not None and self._added_size > added_size_max:
+        elif added_size_max is not None and self._added.size > added_size_max:
             text = f"more than {added_size_max} bytes would be stored; --max-size allows more"
             fetched.fail(Failure("TOO_MUCH", text))
             self.protocol.abort()
@@ -328,6 +354,11 @@ class Fetcher:
     def _is_offered(self) -> bool:
         offered, wanted = self.fetched.offered, self.terms.wanted
         return any(offered.values()) if wanted is None else offered.get(wanted, 0) > 0
+
+    @property
+    def connected_to_server(self) -> bool:
+        """Whether the connection has been made; it may be over."""
+        return self.protocol.transport is not None
 
     @property
     def is_open(self) -> bool:
