@@ -142,7 +142,10 @@ class DoneReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLive(Event):
-    """Both sides have sent everything and stay: new entries may follow."""
+    """Both sides have sent what they found missing, and stay: new entries may follow.
+
+    That nothing is missing is shown by log heights, and by fingerprints of a strong monoid.
+    """
 
     session_id: int
 
