@@ -41,6 +41,12 @@ CREATE TABLE IF NOT EXISTS clocks (
     peer TEXT PRIMARY KEY, told TEXT NOT NULL, refused TEXT NOT NULL
 ) WITHOUT ROWID;
 """
+_LATER_COLUMNS = {
+    "saved": "INTEGER NOT NULL DEFAULT 0",
+    "held": "TEXT NOT NULL DEFAULT '{}'",
+    "stored": "INTEGER NOT NULL DEFAULT 0",
+    "sessions": "INTEGER NOT NULL DEFAULT 0",
+}
 
 
 class SsbSqliteStore:
@@ -56,8 +62,10 @@ class SsbSqliteStore:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.executescript(_SCHEMA)
-        if "saved" not in [row[1] for row in self._db.execute("PRAGMA table_info(clocks)")]:
-            self._db.execute("ALTER TABLE clocks ADD COLUMN saved INTEGER NOT NULL DEFAULT 0")
+        there = [row[1] for row in self._db.execute("PRAGMA table_info(clocks)")]
+        for column, kind in _LATER_COLUMNS.items():
+            if column not in there:
+                self._db.execute(f"ALTER TABLE clocks ADD COLUMN {column} {kind}")
         self._db.execute("CREATE INDEX IF NOT EXISTS clocks_saved ON clocks (saved)")
 
     def close(self) -> None:
@@ -119,8 +127,17 @@ class SsbSqliteStore:
     def _save_clock(self, peer: str, clock: PeerClock) -> None:
         (saved,) = self._db.execute("SELECT COALESCE(MAX(saved), 0) + 1 FROM clocks").fetchone()
         self._db.execute(
-            "INSERT OR REPLACE INTO clocks (peer, told, refused, saved) VALUES (?, ?, ?, ?)",
-            (peer, json.dumps(dict(clock.told)), json.dumps(sorted(clock.refused)), saved),
+            "INSERT OR REPLACE INTO clocks (peer, told, refused, held, stored, sessions, saved)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                peer,
+                json.dumps(dict(clock.told)),
+                json.dumps(sorted(clock.refused)),
+                json.dumps(dict(clock.held)),
+                clock.stored,
+                clock.sessions,
+                saved,
+            ),
         )
         self._db.execute("DELETE FROM clocks WHERE saved <= ?", (saved - self._clocks_max,))
 
@@ -160,8 +177,15 @@ class SsbSqliteStore:
 
     def _load_clock(self, peer: str) -> PeerClock:
         row = self._db.execute(
-            "SELECT told, refused FROM clocks WHERE peer = ?", (peer,)
+            "SELECT told, refused, held, stored, sessions FROM clocks WHERE peer = ?", (peer,)
         ).fetchone()
         if row is None:
             return PeerClock()
-        return PeerClock(told=json.loads(row[0]), refused=frozenset(json.loads(row[1])))
+        told, refused, held, stored, sessions = row
+        return PeerClock(
+            told=json.loads(told),
+            refused=frozenset(json.loads(refused)),
+            held=json.loads(held),
+            stored=stored,
+            sessions=sessions,
+        )

@@ -161,10 +161,8 @@ class Simulation:
         if edge in self.wires or {edge, edge[::-1]} & self.blocks:
             return
         wire = self.wires[edge] = Wire(client, server)
-        wire.sessions = {
-            server: self.hosts[server].accept(feed(client)),
-            client: self.hosts[client].dial(feed(server)),
-        }
+        wire.sessions[server] = self.hosts[server].accept(feed(client))
+        wire.sessions[client] = self.hosts[client].dial(feed(server))
         for name in edge:
             self._flush(name)
 
@@ -180,6 +178,7 @@ class Simulation:
         if wire is not None:
             for name in wire.ends:
                 self.hosts[name].machine.disconnect(wire.sessions[name])
+            for name in wire.ends:
                 self.hosts[name].drain()
 
     def deafen(self) -> None:
@@ -203,13 +202,17 @@ class Simulation:
 
     def _crash(self, name: str) -> None:
         """A host loses all but its store."""
-        for edge, wire in list(self.wires.items()):
-            if name in wire.ends:
-                other = wire.other(name)
-                del self.wires[edge]
-                self.hosts[other].machine.disconnect(wire.sessions[other])
-                self.hosts[other].drain()
         self.hosts[name] = self._new(name)
+        left = []
+        for edge, wire in list(self.wires.items()):
+            other = wire.other(name)
+            if name in edge:
+                del self.wires[edge]
+            if name in edge and other in wire.sessions:
+                self.hosts[other].machine.disconnect(wire.sessions[other])
+                left.append(self.hosts[other])
+        for host in left:
+            host.drain()
 
     def block(self) -> None:
         author, target = self.rng.choice(self.authors), self.rng.choice(self.names)

@@ -19,6 +19,7 @@ from culm.ssb.ebt.events import (
     SessionOpened,
     SourceChanged,
 )
+from culm.ssb.ebt.feed import TURNS
 from culm.ssb.ebt.limits import Limits, Timing
 from culm.ssb.ebt.model import (
     ForkedFeedError,
@@ -35,6 +36,7 @@ from culm.ssb.ebt.replicator import Replicator
 from culm.ssb.ebt.states import EndReason, SessionRole, SessionState, State
 
 __all__ = [
+    "TURNS",
     "AppendMessages",
     "Closed",
     "EndReason",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
-from culm.arguments import is_tuple
+from culm.arguments import is_dict, is_tuple
 from culm.machine import Effect
 from culm.ssb.ebt.model import Message, PeerClock
 from culm.ssb.ebt.notes import REFUSAL, SEQUENCE_MAX
@@ -75,20 +75,22 @@ class LoadClock(Effect[PeerClock]):
     def accepts(self, result: object) -> TypeGuard[PeerClock]:
         if type(result) is not PeerClock or type(result.refused) is not frozenset:
             return False
-        if not isinstance(result.told, dict) or not all(map(_is_feed, result.refused)):
+        if not all(map(_is_feed, result.refused)):
             return False
-        return all(
-            _is_feed(feed) and type(sequence) is int and REFUSAL <= sequence <= SEQUENCE_MAX
-            for feed, sequence in result.told.items()
-        )
+        if not all(
+            type(number) is int and number >= 0 for number in (result.stored, result.sessions)
+        ):
+            return False
+        return _are_sequences(result.told, REFUSAL) and _are_sequences(result.held, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveClock(Effect[None]):
     """Keep what a peer has told, for the next session with it.
 
-    It may be forgotten at any time, or an older one may be returned: then more notes are sent than
-    necessary.
+    It may be forgotten at any time: then more notes are sent than necessary.  If an older one is
+    returned, or one that is newer than the feeds, a feed may be left out of sessions that ought to
+    be exchanged, but of no more than `culm.ssb.ebt.TURNS` - 1.
     """
 
     peer: str
@@ -96,6 +98,13 @@ class SaveClock(Effect[None]):
 
 
 ReplicatorEffect: TypeAlias = AppendMessages | ReadMessages | MarkForked | LoadClock | SaveClock
+
+
+def _are_sequences(found: object, least: int) -> bool:
+    return is_dict(found) and all(
+        _is_feed(feed) and type(sequence) is int and least <= sequence <= SEQUENCE_MAX
+        for feed, sequence in found.items()
+    )
 
 
 def _is_feed(name: object) -> bool:

@@ -74,7 +74,7 @@ class Exchange:
         # Whoever has the most of it becomes its source.
         sessions = sorted(self.sessions.values(), key=lambda each: -each.clock.get(feed_id, 0))
         for session in sessions:
-            self._share(feed, session)
+            self._inform(feed, session)
 
     def unfollow(self, feed_id: str) -> None:
         self._withdraw(self.feeds.unfollow(feed_id))
@@ -91,7 +91,7 @@ class Exchange:
         self.feeds.unblock(author, target)
         session, feed = self._by_peer.get(target), self.feeds.get(author)
         if session is not None and feed is not None:
-            self._share(feed, session)
+            self._inform(feed, session)
 
     def append(self, feed: Feed, message: Message) -> None:
         """Take the next message of a feed, wherever it comes from."""
@@ -102,7 +102,7 @@ class Exchange:
         for feed_id, new in messages.items():
             feed = self.feeds[feed_id]
             first, last = new[0].sequence, new[-1].sequence
-            feed.store(last)
+            self.feeds.store(feed, last)
             self.events.append(FeedExtended(feed=feed_id, first=first, last=last))
             if feed.wanted:
                 data = [message.data for message in new]
@@ -145,7 +145,9 @@ class Exchange:
     def _loaded(self, session: Session, clock: PeerClock) -> None:
         if session.state is SessionState.ENDED:
             return
-        session.remember(clock)
+        if clock.told:
+            clock = session.remember(clock, stored=self.feeds.stored)
+            self.work.save_clock(session.peer, clock)
         if session.role is SessionRole.SERVER:
             session.move(SessionInput.LOADED_AS_SERVER)
             self._introduce(session)
@@ -154,11 +156,12 @@ class Exchange:
             self._silent.set(session.number, self._now + self._notes_s)
 
     def _introduce(self, session: Session) -> None:
-        """Our first notes: about feeds whose state the peer does not know."""
+        """Our first notes: about our own feed, and all that the peer may not know of."""
         self.events.append(SessionOpened(session=session.number, peer=session.peer))
         session.outgoing.open()
         for feed in self.feeds.followed:
-            self._share(feed, session)
+            if feed.id == self._me or not session.skips(feed):
+                self._share(feed, session)
 
     def receive_notes(self, session: Session, notes: Mapping[str, int]) -> None:
         first = session.state is SessionState.AWAITING_NOTES
@@ -247,11 +250,14 @@ class Exchange:
             and not self.feeds.blocks(feed.id, session.peer)
         )
 
+    def _inform(self, feed: Feed, session: Session) -> None:
+        """Tell a peer about a feed, unless it knows."""
+        if not session.is_level(feed):
+            self._share(feed, session)
+
     def _share(self, feed: Feed, session: Session) -> None:
-        """Tell a peer about a feed, unless it knows, and send what it has asked for."""
+        """Tell a peer about a feed, and send what it has asked for."""
         if session.state is not SessionState.OPEN or not self._shares(feed, session):
-            return
-        if session.is_level(feed):
             return
         if self.sources.session_of(feed) is None:
             self.sources.take(feed, session)

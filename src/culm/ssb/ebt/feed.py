@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+from zlib import crc32
+
 from culm.ssb.ebt.model import Head, Message
 from culm.ssb.ebt.states import (
     FEED_RULES,
@@ -13,7 +16,10 @@ from culm.ssb.ebt.states import (
     SupplyInput,
 )
 
-__all__ = ["Feed", "Relation"]
+__all__ = ["TURNS", "Feed", "Relation"]
+
+TURNS: Final = 16
+"""In one of so many sessions in a row each feed is mentioned, whatever is remembered."""
 
 
 class Feed:
@@ -23,9 +29,20 @@ class Feed:
     stored: the last one in the store; peers are told only of this.
     claimed: the highest one that any peer has told us of.
     moved: when the last message arrived, or when somebody said that there is more than we have.
+    turn: in which of `TURNS` sessions in a row it is mentioned in any case.
     """
 
-    __slots__ = ("claimed", "followed", "id", "last_id", "moved", "received", "state", "stored")
+    __slots__ = (
+        "claimed",
+        "followed",
+        "id",
+        "last_id",
+        "moved",
+        "received",
+        "state",
+        "stored",
+        "turn",
+    )
 
     def __init__(self, feed_id: str, head: Head | None, state: FeedState) -> None:
         self.id = feed_id
@@ -35,6 +52,7 @@ class Feed:
         self.claimed = 0
         self.moved = 0.0
         self.followed = False
+        self.turn = crc32(feed_id.encode()) % TURNS
 
     @property
     def head(self) -> Head | None:

@@ -12,9 +12,13 @@ __all__ = ["Feeds"]
 
 
 class Feeds:
-    """All feeds by id; the followed ones also in the order in which following began."""
+    """All feeds by id; the followed ones also in the order in which following began.
+
+    stored: how many messages the store has.
+    """
 
     def __init__(self, stored: Stored) -> None:
+        self.stored = sum(head.sequence for head in stored.heads.values())
         self._feeds: dict[str, Feed] = {}
         for feed_id, head in stored.heads.items():
             forked = feed_id in stored.forked
@@ -49,6 +53,11 @@ class Feeds:
         feed = self._followed.pop(feed_id)
         feed.follow(False)
         return feed
+
+    def store(self, feed: Feed, last: int) -> None:
+        """The store has the feed up to there."""
+        self.stored += last - feed.stored
+        feed.store(last)
 
     def blocks(self, author: str, target: str) -> bool:
         blocked = self._blocks.get(author)

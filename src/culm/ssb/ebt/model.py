@@ -79,14 +79,24 @@ class Stored:
 class PeerClock:
     """What is remembered of a peer from one session to the next (request skipping).
 
+    It is a hint: it may be of any other time than the feeds beside it.
+
     told: for each feed the last sequence that the peer has told, by a note or a message; -1 if it
         does not want the feed.
     refused: the feeds that we have told it we do not want, with no later note known to have
         arrived.
+    held: the last sequence that we had of a feed then, where that is not the one in `told`.
+    stored: how many messages our store had then, of all feeds.  A store that has fewer is older
+        than this memory, which counts for nothing then.
+    sessions: how many sessions with the peer began with such a memory: it says whose turn it is to
+        be told of again.
     """
 
     told: Mapping[str, int] = field(default_factory=dict[str, int])
     refused: frozenset[str] = frozenset()
+    held: Mapping[str, int] = field(default_factory=dict[str, int])
+    stored: int = 0
+    sessions: int = 0
 
 
 class Progress(NamedTuple):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from culm.machine import RemoteProtocolError
 from culm.ssb.ebt.errors import ErrorCode
-from culm.ssb.ebt.feed import Feed, Relation
+from culm.ssb.ebt.feed import TURNS, Feed, Relation
 from culm.ssb.ebt.feeds import Feeds
 from culm.ssb.ebt.limits import Limits
 from culm.ssb.ebt.model import PeerClock
@@ -55,6 +56,8 @@ class Session:
         self._receives: dict[str, bool] = {}  # by feed: the receive flag, told in this session
         self._refused: set[str] = set()  # in this session
         self._refused_before: set[str] = set()  # in earlier ones; see `PeerClock.refused`
+        self._memory = PeerClock()  # of the session before
+        self._refuses_many = False
         self._distrusted: set[str] = set()  # feeds of which it has sent something wrong
 
     def move(self, happened: SessionInput) -> None:
@@ -62,10 +65,19 @@ class Session:
 
     # What is remembered
 
-    def remember(self, clock: PeerClock) -> None:
-        """Start from what the peer told in an earlier session."""
+    def remember(self, clock: PeerClock, *, stored: int) -> PeerClock:
+        """Start from what the peer told in an earlier session; returns what is kept of it.
+
+        stored: how many messages our store has.
+        """
+        if clock.stored > stored:
+            clock = PeerClock(sessions=clock.sessions)
+        self._memory = clock
         self.clock.update(clock.told)
         self._refused_before.update(clock.refused)
+        refusals = sum(told == REFUSAL for told in clock.told.values())
+        self._refuses_many = refusals > self._limits.notes_max
+        return replace(clock, sessions=clock.sessions + 1)
 
     def memory(self, feeds: Feeds) -> PeerClock:
         """What is kept for the next session, without feeds that we do not follow.
@@ -73,17 +85,40 @@ class Session:
         Those are told to the peer anyway once we follow them, and are private until then.
         """
         refused = self._refused | self._refused_before
+        told = {feed: told for feed, told in self.clock.items() if feeds.follows(feed)}
         return PeerClock(
-            told={feed: told for feed, told in self.clock.items() if feeds.follows(feed)},
+            told=told,
             refused=frozenset(filter(feeds.follows, refused)),
+            held={feed: held for feed in told if (held := feeds[feed].stored) != told[feed]},
+            stored=feeds.stored,
+            sessions=self._memory.sessions + 1,
         )
 
     def is_level(self, feed: Feed) -> bool:
-        """Whether the peer knows what we have of the feed, so that no note is needed."""
+        """Whether the peer knows what we have of the feed, so that no note is needed.
+
+        It does not if we have less than before.  A refusal counts only in the session in which it
+        was told: since then the peer may have followed the feed, and one of us may have been killed
+        before that could be saved.
+        """
         if feed.id in self._refused or feed.id in self._refused_before:
             return False
         told = self.clock.get(feed.id)
-        return told is not None and told in (REFUSAL, feed.stored)
+        if told == REFUSAL:
+            return self.has_told(feed.id)
+        return told == feed.stored >= self._memory.held.get(feed.id, 0)
+
+    def skips(self, feed: Feed) -> bool:
+        """Whether our first notes leave out a feed (request skipping).
+
+        In one of `culm.ssb.ebt.TURNS` sessions none is left out, since what either side remembers
+        may be wrong.  Refusals are told of in every session as long as one frame has room for them.
+        """
+        if feed.turn == self._memory.sessions % TURNS or feed.id in self._refused_before:
+            return False
+        if self._refuses_many and self.clock.get(feed.id) == REFUSAL:
+            return True
+        return self.is_level(feed)
 
     # What the peer tells
 

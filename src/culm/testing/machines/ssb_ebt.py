@@ -128,7 +128,7 @@ def dial_failed(machine: object, name: str) -> None:
 def peer_clock(plain: Any) -> PeerClock:
     """What `LoadClock` is answered with, from its plain form."""
     fields = plain["fields"]
-    return PeerClock(told=fields["told"], refused=frozenset(fields["refused"]))
+    return PeerClock(**fields | {"refused": frozenset(fields["refused"])})
 
 
 def _line(value: Any) -> bytes:

@@ -1,0 +1,247 @@
+"""Worlds in which what was saved comes back older, newer or not at all.
+
+A host may be killed before any write and in the middle of one; its folder is restored from a
+backup, the messages, the clocks or both; clocks are lost; and hosts follow feeds and stop doing so,
+while authors block readers.  After all that, sessions in which nobody is disturbed make everybody
+level, as many as `SESSIONS_MAX` on each connection.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import partial
+from random import Random
+from typing import Any
+
+from ebt_simulator import Simulation
+from ebt_support import Host, feed
+
+from culm.machine import Effect
+from culm.ssb.ebt import AppendMessages, LoadClock, ReadMessages
+from culm.ssb.ebt.feed import Feed
+from culm.ssb.ebt.notes import REFUSAL
+from culm.ssb.ebt.session import Session
+from culm.ssb.store import MemoryStore
+
+SESSIONS_MAX = 16
+
+
+class Killed(Exception):
+    """The process is gone; ``args[0]`` is the host's name."""
+
+
+class Disk(MemoryStore):
+    """A store whose process may be killed; see `arm`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._rng = Random(0)
+        self._left: int | None = None  # writes until then
+
+    def arm(self, rng: Random, writes: int) -> None:
+        """Kill the process at the write that follows so many others."""
+        self._rng, self._left = rng, writes
+
+    def disarm(self) -> None:
+        self._left = None
+
+    def perform(self, effect: Effect[object]) -> object:
+        if self._left is not None and not isinstance(effect, LoadClock | ReadMessages):
+            if not self._left:
+                self._die(effect)
+            self._left -= 1
+        return super().perform(effect)
+
+    def _die(self, effect: Effect[object]) -> None:
+        self.disarm()
+        if isinstance(effect, AppendMessages):  # of which a prefix is there
+            count = self._rng.randint(0, len(effect.messages))
+            super().perform(AppendMessages(ticket=effect.ticket, messages=effect.messages[:count]))
+        elif self._rng.random() < 0.5:
+            super().perform(effect)
+        raise Killed(self._name)
+
+    def with_clocks_of(self, other: Disk) -> Disk:
+        """These messages, and those clocks."""
+        made, made._clocks = deepcopy(self), deepcopy(other._clocks)
+        made.disarm()
+        return made
+
+
+class Memories(Simulation):
+    """One world; its hosts follow feeds of their choice."""
+
+    def __init__(self, seed: int, *, hosts_max: int = 6, host: type[Host] = Host) -> None:
+        super().__init__(seed, hosts_max=hosts_max, host=host)
+        self.rounds = 0  # that it took until everybody was level
+        self.stores = {name: Disk(name) for name in self.names}
+        self.backups = dict(self.stores)
+        self.follows = {
+            name: {each for each in self.authors if each == name or self.rng.random() < 0.7}
+            for name in self.names
+        }
+        for name in self.names:
+            self.hosts[name] = self._new(name)
+            self.back_up(name)
+
+    def _new(self, name: str) -> Host:
+        host = super()._new(name)
+        if hasattr(self, "follows"):
+            for author in set(self.authors) - self.follows[name]:
+                host.machine.follow(feed(author), False)
+            host.drain()
+        return host
+
+    # What happens
+
+    def live(self, steps: int) -> Memories:
+        """Twice the weather, with a backup between; what comes back at the end is from then."""
+        self.run(steps).settle().check()
+        for edge in list(self.wires):
+            self._cut(edge)
+        for name in self.names:
+            self.back_up(name)
+        self.run(steps).settle().check()
+        for _ in range(self.rng.randint(1, 3)):
+            self.restore()
+        return self.settle().check()
+
+    def run(self, steps: int) -> Memories:
+        for edge in self.edges:
+            self.connect(edge)
+        actions = [self.deliver] * 20 + [self.publish] * 3 + [self.reconnect] * 3
+        actions += [self.cut, self.wait, self.wait, self.deafen, self.crash, self.arm]
+        actions += [self.follow, self.unfollow, self.back_up_one, self.restore]
+        actions += [self.block] if self.rng.random() < 0.3 else []
+        for _ in range(steps):
+            try:
+                self.rng.choice(actions)()
+            except Killed as killed:
+                self._crash(killed.args[0])
+        for store in self.stores.values():
+            store.disarm()
+        return self
+
+    def publish(self) -> None:
+        """Authors know how long their feed is, and do not write while they lack a part of it."""
+        author = self.rng.choice(self.authors)
+        lengths = [len(store.messages(feed(author))) for store in self.stores.values()]
+        if self.hosts[author].machine.stored(feed(author)) == max(lengths):
+            self.write(author)
+
+    def arm(self) -> None:
+        if not any(store._left is not None for store in self.stores.values()):
+            self.stores[self.rng.choice(self.names)].arm(self.rng, self.rng.randint(0, 3))
+
+    def follow(self) -> None:
+        self._choose(True)
+
+    def unfollow(self) -> None:
+        self._choose(False)
+
+    def _choose(self, value: bool) -> None:
+        name, author = self.rng.choice(self.names), self.rng.choice(self.authors)
+        if name != author:
+            (self.follows[name].add if value else self.follows[name].discard)(author)
+            self.hosts[name].machine.follow(feed(author), value)
+            self._flush(name)
+
+    def back_up_one(self) -> None:
+        self.back_up(self.rng.choice(self.names))
+
+    def back_up(self, name: str) -> None:
+        self.backups[name] = self.stores[name].with_clocks_of(self.stores[name])
+
+    def restore(self) -> None:
+        """The backup of a host comes back: all of it, its messages, its clocks, or no clocks."""
+        name = self.rng.choice(self.names)
+        now, then, nothing = self.stores[name], self.backups[name], Disk(name)
+        messages, clocks = self.rng.choice(
+            [(then, then), (then, then), (then, now), (now, then), (then, nothing), (now, nothing)]
+        )
+        self.stores[name] = messages.with_clocks_of(clocks)
+        self._crash(name)
+
+    # What comes of it
+
+    def settle(self) -> Memories:
+        """Sessions on all connections at once, one after the other, until everybody is level."""
+        self.rounds = 0
+        while True:
+            for edge in list(self.wires):
+                self._cut(edge)
+            for edge in self.edges:
+                self.connect(edge)
+            for _ in range(6):
+                self.drain()
+                self._wait(1.0)
+            self._wait(31.0)
+            self.drain()
+            self.rounds += 1
+            if self.rounds == SESSIONS_MAX or self.is_level():
+                return self
+
+    def is_level(self) -> bool:
+        try:
+            self.check()
+        except AssertionError:
+            return False
+        return True
+
+    def readers(self, author: str) -> set[str]:
+        """Those who are connected with the author over hosts that follow it, and may."""
+        strangers = {name for name in self.names if author not in self.follows[name]}
+        wires = self.wires
+        self.wires = {edge: wire for edge, wire in wires.items() if not strangers & set(edge)}
+        try:
+            return super().readers(author)
+        finally:
+            self.wires = wires
+
+    def check(self) -> Memories:
+        """A feed of which nobody but strangers have the end is level where it is followed."""
+        for author in self.authors:
+            lengths = {
+                len(self.stores[each].messages(feed(author))) for each in self.readers(author)
+            }
+            assert len(lengths) == 1, f"{author}: {lengths}"
+        super().check()
+        return self
+
+
+class SkippingHost(Host):
+    """A host that skips as other peers do: what is remembered is true, refusals too."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        connect = self.machine._exchange.connect
+
+        def connect_skipping(session: Any) -> None:
+            session.is_level = session.skips = partial(_told_before, session)
+            connect(session)
+
+        self.machine._exchange.connect = connect_skipping  # type: ignore[method-assign]
+
+
+def _told_before(session: Session, feed: Feed) -> bool:
+    if feed.id in session._refused | session._refused_before:
+        return False
+    return session.clock.get(feed.id) in (REFUSAL, feed.stored)
+
+
+class Skipping(Memories):
+    """Some hosts are such ones; no two of them are connected."""
+
+    def _new(self, name: str) -> Host:
+        if not hasattr(self, "edges"):
+            return super()._new(name)
+        self._host = SkippingHost if name in self._skipping() else Host
+        return super()._new(name)
+
+    def _skipping(self) -> set[str]:
+        found: set[str] = set()
+        for name in self.names[::-1]:
+            if not any({name, each} <= set(edge) for each in found for edge in self.edges):
+                found.add(name)
+        return found
