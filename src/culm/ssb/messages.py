@@ -37,6 +37,7 @@ from culm.kernels import classic, hashing
 from culm.ssb.v8json import (
     SAFE_INTEGER_MAX,
     JsonError,
+    JsonTooDeepError,
     JsonTooLongError,
     JsonValue,
     parse,
@@ -62,6 +63,7 @@ TEXT_UNITS_MAX: Final = 8192
 DATA_SIZE_MAX: Final = 6 * TEXT_UNITS_MAX
 """Bytes of a message as it comes: that many if every unit is written as an escape."""
 
+_DEPTH_MAX: Final = 64  # what is nested more deeply has more units by its indentation alone
 _TYPE_UNITS_MIN, _TYPE_UNITS_MAX = 3, 52
 _KEY_SIZE = 32
 _SIGNATURE_SIZE = 64
@@ -246,7 +248,9 @@ def _read_written(data: str | Buffer) -> ClassicMessage:
     if size > DATA_SIZE_MAX:
         raise MessageError(MessageErrorCode.TOO_LONG, f"{size} bytes")
     try:
-        value = parse(data)
+        value = parse(data, depth_max=_DEPTH_MAX)
+    except JsonTooDeepError as error:
+        raise MessageError(MessageErrorCode.TOO_LONG, str(error)) from None
     except JsonError as error:
         raise MessageError(MessageErrorCode.NOT_JSON, str(error)) from None
     if not is_dict(value):

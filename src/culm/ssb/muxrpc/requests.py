@@ -12,6 +12,7 @@ from culm.ssb.muxrpc.packets import BodyType
 from culm.ssb.v8json import JsonError, JsonValue, parse, stringify
 
 __all__ = [
+    "DEPTH_MAX",
     "CallError",
     "CallType",
     "MalformedRequestError",
@@ -26,7 +27,8 @@ __all__ = [
     "shortened",
 ]
 
-_DEPTH_MAX: Final = 64  # of lists and objects in arguments
+DEPTH_MAX: Final = 64
+"""How deep lists and objects may be nested in what peers send."""
 _NAME_PARTS_MAX: Final = 16
 _WORDS_MAX: Final = 100  # characters of the peer's that we repeat in an error
 _ECHO_MAX: Final = 1000  # and in the answer to an error that ends a stream
@@ -109,7 +111,7 @@ def read_request(body: bytes, body_type: int, *, stream: bool) -> Request:
     if body_type != BodyType.JSON:
         raise MalformedRequestError("a request is JSON")
     try:
-        fields = parse(body, depth_max=_DEPTH_MAX)
+        fields = parse(body, depth_max=DEPTH_MAX)
     except JsonError as error:
         raise MalformedRequestError(f"malformed request: {error}") from None
     if not is_dict(fields):
@@ -175,7 +177,7 @@ def read_error(body: bytes, body_type: int) -> CallError | None:
 
 def _fields(body: bytes) -> dict[str, JsonValue]:
     try:
-        fields = parse(body, depth_max=_DEPTH_MAX)
+        fields = parse(body, depth_max=DEPTH_MAX)
     except JsonError:
         return {}
     return fields if is_dict(fields) else {}

@@ -14,11 +14,11 @@ from culm.machine import RemoteProtocolError
 from culm.ssb.ebt import ErrorCode, ForkedFeedError, InvalidMessageError, Message, decode_notes
 from culm.ssb.messages import ClassicMessage, MessageError, MessageErrorCode, read_message
 from culm.ssb.muxrpc import BodyType
+from culm.ssb.muxrpc.requests import DEPTH_MAX
 from culm.ssb.v8json import SAFE_INTEGER_MAX, JsonError, JsonValue, parse
 
 __all__ = ["ClassicFormat", "MessageFrame", "read_frame"]
 
-_DEPTH_MAX: Final = 64  # of what is no message
 _BEGINS_NOTES: Final = b'{"@'
 
 
@@ -46,7 +46,7 @@ def read_frame(body: bytes, body_type: BodyType) -> MessageFrame | Mapping[str, 
         else:
             return MessageFrame(message.author, message.sequence, message)
     try:
-        value = parse(body, depth_max=_DEPTH_MAX)
+        value = parse(body, depth_max=DEPTH_MAX)
     except JsonError as error:
         raise RemoteProtocolError(ErrorCode.NOT_NOTES, str(error)) from None
     if failure is not None and _is_message(value):

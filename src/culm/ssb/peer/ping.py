@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from culm.ssb.muxrpc import Call, ValueReceived
 from culm.ssb.v8json import JsonError, JsonValue
 
 __all__ = ["Ping", "PingState"]
+
+_NUMBER_SIZE_MAX: Final = 64  # anything longer is not looked at
 
 
 class PingState(Enum):
@@ -51,6 +54,8 @@ class Ping:
 
 
 def _is_number(event: ValueReceived) -> bool:
+    if len(event.body) > _NUMBER_SIZE_MAX:
+        return False
     try:
         value: JsonValue = event.read()
     except JsonError:

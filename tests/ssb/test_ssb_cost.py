@@ -1,0 +1,137 @@
+"""Bytes cost alike: whatever a frame is made of, reading it takes few steps for each byte.
+
+A step is a line of Python.  What is left to C takes time in proportion to its bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+from peer_support import Node, feed_of, packet
+
+from culm.machine import RemoteProtocolError
+from culm.ssb.ebt import SessionRole
+from culm.ssb.messages import MessageError, MessageErrorCode, create_message, read_message
+from culm.ssb.muxrpc import BodyType, ValueReceived
+from culm.ssb.muxrpc.requests import MalformedRequestError, read_error, read_request
+from culm.ssb.peer.frames import read_frame
+from culm.ssb.v8json import JsonError, JsonTooDeepError, parse
+
+SIZE = 1 << 16
+STEPS_MAX = 400
+FACTOR = 16  # a byte of a message's takes at most so many steps; one of anything else takes one
+
+
+def listed(item: str) -> str:
+    return f"[{','.join([item] * (SIZE // (len(item) + 1)))}]"
+
+
+SHAPES = {
+    "flat": f'"{"a" * SIZE}"',
+    "digits": "1" * SIZE,
+    "small numbers": listed("1"),
+    "long numbers": listed("1" * 60),
+    "fractions": listed("1e-300"),
+    "empty lists": listed("[]"),
+    "empty objects": listed("{}"),
+    "empty texts": listed('""'),
+    "brackets in texts": listed('"[{"'),
+    "escapes": f'"{chr(92) * 2 * (SIZE // 2)}"',
+    "half pairs": '"' + r"\ud83d" * (SIZE // 6) + '"',
+    "keys": "{" + ",".join(f'"{number}":1' for number in range(SIZE // 10)) + "}",
+    "nested lists": "[" * (SIZE // 2) + "]" * (SIZE // 2),
+    "nested objects": '{"a":' * (SIZE // 6) + "1" + "}" * (SIZE // 6),
+    "nested a little": listed("[" * 60 + "]" * 60),
+    "open lists": "[" * SIZE,
+    "closed lists": "]" * SIZE,
+    "spaces": " " * SIZE + "1",
+}
+
+
+def steps(do: Callable[[], object]) -> int:
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        do()
+    except (JsonError, MalformedRequestError, RemoteProtocolError, MessageError):
+        pass
+    finally:
+        sys.settrace(before)
+    return count
+
+
+READERS: dict[str, Callable[[bytes], object]] = {
+    "a frame of a session": lambda body: read_frame(body, BodyType.JSON),
+    "a wrapped one": lambda body: read_frame(b'{"clock":%b}' % body, BodyType.JSON),
+    "a value": lambda body: ValueReceived(number=1, body=body).read(),
+    "a request": lambda body: read_request(body, BodyType.JSON, stream=True),
+    "its arguments": lambda body: read_request(
+        b'{"name":["a"],"type":"source","args":[%b]}' % body, BodyType.JSON, stream=True
+    ),
+    "an end": lambda body: read_error(body, BodyType.JSON),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_no_message_takes_few_steps(reader: str, shape: str) -> None:
+    body = SHAPES[shape].encode()
+    assert steps(lambda: READERS[reader](body)) < STEPS_MAX + len(body)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_ping_takes_few_steps(shape: str) -> None:
+    """However often it comes: what is longer than a number is not looked at."""
+    node = Node("alice")
+    link = node.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
+    ask = b'{"name":["gossip","ping"],"args":[],"type":"duplex"}'
+    body = SHAPES[shape].encode()
+    link.receive_data(packet(1, ask) + packet(1, body) * 3)
+    assert steps(node.drain) < 4 * STEPS_MAX
+    assert not link.closed
+
+
+@pytest.mark.parametrize("part", [1, 2, 8], ids=["too long", "half", "an eighth"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_message_takes_some_steps_for_each_byte(shape: str, part: int) -> None:
+    made = create_message(SigningKey(bytes(32)), content={"type": "post"}, timestamp=1, last=None)
+    inner = SHAPES[shape].encode()[: 48_000 // part]
+    for content in (inner, b"[" + inner + b"]", b"[" + inner.rstrip(b"[{:,") + b'"]' * 64):
+        data = made.data.replace(b'"post"', b'"post","a":' + content)
+        assert steps(lambda: read_message(data)) < 4 * STEPS_MAX + FACTOR * len(data)
+
+
+def test_what_is_nested_too_deeply_is_told_before_it_is_built() -> None:
+    assert parse("[" * 64 + "]" * 64, depth_max=64)
+    for text in ("[" * 65 + "]" * 65, '["[\\"["' + ",[" * 64 + "]" * 65, "[" * 65, '{"":' * 65):
+        with pytest.raises(JsonTooDeepError):
+            parse(text, depth_max=64)
+    for text in ('"[[[[["', r'"\"[[[["', r'["\\",[],[],[],"\\\"[[[[["]', "[{},{},[[]],[[]]]"):
+        assert parse(text, depth_max=3) == parse(text)
+
+
+def test_a_message_that_is_nested_so_deeply_would_be_too_long() -> None:
+    made = create_message(SigningKey(bytes(32)), content={"type": "post"}, timestamp=1, last=None)
+    data = made.data.replace(b'"post"', b'"post","a":' + b"[" * 63 + b"]" * 63)
+    with pytest.raises(MessageError) as caught:
+        read_message(data)
+    assert caught.value.code is MessageErrorCode.TOO_LONG
+    with pytest.raises(ValueError, match="8192"):
+        create_message(
+            SigningKey(bytes(32)),
+            content={"type": "post", "a": parse("[" * 62 + "]" * 62)},
+            timestamp=1,
+            last=None,
+        )
