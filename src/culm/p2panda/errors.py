@@ -23,6 +23,8 @@ class ErrorCode(ProtocolErrorCode):
     """The bytes ended between two messages, but sessions were running."""
     TOO_MANY_FAULTS = 6
     """The peer has broken the rules in more than `Limits.faults_max` sessions."""
+    TOO_MANY_LEFT_OUT = 7
+    """More entries were left out than `ReplicatorLimits.left_out_max`."""
 
     # One session: these end it, and the connection goes on.
     UNEXPECTED_MESSAGE = 20
@@ -49,8 +51,6 @@ class ErrorCode(ProtocolErrorCode):
     """A question when no round is left in which to answer it."""
     TOO_MANY_LOGS = 32
     """We have more logs than go into one `Have`."""
-    NOT_REQUESTED = 33
-    """An entry of a schema that is not of the session."""
     TOO_MANY_DUPLICATES = 34
     """More entries that we already had than could be an accident."""
 
@@ -114,6 +114,8 @@ class Reason(ProtocolErrorCode):
     """The log belongs to another document."""
     OTHER_SCHEMA = 63
     """The document is of another schema."""
+    NOT_REQUESTED = 64
+    """The session is not about the schema of the operation."""
 
 
 class InvalidOperation(ValueError):

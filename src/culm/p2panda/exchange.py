@@ -52,7 +52,7 @@ class Phase(Enum):
     OVER = "over"
     """On the wire; what has come may still be on its way into the store."""
     BROKEN = "broken"
-    """The peer has sent what is not valid; nothing more of the session is stored."""
+    """The peer is to blame for what it has sent; nothing more of the session is stored."""
 
 
 _BROKEN: Final = Phase.BROKEN  # asked for with every entry, and an enum takes its time
@@ -121,12 +121,14 @@ class Exchange:
 
         The peer cannot know what others have brought us since the session began; and in live mode
         it passes on what others bring to it, even if we had it all the time.
+
+        Raises `RemoteProtocolError` if that was once too often.
         """
         if not (again or self._could_know(log, seqnum)):
             return
         self._repeated += 1
         if self._repeated > self._limits.repeated_max:
-            self.spoil(RemoteProtocolError(ErrorCode.TOO_MANY_DUPLICATES, f"{self._repeated}"))
+            raise RemoteProtocolError(ErrorCode.TOO_MANY_DUPLICATES, f"{self._repeated}")
 
     def _could_know(self, log: LogKey, seqnum: int) -> bool:
         """Whether the peer could know that we have that entry."""
@@ -135,7 +137,7 @@ class Exchange:
         return not self.serving.follows and seqnum <= height_in(self._range.view, log)
 
     def spoil(self, error: RemoteProtocolError) -> None:
-        """The peer has sent something invalid: end the session, unless it has ended."""
+        """The peer is to blame for an entry: end the session, unless it has ended."""
         was, self.phase = self.phase, Phase.BROKEN
         self._fault = self._fault or error
         if was is Phase.OVER:

@@ -6,10 +6,10 @@ Source: seed, "Validation"; decision 7.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from culm.bamboo import LogVerifier
 from culm.bamboo import Reason as LogReason
@@ -44,12 +44,6 @@ _REASONS = {
     LogReason.AFTER_END_OF_LOG: Reason.AFTER_END_OF_LOG,
 }
 
-# Why an entry may contradict ours although it is valid where it comes from: its author has signed
-# two branches.
-_MISFITS = frozenset(
-    {Reason.WRONG_LINK, Reason.GAP, Reason.AFTER_END_OF_LOG, Reason.UNKNOWN_PREVIOUS}
-)
-
 
 class Sender(Protocol):
     """The session that brings entries."""
@@ -62,7 +56,7 @@ class Sender(Protocol):
 
     @property
     def broken(self) -> bool:
-        """Whether an entry was invalid; no more are taken then."""
+        """Whether it is to blame for an entry; no more are taken then."""
         ...
 
     def expect(self, count: int) -> None:
@@ -70,11 +64,14 @@ class Sender(Protocol):
         ...
 
     def spoil(self, error: RemoteProtocolError) -> None:
-        """Note that an entry was invalid."""
+        """Note that it is to blame for an entry."""
         ...
 
     def repeat(self, log: LogKey, seqnum: int, *, again: bool) -> None:
-        """We already had an entry; `again`: because this session had brought it before."""
+        """We already had an entry; `again`: because this session had brought it before.
+
+        Raises `RemoteProtocolError` if that was once too often.
+        """
         ...
 
     def settle(self, position: int | None) -> None:
@@ -85,6 +82,7 @@ class Sender(Protocol):
 class Arrival(Place):
     """An entry with its operation, and the place for the event about it.
 
+    operation: why there is none that could be stored, if there is none.
     size: what it counts for until it is in the store.
     """
 
@@ -93,7 +91,12 @@ class Arrival(Place):
     single = True
 
     def __init__(
-        self, sender: Sender, session_id: int, entry: Entry, operation: Operation, size: int
+        self,
+        sender: Sender,
+        session_id: int,
+        entry: Entry,
+        operation: Operation | InvalidOperation,
+        size: int,
     ) -> None:
         self.events = None  # as in a Place; a call less, for there are many
         self.sender = sender
@@ -107,6 +110,14 @@ class Arrival(Place):
     def verified(self, signed: bool) -> None:
         """Note whether the author has signed it."""
         self.signed = signed
+
+
+class _Blame(NamedTuple):
+    """The sender is to blame for an entry, as soon as everything before it is in the store."""
+
+    sender: Sender
+    error: RemoteProtocolError
+    size: int
 
 
 class _Log:
@@ -149,49 +160,59 @@ class _Doing(Enum):
 class Intake:
     """Takes the entries of all sessions, in the order in which they arrived.
 
-    The unwritten size counts their bytes and their overhead.
+    An entry that is not valid is left out, with what depends on it; if its sender must have seen
+    that, it ends the session as well.  The unwritten size counts their bytes and their overhead.
+
+    give_up: ends the connection, on which too many have been left out.
     """
 
-    def __init__(self, *, work: StoreWork, limits: ReplicatorLimits) -> None:
+    def __init__(
+        self,
+        *,
+        work: StoreWork,
+        limits: ReplicatorLimits,
+        give_up: Callable[[RemoteProtocolError], None],
+    ) -> None:
         self._work = work
         self._limits = limits
-        self._queue: deque[Arrival] = deque()
+        self._give_up = give_up
+        self._left_out = 0
+        self._queue: deque[Arrival | _Blame] = deque()
         self._doing = _Doing.NOTHING
         self._batch: list[Arrival] = []  # which the store is working on
         self._logs: OrderedDict[LogKey, _Log] = OrderedDict()
         self._operations: OrderedDict[bytes, OperationState] = OrderedDict()
 
     def take(self, sender: Sender, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Take entries with their operations.
-
-        Raises `RemoteProtocolError` if one of them is invalid by itself; those before it have been
-        taken.
-        """
+        """Take entries with their operations, up to the first for which the sender is to blame."""
         decoded = decode_many([encoded for encoded, _ in entries], family=YASMF)
         hashes = hash_many([payload or b"" for _, payload in entries], family=YASMF)
         session_id, schema_ids = sender.session_id, sender.schema_ids
         taken: list[Arrival] = []
-        try:
-            for (encoded, payload), entry, hash in zip(entries, decoded, hashes, strict=True):
-                if (
-                    entry is None
-                    or payload is None
-                    or hash != entry.payload_hash
-                    or len(payload) != entry.payload_size
-                ):
-                    raise _fault_of(encoded, payload, entry)
-                operation = decode_operation(payload)
-                if operation.schema_id not in schema_ids:
-                    raise RemoteProtocolError(ErrorCode.NOT_REQUESTED, operation.schema_id)
-                size = _ENTRY_SIZE + len(encoded) + entry.payload_size
-                taken.append(Arrival(sender, session_id, entry, operation, size))
-        except InvalidOperation as error:
-            raise RemoteProtocolError(error.reason, error.message) from None
-        finally:
-            self._work.hold(sum([arrival.size for arrival in taken]))
-            self._work.line_up(taken)
-            sender.expect(len(taken))
-            self._queue.extend(taken)
+        blame: list[_Blame] = []
+        for (encoded, payload), entry, hash in zip(entries, decoded, hashes, strict=True):
+            if entry is None or (payload is not None and not _belongs(payload, hash, entry)):
+                blame.append(_Blame(sender, _fault_of(encoded, entry), _ENTRY_SIZE))
+                break
+            operation = _operation_in(payload, schema_ids)
+            size = _ENTRY_SIZE + len(encoded) + len(payload or b"")
+            taken.append(Arrival(sender, session_id, entry, operation, size))
+        self._work.hold(sum([each.size for each in (*taken, *blame)]))
+        self._work.line_up(taken)
+        sender.expect(len(taken) + len(blame))
+        self._queue.extend(taken)
+        self._queue.extend(blame)
+        self._lay_blame()
+
+    def _lay_blame(self) -> None:
+        """End the session of a sender whose turn has come, unless the store is at work."""
+        while self._doing is _Doing.NOTHING and self._queue:
+            if not isinstance(blame := self._queue[0], _Blame):
+                return
+            self._queue.popleft()
+            blame.sender.spoil(blame.error)
+            self._work.release(blame.size)
+            blame.sender.settle(None)
 
     def ask(self) -> bool:
         """Ask the store for what the next entries need; returns whether anything was asked."""
@@ -200,7 +221,13 @@ class Intake:
         self._batch = self._next_batch()
         self._forget_outgrown()
         logs = {arrival.log: None for arrival in self._batch}
-        wanted = {each: None for arrival in self._batch for each in arrival.operation.previous}
+        operations = (arrival.operation for arrival in self._batch)
+        wanted = {
+            each: None
+            for operation in operations
+            if isinstance(operation, Operation)
+            for each in operation.previous
+        }
         self._doing = _Doing.LOOKING_UP
         self._work.ask(
             LookUp,
@@ -215,7 +242,7 @@ class Intake:
         left, queue = self._limits.batch_size_max, self._queue
         for arrival in islice(queue, self._limits.batch_count_max):
             left -= arrival.size
-            if batch and left < 0:
+            if isinstance(arrival, _Blame) or (batch and left < 0):
                 break
             batch.append(arrival)
         for _ in batch:
@@ -250,12 +277,16 @@ class Intake:
         self._check_signatures(logs)
         valid: list[Arrival] = []
         news: list[NewOperation] = []
-        for arrival, log in zip(self._batch, logs, strict=True):
+        for place, (arrival, log) in enumerate(zip(self._batch, logs, strict=True), 1):
             try:
                 new = self._verified(arrival, log)
             except InvalidOperation as error:
-                self._refuse(arrival, error)
+                self._leave_out(arrival, error.reason)
                 continue
+            except RemoteProtocolError as error:
+                self._put_back(_Blame(arrival.sender, error, arrival.size), *self._batch[place:])
+                arrival.fill()
+                break
             if new is None:
                 self._drop(arrival)
             else:
@@ -289,30 +320,35 @@ class Intake:
     def _verified(self, arrival: Arrival, log: _Log) -> NewOperation | None:
         """The entry in the form to be stored; ``None`` if it is not new, or not of interest.
 
-        Raises `InvalidOperation`.
+        Raises `InvalidOperation` if it is to be left out, and `RemoteProtocolError` if the sender
+        is to blame.
         """
-        entry, sender = arrival.entry, arrival.sender
+        entry, sender, operation = arrival.entry, arrival.sender, arrival.operation
         if sender.broken:
             return None
         if entry.seqnum <= log.position:
             again = log.is_from(arrival.session_id, entry.seqnum)
             sender.repeat(arrival.log, entry.seqnum, again=again)
             return None
-        if faults := log.verifier.faults(entry, signed=arrival.signed):
+        faults = log.verifier.faults(entry, signed=arrival.signed)
+        if LogReason.BAD_SIGNATURE in faults:
+            raise RemoteProtocolError(Reason.BAD_SIGNATURE, f"entry {entry.seqnum}")
+        if isinstance(operation, InvalidOperation):
+            raise operation
+        if faults:
             raise InvalidOperation(_REASONS[faults[0]], f"entry {entry.seqnum}")
-        state = self._state_of(arrival, log)
+        state = self._state_of(entry, operation, log)
         document_id, hash = state.document_id, entry.hash()
         log.take(entry, hash, document_id, arrival.session_id)
         self._operations[hash] = state
-        return NewOperation(entry, arrival.operation, document_id)
+        return NewOperation(entry, operation, document_id)
 
-    def _state_of(self, arrival: Arrival, log: _Log) -> OperationState:
+    def _state_of(self, entry: Entry, operation: Operation, log: _Log) -> OperationState:
         """The document to which the operation belongs, and its schema.
 
         It is the same object for all successive operations of a document.
         Raises `InvalidOperation`.
         """
-        entry, operation = arrival.entry, arrival.operation
         if not operation.previous:  # that is a creation
             if log.document_id is not None:
                 raise InvalidOperation(Reason.OTHER_DOCUMENT, "a creation in the midst of a log")
@@ -333,13 +369,9 @@ class Intake:
         assert state is not None
         return state
 
-    def _refuse(self, arrival: Arrival, error: InvalidOperation) -> None:
-        """An entry is not stored: blame its sender, unless the sender could not know why."""
-        if error.reason in _MISFITS:
-            self._leave_out(arrival, error.reason)
-        else:
-            arrival.sender.spoil(RemoteProtocolError(error.reason, error.message))
-            self._drop(arrival)
+    def _put_back(self, *arrivals: Arrival | _Blame) -> None:
+        """Let these have their turn again when the rest of the batch is in the store."""
+        self._queue.extendleft(reversed(arrivals))
 
     def _leave_out(self, arrival: Arrival, reason: Reason) -> None:
         left_out = OperationLeftOut(
@@ -349,6 +381,10 @@ class Intake:
             reason=reason,
         )
         self._drop(arrival, left_out)
+        self._left_out += 1
+        if self._left_out > self._limits.left_out_max:
+            error = RemoteProtocolError(ErrorCode.TOO_MANY_LEFT_OUT, f"{self._left_out}")
+            self._give_up(error)
 
     # Writing.
 
@@ -370,13 +406,11 @@ class Intake:
             entry = arrival.entry
             self._logs.pop(arrival.log, None)
             self._operations.pop(entry.hash(), None)
-            if arrival.sender.broken:
-                self._drop(arrival)
-            elif arrival.log == conflict.log and entry.seqnum == conflict.seqnum:
+            if arrival.log == conflict.log and entry.seqnum == conflict.seqnum:
                 self._leave_out(arrival, Reason.FORK)
             else:
                 again.append(arrival)
-        self._queue.extendleft(reversed(again))
+        self._put_back(*again)
         self._rest()
 
     def _drop(self, arrival: Arrival, *events: OperationLeftOut) -> None:
@@ -390,6 +424,7 @@ class Intake:
         self._batch = []
         _trim(self._logs, self._limits.logs_known_max)
         _trim(self._operations, self._limits.operations_known_max)
+        self._lay_blame()
 
 
 # The slots of OperationStored, set without going through the __init__ of a frozen class, as for
@@ -413,12 +448,29 @@ def _stored(arrival: Arrival, new: NewOperation) -> OperationStored:
     return event
 
 
-def _fault_of(encoded: bytes, payload: bytes | None, entry: Entry | None) -> InvalidOperation:
-    """What is wrong with an entry, decoded if possible, together with its operation."""
+def _belongs(payload: bytes, hash: bytes, entry: Entry) -> bool:
+    """Whether the payload, which has this hash, is that of the entry."""
+    return hash == entry.payload_hash and len(payload) == entry.payload_size
+
+
+def _operation_in(payload: bytes | None, schema_ids: Sequence[str]) -> Operation | InvalidOperation:
+    """The operation of an entry, or why it is not to be stored."""
+    if payload is None:
+        return InvalidOperation(Reason.MISSING_OPERATION)
+    try:
+        operation = decode_operation(payload)
+    except InvalidOperation as error:
+        return error.with_traceback(None)
+    if operation.schema_id not in schema_ids:
+        return InvalidOperation(Reason.NOT_REQUESTED, operation.schema_id)
+    return operation
+
+
+def _fault_of(encoded: bytes, entry: Entry | None) -> RemoteProtocolError:
+    """What the sender of an entry must have seen."""
     if entry is None:
-        return InvalidOperation(Reason.MALFORMED_ENTRY, _fault_in(encoded))
-    reason = Reason.MISSING_OPERATION if payload is None else Reason.WRONG_PAYLOAD
-    return InvalidOperation(reason, f"of entry {entry.seqnum}")
+        return RemoteProtocolError(Reason.MALFORMED_ENTRY, _fault_in(encoded))
+    return RemoteProtocolError(Reason.WRONG_PAYLOAD, f"of entry {entry.seqnum}")
 
 
 def _fault_in(encoded: bytes) -> str:

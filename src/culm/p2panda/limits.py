@@ -78,6 +78,9 @@ class ReplicatorLimits:
     repeated_max
         Repeated entries in one session (which we had when it began, or which it had brought before)
         in excess of new ones.
+    left_out_max
+        Entries that are left out before the connection is closed: for each, a signature has been
+        verified and an event told.
     connection
         The limits of the connection.
     parameters
@@ -92,6 +95,7 @@ class ReplicatorLimits:
     logs_known_max: int = 1024
     operations_known_max: int = 8192
     repeated_max: int = 1000
+    left_out_max: int = 100_000
     connection: Limits = field(default_factory=Limits)
     parameters: Parameters = field(default_factory=lambda: Parameters(ranges_max=1 << 16))
 

@@ -62,12 +62,10 @@ class OperationStored(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationLeftOut(Event):
-    """An operation from the peer is valid by itself, but contradicts what is in the store.
+    """An entry from the peer that its author has signed, and that is not stored.
 
-    If the peer is honest, the author has forked a log, and the store has another branch than the
-    peer: only the author is to blame.
-
-    reason: ``FORK``, ``WRONG_LINK``, ``GAP``, ``AFTER_END_OF_LOG`` or ``UNKNOWN_PREVIOUS``.
+    The peer may be honest: the author has forked a log, and the store has another branch than the
+    peer; or the peer accepts operations that we do not.  What depends on it is left out as well.
     """
 
     session_id: int

@@ -10,7 +10,7 @@ from culm.arguments import check_type
 from culm.buffer import check_size_max
 from culm.durable import DurableBase
 from culm.effects import StoreWork
-from culm.machine import Closed, ContractErrorCode, Event, LocalProtocolError, RemoteProtocolError
+from culm.machine import Closed, ContractErrorCode, Event, LocalProtocolError
 from culm.p2panda.codec import Dialect
 from culm.p2panda.connection import Connection
 from culm.p2panda.effects import ReplicatorEffect
@@ -105,7 +105,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._limits = limits
         self._policy = policy
         self._monoid = monoid
-        self._intake = Intake(work=self._work, limits=limits)
+        self._intake = Intake(work=self._work, limits=limits, give_up=connection.give_up)
         self._asking = _Asking.ASKED
         self._exchanges: dict[int, Exchange] = {}  # those that are not over, oldest first
 
@@ -275,10 +275,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _take(self, exchange: Exchange, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         if not exchange.broken:
-            try:
-                self._intake.take(exchange, entries)
-            except RemoteProtocolError as error:
-                exchange.spoil(error)
+            self._intake.take(exchange, entries)
 
     def _add(self, session: Session) -> Exchange:
         exchange = Exchange(

@@ -1,0 +1,179 @@
+"""Faults are local: one invalid entry, of every kind, at every place, however the bytes are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from p2panda_faults import BLAMED, Bad, creation, left_out, signed
+from p2panda_nodes import SCHEMA, Node
+from p2panda_victim import CODEC, Victim
+
+from culm.machine import Closed, Event
+from culm.p2panda import (
+    Dialect,
+    ErrorCode,
+    Limits,
+    OperationLeftOut,
+    OperationStored,
+    Reason,
+    Replicator,
+    SessionEnded,
+)
+from culm.p2panda.codec import Codec
+from culm.p2panda.effects import perform
+from culm.p2panda.messages import Have, Message, SendEntry, SyncDone, SyncRequest
+
+LEFT_OUT = left_out()
+
+
+def conversation() -> list[SendEntry]:
+    """Valid entries: of documents on their own, and of one that two authors write."""
+    node = Node(9)
+    document = node.create(name="shared")
+    other = Node(8, node.store)
+    for number in range(3):
+        node.create(name=f"{number}")
+        (node, other)[number % 2].author.update(document, {"n": number})
+    found = node.store.read_new((SCHEMA,), count_max=99, size_max=1 << 20)
+    return [SendEntry(0, each.entry, each.operation) for each in found]
+
+
+VALID = conversation()
+Cut = Callable[[bytes], list[bytes]]
+
+
+def whole(data: bytes) -> list[bytes]:
+    return [data]
+
+
+def cut_by(seed: int, size_max: int) -> Cut:
+    def cut(data: bytes) -> list[bytes]:
+        rng, pieces = Random(seed), []
+        while data:
+            size = rng.randint(1, size_max)
+            pieces.append(data[:size])
+            data = data[size:]
+        return pieces
+
+    return cut
+
+
+CUTS = {"whole": whole, "small": cut_by(1, 40), "large": cut_by(2, 1000)}
+BATCHES = {"together": {}, "one by one": {"batch_count_max": 1}, "by three": {"batch_count_max": 3}}
+
+
+def heard(said: Sequence[Message], cut: Cut, **limits: Any) -> tuple[Victim, list[Event]]:
+    """What a victim makes of it."""
+    victim = Victim(**limits)
+    victim.begin()
+    data = b"".join(map(CODEC.encode, said))
+    return victim, [event for piece in cut(data) for event in victim.tell(piece)]
+
+
+def places() -> range:
+    return range(len(VALID) + 1)
+
+
+@pytest.mark.parametrize("batches", BATCHES)
+@pytest.mark.parametrize("kind", LEFT_OUT)
+def test_an_entry_that_is_left_out_costs_itself_and_what_depends_on_it(kind: str, batches: str):
+    bad: Bad = LEFT_OUT[kind]
+    kept = {each.entry for each in (*VALID, *bad.before)}
+    for place in places():
+        said = [*bad.before, *VALID[:place], bad.entry, *bad.behind, *VALID[place:]]
+        for cut in CUTS.values():
+            victim, events = heard(said, cut, **BATCHES[batches])
+            assert victim.entries() == kept, (place, cut)
+            told = [each for each in events if isinstance(each, OperationLeftOut)]
+            assert len(told) == 1 + len(bad.behind)
+            first = told[0]
+            assert (first.log, first.seqnum, first.reason) == (*bad.place, bad.reason)
+            assert not [each for each in events if isinstance(each, SessionEnded | Closed)]
+
+
+@pytest.mark.parametrize("batches", BATCHES)
+@pytest.mark.parametrize("kind", BLAMED)
+def test_what_came_before_the_fault_of_a_peer_is_stored_however_it_is_cut(kind: str, batches: str):
+    entry, reason = BLAMED[kind]
+    for place in places():
+        said = [*VALID[:place], entry, *VALID[place:]]
+        for cut in CUTS.values():
+            victim, events = heard(said, cut, **BATCHES[batches])
+            assert victim.entries() == {each.entry for each in VALID[:place]}, (place, cut)
+            ended = [each.error for each in events if isinstance(each, SessionEnded)]
+            assert [error and error.code for error in ended] == [reason]
+
+
+def test_what_came_before_a_fault_survives_a_conflict():
+    """Another peer has stored another branch meanwhile, so that the batch is written again."""
+    victim, other = Victim(), Victim()
+    other.node = victim.node
+    victim.begin()
+    other.begin()
+    mine, theirs = (signed(creation(name), 7) for name in ("mine", "theirs"))
+    for each in (*VALID, mine, BLAMED["a wrong signature"][0], signed(creation(), 6)):
+        victim.machine.receive_data(CODEC.encode(each))
+    assert list(iter(victim.machine.next_event, None)) == []
+    look_up = victim.machine.next_effect()
+    assert look_up is not None
+    found = perform(look_up, victim.node.store)
+    other.tell(theirs)
+    victim.machine.complete(look_up.ticket, found)
+    events = victim.run()
+    assert [each.reason for each in events if isinstance(each, OperationLeftOut)] == [Reason.FORK]
+    assert isinstance(events[-1], SessionEnded)
+    assert victim.entries() == {each.entry for each in (*VALID, theirs)}
+
+
+def test_an_operation_that_the_peer_lacks_is_left_out():
+    """aquadoggo says null then."""
+    machine = Replicator(local_peer=b"a", remote_peer=b"b", dialect=Dialect.AQUADOGGO)
+    machine.announce((SCHEMA,), timestamp=1)
+    codec = Codec(dialect=Dialect.AQUADOGGO, limits=Limits())
+    store = Node(1).store
+    one, *others = VALID
+    said = [SendEntry(0, one.entry, None), *others]
+    for each in (SyncRequest(0, 0, (SCHEMA,)), Have(0, ()), *said):
+        machine.receive_data(codec.encode(each))
+    events: list[Event] = []
+    for _ in range(9):
+        events += iter(machine.next_event, None)
+        while (effect := machine.next_effect()) is not None:
+            machine.complete(effect.ticket, perform(effect, store))
+    told = [each.reason for each in events if isinstance(each, OperationLeftOut)]
+    assert told[0] is Reason.MISSING_OPERATION
+    assert not [each for each in events if isinstance(each, SessionEnded)]
+    assert [each for each in events if isinstance(each, OperationStored)]
+
+
+def test_what_is_left_out_in_each_of_many_sessions_does_not_end_the_connection():
+    victim = Victim(connection=Limits(faults_max=3))
+    bad = LEFT_OUT["a 64-bit float of 1.5"].entry
+    for session_id in range(20):
+        events = victim.tell(
+            SyncRequest(session_id, 1, (SCHEMA,)),
+            SendEntry(session_id, bad.entry, bad.operation),
+            SyncDone(session_id, False),
+        )
+        assert not [each for each in events if isinstance(each, Closed)]
+    assert [each for each in events if isinstance(each, OperationLeftOut)]
+
+
+@pytest.mark.parametrize("count", [5, 6])
+def test_what_is_left_out_has_a_limit_of_its_own(count: int):
+    victim = Victim(left_out_max=5)
+    bad = LEFT_OUT["a long integer"].entry
+    events: list[Event] = []
+    for session_id in range(count):
+        events += victim.tell(
+            SyncRequest(session_id, 1, (SCHEMA,)),
+            SendEntry(session_id, VALID[0].entry, VALID[0].operation),
+            SendEntry(session_id, bad.entry, bad.operation),
+            SyncDone(session_id, False),
+        )
+    closed = [each.error for each in events if isinstance(each, Closed)]
+    assert [error and error.code for error in closed] == [ErrorCode.TOO_MANY_LEFT_OUT] * (count - 5)
+    assert victim.entries() == {VALID[0].entry}
