@@ -261,7 +261,7 @@ def match_p2panda_replicator(machine: p2panda.Replicator) -> None:
             pass
         case p2panda.RequestIgnored() | p2panda.RequestDropped() | p2panda.RequestRenumbered():
             pass
-        case p2panda.OperationStored() | p2panda.OperationLeftOut():
+        case p2panda.OperationStored() | p2panda.OperationLeftOut() | p2panda.RequestedAgain():
             pass
         case StoreFailed() | Closed() | None:
             pass

@@ -35,6 +35,7 @@ from culm.p2panda.replication_events import (
     OperationStored,
     Policy,
     ReplicatorEvent,
+    RequestedAgain,
 )
 from culm.p2panda.replicator import Replicator
 from culm.p2panda.schema import SYSTEM_SCHEMAS, FieldType, Kind, Schema, SchemaId
@@ -81,6 +82,7 @@ __all__ = [
     "RequestDropped",
     "RequestIgnored",
     "RequestRenumbered",
+    "RequestedAgain",
     "Schema",
     "SchemaId",
     "Session",

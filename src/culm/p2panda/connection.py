@@ -50,6 +50,7 @@ from culm.p2panda.messages import (
     SyncDone,
     SyncRequest,
 )
+from culm.p2panda.outgoing import Outgoing
 from culm.p2panda.sessions import Sessions
 from culm.p2panda.states import Half, Saying, SessionState, State
 from culm.p2panda.talk import Talk
@@ -95,6 +96,7 @@ class Connection(StreamBase[ConnectionEvent]):
         if local_peer == remote_peer:
             raise ValueError("both peers have the same id")
         super().__init__(receive_max=limits.receive_buffer_max)
+        self._outbox = self._outgoing = Outgoing()
         self._limits = limits
         self._in_runs = in_runs
         self._codec = Codec(dialect=dialect, limits=limits)
@@ -163,7 +165,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._ours.check_later(timestamp)
         announce = Announce(timestamp, ids)
         self._ours.hear(announce)
-        self._outbox.append(self._codec.encode(announce))
+        self._answer(announce)
 
     def learn(self, schema_ids: Sequence[str], *, timestamp: int) -> bool:
         """Take an announcement made elsewhere by the peer; returns whether it is the latest."""
@@ -197,7 +199,10 @@ class Connection(StreamBase[ConnectionEvent]):
         self._check_running(talk)
         was = talk.state
         talk.say(saying, self._now)
-        self._outbox.append(self._codec.encode(message))
+        if isinstance(message, Have):
+            self._outbox.append(self._codec.encode(message))
+        else:
+            self._answer(message)
         self._settle(talk, was)
 
     def say_entries(self, talk: Talk, entries: Iterable[tuple[bytes, bytes]]) -> None:
@@ -222,12 +227,20 @@ class Connection(StreamBase[ConnectionEvent]):
     def _goodbye(self) -> None:
         for talk in self._sessions:
             if talk.local not in (Half.DONE, Half.BROKEN):
-                self._outbox.append(self._codec.encode(SyncDone(talk.session_id, False)))
+                self._answer(SyncDone(talk.session_id, False))
 
     # Bytes and time.
 
+    @property
+    def _overfull(self) -> bool:
+        """Whether the peer has to take answers before it is heard again."""
+        return self._outgoing.answers_size > self._limits.answers_size_max
+
+    def _answer(self, message: Message) -> None:
+        self._outgoing.answer(self._codec.encode(message))
+
     def read_size(self) -> int:
-        if self._eof or self._closed is not None:
+        if self._eof or self._closed is not None or self._overfull:
             return 0
         wanted = max(self._receive_max, self._framer.size_max)
         return max(0, wanted - self._inbox.size)
@@ -267,6 +280,8 @@ class Connection(StreamBase[ConnectionEvent]):
                 raise RemoteProtocolError(ErrorCode.TOO_MANY_FAULTS, f"{self._faults}")
             if self._too_far is not None:
                 raise self._too_far
+            if self._overfull:
+                return None
             if self._in_runs and (run := self._take_run()) is not None:
                 return run
             encoded = self._framer.take()
@@ -277,6 +292,8 @@ class Connection(StreamBase[ConnectionEvent]):
                 return event
 
     def _step_eof(self) -> ConnectionEvent | None:
+        if self._overfull:
+            return None
         if self._inbox.size:
             raise RemoteProtocolError(ErrorCode.EOF_IN_MESSAGE)
         running = [talk for talk in self._sessions if talk.local is not Half.BROKEN]
@@ -322,6 +339,9 @@ class Connection(StreamBase[ConnectionEvent]):
             if isinstance(message, SyncDone):
                 self._forget(talk)
             return None
+        if isinstance(message, Have) and talk.compares and talk.state is SessionState.REQUESTED:
+            self._end(talk, RemoteProtocolError(ErrorCode.HEIGHTS_ONLY))
+            return None
         try:
             return self._hear(talk, message)
         except RemoteProtocolError as error:
@@ -348,7 +368,7 @@ class Connection(StreamBase[ConnectionEvent]):
                 talk.hear(Saying.OFFER if live_mode else Saying.DONE, self._now)
                 if was is SessionState.LIVE:
                     talk.say(Saying.DONE, self._now)
-                    self._outbox.append(self._codec.encode(SyncDone(session_id, False)))
+                    self._answer(SyncDone(session_id, False))
                 self._settle(talk, was)
                 return DoneReceived(session_id=session_id, live_mode=live_mode)
 
@@ -404,8 +424,7 @@ class Connection(StreamBase[ConnectionEvent]):
             raise LocalProtocolError(ErrorCode.NO_SUCH_SESSION, f"session {talk.session_id}")
 
     def _ask(self, talk: Talk) -> None:
-        request = SyncRequest(talk.session_id, talk.mode, talk.schema_ids)
-        self._outbox.append(self._codec.encode(request))
+        self._answer(SyncRequest(talk.session_id, talk.mode, talk.schema_ids))
         self._watch(talk)
 
     def _settle(self, talk: Talk, was: SessionState) -> None:
@@ -428,7 +447,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     def _end(self, talk: Talk, error: RemoteProtocolError) -> None:
         if talk.break_off(self._now):
-            self._outbox.append(self._codec.encode(SyncDone(talk.session_id, False)))
+            self._answer(SyncDone(talk.session_id, False))
         if talk.over:
             self._forget(talk)
         else:

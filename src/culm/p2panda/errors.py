@@ -51,6 +51,8 @@ class ErrorCode(ProtocolErrorCode):
     """A question when no round is left in which to answer it."""
     TOO_MANY_LOGS = 32
     """We have more logs than go into one `Have`."""
+    HEIGHTS_ONLY = 33
+    """A request for set reconciliation was answered with `Have`: no fault, but no session."""
     TOO_MANY_DUPLICATES = 34
     """More entries that we already had than could be an accident."""
 

@@ -32,6 +32,11 @@ class Limits:
     faults_max
         Sessions that the peer may spoil, and messages of no session, before the connection is
         closed.
+    answers_size_max
+        Bytes of answers that wait to be sent: announcements, requests, messages about ranges, and
+        ``SyncDone``, but neither entries nor ``Have``.  Above it nothing is read; it can be
+        exceeded by three messages about as many schemas as there may be.  Two peers that both stop
+        reading would wait for each other: leave room for such messages.
     answer_max_s
         How long the peer may take to answer a request, or the end of live mode.
     progress_max_s
@@ -46,6 +51,7 @@ class Limits:
     logs_max: int = 100_000
     sessions_max: int = 16
     faults_max: int = 16
+    answers_size_max: int = 1 << 20
     answer_max_s: float = 30.0
     progress_max_s: float = 300.0
 

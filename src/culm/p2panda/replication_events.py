@@ -22,7 +22,7 @@ from culm.p2panda.events import (
 )
 from culm.p2panda.messages import Mode
 
-__all__ = ["OperationLeftOut", "OperationStored", "Policy", "ReplicatorEvent"]
+__all__ = ["OperationLeftOut", "OperationStored", "Policy", "ReplicatorEvent", "RequestedAgain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,8 @@ class Policy:
         Request a session about all schemas that both have announced, whenever these change; once
         that session is live, leave all others.
     mode
-        The mode of the sessions that it requests.
+        The mode of the sessions that it requests; that of log heights once the peer has taken
+        only such a request.
     live
         Offer live mode when everything has been sent.
     """
@@ -74,6 +75,17 @@ class OperationLeftOut(Event):
     reason: Reason
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedAgain(Event):
+    """The peer did not take our request, which was made again in log height mode.
+
+    It has answered with ``Have``, or not at all: it may support nothing else.
+    """
+
+    session_id: int
+    new_session_id: int
+
+
 ReplicatorEvent: TypeAlias = (
     Announced
     | AnnouncementIgnored
@@ -81,6 +93,7 @@ ReplicatorEvent: TypeAlias = (
     | RequestIgnored
     | RequestDropped
     | RequestRenumbered
+    | RequestedAgain
     | OperationStored
     | OperationLeftOut
     | SessionLive

@@ -32,7 +32,7 @@ from culm.p2panda.handles import Session
 from culm.p2panda.intake import Intake
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.messages import Mode
-from culm.p2panda.replication_events import Policy, ReplicatorEvent
+from culm.p2panda.replication_events import Policy, ReplicatorEvent, RequestedAgain
 from culm.p2panda.states import SessionState, State
 from culm.reconcile import DEFAULT, named
 
@@ -51,6 +51,8 @@ _IN_THE_WAY: Final = frozenset(
 )
 # How a request ends that may have come before an announcement.
 _CAME_TOO_EARLY: Final = frozenset({ErrorCode.UNANSWERED})
+# How one for set reconciliation ends if the peer supports log heights only.
+_WRONG_MODE: Final = frozenset({ErrorCode.HEIGHTS_ONLY, ErrorCode.UNANSWERED})
 
 
 class _Asking(Enum):
@@ -107,6 +109,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._monoid = monoid
         self._intake = Intake(work=self._work, limits=limits, give_up=connection.give_up)
         self._asking = _Asking.ASKED
+        self._mode = policy.mode  # of what we ask for
         self._exchanges: dict[int, Exchange] = {}  # those that are not over, oldest first
 
     @property
@@ -223,6 +226,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                     self._tell(exchange, event)
             case SessionEnded() if event.session_id in self._exchanges:
                 exchange = self._exchanges.pop(event.session_id)
+                if self._ask_for_heights(exchange, event):
+                    return
                 left = exchange.phase is Phase.LEFT
                 exchange.end(event)
                 self._ask_again(event, left=left)
@@ -298,11 +303,29 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             return
         self._asking = _Asking.ASKED
         try:
-            self.request(both, mode=self._policy.mode)
+            self.request(both, mode=self._mode)
         except LocalProtocolError as error:
             if error.code not in _IN_THE_WAY:
                 raise
             self._asking = self._in_the_way(set(both))
+
+    def _ask_for_heights(self, exchange: Exchange, event: SessionEnded) -> bool:
+        """Make a request of ours again in log height mode, if the peer has not taken it."""
+        session, error = exchange.session, event.error
+        if error is None or error.code not in _WRONG_MODE or not session.requested_by_us:
+            return False
+        if session.mode is Mode.LOG_HEIGHT:
+            self._mode = self._policy.mode  # for it was not the mode
+            return False
+        try:
+            new_session_id = self.request(session.schema_ids, mode=Mode.LOG_HEIGHT)
+        except LocalProtocolError as refusal:
+            if refusal.code not in _IN_THE_WAY and refusal.code is not ErrorCode.NOT_ANNOUNCED:
+                raise
+            return False
+        self._mode = Mode.LOG_HEIGHT
+        self._work.emit(RequestedAgain(session_id=event.session_id, new_session_id=new_session_id))
+        return True
 
     def _in_the_way(self, schema_ids: set[str]) -> _Asking:
         """Why no session about these could be requested."""

@@ -42,6 +42,11 @@ class Talk:
     def over(self) -> bool:
         return (self.local, self.remote) in OVER
 
+    @property
+    def compares(self) -> bool:
+        """Whether it is in set reconciliation mode."""
+        return self.mode is Mode.SET_RECONCILIATION
+
     def say(self, saying: Saying, now: float) -> None:
         """Note that we send this.  Raises `LocalProtocolError` if we may not.
 

@@ -1,0 +1,46 @@
+"""Bytes for the peer, and how many of them are answers."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from culm.buffer import Buffer, Outbox
+
+__all__ = ["Outgoing"]
+
+
+class Outgoing(Outbox):
+    """An outbox that knows how many bytes of answers are in it.
+
+    Entries and log heights are sent as there is room for them.  Answers cannot wait for that, and a
+    peer may ask for any number of them: so it is not heard while too many wait.
+    """
+
+    __slots__ = ("_answers", "_taken", "answers_size")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._taken = 0  # of all bytes that have ever been here
+        self._answers: deque[tuple[int, int]] = deque()  # from where to where, among all bytes
+        self.answers_size = 0
+
+    def answer(self, data: bytes) -> None:
+        """Queue an answer."""
+        start = self._taken + self.size
+        self.append(data)
+        end = start + len(data)
+        self.answers_size += len(data)
+        if self._answers and self._answers[-1][1] == start:
+            start, _ = self._answers.pop()
+        self._answers.append((start, end))
+
+    def take_pieces(self, size_max: int | None = None) -> list[Buffer]:
+        before = self.size
+        pieces = super().take_pieces(size_max)
+        self._taken += before - self.size
+        while self._answers and self._answers[0][0] < self._taken:
+            start, end = self._answers.popleft()
+            self.answers_size -= min(end, self._taken) - start
+            if end > self._taken:
+                self._answers.appendleft((self._taken, end))
+        return pieces

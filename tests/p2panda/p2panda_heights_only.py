@@ -1,0 +1,51 @@
+"""A peer that supports log heights only: what such a peer hears, if it is one of ours otherwise."""
+
+from __future__ import annotations
+
+from p2panda_victim import CODEC
+
+from culm.p2panda.messages import Mode, SyncRequest
+from culm.wire import cbor
+from culm.wire.errors import DecodeError
+
+_REQUEST = b"\x84\x01"
+
+
+class HeightsOnly:
+    """Bytes on their way to a peer, which takes a request in the other mode for one in its own.
+
+    silent: it does not hear such a request at all; otherwise it answers with ``Have``.
+    """
+
+    def __init__(self, *, silent: bool) -> None:
+        self._silent = silent
+        self._kept = b""
+        self._spoilt = False  # there are no messages any more
+
+    def heard(self, data: bytes) -> bytes:
+        """What of these bytes, and of those before, the peer gets now."""
+        self._kept += data
+        found = b""
+        while self._kept and not self._spoilt:
+            try:
+                size = cbor.Scanner(size_max=1 << 30).scan(self._kept, len(self._kept))
+            except DecodeError:
+                self._spoilt = True
+                break
+            if size is None:
+                return found
+            found += self._changed(self._kept[:size])
+            self._kept = self._kept[size:]
+        found, self._kept = found + self._kept, b""
+        return found
+
+    def _changed(self, encoded: bytes) -> bytes:
+        if not encoded.startswith(_REQUEST):
+            return encoded
+        message = CODEC.decode(encoded)
+        assert isinstance(message, SyncRequest)
+        if message.mode == Mode.LOG_HEIGHT:
+            return encoded
+        if self._silent:
+            return b""
+        return CODEC.encode(SyncRequest(message.session_id, 0, message.schema_ids))

@@ -1,0 +1,143 @@
+"""Unsent output is bounded, whatever a peer says that never reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from p2panda_nodes import OTHER, SCHEMA, Node
+from p2panda_victim import CODEC
+
+from culm.p2panda import Limits, Replicator, ReplicatorLimits
+from culm.p2panda.effects import perform
+from culm.p2panda.messages import (
+    Announce,
+    EmptySet,
+    Have,
+    Message,
+    Reconcile,
+    SendEntry,
+    SyncDone,
+    SyncRequest,
+)
+from culm.p2panda.outgoing import Outgoing
+from culm.wire.multihash import YASMF
+
+# So that a request of ours is much larger than what makes us repeat it.
+MANY = tuple(f"panda_{YASMF.hash(bytes([number])).hex()}" for number in range(30))
+REQUEST_SIZE = len(CODEC.encode(SyncRequest(0, 1, MANY)))
+ANSWERS_SIZE_MAX, ENTRIES_SIZE_MAX, BATCH_SIZE_MAX = 4096, 2048, 1024
+DOCUMENTS = 40
+HAVE_SIZE = 90 * DOCUMENTS
+
+
+def ids_of_ours() -> Iterator[Message]:
+    """Requests with the id of one of ours, which is made again with another id each time."""
+    for session_id in count():
+        yield SyncRequest(session_id, 1, (OTHER,))
+        yield SyncDone(session_id, False)
+
+
+def changing_announcements() -> Iterator[Message]:
+    for timestamp in count(2):
+        yield Announce(timestamp, (*MANY[timestamp % 2 :], SCHEMA))
+        yield from (SyncDone(timestamp, False), SyncDone(timestamp - 1, False))
+
+
+def sessions_that_end() -> Iterator[Message]:
+    for session_id in count(100):
+        yield SyncRequest(session_id, session_id % 2, (SCHEMA,))
+        yield SyncDone(session_id, False)
+
+
+def sessions_that_are_spoilt() -> Iterator[Message]:
+    for session_id in count(100):
+        yield SyncRequest(session_id, 1, (SCHEMA,))
+        yield Have(session_id, ())
+        yield SyncDone(session_id, False)
+
+
+def live_mode_left_again() -> Iterator[Message]:
+    for session_id in count(100):
+        yield SyncRequest(session_id, 1, (SCHEMA,))
+        yield Reconcile(session_id, EmptySet(False))
+        yield SyncDone(session_id, True)
+        yield SyncDone(session_id, False)
+
+
+def junk() -> Iterator[Message]:
+    for session_id in count(100):
+        yield SyncRequest(session_id, 1, (SCHEMA,))
+        yield SendEntry(session_id, b"no entry", b"")
+        yield SyncDone(session_id, False)
+
+
+ATTACKS = (
+    ids_of_ours,
+    changing_announcements,
+    sessions_that_end,
+    sessions_that_are_spoilt,
+    live_mode_left_again,
+    junk,
+)
+
+
+def settle(machine: Replicator, node: Node) -> None:
+    """All that can be done while nothing is taken."""
+    busy = True
+    while busy:
+        busy = False
+        while machine.next_event() is not None:
+            busy = True
+        while (effect := machine.next_effect()) is not None:
+            machine.complete(effect.ticket, perform(effect, node.store))
+            busy = True
+
+
+@pytest.mark.parametrize("documents", [0, DOCUMENTS])
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("piece", [7, 5000])
+def test_what_waits_for_a_peer_that_never_reads_is_bounded(
+    attack: Callable[[], Iterator[Message]], documents: int, piece: int
+):
+    node = Node(1)
+    for _ in range(documents):
+        node.create()
+    limits = ReplicatorLimits(
+        connection=Limits(answers_size_max=ANSWERS_SIZE_MAX, faults_max=1 << 20),
+        unsent_size_max=ENTRIES_SIZE_MAX,
+        batch_size_max=BATCH_SIZE_MAX,
+    )
+    machine = Replicator(local_peer=b"a", remote_peer=b"b", limits=limits)
+    machine.announce((*MANY, SCHEMA, OTHER), timestamp=1)
+    machine.learn(MANY, timestamp=1)
+    waiting = b"".join(map(CODEC.encode, islice(attack(), 3000)))
+    size_max = ANSWERS_SIZE_MAX + 2 * REQUEST_SIZE + ENTRIES_SIZE_MAX + BATCH_SIZE_MAX + HAVE_SIZE
+    while waiting and (size := min(machine.read_size(), piece)):
+        machine.receive_data(waiting[:size])
+        waiting = waiting[size:]
+        settle(machine, node)
+        assert machine.connection.unsent_size < size_max
+    assert waiting  # it is not read any more
+    said = machine.data_to_send()
+    settle(machine, node)
+    assert len(said) > ANSWERS_SIZE_MAX
+    assert machine.read_size()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=30), st.integers(0, 5))
+def test_answers_are_counted_until_they_are_taken(parts: list[tuple[bool, int]], often: int):
+    """Beside a twin that marks every byte."""
+    outgoing, twin = Outgoing(), ""
+    for turn, (is_answer, size) in enumerate(parts):
+        (outgoing.answer if is_answer else outgoing.append)(bytes(size))
+        twin += ("a" if is_answer else "-") * size
+        if often and turn % often == 0:
+            assert len(outgoing.take(size)) == len(twin[:size])
+            twin = twin[size:]
+        assert (outgoing.size, outgoing.answers_size) == (len(twin), twin.count("a"))
+    outgoing.take()
+    assert (outgoing.size, outgoing.answers_size) == (0, 0)
