@@ -124,7 +124,8 @@ def test_a_peer_that_answers_in_no_mode_is_asked_once_in_each():
             each.error.code for each in events if isinstance(each, SessionEnded) and each.error
         ]
     assert codes == [ErrorCode.UNANSWERED]
-    requests = [each for each in decoded(asker.data_to_send(), CODEC) if type(each) is SyncRequest]
+    said = decoded(asker.data_to_send(), CODEC)
+    requests = [each for each in said if isinstance(each, SyncRequest)]
     assert requests == [SyncRequest(0, 1, (SCHEMA,)), SyncRequest(1, 0, (SCHEMA,))]
     assert not asker.connection.sessions
 

@@ -197,7 +197,7 @@ class Intake:
             operation = _operation_in(payload, schema_ids)
             size = _ENTRY_SIZE + len(encoded) + len(payload or b"")
             taken.append(Arrival(sender, session_id, entry, operation, size))
-        self._work.hold(sum([each.size for each in (*taken, *blame)]))
+        self._work.hold(sum([each.size for each in taken]) + len(blame) * _ENTRY_SIZE)
         self._work.line_up(taken)
         sender.expect(len(taken) + len(blame))
         self._queue.extend(taken)
