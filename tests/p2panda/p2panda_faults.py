@@ -13,6 +13,7 @@ from culm.bamboo import LogKey
 from culm.bamboo.entry import decode, sign
 from culm.p2panda import Action, Operation, Reason
 from culm.p2panda.messages import SendEntry
+from culm.p2panda.store import NewOperation
 from culm.wire import cbor
 from culm.wire.multihash import YASMF
 
@@ -67,6 +68,15 @@ LAX: dict[str, tuple[bytes, Reason]] = {
     "a field without a name": (creation().replace(b"dname", b"d na!"), Reason.BAD_FIELD_NAME),
     "another schema": (creation(schema_id=OTHER), Reason.NOT_REQUESTED),
 }
+
+
+def accepted(kind: str, log_id: int) -> NewOperation:
+    """One of these in an entry, as an implementation keeps it that accepts it."""
+    payload, _ = LAX[kind]
+    operation = Operation(action=Action.CREATE, schema_id=SCHEMA, fields={"name": "x"})
+    object.__setattr__(operation, "_encoded", payload)
+    entry = sign(KEY, family=YASMF, log_id=log_id, seqnum=1, payload=payload)
+    return NewOperation(entry, operation, entry.hash())
 
 
 @dataclass(frozen=True)

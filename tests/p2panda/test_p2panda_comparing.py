@@ -8,7 +8,7 @@ from p2panda_victim import Victim, rounds
 
 from culm.bamboo import LogKey
 from culm.bamboo.entry import decode
-from culm.p2panda import Height, SessionEnded, SessionRequested
+from culm.p2panda import Height, Offers, SessionEnded, SessionRequested
 from culm.p2panda.comparison import Comparison
 from culm.p2panda.items import decode_item, encode_item
 from culm.p2panda.messages import (
@@ -77,7 +77,7 @@ def test_what_a_named_height_says_of_what_the_peer_lacks():
     }
     for height, spans in wanted.items():
         view = victim.node.store.range([SCHEMA]).view
-        comparison = Comparison(view, first=False, parameters=Parameters())
+        comparison = Comparison(view, first=False, parameters=Parameters(), offers=Offers())
         comparison.hear(LowerBound(LOW))
         comparison.hear(Payload(encode_item(*height), LOW, False))
         assert comparison.take_wanted() == spans

@@ -12,7 +12,7 @@ from nacl.signing import SigningKey
 from p2panda_nodes import SCHEMA, Node, connect, replicators
 
 from culm.bamboo import LogKey
-from culm.p2panda import Author, Mode, ReplicatorLimits
+from culm.p2panda import Author, Mode, Offers, ReplicatorLimits
 from culm.p2panda.comparison import Comparison
 from culm.p2panda.effects import LocateOperations, ReadOperations, perform
 from culm.p2panda.items import ITEM_SIZE_MAX, encode_item
@@ -132,7 +132,9 @@ def test_what_a_peer_has_us_name_is_remembered_in_a_few_bytes():
     tree = Tree(item_size=ITEM_SIZE_MAX, varying=True)
     for number in range(logs):
         tree.insert(encode_item(LogKey(number.to_bytes(32, "big"), 0), 1))
-    comparison = Comparison(tree.snapshot(), first=False, parameters=Parameters(echo=True))
+    comparison = Comparison(
+        tree.snapshot(), first=False, parameters=Parameters(echo=True), offers=Offers()
+    )
     lowest = tree.select(0)
     for message in (LowerBound(lowest), Payload(lowest, lowest, True), Terminal()):
         comparison.hear(message)

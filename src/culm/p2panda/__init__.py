@@ -29,6 +29,7 @@ from culm.p2panda.handles import Session
 from culm.p2panda.items import Height
 from culm.p2panda.limits import Limits, ReplicatorLimits
 from culm.p2panda.messages import Mode
+from culm.p2panda.offers import Offers
 from culm.p2panda.operation import Action, Operation, Value, decode
 from culm.p2panda.replication_events import (
     OperationLeftOut,
@@ -68,6 +69,7 @@ __all__ = [
     "MemoryStore",
     "MessageIgnored",
     "Mode",
+    "Offers",
     "Operation",
     "OperationLeftOut",
     "OperationStore",

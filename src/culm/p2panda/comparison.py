@@ -18,6 +18,7 @@ from culm.machine import Closed, RemoteProtocolError
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.items import decode_item, log_prefix
 from culm.p2panda.messages import Fingerprint, Payload, RangeMessage
+from culm.p2panda.offers import Offers
 from culm.p2panda.store import Span
 from culm.reconcile import Parameters, Role, Session, State, View
 from culm.reconcile.messages import RangeFingerprint
@@ -40,13 +41,18 @@ class Comparison:
     """A session of set reconciliation over the heights of logs.
 
     first: we speak first.
+    offers: what the peer was sent before.
     heard: the peer has said something.
     """
 
-    __slots__ = ("_is_told", "_mentioned", "_session", "_told", "_view", "_wanted", "heard")
+    __slots__ = (
+        *("_is_told", "_mentioned", "_offers", "_session", "_told", "_view", "_wanted"),
+        "heard",
+    )
 
-    def __init__(self, view: View, *, first: bool, parameters: Parameters) -> None:
+    def __init__(self, view: View, *, first: bool, parameters: Parameters, offers: Offers) -> None:
         self._view = view
+        self._offers = offers
         self._session = Session(
             view=view,
             role=Role.INITIATOR if first else Role.RESPONDER,
@@ -95,11 +101,12 @@ class Comparison:
         ours = height_in(self._view, log)
         if not ours:
             return  # it will come
-        before = self._mentioned.setdefault(log, theirs)
-        if before != theirs:
+        before = self._mentioned.get(log)
+        if before is not None and before != theirs:
             raise RemoteProtocolError(ErrorCode.BAD_ITEM, f"heights {before} and {theirs}")
-        if ours > theirs:
-            self._wanted.append(Span(log, theirs + 1, ours))
+        self._mentioned[log] = theirs
+        if ours > theirs and before is None:
+            self._wanted.append(self._offers.span(log, theirs, ours))
 
     def take_wanted(self) -> list[Span]:
         """What the peer lacks, as far as it has become known since the last call."""
@@ -134,4 +141,4 @@ class Comparison:
         for rank in told:
             log, ours = decode_item(self._view.select(rank))
             if log not in self._mentioned:
-                yield Span(log, 1, ours)
+                yield self._offers.span(log, 0, ours)

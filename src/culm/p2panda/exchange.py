@@ -24,6 +24,7 @@ from culm.p2panda.handles import Session
 from culm.p2panda.items import decode_item
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.messages import EmptySet, Mode, RangeMessage
+from culm.p2panda.offers import Offers
 from culm.p2panda.replication_events import Policy
 from culm.p2panda.serving import Serving
 from culm.p2panda.states import Half, SessionState
@@ -69,6 +70,7 @@ class Exchange:
         limits: ReplicatorLimits,
         policy: Policy,
         monoid: str,
+        offers: Offers,
         count_fault: Callable[[], None],
     ) -> None:
         self.session = session
@@ -77,6 +79,7 @@ class Exchange:
         self._limits = limits
         self._policy = policy
         self._monoid = monoid
+        self._offers = offers
         self._count_fault = count_fault
         self.serving = Serving(session.schema_ids, work=work, limits=limits, send=self._send)
         self.comparison: Comparison | None = None
@@ -204,7 +207,7 @@ class Exchange:
                 log, ours = decode_item(item)
                 theirs = heights.get(log, 0)
                 if ours > theirs:
-                    yield Span(log, theirs + 1, ours)
+                    yield self._offers.span(log, theirs, ours)
 
     # Set reconciliation.
 
@@ -216,7 +219,9 @@ class Exchange:
 
     def _compare(self, range: Range, *, first: bool) -> Comparison:
         parameters = self._limits.parameters
-        self.comparison = Comparison(range.view, first=first, parameters=parameters)
+        self.comparison = Comparison(
+            range.view, first=first, parameters=parameters, offers=self._offers
+        )
         return self.comparison
 
     def _say_nothing(self) -> None:
@@ -243,12 +248,16 @@ class Exchange:
         if self.comparison is not None and self.comparison.heard:
             self._break(RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "it had something"))
             return
-        self.comparison = None
-        self.serving.want_everything(range.position if len(range.view) else 0)
-        self.phase = Phase.SENDING
+        if self._offers.everything():
+            self.comparison = None
+            self.serving.want_everything(range.position if len(range.view) else 0)
+            self.phase = Phase.SENDING
+        else:
+            self._know(self._lacking(range, {}))
 
     def _hear_range(self, message: RangeMessage, range: Range) -> None:
         comparison = self.comparison or self._compare(range, first=False)
+        self._offers.something()
         try:
             comparison.hear(message)
         except RemoteProtocolError as error:

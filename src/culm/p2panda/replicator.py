@@ -32,6 +32,7 @@ from culm.p2panda.handles import Session
 from culm.p2panda.intake import Intake
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.messages import Mode
+from culm.p2panda.offers import Offers
 from culm.p2panda.replication_events import Policy, ReplicatorEvent, RequestedAgain
 from culm.p2panda.states import SessionState, State
 from culm.reconcile import DEFAULT, named
@@ -81,6 +82,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         What it does by itself.
     monoid
         The monoid of fingerprints (`culm.reconcile`), the same on both sides.
+    offers
+        What this peer was sent on earlier connections and may not take, if that is remembered.
     """
 
     def __init__(
@@ -92,9 +95,12 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         limits: ReplicatorLimits = _DEFAULT_LIMITS,
         policy: Policy = _DEFAULT_POLICY,
         monoid: str = DEFAULT,
+        offers: Offers | None = None,
     ) -> None:
         check_type("limits", limits, ReplicatorLimits)
         check_type("policy", policy, Policy)
+        offers = Offers() if offers is None else offers
+        check_type("offers", offers, Offers)
         named(monoid)
         connection = Connection(
             local_peer=local_peer,
@@ -107,6 +113,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._limits = limits
         self._policy = policy
         self._monoid = monoid
+        self._offers = offers
         self._intake = Intake(work=self._work, limits=limits, give_up=connection.give_up)
         self._asking = _Asking.ASKED
         self._mode = policy.mode  # of what we ask for
@@ -289,6 +296,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             limits=self._limits,
             policy=self._policy,
             monoid=self._monoid,
+            offers=self._offers,
             count_fault=self.connection.count_fault,
         )
         self._exchanges[session.session_id] = exchange
