@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from blake3 import blake3
 
+from culm.arguments import check_type
 from culm.reconcile.tree import View
 
 __all__ = ["CHECK_SIZE", "KEY_SIZE", "KeyedUnion", "check_of"]
@@ -43,6 +44,7 @@ class KeyedUnion:
     __slots__ = ("_exchange", "_key")
 
     def __init__(self, view: View, key: bytes) -> None:
+        check_type("key", key, bytes)
         if len(key) != KEY_SIZE:
             raise ValueError(f"a key has {KEY_SIZE} bytes")
         self._key = key

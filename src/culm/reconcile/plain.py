@@ -32,7 +32,7 @@ from culm.reconcile.messages import (
     Terminal,
 )
 from culm.reconcile.monoids import Fingerprint
-from culm.reconcile.session import Parameters, Session
+from culm.reconcile.session import DEFAULTS, Parameters, Session
 from culm.reconcile.states import Role, State
 from culm.reconcile.tree import View
 from culm.wire import cbor
@@ -112,11 +112,10 @@ class _Plain(StreamBase[SessionEvent]):
         *,
         view: View,
         role: Role,
-        parameters: Parameters | None = None,
+        parameters: Parameters = DEFAULTS,
         key: bytes | None = None,
     ) -> None:
         check_type("view", view, View)
-        check_type("role", role, Role)
         size_max = _HEADS_SIZE_MAX + 2 * view.item_size + view.monoid.digest_size
         super().__init__(receive_max=size_max)
         self._size_max = size_max
@@ -194,7 +193,7 @@ class PlainSession(_Plain):
         *,
         view: View,
         role: Role,
-        parameters: Parameters | None = None,
+        parameters: Parameters = DEFAULTS,
         key: bytes | None = None,
     ) -> None:
         super().__init__(view=view, role=role, parameters=parameters, key=key)
@@ -225,12 +224,12 @@ class PlainResponder(_Plain):
         whatever depends on the number of a round is ignored.
     """
 
-    def __init__(self, *, view: View, parameters: Parameters | None = None) -> None:
-        given = parameters or Parameters()
-        self._rounds_left = given.rounds_max
+    def __init__(self, *, view: View, parameters: Parameters = DEFAULTS) -> None:
+        check_type("parameters", parameters, Parameters)
+        self._rounds_left = parameters.rounds_max
         self._view = view
         self._parameters = replace(
-            given, hurry_from=_NEVER, list_from=_NEVER, rounds_max=2 * _NEVER
+            parameters, hurry_from=_NEVER, list_from=_NEVER, rounds_max=2 * _NEVER
         )
         self._told: deque[ItemReceived] = deque()  # of the round answered last
         super().__init__(view=view, role=Role.RESPONDER, parameters=self._parameters)

@@ -25,7 +25,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
+from typing import Final
 
+from culm.arguments import check_type
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError, RemoteProtocolError
 from culm.reconcile.checks import KeyedUnion
 from culm.reconcile.errors import ErrorCode
@@ -111,6 +113,9 @@ class Parameters:
             raise ValueError("rounds_max is at least list_from + 2, or honest peers fail")
 
 
+DEFAULTS: Final = Parameters()
+
+
 class Session:
     """One side of a reconciliation; `state` says whose turn it is.
 
@@ -130,13 +135,16 @@ class Session:
         *,
         view: View,
         role: Role,
-        parameters: Parameters | None = None,
+        parameters: Parameters = DEFAULTS,
         key: bytes | None = None,
     ) -> None:
+        check_type("view", view, View)
+        check_type("role", role, Role)
+        check_type("parameters", parameters, Parameters)
         self.state = State.SPEAKING if role is Role.INITIATOR else State.LISTENING
         self._view = view
-        self._parameters = parameters or Parameters()
-        size = self._parameters.digest_size
+        self._parameters = parameters
+        size = parameters.digest_size
         self._digest_size = view.monoid.digest_size if size is None else size
         view.monoid.digest(view.monoid.neutral, self._digest_size)
         self._union = None if key is None else KeyedUnion(view, key)
