@@ -23,6 +23,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from arguments import source
 from culm.bamboo import LogKey
 from culm.kernels import IMPLEMENTATION
 from culm.wire.multihash import YAMF
@@ -246,7 +247,7 @@ def main() -> int:
     )
     parser.add_argument(
         "--source",
-        type=Path,
+        type=source,
         default=Path(sysconfig.get_path("stdlib")),
         metavar="DIR",
         help="the directory to replicate (default: %(default)s)",

@@ -26,6 +26,7 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
+from arguments import count, folder, source
 from culm.bamboo import LogKey, Reason, audit_log, decode
 from culm.spark.archive import write_archive
 from culm.spark.command import EXIT_CLEAN, EXIT_FOUND, EXIT_INTERRUPTED
@@ -326,21 +327,21 @@ def main() -> int:
     )
     parser.add_argument(
         "--source",
-        type=Path,
+        type=source,
         default=Path(sysconfig.get_path("stdlib"), "encodings"),
         metavar="DIR",
         help="the directory to replicate (default: %(default)s)",
     )
     parser.add_argument(
         "--posts",
-        type=int,
+        type=count,
         default=_POSTS,
         metavar="N",
         help="how many messages the feed has (default: %(default)s)",
     )
     parser.add_argument(
         "--output",
-        type=Path,
+        type=folder,
         default=Path("demo-spark"),
         metavar="DIR",
         help="the directory for the reports; what is in it is deleted (default: %(default)s)",

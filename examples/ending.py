@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-__all__ = ["IMPOSSIBLE", "INTERRUPTED", "end_with", "end_without", "exits"]
+__all__ = [
+    "DONE",
+    "FAILED",
+    "IMPOSSIBLE",
+    "INTERRUPTED",
+    "UNHEARD",
+    "ImpossibleError",
+    "end_with",
+    "end_without",
+    "exits",
+]
 
-IMPOSSIBLE = 2  # what was asked for cannot be done: argparse ends so, too
+DONE = 0
+FAILED = 1  # others have refused, do not answer, or have sent what is wrong
+IMPOSSIBLE = 2  # what was asked for cannot be done here: argparse ends so, too
 INTERRUPTED = 130  # as shells say it of a program that SIGINT has ended
+UNHEARD = 141  # the same of SIGPIPE: nobody reads what the program writes
+
+
+class ImpossibleError(Exception):
+    """What was asked for cannot be done; says why in a sentence."""
 
 
 def exits(*statuses: str, endless: str = "") -> str:
@@ -24,13 +42,33 @@ def exits(*statuses: str, endless: str = "") -> str:
 
 
 def end_with(main: Callable[[], int]) -> NoReturn:
-    """Run a program and exit with its status; Ctrl-C is told in a word, and not as a traceback."""
+    """Run a program and exit with its status; what ends it early is told without a traceback."""
     try:
-        status = main()
+        status = _status_of(main)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         status = INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is written to nobody
+        status = UNHEARD
+    except (ImpossibleError, OSError) as error:
+        print(_sentence(error), file=sys.stderr)
+        status = IMPOSSIBLE
     sys.exit(status)
+
+
+def _status_of(main: Callable[[], int]) -> int:
+    try:
+        return main()
+    except SystemExit as end:  # of argparse, after its help or a word on what is wrong
+        return end.code if isinstance(end.code, int) else IMPOSSIBLE
+
+
+def _sentence(error: Exception) -> str:
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
 def end_without(error: ModuleNotFoundError, extra: str = "examples") -> NoReturn:

@@ -37,6 +37,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from arguments import number, port, positive
 from culm.arguments import is_encodable
 from culm.machine import Event, LocalProtocolError
 from culm.oxen import (
@@ -52,7 +53,7 @@ from culm.oxen import (
     Timing,
 )
 from drivers.udp_driver import UdpDriver
-from ending import end_with, exits
+from ending import DONE, FAILED, ImpossibleError, end_with, exits
 from oxen_story import HOST, Story
 from tables import Table, clean, render
 
@@ -203,10 +204,10 @@ class Chat:
 
 
 async def run_node(options: argparse.Namespace) -> None:
-    chat, port, seeds = Chat(as_json=options.json), options.port, options.join
+    chat, seeds = Chat(as_json=options.json), options.join
     loop = asyncio.get_running_loop()
     node = Node(
-        me=b"%d" % port,
+        me=b"%d" % options.port,
         rng=random.SystemRandom(),
         epoch=time.time() - loop.time(),
         timing=paced(options.pace),
@@ -216,7 +217,7 @@ async def run_node(options: argparse.Namespace) -> None:
     node.set_tags(tags_in(options.tags))
     wires = Wires()
     driver = UdpDriver(node, address_of=wires.address_of, name_of=wires.name_of, on_event=chat.note)
-    await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, port))
+    await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, options.port))
     if not seeds:
         driver.call(node.start)
     for seed in seeds:  # whoever of them is not there yet is asked again
@@ -292,25 +293,25 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     if options.command == "key":
         print(secrets.token_hex(32))
-        return 0
+        return DONE
     if options.command == "node":
         try:
             asyncio.run(run_node(options))
         except KeyboardInterrupt:
             pass  # a death without a goodbye, as the others will see
         except LocalProtocolError as error:
-            print(f"{' '.join(options.tags)}: {error}", file=sys.stderr)
-            return 2
+            raise ImpossibleError(f"{' '.join(options.tags)}: {error}") from error
+        except BrokenPipeError:  # nobody reads what it says
+            raise
         except OSError as error:
-            print(f"port {options.port}: {error.strerror}", file=sys.stderr)
-            return 2
-        return 0
+            raise ImpossibleError(f"port {options.port}: {error.strerror}") from error
+        return DONE
     story = Story(options.nodes, options.pace, as_json=options.json)
     try:
         summary = asyncio.run(story.tell())
     except TimeoutError:
         print(f"it did not come to it that {story.step}", file=sys.stderr)
-        return 1
+        return FAILED
     good = summary["in_order"] and not any(summary["exit_codes"])
     if options.json:
         print(json.dumps(summary))
@@ -318,7 +319,7 @@ def main(arguments: list[str] | None = None) -> int:
         said, heard = summary["lines_said"], summary["lines_heard"]
         order = "each in its order" if summary["in_order"] else "NOT in order"
         print(f"{said} lines were said and {heard} heard, {order}.")
-    return 0 if good else 1
+    return DONE if good else FAILED
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -337,10 +338,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         return commands.add_parser(name, help=purpose, description=purpose, epilog=epilog)
 
     node = command_of("node", "run one node, and chat in this terminal")
-    node.add_argument("port", type=int, help="the node's UDP port on this machine, and its name")
+    node.add_argument("port", type=port, help="the node's UDP port on this machine, and its name")
     node.add_argument(
         "--join",
-        type=int,
+        type=port,
         nargs="+",
         default=[],
         metavar="PORT",
@@ -366,7 +367,11 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         " comes back, and another one leaves",
     )
     demo.add_argument(
-        "--nodes", type=int, default=4, metavar="N", help="how many, at least 3 (default: 4)"
+        "--nodes",
+        type=number(3, 64),  # a story needs three
+        default=4,
+        metavar="N",
+        help="how many, at least 3 (default: 4)",
     )
     for command, pace in ((node, 0.25), (demo, 0.05)):
         command.add_argument(
@@ -374,7 +379,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         )
         command.add_argument(
             "--pace",
-            type=float,
+            type=positive,
             default=pace,
             metavar="FACTOR",
             help="multiply all waiting times of the protocol by this (default: %(default)s)",
@@ -384,8 +389,6 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         parser.error("a node cannot help itself to join")
     if options.command == "node" and not all(map(is_encodable, options.tags)):
         parser.error("tags are text")
-    if options.command == "demo" and options.nodes < 3:
-        parser.error("a story needs three nodes")
     return options
 
 

@@ -36,6 +36,7 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
+from arguments import address, any_port, positive
 from culm.machine import Event
 from culm.p2panda import (
     Author,
@@ -52,7 +53,7 @@ from culm.p2panda.effects import perform
 from culm.pump import AbortedError
 from culm.wire.multihash import YASMF
 from drivers.asyncio_driver import MachineProtocol
-from ending import end_with, exits
+from ending import DONE, FAILED, ImpossibleError, end_with, exits
 from stores.p2panda_sqlite_store import OperationSqliteStore
 from tables import Table, Teller, show
 
@@ -62,7 +63,7 @@ PAUSE_S = 0.1  # before another connection is accepted, when one could not be
 
 
 class NodeError(Exception):
-    """Something cannot be done; says why in one line."""
+    """Another node cannot be reached; says why in one line."""
 
 
 tell = Teller()
@@ -88,7 +89,7 @@ def parse_fields(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
-            raise NodeError(f"not name=value: {pair}")
+            raise ImpossibleError(f"not name=value: {pair}")
         try:
             fields[name] = json.loads(text)
         except ValueError:
@@ -258,7 +259,8 @@ async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
         serving = loop.create_task(node.serve(listening))
         tell("listening", port=listening.getsockname()[1])
     peers = [
-        loop.create_task(node.meet(await dial(address), asks=True)) for address in given.peers or []
+        loop.create_task(node.meet(await dial(*address), asks=True))
+        for address in given.peers or []
     ]
     waiting = loop.create_task(enough.wait())
     over = asyncio.gather(*peers)
@@ -277,16 +279,13 @@ async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
     return not node.failed
 
 
-async def dial(address: str) -> socket.socket:
-    """Connect to ``HOST:PORT``."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal():
-        raise NodeError(f"not HOST:PORT: {address}")
+async def dial(host: str, port: int) -> socket.socket:
+    """Connect."""
     loop = asyncio.get_running_loop()
     try:
-        return await loop.run_in_executor(None, socket.create_connection, (host, int(port)))
+        return await loop.run_in_executor(None, socket.create_connection, (host, port))
     except OSError as error:
-        raise NodeError(f"{address}: {error}") from None
+        raise NodeError(f"{host}:{port}: {error}") from None
 
 
 # The command line.
@@ -295,8 +294,8 @@ async def dial(address: str) -> socket.socket:
 def parser() -> argparse.ArgumentParser:
     epilog = exits(
         "done",
-        "a session has failed, or the command cannot be carried out",
-        "wrong arguments, or an extra is missing",
+        "another node has failed, or cannot be reached",
+        "the command cannot be carried out: wrong arguments, the store, a port",
         endless="serve and --live",
     )
     made_parser = argparse.ArgumentParser(
@@ -335,10 +334,10 @@ def parser() -> argparse.ArgumentParser:
     command("show", "show all documents")
     serve = command("serve", "wait for other nodes to connect")
     serve.add_argument(
-        "--port", type=int, required=True, help="the port to listen on; 0: any free port"
+        "--port", type=any_port, required=True, help="the port to listen on; 0: any free port"
     )
     sync = command("sync", "connect to other nodes, and exchange documents with them")
-    sync.add_argument("--port", type=int, help="listen on this port for other nodes, too")
+    sync.add_argument("--port", type=any_port, help="listen on this port for other nodes, too")
     sync.add_argument(
         "--live", action="store_true", help="stay connected, and exchange what is new"
     )
@@ -349,13 +348,14 @@ def parser() -> argparse.ArgumentParser:
         each.add_argument(
             "--from",
             dest="peers",
+            type=address,
             action="append",
             metavar="HOST:PORT",
             help="a node to connect to (may be repeated)",
         )
         each.add_argument(
             "--patience",
-            type=float,
+            type=positive,
             default=30.0,
             metavar="SECONDS",
             help="how long a node may take to begin a session with us (default: 30)",
@@ -396,14 +396,16 @@ def main() -> int:
         tell.write_json()
     try:
         with OperationSqliteStore(given.store) as store:
-            return 0 if do(given, store) else 1
-    except KeyError as error:
-        print(f"no document {error.args[0].hex()}", file=sys.stderr)
-    except (NodeError, InvalidOperation, ValueError, OSError, sqlite3.Error) as error:
+            return DONE if do(given, store) else FAILED
+    except NodeError as error:
         print(error, file=sys.stderr)
+        return FAILED
+    except KeyError as error:
+        raise ImpossibleError(f"no document {error.args[0].hex()}") from error
+    except (InvalidOperation, ValueError, sqlite3.Error) as error:
+        raise ImpossibleError(str(error)) from error
     except ExceptionGroup as failed:  # of those with whom we were replicating, as the store failed
-        print(failed.exceptions[0], file=sys.stderr)
-    return 1
+        raise ImpossibleError(str(failed.exceptions[0])) from failed
 
 
 if __name__ == "__main__":

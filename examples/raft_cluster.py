@@ -30,368 +30,25 @@ import asyncio
 import contextlib
 import json
 import os
-import random
 import signal
-import socket
-import ssl
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from culm.garlic.digest import CredentialCache, Nonces
-from culm.garlic.handshake import ClientHandshake, ServerHandshake
-from culm.garlic.limits import Limits
-from culm.garlic.node import Node
-from culm.garlic.raft import (
-    ChangeFailed,
-    Committed,
-    ConfigurationChanged,
-    ErrorCode,
-    Forwarded,
-    ForwardFailed,
-    Lost,
-    ReadFailed,
-    ReadReady,
-    Server,
-    State,
-    Stored,
-    Timing,
-    TransferFailed,
-)
-from culm.garlic.raft import Limits as RaftLimits
+from arguments import folder, number
 from culm.garlic.sessions import Sessions
 from culm.garlic.store import recover
-from culm.machine import Event, LocalProtocolError, StreamMachine
-from drivers.node_driver import NodeDriver
-from ending import end_with, exits
-from raft_client import ANSWER_TIMEOUT_S, Client, ask_around, ask_one
+from ending import ImpossibleError, end_with, exits
+from raft_client import ask_around, ask_one
 from raft_display import changes, table_of_servers
+from raft_farm import Farm
+from raft_server import KeyValues, run
 from stores.raft_sqlite_store import RaftSqliteStore
 from tables import Screen, show
 
-R = TypeVar("R")
-
-CLUSTER_FILE = "cluster.json"
 WATCH_INTERVAL_S = 0.3
-USER = "farm"
-TRY_AGAIN = frozenset((ErrorCode.NO_LEADER, ErrorCode.QUEUE_FULL, ErrorCode.TRANSFER_IN_PROGRESS))
-TIMING = Timing(
-    election_timeout_min_s=0.5,
-    election_timeout_max_s=1.0,
-    heartbeat_interval_s=0.2,
-    request_timeout_s=0.6,
-)
-LIMITS = Limits(
-    raft=RaftLimits(
-        in_flight_max=4,
-        snapshot_distance=1000,
-        trailing_entries=100,
-        chunk_size=65536,
-        writes_max=4,
-    )
-)
-
-
-class KeyValues:
-    """The replicated state; prints what is put."""
-
-    def __init__(self, *, echo: bool) -> None:
-        self.values: dict[str, str] = {}
-        self._echo = echo
-
-    def apply(self, index: int, value: bytes) -> None:
-        try:
-            command = json.loads(value)
-            self.values[str(command["key"])] = str(command["value"])
-        except (ValueError, KeyError, TypeError):
-            command = {"message": value.decode("utf-8", "replace")}
-        if self._echo:
-            print(json.dumps({"index": index, **command}), flush=True)
-
-    def snapshot(self) -> bytes:
-        return json.dumps(self.values, sort_keys=True).encode()
-
-    def restore(self, image: bytes) -> None:
-        self.values = json.loads(image)
-
-
-class Farm:
-    """What the folder says of the cluster: endpoints, control ports, password."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._path = folder / CLUSTER_FILE
-        self.data: dict[str, Any] = (
-            json.loads(self._path.read_text()) if self._path.exists() else {}
-        )
-
-    @classmethod
-    def found(cls, folder: Path, nodes: int, *, tls: bool) -> Farm:
-        folder.mkdir(parents=True, exist_ok=True)
-        farm = cls(folder)
-        if not farm.data:
-            farm.data = {
-                "password": f"{random.SystemRandom().getrandbits(128):032x}",
-                "tls": tls,
-                "founders": list(range(1, nodes + 1)),
-                "nodes": {},
-            }
-            for number in range(1, nodes + 1):
-                farm.add(number)
-            if tls:
-                make_certificate(folder)
-        return farm
-
-    def add(self, number: int) -> None:
-        if str(number) not in self.data["nodes"]:
-            raft, control = free_ports(2)
-            self.data["nodes"][str(number)] = {"raft": raft, "control": control}
-            written = self._path.with_suffix(".new")
-            written.write_text(json.dumps(self.data, indent=2))
-            written.replace(self._path)
-
-    def server(self, number: int) -> Server:
-        return Server(number, f"tcp://127.0.0.1:{self.data['nodes'][str(number)]['raft']}")
-
-    def control_ports(self) -> dict[int, int]:
-        return {int(number): node["control"] for number, node in self.data["nodes"].items()}
-
-    @property
-    def founding(self) -> Stored:
-        servers = tuple(self.server(number) for number in self.data["founders"])
-        return Stored.founding(servers)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def make_certificate(folder: Path) -> None:
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
-    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command += ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    subprocess.run(command, check=True, capture_output=True)
-
-
-class Service:
-    """One node, its store, and its control port."""
-
-    def __init__(self, farm: Farm, number: int, *, echo: bool) -> None:
-        self.number = number
-        self._farm = farm
-        self._rng = random.SystemRandom()
-        self._nonces = Nonces(rng=self._rng)
-        self._cache = CredentialCache()
-        self._machine = KeyValues(echo=echo)
-        self._client = Client(self._propose)
-        founding = farm.founding if number in farm.data["founders"] else Stored()
-        self._store = RaftSqliteStore(
-            farm.folder / f"node-{number}.sqlite",
-            Sessions(self._machine, self._client.applied),
-            founding,
-        )
-        self._loop = asyncio.get_running_loop()
-        self.node = Node(
-            server_id=number,
-            stored=self._store.load(),
-            rng=self._rng,
-            now=self._loop.time(),
-            timing=TIMING,
-            limits=LIMITS,
-        )
-        self._executor = ThreadPoolExecutor(1)
-        self._driver = NodeDriver(
-            self.node,
-            self._store,
-            perform_in=self._executor,
-            handshake=self._handshake,
-            server_tls=self._tls(ssl.Purpose.CLIENT_AUTH),
-            client_tls=self._tls(ssl.Purpose.SERVER_AUTH),
-            on_event=self._on_event,
-        )
-        # The index at which a value was committed; none if that is not known
-        self._forwards: dict[int, asyncio.Future[int | None]] = {}
-        self._puts: dict[tuple[int, int], asyncio.Future[int | None]] = {}
-        self._reads: dict[int, asyncio.Future[bool]] = {}
-        self._changes: list[asyncio.Future[bool]] = []
-
-    def _tls(self, purpose: ssl.Purpose) -> ssl.SSLContext | None:
-        if not self._farm.data["tls"]:
-            return None
-        folder = self._farm.folder
-        context = ssl.create_default_context(purpose, cafile=str(folder / "cert.pem"))
-        if purpose is ssl.Purpose.CLIENT_AUTH:
-            context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-        return context
-
-    def _handshake(self, server: Server | None) -> StreamMachine:
-        password = self._farm.data["password"]
-        if server is None:
-            lookup = {USER: password}.get
-            return ServerHandshake(lookup=lookup, nonces=self._nonces, now=self._loop.time())
-        return ClientHandshake(
-            host=server.endpoint.partition("://")[2],
-            user=USER,
-            password=password,
-            cache=self._cache,
-            rng=self._rng,
-            now=self._loop.time(),
-        )
-
-    async def serve(self) -> None:
-        ports = self._farm.data["nodes"][str(self.number)]
-        await self._driver.listen("127.0.0.1", ports["raft"])
-        control = await asyncio.start_server(self._control, "127.0.0.1", ports["control"])
-        try:
-            await self._driver.wait_closed()
-        finally:
-            control.close()
-            await self._driver.stop()
-            self._executor.shutdown()
-            self._store.close()
-
-    # What the node tells
-
-    def _on_event(self, event: Event) -> None:
-        match event:
-            case Forwarded(forward=number, index=index, term=term):
-                self._puts[index, term] = self._forwards.pop(number)
-            case ForwardFailed(forward=number):
-                self._end(self._forwards.pop(number), None)
-            case Committed(index=index, term=term):
-                self._end(self._puts.pop((index, term)), index)
-            case Lost(index=index, term=term):
-                self._end(self._puts.pop((index, term)), None)
-            case ReadReady(read=number):
-                self._reads.pop(number).set_result(True)
-            case ReadFailed(read=number):
-                self._reads.pop(number).set_result(False)
-            case ConfigurationChanged() | ChangeFailed() | TransferFailed():
-                changes, self._changes = self._changes, []
-                for change in changes:
-                    if not change.done():
-                        change.set_result(isinstance(event, ConfigurationChanged))
-            case _:
-                pass
-
-    @staticmethod
-    def _end(put: asyncio.Future[int | None], index: int | None) -> None:
-        if not put.done():
-            put.set_result(index)
-
-    # What clients ask
-
-    async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Cancelled when the node ends; asyncio would print a traceback of each that says so.
-        with contextlib.suppress(ConnectionError, ValueError, asyncio.CancelledError):
-            while line := await reader.readline():
-                answer = await self._answer(json.loads(line))
-                writer.write(json.dumps(answer).encode() + b"\n")
-                await writer.drain()
-        writer.close()
-
-    async def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                return await self._do(question)
-        except LocalProtocolError as error:
-            return {"error": error.code.name, "leader": self.node.leader}
-        except TimeoutError:
-            return {"error": "TIMEOUT", "leader": self.node.leader}
-
-    async def _do(self, question: dict[str, Any]) -> dict[str, Any]:
-        match question:
-            case {"do": "put", "key": key, "value": value}:
-                command = json.dumps({"key": key, "value": value}).encode()
-                return {"ok": True, "index": await self._client.do(command)}
-            case {"do": "get", "key": key}:
-                read: asyncio.Future[bool] = self._loop.create_future()
-                self._reads[self.node.read()] = read
-                if not await self._wait(read):
-                    return {"error": "READ_FAILED", "leader": self.node.leader}
-                return {"ok": True, "value": self._machine.values.get(key)}
-            case {"do": "add", "id": int(number)}:
-                added = Farm(self._farm.folder).server(number)
-                self.node.add_server(replace(added, voter=not question.get("learner")))
-                return {"ok": await self._changed()}
-            case {"do": "remove", "id": int(number)}:
-                self.node.remove_server(number)
-                return {"ok": await self._changed()}
-            case {"do": "transfer", "id": int(number)}:
-                self.node.transfer_leadership(number)
-                self._driver.soon()
-                while self.node.state is State.LEADER:
-                    await asyncio.sleep(0.01)
-                return {"ok": True}
-            case {"do": "status"}:
-                return self._status()
-        return {"error": "UNKNOWN_COMMAND"}
-
-    async def _propose(self, value: bytes) -> int | None:
-        put: asyncio.Future[int | None] = self._loop.create_future()
-        try:
-            self._forwards[self.node.forward([value])] = put
-        except LocalProtocolError as error:
-            if error.code in TRY_AGAIN:
-                return None
-            raise
-        return await self._wait(put)
-
-    async def _wait(self, future: asyncio.Future[R]) -> R:
-        self._driver.soon()
-        return await future
-
-    async def _changed(self) -> bool:
-        change: asyncio.Future[bool] = self._loop.create_future()
-        self._changes.append(change)
-        return await self._wait(change)
-
-    def _status(self) -> dict[str, Any]:
-        node = self.node
-        return {
-            "id": self.number,
-            "pid": os.getpid(),
-            "role": node.state.value,
-            "term": node.term,
-            "leader": node.leader,
-            "commit_index": node.commit_index,
-            "applied_index": node.applied_index,
-            "servers": sorted(node.configuration.ids),
-            "learners": sorted(node.configuration.ids - node.configuration.voters),
-            "keys": len(self._machine.values),
-            "peers": [
-                {
-                    "id": peer.server_id,
-                    "doing": peer.doing,
-                    "lacks": node.last_index - peer.match_index,
-                    "silent_s": round(self._loop.time() - peer.heard_at, 3),
-                    "snapshot_bytes": peer.snapshot_offset,
-                }
-                for peer in node.peers
-            ],
-        }
-
-
-# Commands
-
-
-def run(farm: Farm, number: int, *, echo: bool) -> None:
-    async def serve() -> None:
-        service = Service(farm, number, echo=echo)
-        task = asyncio.create_task(service.serve())
-        for name in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(name, task.cancel)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    asyncio.run(serve())
+server_id = number(1, 2**31 - 1, "a server's number")
 
 
 def spawn(farm: Farm, number: int) -> subprocess.Popen[bytes]:
@@ -455,7 +112,7 @@ async def watch(folder: Path, *, as_json: bool) -> None:
 def recover_alone(farm: Farm, number: int, *, as_json: bool) -> None:
     """Make a cluster of one of what a server has, when most of the others are lost for good."""
     if asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"})) is not None:
-        raise SystemExit(f"node {number} runs: stop it first")
+        raise ImpossibleError(f"server {number} runs: stop it first")
     machine = Sessions(KeyValues(echo=False))
     store = RaftSqliteStore(farm.folder / f"node-{number}.sqlite", machine)
     stored = recover(store, [farm.server(number)])
@@ -531,7 +188,7 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=purpose, description=purpose, epilog=epilog)
         command.add_argument(
             "--dir",
-            type=Path,
+            type=folder,
             required=True,
             help="the cluster's folder, with its stores and ports",
         )
@@ -539,7 +196,7 @@ def parser() -> argparse.ArgumentParser:
             "--json", action="store_true", help="write lines of JSON, for machines"
         )
         for argument in positional:
-            kind = int if argument == "id" else str
+            kind = server_id if argument == "id" else str
             command.add_argument(argument, type=kind, help=PURPOSES[argument])
         if name == "add":
             command.add_argument(
@@ -547,12 +204,12 @@ def parser() -> argparse.ArgumentParser:
             )
         if name in ("get", "put"):
             command.add_argument(
-                "--at", type=int, metavar="ID", help="the server to ask (default: any)"
+                "--at", type=server_id, metavar="ID", help="the server to ask (default: any)"
             )
         if name == "start":
             command.add_argument(
                 "--nodes",
-                type=int,
+                type=number(1, 32),
                 default=3,
                 metavar="N",
                 help="how many servers a new cluster has (default: %(default)s)",
@@ -573,7 +230,8 @@ def main() -> int:
     farm, as_json = Farm(given.dir), given.json
     if not farm.data:
         parser().error(f"no cluster in {given.dir}; start one first")
-    named = getattr(given, "at", None) if given.command not in ("kill", "recover") else given.id
+    known = ("kill", "recover", "remove", "transfer")
+    named = given.id if given.command in known else getattr(given, "at", None)
     if named is not None and named not in farm.control_ports():
         parser().error(f"there is no server {named}")
     match given.command:

@@ -65,7 +65,7 @@ from directory.report import log_id
 from directory.serve import Bounds, serve_logs
 from directory.sparse import certify, fetch_entry
 from directory.tree import read_records
-from ending import INTERRUPTED
+from ending import IMPOSSIBLE, end_with
 from stores.sqlite_store import SqliteStore, StoreFileError
 from tables import Table, show
 
@@ -433,12 +433,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FolderBusyError as error:
         _tell(str(error))
         return 4
+    except BrokenPipeError:  # nobody reads what it says
+        raise
     except _FAULTS as error:
         _tell(str(error))
-        return 2
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        _tell("interrupted")
-        return INTERRUPTED
+        return IMPOSSIBLE
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     return status
 
 
@@ -451,4 +452,4 @@ def _tell(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

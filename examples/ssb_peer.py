@@ -28,7 +28,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
@@ -41,6 +40,7 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
+from arguments import any_port, count, folder, positive
 from culm.machine import Closed, Event, LocalProtocolError, StoreFailed
 from culm.ssb import MAIN_NETWORK
 from culm.ssb.address import Address
@@ -51,7 +51,7 @@ from culm.ssb.peer import FellBack, Limits, Peer, PeerConnected, PeerDisconnecte
 from culm.ssb.v8json import JsonValue
 from directory.files import StoreFilesError, load_key, locked
 from drivers.ssb_driver import PeerDriver
-from ending import end_with, end_without, exits
+from ending import DONE, ImpossibleError, end_with, end_without, exits
 from stores.ssb_sqlite_store import SsbSqliteStore
 from tables import Bars, Table, Teller, show, size_of
 
@@ -288,8 +288,8 @@ def network_of(text: str) -> bytes:
 def parser() -> argparse.ArgumentParser:
     epilog = exits(
         "done",
-        "the command cannot be carried out",
-        "wrong arguments, or an extra is missing",
+        "",
+        "the command cannot be carried out: wrong arguments, the folder, a port",
         endless="run",
     )
     made = argparse.ArgumentParser(
@@ -303,7 +303,7 @@ def parser() -> argparse.ArgumentParser:
         found = commands.add_parser(name, help=purpose, description=purpose, epilog=epilog)
         found.set_defaults(do=do)
         found.add_argument(
-            "--dir", type=Path, required=True, help="the folder with the key and the feeds"
+            "--dir", type=folder, required=True, help="the folder with the key and the feeds"
         )
         return found
 
@@ -317,7 +317,7 @@ def parser() -> argparse.ArgumentParser:
     )
     serving.add_argument(
         "--port",
-        type=int,
+        type=any_port,
         default=8008,
         help="the port to listen on; 0: any free port (default: %(default)s)",
     )
@@ -338,14 +338,14 @@ def parser() -> argparse.ArgumentParser:
     )
     serving.add_argument(
         "--session-s",
-        type=float,
+        type=positive,
         default=5.0,
         metavar="SECONDS",
         help="how long to wait until a client opens an EBT session (default: %(default)s)",
     )
     serving.add_argument(
         "--links-max",
-        type=int,
+        type=count,
         default=1024,
         metavar="N",
         help="how many connections there may be at once (default: %(default)s)",
@@ -359,10 +359,9 @@ def main(arguments: list[str] | None = None) -> int:
     options.dir.mkdir(parents=True, exist_ok=True)
     try:
         options.do(options, options.dir / _STORE)
-    except (StoreFilesError, OSError) as error:
-        print(f"ssb_peer: {error}", file=sys.stderr)
-        return 1
-    return 0
+    except StoreFilesError as error:
+        raise ImpossibleError(str(error)) from error
+    return DONE
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from arguments import address, any_port, count, number, positive
 from culm.bamboo import LogKey
 from ending import exits
 
@@ -115,35 +115,35 @@ def _add_publish(command: argparse.ArgumentParser) -> None:
 def _add_serve(command: argparse.ArgumentParser) -> None:
     _add_store(command)
     command.add_argument(
-        "--port", type=int, required=True, metavar="N", help="the port; 0: any free one"
+        "--port", type=any_port, required=True, metavar="N", help="the port; 0: any free one"
     )
     command.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)"
     )
     command.add_argument(
         "--clients-max",
-        type=_count,
+        type=count,
         default=64,
         metavar="N",
         help="how many clients may be connected at once (default: %(default)s)",
     )
     command.add_argument(
         "--address-max",
-        type=_count,
+        type=count,
         default=16,
         metavar="N",
         help="how many of them from one address (default: %(default)s)",
     )
     command.add_argument(
         "--memory",
-        type=_count,
+        type=count,
         default=256,
         metavar="MIB",
         help="the memory for all clients together (default: %(default)s MiB)",
     )
     command.add_argument(
         "--idle",
-        type=_interval,
+        type=positive,
         default=600.0,
         metavar="SECONDS",
         help="how long a client may leave all offers unanswered, or take nothing of what it has"
@@ -151,7 +151,7 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--poll",
-        type=_interval,
+        type=positive,
         default=0.2,
         metavar="SECONDS",
         help="how often to look for what others have stored (default: %(default)s)",
@@ -163,7 +163,7 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--from",
         dest="peers",
-        type=_address,
+        type=address,
         action="append",
         required=True,
         metavar="HOST:PORT",
@@ -184,14 +184,14 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--timeout",
-        type=float,
+        type=positive,
         default=30.0,
         metavar="SECONDS",
         help="give up a peer that is silent, or gets nowhere, for so long (default: %(default)s)",
     )
     command.add_argument(
         "--settle",
-        type=float,
+        type=positive,
         default=1.0,
         metavar="SECONDS",
         help="be done when nothing has happened for so long (default: %(default)s)",
@@ -199,13 +199,13 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
     _add_quiet(command)
     command.add_argument(
         "--max-payload",
-        type=_number,
+        type=number(0, 2**64 - 1),
         metavar="N",
         help="leave out payloads of more than N bytes; without it, those left out before come too",
     )
     command.add_argument(
         "--max-size",
-        type=_count,
+        type=count,
         metavar="MIB",
         help="add no more than this to the store (default: half of the free space)",
     )
@@ -217,7 +217,7 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--sparse",
-        type=_seqnum,
+        type=number(1, 2**64 - 1),
         metavar="SEQ",
         help="only entry SEQ, with what proves that it belongs to the log",
     )
@@ -239,40 +239,6 @@ def _add_quiet(command: argparse.ArgumentParser) -> None:
 
 def _add_log(command: argparse.ArgumentParser, purpose: str) -> None:
     command.add_argument("--log", type=_log, metavar="AUTHOR/ID", help=purpose)
-
-
-def _interval(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time between two looks")
-    return seconds
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 1 << 64:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 64 bits")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    number = _number(text)
-    if not number:
-        raise argparse.ArgumentTypeError(f"{text!r} is none at all")
-    return number
-
-
-def _seqnum(text: str) -> int:
-    number = _number(text)
-    if not number:
-        raise argparse.ArgumentTypeError("entries are numbered from 1 on")
-    return number
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _log(text: str) -> LogKey:

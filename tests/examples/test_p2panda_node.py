@@ -128,7 +128,7 @@ def test_peers_that_are_gone_at_once_and_peers_without_end_shut_nobody_out(nodes
 def test_a_peer_that_says_nothing_is_left(nodes: Nodes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         here = f"127.0.0.1:{silent.getsockname()[1]}"
-        process = nodes.start("a", "sync", "--from", here, "--patience", "0")
+        process = nodes.start("a", "sync", "--from", here, "--patience", "0.001")
         out, errors = process.communicate(timeout=SECONDS_MAX)
     assert (process.returncode, errors) == (1, "")
     assert [json.loads(line)["event"] for line in out.splitlines()] == ["unanswered", "closed"]

@@ -209,7 +209,7 @@ def words_of(arguments: str, folder: Path, port: int) -> list[str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    foreign = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+    foreign = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PYTHONUNBUFFERED")
     clean = {name: value for name, value in os.environ.items() if name not in foreign}
     return clean | {"TMPDIR": str(folder / "tmp"), "TERM": "xterm"}
 

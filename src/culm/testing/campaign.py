@@ -13,11 +13,11 @@ if a law was broken.
 from __future__ import annotations
 
 import argparse
-import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 
+from culm.testing.ending import end_with
 from culm.testing.machines import lookup, names
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import PROPERTIES, Property
@@ -94,4 +94,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

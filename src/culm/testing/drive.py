@@ -20,6 +20,7 @@ from culm.arguments import is_dict
 from culm.machine import Effect
 from culm.testing.arguments import call_words, json_can_write
 from culm.testing.driver import Driver, Turn, own_verbs
+from culm.testing.ending import end_with
 from culm.testing.machines import lookup, names
 from culm.testing.operations import Complete, Operation, operation_from_json
 from culm.testing.plain import JSON, from_plain, plain_error, plain_fields, to_plain
@@ -212,4 +213,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    end_with(main)

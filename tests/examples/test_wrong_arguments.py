@@ -1,0 +1,291 @@
+"""Programs that are asked for what cannot be done say so in one sentence, with one status.
+
+The table has every kind of word that a command line takes, and for each program where it takes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_programs import EXAMPLES, PROGRAMS, environment, needed, parser_of, with_commands
+
+import arguments
+
+SECONDS_MAX = 120  # of a program that hangs: none that works takes any of it
+IMPOSSIBLE = 2
+
+DIGITS = ["", "x", "-5", "1_0", "1.0", "\uff11", "9" * 5000, "0x10", " 1"]
+PORTS = [*DIGITS, "65536", "99999", "99999999"]
+NUMBERS = [*DIGITS, "0", str(2**63)]
+TIMES = ["", "x", "0", "-1", "1e-7", "nan", "inf", "-inf", "1e10", "1_0", "\uff11"]
+WRONG: list[tuple[Callable[[str], object], list[str]]] = [
+    (arguments.port, [*PORTS, "0"]),
+    (arguments.any_port, PORTS),
+    (arguments.count, NUMBERS),
+    (arguments.positive, TIMES),
+    (arguments.address, ["", "x", ":1", "host", *(f"host:{text}" for text in [*PORTS, "0"])]),
+    (arguments.folder, ["FILE", "FILE/below", "FILE/far/below"]),
+    (arguments.source, ["", "FILE", "nowhere"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "words"), WRONG)
+def test_what_is_no_such_word_is_refused(
+    kind: Callable[[str], object], words: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for word in words:
+        with pytest.raises(ArgumentTypeError):
+            kind(word.replace("FILE", str(tmp_path / "file")))
+
+
+def test_words_that_are_fine(tmp_path: Path) -> None:
+    assert [arguments.port(text) for text in ("1", "65535", "080")] == [1, 65535, 80]
+    assert arguments.any_port("0") == 0
+    assert arguments.count("1") == 1
+    assert [arguments.positive(text) for text in ("1", ".5", "1e-3", "1e9")] == [1, 0.5, 1e-3, 1e9]
+    assert arguments.address("localhost:1") == ("localhost", 1)
+    assert arguments.address("[::1]:65535") == ("::1", 65535)
+    assert arguments.folder(str(tmp_path / "new" / "er")) == tmp_path / "new" / "er"
+    assert arguments.source(str(tmp_path)) == tmp_path
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(ArgumentTypeError):
+        arguments.folder(str(tmp_path / "new"))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_number_is_taken_as_python_takes_it(program: str) -> None:
+    """For `int` and `float` take signs, underscores, NaN and all that is too large."""
+    for parser in with_commands(parser_of(program)):
+        for action in parser._actions:
+            assert action.type not in (int, float), (parser.prog, action.dest)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_ports_and_folders_are_checked_in_one_way(program: str) -> None:
+    kinds: dict[str, set[Any]] = {
+        "port": {arguments.port, arguments.any_port},
+        "dir": {arguments.folder},
+        "source": {arguments.source},
+        "output": {arguments.folder},
+    }
+    for parser in with_commands(parser_of(program)):
+        for action in parser._actions:
+            assert action.type in kinds.get(action.dest, {action.type}), (parser.prog, action.dest)
+
+
+# FILE stands for a file, FOLDER for an empty folder, and TAKEN for a port that is taken.
+CASES: dict[str, list[str]] = {
+    "demo_replicate": ["--source FILE", "--source FOLDER/nowhere"],
+    "demo_spark": [
+        "--source FILE",
+        "--output FILE",
+        "--output FILE/below",
+        *("--posts 0", "--posts -1", "--posts x"),
+    ],
+    "oxen_cluster": [
+        *("node 99999999", "node 65536", "node -5", "node 0", "node x", "node TAKEN"),
+        *("node 9001 --join 99999", "node 9001 --join 9001", "node 9001 --join 0"),
+        *("node 9001 --pace 0", "node 9001 --pace nan", "node 9001 --pace -1"),
+        *("node 9001 --key FOLDER", "node 9001 --key FILE", "node 9001 --tags " + "x" * 600),
+        *("demo --nodes 2", "demo --nodes -1", "demo --pace inf", "demo --nodes 99999999"),
+    ],
+    "p2panda_node": [
+        "serve --store FOLDER/a.store --port 99999",
+        "serve --store FOLDER/a.store --port TAKEN",
+        "serve --store FOLDER --port 0",
+        "serve --store FILE/below --port 0",
+        "serve --store FOLDER/a.store --port 0 --host nowhere.invalid",
+        "sync --store FOLDER/a.store --from 127.0.0.1:99999",
+        "sync --store FOLDER/a.store --from nowhere",
+        "sync --store FOLDER/a.store --from 127.0.0.1:1 --patience nan",
+        "sync --store FOLDER/a.store --port -1",
+        "update --store FOLDER/a.store xyz name=Ada",
+    ],
+    "raft_cluster": [
+        *("start --dir FILE", "start --dir FILE/below", "start --dir FOLDER --nodes 0"),
+        *("start --dir FOLDER --nodes -1", "start --dir FOLDER --nodes 99999999"),
+        *("get --dir FOLDER key", "run --dir FOLDER 1", "status --dir FOLDER/nowhere"),
+        *(
+            "run --dir FARM 0",
+            "run --dir FARM -1",
+            "add --dir FARM 0",
+            "add --dir FARM 99999999999",
+        ),
+        *("kill --dir FARM 7", "put --dir FARM key value --at 7", "get --dir FARM key --at x"),
+        *("recover --dir FARM 7", "status --dir BROKEN", "watch --dir FOLDER"),
+    ],
+    "replicate_directory": [
+        *(f"serve --store FOLDER/a.store --port {port}" for port in (99999, -1, "x", "TAKEN")),
+        "publish FILE --store FOLDER/a.store",
+        "publish FOLDER/nowhere --store FOLDER/a.store",
+        "publish FOLDER --store FILE/below",
+        "serve --store FILE/below --port 0",
+        "fetch --store FOLDER/b.store --from 127.0.0.1:99999",
+        "fetch --store FOLDER/b.store --from 127.0.0.1:1 --timeout nan",
+        "fetch --store FOLDER/b.store --from 127.0.0.1:1 --settle -1",
+        "fetch --store FILE/below --from 127.0.0.1:1",
+        "check --store FOLDER/nowhere",
+    ],
+    "ssb_peer": [
+        *("run --dir FILE", "run --dir FILE/below", "run --dir FOLDER/pub --port 99999"),
+        *("run --dir FOLDER/pub --port TAKEN", "run --dir FOLDER/pub --port -1"),
+        *("run --dir FOLDER/pub --links-max 0", "run --dir FOLDER/pub --session-s nan"),
+        *("run --dir FOLDER/pub --connect nonsense", "run --dir FOLDER/pub --network x"),
+        "id --dir FILE/below",
+    ],
+}
+
+# Runs a program for each line of arguments, and says as JSON how it has ended.
+RUN_ALL = """
+import contextlib, io, json, runpy, sys, traceback
+from pathlib import Path
+
+path = Path(sys.argv[1])
+sys.path[0] = str(path.parent)
+for words in json.load(sys.stdin):
+    sys.argv = [path.name, *words]
+    output, errors, status = io.StringIO(), io.StringIO(), None
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as end:
+            status = end.code
+        except BaseException:
+            traceback.print_exc()
+    said = {"status": status, "output": output.getvalue(), "errors": errors.getvalue()}
+    print(json.dumps(said), flush=True)
+"""
+
+
+def sentences(errors: str) -> list[str]:
+    """What is said on stderr besides the usage."""
+    lines = errors.splitlines()
+    while lines and (lines[0].startswith(("usage:", " ")) or not lines[0].strip()):
+        del lines[0]
+    return lines
+
+
+def prepare(folder: Path) -> dict[str, str]:
+    """What the words of the table stand for."""
+    (folder / "file").write_text("no key, no store, no folder")
+    for name in ("folder", "farm", "broken", "tmp"):
+        (folder / name).mkdir()
+    nodes = {"1": {"raft": 1, "control": 1}}
+    cluster = {"tls": False, "founders": [1], "password": "", "nodes": nodes}
+    (folder / "farm" / "cluster.json").write_text(json.dumps(cluster))
+    (folder / "broken" / "cluster.json").write_text("{")
+    names = {"FILE": "file", "FOLDER": "folder", "FARM": "farm", "BROKEN": "broken"}
+    return {word: str(folder / name) for word, name in names.items()}
+
+
+@contextmanager
+def taken_port() -> Iterator[int]:
+    """A port of TCP and UDP that somebody else has."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+    ):
+        other.bind(one.getsockname())
+        yield one.getsockname()[1]
+
+
+def test_every_program_is_asked_for_what_it_cannot_do() -> None:
+    assert sorted(CASES) == PROGRAMS
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_cannot_be_done_is_said_in_a_sentence(program: str, tmp_path: Path) -> None:
+    needed(program)
+    words = prepare(tmp_path)
+    with taken_port() as port:
+        words["TAKEN"] = str(port)
+        lines = []
+        for case in CASES[program]:
+            line = case
+            for word, value in words.items():
+                line = line.replace(word, value)
+            lines.append(line.split())
+        ran = subprocess.run(
+            [sys.executable, "-c", RUN_ALL, str(EXAMPLES / f"{program}.py")],
+            input=json.dumps(lines),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+            env=environment(tmp_path),
+        )
+    told = [json.loads(line) for line in ran.stdout.splitlines()]
+    wrong = {
+        case: said
+        for case, said in zip(CASES[program], told, strict=False)
+        if (said["status"], said["output"], len(sentences(said["errors"]))) != (IMPOSSIBLE, "", 1)
+    }
+    assert wrong == {}, ran.stderr
+    assert len(told) == len(CASES[program]), ran.stderr
+
+
+# Whoever reads the output goes away.
+
+UNHEARD = 141  # as shells say it of SIGPIPE
+
+
+def cut_off(command: list[str], folder: Path, *, lines: int) -> tuple[int, str]:
+    """Read so many lines of what a program writes, and no more; its status, and its errors."""
+    reading, writing = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, *command],
+        stdin=subprocess.DEVNULL,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(folder),
+    ) as process:
+        os.close(writing)
+        with open(reading, "rb") as output:
+            for _ in range(lines):
+                assert output.readline()
+        try:
+            _, errors = process.communicate(timeout=SECONDS_MAX)
+        finally:
+            process.kill()
+    return process.returncode, errors
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_reader_that_has_gone_ends_a_program_in_silence(program: str, tmp_path: Path) -> None:
+    needed(program)
+    prepare(tmp_path)
+    assert cut_off([str(EXAMPLES / f"{program}.py"), "--help"], tmp_path, lines=0) == (UNHEARD, "")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("words", ["--help", "--help bymux", "bymux"])
+def test_a_reader_that_has_gone_ends_the_line_driver_in_silence(words: str, tmp_path: Path) -> None:
+    prepare(tmp_path)
+    command = ["-m", "culm.testing.drive", *words.split()]
+    assert cut_off(command, tmp_path, lines=0) == (-signal.SIGPIPE, "")
+
+
+@pytest.mark.once
+def test_a_reader_that_goes_ends_a_story_and_all_who_are_in_it(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    command = [str(EXAMPLES / "oxen_cluster.py"), "demo", "--nodes", "3", "--json"]
+    assert cut_off(command, tmp_path, lines=2) == (UNHEARD, "")
