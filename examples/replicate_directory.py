@@ -65,7 +65,7 @@ from directory.report import log_id
 from directory.serve import Bounds, serve_logs
 from directory.sparse import certify, fetch_entry
 from directory.tree import read_records
-from ending import IMPOSSIBLE, end_with
+from ending import IMPOSSIBLE, INTERRUPTED, end_with
 from stores.sqlite_store import SqliteStore, StoreFileError
 from tables import Table, show
 
@@ -438,8 +438,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _FAULTS as error:
         _tell(str(error))
         return IMPOSSIBLE
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        _tell("interrupted")
+        return INTERRUPTED
     return status
 
 
