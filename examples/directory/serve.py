@@ -15,6 +15,7 @@ from culm.bamboo.effects import perform
 from culm.point2point import Limits, Request, RequestState, Role, State
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.pump import AbortedError
+from directory.places import Places
 from drivers.asyncio_driver import MachineProtocol
 
 __all__ = ["Bounds", "serve_logs"]
@@ -23,8 +24,8 @@ _PIECE_MIN = 1 << 12
 _REQUEST_SIZE = 1 << 11  # what a request costs, about
 # How long clients may take to answer our goodbye, in seconds.
 _PATIENCE_S = 2.0
-# How long one that takes nothing of what waits for it may have its reasons.
-_STALL_S = 5.0
+# How long one that says nothing, or takes nothing of what waits for it, may have its reasons.
+_STALL_S = 1.0
 _INTEREST: Final = Interest(live=True, accept_new_logs=False, offer_stored=True)
 
 
@@ -34,7 +35,8 @@ class Bounds:
 
     clients_max, address_max
         Connections at once, in all and from one address.  If there is no room for another one,
-        the one for which nothing has moved for longest has to go.
+        the one for which nothing has moved for longest has to go; if something has for all of
+        them, the newcomer waits.
     memory_max
         For what is read, received and held for clients: each has its share of it.
     idle_max_s
@@ -89,32 +91,29 @@ async def serve_logs(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     with ThreadPoolExecutor(1, "store") as executor:
-        clients: set[_Client] = set()
         limits = bounds.limits()
-
-        def admitted(client: _Client) -> bool:
-            if not _make_room(client, clients, bounds):
-                return False
-            clients.add(client)
-            client.task = loop.create_task(client.follow(on_left))
-            client.task.add_done_callback(lambda _: clients.discard(client))
-            return True
-
-        server = await loop.create_server(
-            lambda: _Client(store, executor, limits, bounds.idle_max_s, admitted).protocol,
-            host,
-            port,
+        places: Places[_Client] = Places(
+            clients_max=bounds.clients_max, address_max=bounds.address_max
         )
+
+        def came_in() -> _Client:
+            client = _Client(store, executor, limits, bounds.idle_max_s)
+            client.task = loop.create_task(client.follow(on_left))
+            client.task.add_done_callback(lambda _: places.clients.discard(client))
+            return client
+
+        server = await loop.create_server(lambda: _Door(places, came_in), host, port)
         address = server.sockets[0].getsockname()
         on_listening(address[0], address[1])
 
         async def watch() -> None:
             while not stop.is_set():
                 for log in await loop.run_in_executor(executor, changed):
-                    for client in list(clients):
+                    for client in list(places.clients):
                         client.tell(log)
-                for client in list(clients):
+                for client in list(places.clients):
                     client.leave_if_idle()
+                places.look(loop.time())
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), poll_s)
 
@@ -122,32 +121,19 @@ async def serve_logs(
             await watch()
         finally:
             server.close()
-            await _say_goodbye(clients)
+            places.close()
+            await _say_goodbye(list(places.clients))
 
 
-async def _say_goodbye(clients: set[_Client]) -> None:
+async def _say_goodbye(clients: list[_Client]) -> None:
     tasks = [client.task for client in clients]
-    for client in list(clients):
+    for client in clients:
         client.protocol.call(client.replicator.close)
     if tasks:
         _, late = await asyncio.wait(tasks, timeout=_PATIENCE_S)
         for task in late:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _make_room(new: _Client, clients: set[_Client], bounds: Bounds) -> bool:
-    """Whether there is room for another client, if need be in the place of an idle one."""
-    neighbours = {client for client in clients if client.address == new.address}
-    for group, count_max in ((neighbours, bounds.address_max), (clients, bounds.clients_max)):
-        staying = [client for client in group if not client.leaving]
-        if len(staying) < count_max:
-            continue
-        idle = [client for client in staying if client.idle_since() is not None]
-        if not idle:
-            return False
-        min(idle, key=_Client.rank).make_way()
-    return True
 
 
 class _Client:
@@ -161,17 +147,15 @@ class _Client:
         executor: ThreadPoolExecutor,
         limits: ReplicatorLimits,
         idle_max_s: float,
-        admitted: Callable[[_Client], bool],
     ) -> None:
         self.replicator = Replicator(
             role=Role.REACTIVE, family=store.family, interest=_INTEREST, limits=limits
         )
-        self.protocol = _Guarded(
+        self.protocol = MachineProtocol(
             self.replicator,
             perform=lambda effect: perform(effect, store),
             executor=executor,
         )
-        self.protocol.admitted = lambda: admitted(self)
         self._loop = asyncio.get_running_loop()
         self._idle_max_s = idle_max_s
         self._moved_at = self._loop.time()
@@ -181,9 +165,7 @@ class _Client:
     @property
     def address(self) -> str:
         """Where it comes from."""
-        transport = self.protocol.transport
-        peer = None if transport is None else transport.get_extra_info("peername")
-        return str(peer[0]) if peer else ""
+        return _address_of(self.protocol.transport)
 
     def idle_since(self) -> float | None:
         """Since when nothing has moved; ``None``: something does, or has a moment ago."""
@@ -192,7 +174,7 @@ class _Client:
         if asks and (self._has_taken_more() or not self._owed_size()):
             self._moved_at = now
             return None
-        patience_s = min(_STALL_S, self._idle_max_s) if asks else 0.0
+        patience_s = min(_STALL_S, self._idle_max_s)
         return self._moved_at if now >= self._moved_at + patience_s else None
 
     def _has_taken_more(self) -> bool:
@@ -219,9 +201,10 @@ class _Client:
         answered = not connection.requests and connection.proposal_credit > 0
         return connection.state is State.ESTABLISHED and answered
 
-    def rank(self) -> tuple[bool, float]:
+    def rank(self) -> tuple[bool, float] | None:
         """Who of the idle ones has to go first: who has not even answered, and for longest."""
-        return self.follows, self.idle_since() or 0.0
+        since = self.idle_since()
+        return None if since is None else (self.follows, since)
 
     @property
     def leaving(self) -> bool:
@@ -266,13 +249,40 @@ def _is_asked(request: Request) -> bool:
     return not request.ours or request.state is RequestState.CONFIRMED
 
 
-class _Guarded(MachineProtocol):
-    """Begins only if there is room."""
+def _address_of(transport: asyncio.BaseTransport | None) -> str:
+    peer = None if transport is None else transport.get_extra_info("peername")
+    return str(peer[0]) if peer else ""
 
-    admitted: Callable[[], bool]
+
+class _Door(asyncio.Protocol):
+    """A connection that waits for its place; nothing is read from it before."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, places: Places[_Client], came_in: Callable[[], _Client]) -> None:
+        self._places = places
+        self._came_in = came_in
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+        return _address_of(self.transport)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        if not self.admitted():
-            self.abort()
-        super().connection_made(transport)
+        self.transport.pause_reading()
+        self._places.arrive(self, asyncio.get_running_loop().time())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._places.leave(self)
+
+    def come_in(self) -> _Client:
+        """Have a place."""
+        client = self._came_in()
+        self.transport.set_protocol(client.protocol)
+        client.protocol.connection_made(self.transport)
+        return client
+
+    def turn_away(self) -> None:
+        """Have none."""
+        self.transport.abort()
