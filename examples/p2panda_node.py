@@ -60,6 +60,7 @@ from tables import Table, Teller, show
 SCHEMA = "note_" + YASMF.hash(b"notes").hex()
 PEERS_MAX = 256  # connections at a time
 PAUSE_S = 0.1  # before another connection is accepted, when one could not be
+WATCH_S = 0.25  # between two looks at whether another process has written to the store
 
 
 class NodeError(Exception):
@@ -76,10 +77,14 @@ tell = Teller()
 def author_of(path: Path, store: OperationSqliteStore) -> Author:
     """The author whose key is beside the store; a new one if there is none."""
     file = path.with_name(path.name + ".key")
-    with contextlib.suppress(FileExistsError):
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "wb") as made:
-            made.write(secrets.token_bytes(32))
+    if not file.exists():
+        made = path.with_name(f"{path.name}.key.{secrets.token_hex(8)}")
+        handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(handle, "wb") as whole:
+            whole.write(secrets.token_bytes(32))
+        with contextlib.suppress(FileExistsError):  # another process was quicker
+            os.link(made, file)
+        made.unlink()
     return Author(SigningKey(file.read_bytes()), store)
 
 
@@ -209,6 +214,21 @@ class Node:
         idle.abort()
         return True
 
+    async def watch(self) -> None:
+        """Pass on what other processes write into the store, for ever."""
+        loop = asyncio.get_running_loop()
+        seen = None
+        while True:
+            with contextlib.suppress(sqlite3.Error):  # it is tried again
+                found = await loop.run_in_executor(self._executor, self._position)
+                if seen is not None and found != seen:
+                    self._tell_news(set())
+                seen = found
+            await asyncio.sleep(WATCH_S)
+
+    def _position(self) -> int:
+        return self._store.position
+
     def leave(self) -> None:
         """Say goodbye to all."""
         for link, replicator in list(self._links.items()):
@@ -235,8 +255,11 @@ class Node:
     def _pass_on(self) -> None:
         """Let all know of what others than themselves have brought."""
         news, self._news = self._news, set()
+        self._tell_news(news)
+
+    def _tell_news(self, brought_by: set[MachineProtocol]) -> None:
         for link, replicator in list(self._links.items()):
-            if news != {link}:
+            if brought_by != {link}:
                 link.call(replicator.stored)
 
     def _part(self, link: MachineProtocol) -> None:
@@ -263,6 +286,7 @@ async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
         for address in given.peers or []
     ]
     waiting = loop.create_task(enough.wait())
+    watching = loop.create_task(node.watch())
     over = asyncio.gather(*peers)
     stops: set[asyncio.Future[Any]] = {waiting, over if serving is None else serving}
     await asyncio.wait(stops, return_when=asyncio.FIRST_COMPLETED)
@@ -273,7 +297,8 @@ async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await serving
-    waiting.cancel()
+    for each in (waiting, watching):
+        each.cancel()
     if cut_short:
         raise KeyboardInterrupt
     return not node.failed
@@ -363,20 +388,26 @@ def parser() -> argparse.ArgumentParser:
     return made_parser
 
 
+def write(given: argparse.Namespace, author: Author, schema_id: str) -> tuple[str, str, bytes]:
+    """Create, change or delete a document: what has been done, and the id that it has."""
+    match given.command:
+        case "create":
+            return "created", "document", author.create(schema_id, parse_fields(given.fields))
+        case "update":
+            fields = parse_fields(given.fields)
+            return "updated", "operation", author.update(given.document, fields)
+        case _:
+            return "deleted", "operation", author.delete(given.document)
+
+
 def do(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
     """Do what the command line says; whether all went well."""
     (schema_id, *_) = given.schema or [SCHEMA]
     match given.command:
-        case "create":
-            author = author_of(given.store, store)
-            tell("created", document=author.create(schema_id, parse_fields(given.fields)).hex())
-        case "update":
-            fields = parse_fields(given.fields)
-            operation_id = author_of(given.store, store).update(given.document, fields)
-            tell("updated", operation=operation_id.hex())
-        case "delete":
-            operation_id = author_of(given.store, store).delete(given.document)
-            tell("deleted", operation=operation_id.hex())
+        case "create" | "update" | "delete":
+            with store.alone():
+                done, kind, id = write(given, author_of(given.store, store), schema_id)
+            tell(done, **{kind: id.hex()})
         case "show":
             found = documents(store, schema_id)
             if tell.in_words:

@@ -93,7 +93,22 @@ class OperationSqliteStore(FileStore):
     def close(self) -> None:
         self._db.close()
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let nobody else write before the block is over, in which there may be one `append`.
+
+        An author reads in which place of which log to write: several processes may write with one
+        key if each does so alone.
+        """
+        with self._transaction("IMMEDIATE"):
+            yield
+
     # Reading.
+
+    @property
+    def position(self) -> int:
+        """The position of the last operation, whoever has written it; 0 if there is none."""
+        return self._last()
 
     def range(self, schema_ids: Sequence[str], *, monoid: str = DEFAULT) -> Range:
         with self._transaction("DEFERRED"):
@@ -336,7 +351,13 @@ class OperationSqliteStore(FileStore):
 
     @contextmanager
     def _transaction(self, kind: str) -> Iterator[None]:
-        """All of the block or, if it raises, nothing of it; what is read is of one moment."""
+        """All of the block or, if it raises, nothing of it; what is read is of one moment.
+
+        A block inside of another is a part of it.
+        """
+        if self._db.in_transaction:
+            yield
+            return
         self._db.execute(f"BEGIN {kind}")
         try:
             yield

@@ -1,0 +1,50 @@
+"""Several processes write into one store of a p2panda node, which may be served meanwhile."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from test_p2panda_node import SECONDS_MAX, Nodes, finish, nodes, until
+
+__all__ = ["nodes"]
+
+WRITERS = 12
+
+
+def test_writers_at_the_same_time_all_write(nodes: Nodes) -> None:
+    """They have one key, and so each takes the log that another one is about to take."""
+    running = [nodes.start("a", "create", f"name={number}") for number in range(WRITERS)]
+    told = [process.communicate(timeout=SECONDS_MAX) for process in running]
+    assert [errors for _, errors in told] == [""] * WRITERS
+    assert [process.returncode for process in running] == [0] * WRITERS
+    names = [each["fields"]["name"] for each in nodes.show("a").values()]
+    assert sorted(names, key=int) == list(range(WRITERS))
+
+
+def test_writers_of_one_document_all_write(nodes: Nodes) -> None:
+    document = nodes.write("a", "create", "name=a")
+    running = [
+        nodes.start("a", "update", document, f"f{number}={number}") for number in range(WRITERS)
+    ]
+    told = [process.communicate(timeout=SECONDS_MAX) for process in running]
+    assert [errors for _, errors in told] == [""] * WRITERS
+    fields = nodes.show("a")[document]["fields"]
+    assert fields == {"name": "a", **{f"f{number}": number for number in range(WRITERS)}}
+
+
+def test_what_another_process_writes_reaches_peers_that_are_live(nodes: Nodes) -> None:
+    document = nodes.write("a", "create", "name=a")
+    server = nodes.start("a", "serve", "--port", "0")
+    port = until(server, "listening")["port"]
+    staying = nodes.start("c", "sync", "--from", f"127.0.0.1:{port}", "--live")
+    until(staying, "live")
+    written = nodes.write("a", "update", document, "age=1")
+    until(staying, "stored", operation=written)
+    written = nodes.write("c", "update", document, "age=2")
+    until(server, "stored", operation=written)
+    for process in (staying, server):
+        process.send_signal(signal.SIGTERM)
+        finish(process)
+    assert Path(nodes.folder / "a").exists()
+    assert nodes.show("a") == nodes.show("c")
