@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import Phase, settings
 
+import effort
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import Property, cases
 
 # What they count is the same on every interpreter, and leaves kernels out.
 COUNTED = {"work", "limits"}
 
+_USUAL = settings.get_profile(effort.PROFILE)
+settings.register_profile("known", _USUAL, phases=[Phase.generate], derandomize=True, database=None)
+
+# Machine and law: what is being mended.  An entry whose machine keeps the law is a failure.
+KNOWN_BREACHES: set[tuple[str, str]] = {
+    ("p2panda", "unsent"),
+    ("raft", "unsent"),
+}
+
+
+def _marks(spec: MachineSpec, law: Property) -> list[pytest.MarkDecorator]:
+    known = (spec.name, law.name) in KNOWN_BREACHES
+    marks = [pytest.mark.xfail(strict=True, raises=AssertionError)] if known else []
+    return [*marks, *([pytest.mark.once] if law.name in COUNTED else [])]
+
 
 @pytest.mark.parametrize(
-    ("spec", "law"),
-    [
-        pytest.param(*case, marks=[pytest.mark.once] if case[1].name in COUNTED else [])
-        for case in cases()
-    ],
-    ids=str,
+    ("spec", "law"), [pytest.param(*case, marks=_marks(*case)) for case in cases()], ids=str
 )
 def test_machine_keeps_law(spec: MachineSpec, law: Property) -> None:
-    law.check(spec)
+    if (spec.name, law.name) in KNOWN_BREACHES:
+        settings.load_profile("known")
+    try:
+        law.check(spec)
+    finally:
+        settings.load_profile(effort.PROFILE)
+
+
+def test_known_breaches_are_of_machines_and_laws_that_there_are() -> None:
+    assert {(spec.name, law.name) for spec, law in cases()} >= KNOWN_BREACHES

@@ -412,7 +412,8 @@ class Pinger:
         if self._state is not ToyState.OPEN or len(data) != 3 or source not in self._peers:
             return
         number = int.from_bytes(data[1:], "big")
-        if data[:1] == b"P" and len(self._events) < self.WAITING_MAX:
+        waiting = max(len(self._events), len(self._out))
+        if data[:1] == b"P" and waiting < self.WAITING_MAX:
             self._out.append((source, b"A" + data[1:]))
             self._events.append(Pinged(peer=source, number=number))
         elif data[:1] == b"A" and self._tries.pop((source, number), None) is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import broken_answers  # noqa: F401
+import broken_limits  # noqa: F401
 import broken_links  # noqa: F401
 import broken_work  # noqa: F401
 import pytest

@@ -211,6 +211,10 @@ class MachineSpec:
     bombs: bytes that cost a peer little and could cost much, such as compressed data that
         expands without end; they come between any two inputs of a conversation, on whatever
         link, or from whatever source.
+    messages: cuts bytes of a conversation into messages (`culm.testing.messages`); in all, they
+        are the bytes.  Without it each of the `unwrapped` parts is one.
+    unsent_max: bytes; the most that may wait to be taken, whatever a peer sends while nothing
+        is taken, under the config `tight`.
     interruptions: what the user may do at any moment, such as to end things: the peer's bytes
         meet a machine that does not want them any more, or knows better by then.
     """
@@ -239,6 +243,8 @@ class MachineSpec:
     )
     encodings: Sequence[Encoding] = EVERY
     unwrapped: Callable[[bytes], Sequence[Part]] = lambda data: [Part(data)]
+    messages: Callable[[bytes], Sequence[bytes]] | None = None
+    unsent_max: int = 4096
     bombs: Sequence[bytes] = ()
     interruptions: Sequence[Call] = (Call("close"),)
 

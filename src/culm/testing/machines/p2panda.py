@@ -64,6 +64,7 @@ from culm.testing.machines import (
     keys_of,
     register,
 )
+from culm.testing.messages import cbor_items
 from culm.wire import cbor
 
 __all__ = ["CONNECTION", "REPLICATOR"]
@@ -236,6 +237,7 @@ CONNECTION = register(
         retained_max=32_000,
         work=_WORK,
         encodings=CBOR,
+        messages=cbor_items,
         bombs=_BOMBS,
         keys=_KEYS,
         tight=_TIGHT,
@@ -443,6 +445,7 @@ REPLICATOR = register(
         normalise=_outcome,
         respond=_respond,
         encodings=CBOR,
+        messages=cbor_items,
         bombs=_BOMBS[2:],  # the others are dealt with below it
         scenarios=(
             Scenario(

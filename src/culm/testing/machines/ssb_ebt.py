@@ -44,6 +44,7 @@ from culm.testing.machines import (
     keys_of,
     register,
 )
+from culm.testing.messages import lines
 from culm.testing.ssb_lines import (
     DialWanted,
     LineLink,
@@ -303,6 +304,7 @@ EBT = register(
         retained_max=80_000,
         work=Work(base=2500, per_byte=25),
         encodings=[DECIMAL],
+        messages=lines,
         keys=(
             Key(name="me", type=str, default="alice", meaning="Whose peer it is, by a word."),
             Key(

@@ -27,6 +27,7 @@ from culm.testing.machines import (
     keys_of,
     register,
 )
+from culm.testing.messages import sized
 
 __all__ = ["MUXRPC"]
 
@@ -176,6 +177,7 @@ MUXRPC = register(
         retained_max=40_000,
         work=Work(base=1200, per_byte=50),
         encodings=BIG_ENDIAN,
+        messages=sized(9, slice(1, 5)),
         keys=(
             Key(
                 name="methods",

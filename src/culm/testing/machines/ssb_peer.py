@@ -58,6 +58,7 @@ from culm.testing.machines import (
     register,
 )
 from culm.testing.machines.ssb_ebt import dial_failed, dialling, peer_clock
+from culm.testing.messages import sized
 from culm.testing.ssb_lines import DialWanted
 
 __all__ = ["PEER"]
@@ -367,6 +368,7 @@ PEER = register(
         # waits to be written.
         retained_max=60_000,
         encodings=(DECIMAL, *BIG_ENDIAN),
+        messages=sized(9, slice(1, 5)),
         keys=(
             Key(name="me", type=str, default="alice", meaning="Whose peer it is, by a word."),
             Key(

@@ -30,6 +30,7 @@ from culm.testing.suite.pumped import pumped
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
 from culm.testing.suite.strategies import Draw
 from culm.testing.suite.times import time
+from culm.testing.suite.unsent import repeats, unsent
 from culm.testing.suite.work import at_once, work
 
 __all__ = ["PROPERTIES", "LeftOutWarning", "Property", "PropertyError", "cases", "check_machine"]
@@ -156,6 +157,7 @@ PROPERTIES: tuple[Property, ...] = (
         applies=lambda spec: spec.work is not None,
     ),
     Property(name="limits", check_once=floods, check_example=limits, share=0.25),
+    Property(name="unsent", check_once=repeats, check_example=unsent, share=0.5),
     Property(
         name="links",
         check_example=properties.links,

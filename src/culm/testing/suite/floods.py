@@ -24,7 +24,16 @@ from culm.testing.suite.strategies import (
     ways_in,
 )
 
-__all__ = ["HEADER_SIZE", "NOTHING_TOLD", "floods", "limits", "poured", "wanted"]
+__all__ = [
+    "HEADER_SIZE",
+    "NOTHING_TOLD",
+    "floods",
+    "limits",
+    "poured",
+    "received_size",
+    "wanted",
+    "welcome",
+]
 
 HEADER_SIZE = 28  # of IP and UDP: what an empty datagram costs its sender
 NOTHING_TOLD = Conversation(name="nothing", operations=())
@@ -170,18 +179,18 @@ def _pour_in(
     poured = 0
     while poured < total:
         for operation in next(pieces):
-            for part in _welcome(driver, operation):
+            for part in welcome(driver, operation):
                 if drains or not isinstance(part, ReceiveDatagram):
                     driver.run(part)
                 else:
                     driver.apply(part)
-                poured += _size(part)
+                poured += received_size(part)
             if driver.closed is not None or not wanted(driver, operation):
                 return
         yield poured
 
 
-def _welcome(driver: Driver, operation: Operation) -> Iterator[Operation]:
+def welcome(driver: Driver, operation: Operation) -> Iterator[Operation]:
     """`operation`, bytes in such pieces as the machine asks for, until it asks for none."""
     if not isinstance(operation, Receive):
         yield operation
@@ -197,7 +206,8 @@ def wanted(driver: Driver, operation: Operation) -> bool:
     return not isinstance(operation, Receive) or driver.read_size(operation.link) > 0
 
 
-def _size(operation: Operation) -> int:
+def received_size(operation: Operation) -> int:
+    """How many bytes come with `operation`, and with a datagram those of its headers."""
     if isinstance(operation, Receive):
         return len(operation.data)
     return HEADER_SIZE + len(operation.data) if isinstance(operation, ReceiveDatagram) else 0

@@ -1,0 +1,58 @@
+"""Where the messages of a conversation begin: for `MachineSpec.messages`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from culm.testing.spec import MachineSpec
+from culm.wire import cbor
+from culm.wire.errors import DecodeError
+
+__all__ = ["cbor_items", "cut", "lines", "sized"]
+
+_SIZE_MAX = 1 << 24
+
+
+def cut(spec: MachineSpec, data: bytes) -> list[bytes]:
+    """The messages in `data`; what belongs to none stays as it is, so that in all it is `data`."""
+    if spec.messages is not None:
+        return [each for each in spec.messages(data) if each]
+    return [sealed for part in spec.unwrapped(data) if (sealed := part.seal(part.data))]
+
+
+def lines(data: bytes) -> list[bytes]:
+    """Lines, each with its end."""
+    return data.splitlines(keepends=True)
+
+
+def cbor_items(data: bytes) -> list[bytes]:
+    """Items of CBOR one after the other; the rest together, if there is something else."""
+    return _cut(data, _cbor_size)
+
+
+def sized(header_size: int, size_at: slice, extra: int = 0) -> Callable[[bytes], list[bytes]]:
+    """Messages with a header, whose bytes `size_at` say how many bytes follow it, and `extra`."""
+
+    def size_of(data: bytes) -> int | None:
+        if len(data) < header_size:
+            return None
+        return header_size + int.from_bytes(data[size_at], "big") + extra
+
+    return lambda data: _cut(data, size_of)
+
+
+def _cbor_size(data: bytes) -> int | None:
+    try:
+        return cbor.Scanner(size_max=_SIZE_MAX).scan(data, len(data))
+    except DecodeError:
+        return None
+
+
+def _cut(data: bytes, size_of: Callable[[bytes], int | None]) -> list[bytes]:
+    starts = [0]
+    while starts[-1] < len(data) and (size := size_of(data[starts[-1] :])):
+        starts.append(min(len(data), starts[-1] + size))
+    if starts[-1] < len(data):
+        starts.append(len(data))
+    return [data[start:end] for start, end in pairwise(starts)]

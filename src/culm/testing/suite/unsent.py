@@ -1,0 +1,193 @@
+"""The property that what nobody takes stays little, whatever a peer says meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain, count, islice, repeat
+
+from hypothesis import strategies as st
+
+from culm.testing.driver import Driver
+from culm.testing.messages import cut
+from culm.testing.operations import Advance, Complete, Operation, Receive, ReceiveDatagram
+from culm.testing.record import conversations
+from culm.testing.spec import Conversation, MachineSpec
+from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured, received_size, welcome
+from culm.testing.suite.runs import PropertyError, driver_for, refused, retold, watchdog
+from culm.testing.suite.strategies import Draw, Story, conversation, hostile, pick, ways_in
+
+__all__ = ["repeats", "unsent"]
+
+_TOGETHER_MAX = 3  # messages that are said in turns
+_TIMES = 6  # the limit comes in: what answers a sixth of each byte is found
+_SLACK_SIZE = 2048
+_TURNS_MAX = 4_000
+_PROBES = (16, 64)  # turns; what does not grow from one to the other is not followed further
+_SINGLES_MAX = 32
+
+_Flood = Callable[[], Iterable[Sequence[Operation]]]
+
+
+def unsent(spec: MachineSpec, draw: Draw) -> None:
+    """What waits to be taken stays under a limit, or reading stops.
+
+    From some moment of a conversation on nothing is taken, of no link and of no datagrams.  The
+    peer says one thing again and again, as long as it is read: up to three messages that some
+    conversation of the machine has, perhaps mutated, with extreme numbers or one that counts,
+    or bombs.  Time may pass meanwhile, from deadline to deadline.  Then all is taken, and may be
+    `MachineSpec.unsent_max` bytes.  The config is the tight one.
+    """
+    told = conversation(spec, draw)
+    story = list(told.operations[: draw(st.integers(0, len(told.operations)))])
+    ways = ways_in(told)
+    if not ways:
+        return
+    way = pick(ways, draw)
+    said = [_counted(spec, data, draw) for data in _unit(spec, told, draw)]
+
+    def flood() -> Iterable[Sequence[Operation]]:
+        return ([replace(way, data=say(number)) for say in said] for number in count())
+
+    waits = draw(st.integers(0, 3)) == 0
+    if draw(st.integers(0, 3)) == 0 or _grows(spec, told, story, flood, waits=waits):
+        _check(spec, told, story, flood, waits=waits)
+
+
+def repeats(spec: MachineSpec) -> None:
+    """The law of `unsent` for the floods of the spec, and for single messages said again.
+
+    The latter are said when a conversation has come as far as it goes without an end.
+    """
+    told = {each.name: each for each in conversations(spec)}
+    for flood in spec.floods:
+        before = told[flood.after] if flood.after is not None else NOTHING_TOLD
+        before = replace(before, config={**before.config, **flood.config})
+        again = replace(flood, calls=None)
+        with watchdog():
+            _check(spec, before, list(before.operations), partial(poured, spec, again))
+    singles = [
+        (each, replace(operation, data=data))
+        for each in told.values()
+        for operation in each.operations
+        if isinstance(operation, (Receive, ReceiveDatagram))
+        for data in dict.fromkeys(cut(spec, operation.data))
+    ]
+    for each, single in singles[:: len(singles) // _SINGLES_MAX + 1]:
+        story = _unended(spec, each)
+        for waits in (False, True) if hasattr(spec.make({}), "next_deadline") else (False,):
+            with watchdog():
+                said = partial(repeat, [single])
+                if _grows(spec, each, story, said, waits=waits):
+                    _check(spec, each, story, said, waits=waits)
+
+
+def _unended(spec: MachineSpec, told: Conversation) -> Story:
+    """The conversation until shortly before its machine ends, or somebody wants that."""
+    driver = driver_for(spec, told)
+    driver.start()
+    for at, operation in enumerate(told.operations):
+        driver.run(operation)
+        if driver.closed is not None or operation in spec.interruptions:
+            return list(told.operations[:at])
+    return list(told.operations)
+
+
+def _unit(spec: MachineSpec, told: Conversation, draw: Draw) -> list[bytes]:
+    """What is said again and again."""
+    other = told if draw(st.booleans()) else conversation(spec, draw)
+    said: list[Operation] = list(other.operations)
+    if draw(st.integers(0, 2)) == 0:
+        said = hostile(spec, other, draw)
+    whole = [op.data for op in said if isinstance(op, (Receive, ReceiveDatagram)) and op.data]
+    parts = list(chain.from_iterable(cut(spec, data) for data in whole))
+    if not parts:
+        return [b"x"]
+    return [pick(parts, draw) for _ in range(draw(st.integers(1, _TOGETHER_MAX)))]
+
+
+def _counted(spec: MachineSpec, data: bytes, draw: Draw) -> Callable[[int], bytes]:
+    """Always `data`, or each time with another number somewhere in it."""
+    encoding = pick(spec.encodings, draw)
+    places = encoding.places(data)
+    if not places or draw(st.booleans()):
+        return lambda number: data
+    start, end = pick(places, draw)
+    first = draw(st.sampled_from([0, 100, 1 << 20]))
+
+    def say(number: int) -> bytes:
+        return data[:start] + (encoding.encode(first + number) or b"") + data[end:]
+
+    return say
+
+
+def _grows(
+    spec: MachineSpec, told: Conversation, story: Story, flood: _Flood, *, waits: bool = False
+) -> bool:
+    """Whether it is worth while to go on: more waits after more of it."""
+    first, second = (
+        _pour(spec, told, story, islice(flood(), turns), waits=waits)[1] for turns in _PROBES
+    )
+    return second > first
+
+
+def _check(
+    spec: MachineSpec, told: Conversation, story: Story, flood: _Flood, *, waits: bool = False
+) -> None:
+    told = replace(told, config={**told.config, **spec.tight})
+    with retold(spec, told):
+        came, found = _pour(spec, told, story, islice(flood(), _TURNS_MAX), waits=waits)
+        if found > spec.unsent_max:
+            raise PropertyError(
+                f"nothing was taken while {came} bytes came: {found} bytes wait to be sent, over"
+                f" the limit of {spec.unsent_max}"
+            )
+
+
+def _pour(
+    spec: MachineSpec,
+    told: Conversation,
+    story: Story,
+    flood: Iterable[Sequence[Operation]],
+    *,
+    waits: bool,
+) -> tuple[int, int]:
+    """How many bytes came, and how many wait to be sent then."""
+    driver = driver_for(spec, replace(told, config={**told.config, **spec.tight}))
+    driver.start()
+    for operation in story:
+        driver.run(operation)
+    came = 0
+    for turn in flood:
+        before = came
+        for operation in chain.from_iterable(welcome(driver, each) for each in turn):
+            _tell(driver, operation)
+            came += received_size(operation)
+        if came == before or came > _TIMES * spec.unsent_max + _SLACK_SIZE:
+            break
+        if driver.closed is not None:
+            break
+        if waits and (deadline := driver.deadline()) is not None:
+            _tell(driver, Advance(deadline))
+    return came, _waiting(driver)
+
+
+def _tell(driver: Driver, operation: Operation) -> None:
+    """Do it, take events and answer effects, and take no bytes."""
+    refused(driver, operation)
+    while driver.take_events()[0] or driver.take_effects():
+        while driver.respond is not None and driver.unanswered:
+            effect = driver.unanswered[0]
+            refused(driver, Complete(effect.ticket, driver.respond(effect)))
+            driver.withhold(effect)
+
+
+def _waiting(driver: Driver) -> int:
+    """How many bytes wait to be sent; they are taken, once."""
+    if driver.is_stream:
+        return len(driver.machine.data_to_send())
+    if driver.is_linked:
+        driver.machine.links_to_send()
+        return sum(len(link.data_to_send()) for link in driver.links.values())
+    return sum(HEADER_SIZE + len(data) for _, data in driver.take_datagrams())

@@ -1,0 +1,56 @@
+"""Machines that let too much wait, or have it too dear; entered among the `CANARIES`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from broken_machines import breaks
+
+from culm.machine import Buffer, Event
+from culm.testing.machines import Flood
+from toy_links import CHAT, Chat, Said
+from toy_machines import KEEPER, LINES, PINGER, Keeper, LineReceived, Lines, Pinger
+
+
+@breaks("unsent", LINES, "wait to be sent")
+class AnswersEachLine(Lines):
+    def _step(self) -> Event | None:
+        event = super()._step()
+        if isinstance(event, LineReceived) and event.text != b"I see":
+            self._outbox.append(b"I see\n")
+        return event
+
+
+@breaks("unsent", KEEPER, "wait to be sent", floods=[])
+class ReadsOnWhateverWaits(Keeper):
+    def read_size(self) -> int:
+        return Lines.read_size(self)
+
+
+@breaks("unsent", PINGER, "wait to be sent", floods=[])
+class AnswersEachDatagram(Pinger):
+    def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
+        super().receive_datagram(data, source=source)
+        self._out.append((source, b"I see"))
+
+
+@breaks("unsent", CHAT, "wait to be sent", floods=[])
+class AnswersEachGuest(Chat):
+    def next_event(self) -> Event | None:
+        event = super().next_event()
+        if isinstance(event, Said) and event.text != b"hear, hear":
+            for link in self.links:
+                link.lines.say(b"hear, hear")
+        return event
+
+
+@breaks("unsent", LINES, "wait to be sent", floods=[Flood(unit=lambda number: b"%d\n" % number)])
+class AnswersWhatIsNew(Lines):
+    last = -1
+
+    def _step(self) -> Event | None:
+        event = super()._step()
+        if isinstance(event, LineReceived) and event.text.isdigit() and int(event.text) > self.last:
+            self.last = int(event.text)
+            self._outbox.append(b"that is new\n")
+        return event
