@@ -227,6 +227,8 @@ class Finder:
     def _look_at_body(self, body: list[ast.stmt], function: str) -> None:
         for statement in body:
             match statement:
+                case ast.ClassDef(name=name) if name.endswith("ErrorCode"):
+                    pass  # another table
                 case ast.ClassDef(name=name, body=inner):
                     self._look_at_body(inner, f"{function}{name}.")
                 case ast.FunctionDef(name=name, body=inner, args=arguments):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from culm.bamboo.answers import stored_size
 from culm.bamboo.effects import (
     AddFork,
     AppendEntries,
@@ -249,3 +250,7 @@ def test_a_machine_is_told_the_result_the_refusal_or_the_failure() -> None:
     assert append == ("fail", TICKET, FullStore.full)
     assert finish[:2] == ("complete", TICKET)  # type: ignore[index]
     assert isinstance(finish[2], StoreError)  # type: ignore[index]
+
+
+def test_no_entries_take_no_bytes() -> None:
+    assert stored_size([], LogKey(bytes(32), 0)) == 0

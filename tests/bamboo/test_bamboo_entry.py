@@ -264,3 +264,10 @@ def test_entries_are_frozen_and_can_be_pickled() -> None:
         assert copy == entry
         assert copy.family is family
         assert copy.encode() == entry.encode()
+
+
+def test_an_entry_does_not_end_its_log_unless_it_says_so() -> None:
+    entry = make_log(YAMF, count=1)[0].entry
+    fields = {name: getattr(entry, name) for name in entry.__match_args__}
+    assert fields.pop("end_of_log") is False
+    assert not Entry(**fields).end_of_log

@@ -45,3 +45,16 @@ def metadata_is_due(cursor: Cursor, demand: Demand) -> None:
 
 def places(candidates: Candidates) -> list[tuple[int | None, int, int]]:
     return [(each.range.bounds.end, each.index, each.offset) for each in candidates]
+
+
+def test_places_part_only_where_the_next_piece_differs() -> None:
+    """Of ranges to entry 9 and to entry 5, the first ten pieces are the same."""
+    range_ = Range.of(Proposal(log=KEY, start=1, lower_certpool=1, expected_hash=None, end=9))
+    candidates, other = Candidates(range_, Demand()), Candidates(range_, None)
+    candidates.may_be_retargeted(5, None, other, by_sender=True)
+    candidates.advance(9)
+    candidates.retarget(8, None, other)
+    assert places(candidates) == [(8, 9, 0)]
+    candidates.advance(1)
+    candidates.retarget(7, None, other)
+    assert places(candidates) == [(7, 10, 0), (5, 10, 0)]

@@ -7,7 +7,10 @@ from p2p_support import adjust, propose
 from replicator_raw import RawPeer
 from replicator_support import FETCH, KEEP, SERVE, World, key_of, news_of, same, store_of
 
+from culm.bamboo.effects import ReadLogs, perform
+from culm.bamboo.entry import LogKey
 from culm.bamboo.links import lipmaa
+from culm.effects import Effect
 from culm.point2point.replication import Interest, ReplicatorLimits
 
 COUNT, PAYLOAD_SIZE = 1000, 100
@@ -38,6 +41,23 @@ def asked(peer: RawPeer) -> list[str]:
         peer.answer()
         peer.drain()
     return found
+
+
+def test_logs_are_read_a_thousand_at_a_time_and_each_once() -> None:
+    logs = [LogKey(bytes(32), number) for number in range(1500)]
+    peer = RawPeer(slow=True, limits=ReplicatorLimits())
+    read: list[LogKey | None] = []
+
+    def respond(effect: Effect) -> object:
+        if isinstance(effect, ReadLogs):
+            read.append(effect.after)
+            start = 0 if effect.after is None else logs.index(effect.after) + 1
+            return logs[start : start + effect.count_max]
+        return perform(effect, peer.store)
+
+    peer.respond = respond
+    asked(peer)
+    assert read == [None, logs[999]]
 
 
 def test_a_proposal_and_an_answer_to_one_take_one_effect_each() -> None:

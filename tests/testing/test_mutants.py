@@ -13,6 +13,10 @@ CODE = b"""\
 LIMIT = 4
 
 
+class BoxErrorCode(IntEnum):
+    SHUT = 1
+
+
 class Box:
     def take(self, number: int = 1) -> bool:
         if self.open and number < LIMIT:

@@ -12,6 +12,7 @@ the urgent ones first, the others while none of those has any.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from typing import Final, Protocol
 
@@ -22,7 +23,6 @@ __all__ = ["Addressee", "Scheduler", "Writer"]
 
 _COUNTED: Final = frozenset({PacketType.PING, PacketType.PONG})
 _ANSWERING: Final = frozenset({PacketType.PONG, PacketType.CLOSE, PacketType.STOP_READ})
-_UNLIMITED: Final = 1 << 62
 
 
 class Addressee(Protocol):
@@ -78,7 +78,7 @@ class Scheduler:
         """Forget a packet that has become due, unless it has been taken."""
         self._control.pop((addressee, packet_type), None)
 
-    def enter(self, writer: Writer, *, urgent: bool = False) -> None:
+    def enter(self, writer: Writer, *, urgent: bool) -> None:
         """Let a stream write when its turn comes (once, however often it enters)."""
         (self._urgent if urgent else self._writers)[writer] = None
 
@@ -95,7 +95,7 @@ class Scheduler:
 
     def fill(self, outbox: Outbox, size_max: int | None) -> None:
         """Move whole packets to `outbox` until it holds `size_max` bytes or more."""
-        goal = _UNLIMITED if size_max is None else size_max
+        goal = sys.maxsize if size_max is None else size_max
         while (room := goal - outbox.size) > 0:
             if self._control:
                 outbox.append(self._next_control(room))

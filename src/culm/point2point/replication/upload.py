@@ -496,7 +496,6 @@ class Upload:
             request.skip_payload(SkipReason.UNAVAILABLE)
         else:
             request.cancel(CancelReason.PAYLOAD_MISSING)
-            return False
         return True
 
     def _on_its_way(self, stored: StoredEntry) -> bool:
