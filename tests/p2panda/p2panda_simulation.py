@@ -5,32 +5,59 @@ store answers late; a node stops at any moment, and starts anew from what its st
 end the network is whole: its connections, in rings too, have no fault, and all of them are live.
 From then on nobody has a reason to blame anybody, whoever writes, and however slow a line is.
 
-In some networks an author writes on two nodes at once, and forks his logs; what becomes of the
-documents of such logs is open, but nothing else depends on them.
+In some networks
+
+- an author writes on two nodes at once, and forks his logs, or a node's folder is restored from a
+  backup; what becomes of the documents of such logs is open, but nothing else depends on them;
+- one node is of a laxer implementation, and passes on what is not valid to the others, too;
+- some peers support log heights only, and say so with ``Have``, or not at all;
+- any limit is 1;
+- one peer never reads;
+- nodes remember what a peer was sent, and get back what they remembered at another time, or of
+  another peer: then it may take some connections more until all have everything.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from copy import deepcopy
 from random import Random
 from typing import Any
 
 from nacl.signing import SigningKey
+from p2panda_faults import LAX, accepted
+from p2panda_heights_only import HeightsOnly
 from p2panda_nodes import OTHER, SCHEMA, Node
 
+from culm.bamboo.entry import decode as decode_entry
 from culm.machine import Closed, RemoteProtocolError
 from culm.p2panda import (
     Author,
+    ErrorCode,
+    Limits,
     Mode,
+    Offers,
     OperationStored,
     Policy,
     Replicator,
     ReplicatorLimits,
     SessionEnded,
+    decode,
 )
 from culm.p2panda.effects import perform
+from culm.p2panda.store import MemoryStore, NewOperation
+from culm.wire.multihash import YASMF
 
 NODES_MAX = 20
+BOTH = (SCHEMA, OTHER)
+# How often all nodes are connected anew, if what they remember of each other may be wrong.
+ROUNDS_MAX = 8
+# Limits that hold up nobody if they are 1.
+_SMALL = (
+    *("unwritten_size_max", "unsent_size_max", "batch_size_max", "batch_count_max", "spans_max"),
+    *("logs_known_max", "operations_known_max", "repeated_max"),
+)
+_SMALL_OF_CONNECTION = ("receive_buffer_max", "sessions_max", "answers_size_max")
 
 
 def key_of(number: int) -> SigningKey:
@@ -39,11 +66,15 @@ def key_of(number: int) -> SigningKey:
 
 
 class End:
-    """A node's end of a connection: the replicator, and what its store has not answered."""
+    """A node's end of a connection: the replicator, and what its store has not answered.
 
-    def __init__(self, node: Node, machine: Replicator) -> None:
+    ears: what of the peer's bytes it hears, if it supports log heights only.
+    """
+
+    def __init__(self, node: Node, machine: Replicator, ears: HeightsOnly | None) -> None:
         self.node = node
         self.machine = machine
+        self.ears = ears
         self.incoming = bytearray()  # on its way here
         self.open = True
         self.blamed: list[RemoteProtocolError] = []  # what the peer is said to have done
@@ -58,8 +89,13 @@ class End:
             stored |= isinstance(event, OperationStored)
             self.open &= not isinstance(event, Closed)
             if isinstance(event, SessionEnded | Closed) and event.error is not None:
-                self.blamed.append(event.error)
+                self._blame(event.error)
         return moved, stored
+
+    def _blame(self, error: RemoteProtocolError) -> None:
+        # A peer that hears a request as one for the other mode is told that it is over.
+        if self.ears is None or error.code is not ErrorCode.GIVEN_UP:
+            self.blamed.append(error)
 
     def answer(self, count: int, *, late: bool) -> bool:
         """Let the store do at most so many things; whether it has anything to do.
@@ -81,23 +117,45 @@ class End:
         data = bytes(self.incoming[: min(size, self.machine.read_size())])
         if data:
             del self.incoming[: len(data)]
-            self.machine.receive_data(data)
+            self.machine.receive_data(data if self.ears is None else self.ears.heard(data))
         return bool(data)
+
+
+def some_limits(rng: Random) -> ReplicatorLimits:
+    """Any of them may be 1."""
+    small = rng.random() ** 2
+
+    def chosen(names: tuple[str, ...]) -> dict[str, Any]:
+        return {name: 1 for name in names if rng.random() < small}
+
+    return ReplicatorLimits(connection=Limits(**chosen(_SMALL_OF_CONNECTION)), **chosen(_SMALL))
 
 
 class Connection:
     """Two replicators, between which bytes are carried as long as it lasts.
 
     faulty: about one byte in 1500 is not the one that was sent.
+    stuck: nothing is read at either end.
     at_rest: nothing happened in its last turn, and nothing will before somebody wakes it.
     """
 
-    def __init__(self, nodes: tuple[Node, Node], rng: Random, *, live: bool, faulty: bool) -> None:
+    def __init__(
+        self,
+        nodes: tuple[Node, Node],
+        rng: Random,
+        *,
+        live: bool,
+        faulty: bool,
+        stuck: bool = False,
+        offers: tuple[Offers | None, Offers | None] = (None, None),
+    ) -> None:
         self.nodes = nodes
         self._rng = rng
         self._faulty = faulty
+        self.stuck = stuck
         self.carried = 0  # bytes
         self.at_rest = False
+        self._now = 0.0
         mode = rng.choice(list(Mode))
         self.ends = tuple(
             End(
@@ -106,21 +164,35 @@ class Connection:
                     local_peer=ids[0],
                     remote_peer=ids[1],
                     policy=Policy(asks=asks, mode=mode, live=live),
-                    limits=ReplicatorLimits(
-                        repeated_max=rng.choice((1, 1000)),
-                        unwritten_size_max=rng.choice((1, 1 << 20)),
-                        # Which documents have very many logs, and how many are sent at once.
-                        spans_max=rng.choice((1, 256)),
-                        batch_count_max=rng.choice((2, 512)),
-                    ),
+                    limits=some_limits(rng),
+                    offers=remembered,
                 ),
+                HeightsOnly(silent=rng.random() < 0.5) if rng.random() < 0.1 else None,
             )
-            for node, ids, asks in zip(
-                nodes, ((b"a", b"b"), (b"b", b"a")), (True, rng.random() < 0.5), strict=True
+            for node, ids, asks, remembered in zip(
+                nodes,
+                ((b"a", b"b"), (b"b", b"a")),
+                (True, rng.random() < 0.5),
+                offers,
+                strict=True,
             )
         )
         for end in self.ends:
-            end.machine.announce((SCHEMA, OTHER), timestamp=1)
+            end.machine.advance(self._now)
+            end.machine.announce(BOTH, timestamp=1)
+
+    def wait(self) -> None:
+        """Let so much time pass that a request counts as unanswered."""
+        self._now += 31.0
+        for end in self.ends:
+            end.machine.advance(self._now)
+        self.at_rest = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request may yet turn out to be unanswered."""
+        deadlines = [end.machine.next_deadline() for end in self.ends if end.open]
+        return not self.stuck and any(each is not None for each in deadlines)
 
     def turn(self) -> set[Node]:
         """Both ends go on a little; who has stored something."""
@@ -133,7 +205,7 @@ class Connection:
             busy |= moved
             busy |= end.answer(self._rng.choice((0, 1, 9)), late=self._rng.random() < 0.3)
             busy |= end.receive(size)
-            if data := end.machine.data_to_send(size):
+            if data := b"" if self.stuck else end.machine.data_to_send(size):
                 busy = True
                 self.carried += len(data)
                 peer.incoming += self._spoilt(data)
@@ -165,7 +237,13 @@ class Simulation:
         count = 2 + int((NODES_MAX - 1) * self._rng.random() ** 2)  # small networks more often
         self.nodes = [Node(number + 1) for number in range(count)]
         self._connections: list[Connection] = []
-        self._forks = self._rng.random() < 0.3
+        self._forks, self._restores, self._remembers, is_lax = (
+            self._rng.random() < chance for chance in (0.3, 0.2, 0.3, 0.3)
+        )
+        self._lax = Node(NODES_MAX + 1) if is_lax else None
+        self._poisons = 0
+        self._offers: dict[tuple[Node, Node], Offers] = {}  # of the first one, about the second
+        self._older: list[Offers] = []
         self.written: set[bytes] = set()
         """The ids of all operations."""
         self.steps = 0
@@ -176,27 +254,38 @@ class Simulation:
         """Everything goes wrong for a while; then it is made whole, and goes on."""
         for _ in range(self._rng.randint(10, 40)):
             self._step()
+        self.written &= {each for node in self._all for each in operations_of(node)}
         self._make_whole()
         for _ in range(self._rng.choice((0, 10, 60))):  # slow lines beside fast ones
             self.write() if self._rng.random() < 0.4 else self._turn(
                 self._rng.choice(self._connections)
             )
         self.settle()
+        for _ in range(ROUNDS_MAX):
+            if not self._remembers or self._have_everything():
+                break
+            self._make_whole()
+            self.settle()
+
+    @property
+    def _all(self) -> list[Node]:
+        return self.nodes if self._lax is None else [*self.nodes, self._lax]
 
     @property
     def blamed(self) -> list[RemoteProtocolError]:
         """What those whose connections are there are said to have done."""
-        return [error for each in self._connections for end in each.ends for error in end.blamed]
+        read = (each for each in self._connections if not each.stuck)
+        return [error for each in read for end in each.ends for error in end.blamed]
 
     def forked(self) -> set[bytes]:
         """The documents of which some nodes have entries that others cannot take."""
         entries: dict[tuple[Any, int], bytes] = {}
         logs = set()
-        for node in self.nodes:
-            for each in node.store.read_new((SCHEMA, OTHER), count_max=1 << 20, size_max=1 << 30):
+        for node in self._all:
+            for each in kept_by(node):
                 if entries.setdefault((each.log, each.seqnum), each.entry) != each.entry:
                     logs.add(each.log)
-        found = [node.store.documents_of(logs).values() for node in self.nodes]
+        found = [node.store.documents_of(logs).values() for node in self._all]
         return {each.document_id for documents in found for each in documents}
 
     def _step(self) -> None:
@@ -204,7 +293,7 @@ class Simulation:
         if dice < 0.5:
             self.write()
         elif dice < 0.7 or not self._connections:
-            self._connect(rng.sample(self.nodes, 2), live=rng.random() < 0.5, faulty=True)
+            self._connect(rng.sample(self._all, 2), live=rng.random() < 0.5, faulty=True)
         elif dice < 0.9:
             for _ in range(rng.randint(1, 15)):
                 self._turn(rng.choice(self._connections))
@@ -212,6 +301,8 @@ class Simulation:
             self._connections.remove(rng.choice(self._connections))
         else:
             self._restart(rng.randrange(len(self.nodes)))
+        if self._lax is not None and rng.random() < 0.3:
+            self._poison(self._lax)
 
     def write(self) -> None:
         """Somebody creates, changes or deletes something, as far as he knows it."""
@@ -232,13 +323,39 @@ class Simulation:
         for each in self._connections:
             each.wake(node)
 
-    def _connect(self, nodes: list[Node], *, live: bool, faulty: bool) -> None:
+    def _poison(self, lax: Node) -> None:
+        """The lax node gets what is not valid to the others, and writes something that is."""
+        self._poisons += 1
+        kind = self._rng.choice([each for each in sorted(LAX) if each != "another schema"])
+        lax.store.append([accepted(kind, self._poisons)])
+        self.written.add(lax.create(n=self._poisons))
+        for each in self._connections:
+            each.wake(lax)
+
+    def _connect(self, nodes: list[Node], *, live: bool, faulty: bool, stuck: bool = False) -> None:
         one, other = nodes
-        self._connections.append(Connection((one, other), self._rng, live=live, faulty=faulty))
+        offers = self._remembered(one, other), self._remembered(other, one)
+        made = Connection(
+            (one, other), self._rng, live=live, faulty=faulty, stuck=stuck, offers=offers
+        )
+        self._connections.append(made)
+
+    def _remembered(self, node: Node, peer: Node) -> Offers | None:
+        """What a node remembers of a peer: all, nothing, or what was so once, or of another."""
+        rng = self._rng
+        if not self._remembers or rng.random() < 0.2:
+            return None
+        offers = self._offers.setdefault((node, peer), Offers(logs_max=rng.choice((1, 3, 99))))
+        if self._older and rng.random() < 0.2:
+            offers = self._offers[node, peer] = rng.choice(self._older)
+        self._older.append(deepcopy(offers))
+        return offers
 
     def _restart(self, number: int) -> None:
-        """What its store has not done is not done at all."""
+        """What its store has not done is not done at all; what it has done may be lost as well."""
         node = self.nodes[number]
+        if self._restores and self._rng.random() < 0.5:
+            node.store = restored(node, self._rng)
         node.author = Author(key_of(number), node.store)
         self._connections = [
             each for each in self._connections if all(end.node is not node for end in each.ends)
@@ -256,7 +373,7 @@ class Simulation:
 
     def _make_whole(self) -> None:
         self._connections = []
-        nodes = self._rng.sample(self.nodes, len(self.nodes))
+        nodes = self._rng.sample(self._all, len(self._all))
         for number, node in enumerate(nodes[1:], 1):
             self._connect([node, self._rng.choice(nodes[:number])], live=True, faulty=False)
         linked = {frozenset(each.nodes) for each in self._connections}
@@ -265,12 +382,21 @@ class Simulation:
             if frozenset(pair) not in linked:
                 linked.add(frozenset(pair))
                 self._connect(pair, live=True, faulty=False)
+        if self._rng.random() < 0.2:
+            self._connect(self._rng.sample(nodes, 2), live=True, faulty=False, stuck=True)
 
     def settle(self) -> None:
-        """Go on until nothing happens any more."""
-        while moving := [each for each in self._connections if not each.at_rest]:
+        """Go on until nothing happens any more, also if one waits."""
+        moving = self._connections
+        while moving:
             for each in moving:  # all of them have a turn
-                self._turn(each)
+                if not each.at_rest:
+                    self._turn(each)
+            moving = [each for each in self._connections if not each.at_rest]
+            if not moving:
+                moving = [each for each in self._connections if each.waits]
+                for each in moving:
+                    each.wait()
 
     def check(self) -> None:
         """All nodes have all operations that were ever written, and the same documents.
@@ -280,16 +406,47 @@ class Simulation:
         """
         assert self.blamed == []
         forked = self.forked()
-        first, *others = (
-            {each: found for each, found in node.documents().items() if each not in forked}
-            for node in self.nodes
-        )
+        first, *others = self._documents_but(forked)
         assert all(documents == first for documents in others)
         if not forked:
             found = {each for document in first.values() for each in document.order}
             assert found == self.written
             for node in self.nodes:
-                assert node.store.range((SCHEMA, OTHER)).position == len(found)
+                assert node.store.range(BOTH).position == len(found)
+
+    def _documents_but(self, forked: set[bytes]) -> list[dict[bytes, Any]]:
+        return [
+            {each: found for each, found in node.documents().items() if each not in forked}
+            for node in self.nodes
+        ]
+
+    def _have_everything(self) -> bool:
+        forked = self.forked()
+        first, *others = self._documents_but(forked)
+        found = {each for document in first.values() for each in document.order}
+        return all(documents == first for documents in others) and (
+            bool(forked) or found == self.written
+        )
+
+
+def kept_by(node: Node) -> list[Any]:
+    """All entries of a node with their operations, in the order in which they were stored."""
+    return list(node.store.read_new(BOTH, count_max=1 << 20, size_max=1 << 30))
+
+
+def operations_of(node: Node) -> list[bytes]:
+    """The ids of all operations of a node."""
+    return [YASMF.hash(each.entry) for each in kept_by(node)]
+
+
+def restored(node: Node, rng: Random) -> MemoryStore:
+    """The store of a node as it was at some time."""
+    kept, store = kept_by(node), MemoryStore()
+    for _, log, _, entry, operation in kept[: rng.randint(0, len(kept))]:
+        document = node.store.documents_of([log])[log].document_id
+        new = NewOperation(decode_entry(entry, family=YASMF), decode(operation), document)
+        store.append([new])
+    return store
 
 
 def run_p2panda_seed(seed: int) -> Simulation:

@@ -27,8 +27,8 @@ class Limits:
     logs_max
         Logs in one ``Have``: 85 bytes each on the wire, some 400 while the session lasts.
     sessions_max
-        Concurrent sessions, whoever asked for them, including those that have failed on our side
-        and not yet on the peer's; under 1 KiB each besides their schemas.
+        Concurrent sessions, whoever asked for them; under 1 KiB each besides their schemas.  There
+        may be as many again that have failed on our side and not yet on the peer's.
     faults_max
         Sessions that the peer may spoil, and messages of no session, before the connection is
         closed.

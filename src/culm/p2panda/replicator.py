@@ -328,6 +328,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         try:
             new_session_id = self.request(session.schema_ids, mode=Mode.LOG_HEIGHT)
         except LocalProtocolError as refusal:
+            if refusal.code is ErrorCode.DUPLICATE_SESSION:  # which the peer has asked for
+                self._work.emit(RequestDropped(session_id=event.session_id))
+                return True
             if refusal.code not in _IN_THE_WAY and refusal.code is not ErrorCode.NOT_ANNOUNCED:
                 raise
             return False

@@ -61,7 +61,7 @@ class Sessions:
         """
         if self.about(schema_ids) is not None:
             raise LocalProtocolError(ErrorCode.DUPLICATE_SESSION, ", ".join(schema_ids))
-        if len(self._talks) >= self.sessions_max:
+        if self._room < 1:
             raise LocalProtocolError(ErrorCode.TOO_MANY_SESSIONS, f"{self.sessions_max}")
         return self._add(Talk(self._new_id(), mode=mode, schema_ids=schema_ids, ours=True, now=now))
 
@@ -81,8 +81,7 @@ class Sessions:
                 return Ignored.DUPLICATE if rival is same_schemas else Ignored.ID_IN_USE
         if rivals and not self._yields:
             return Ignored.COLLISION
-        room = self.sessions_max - len(self._talks) + (same_schemas is not None)
-        if room < 1:
+        if self._room + (same_schemas is not None) < 1:
             return Ignored.TOO_MANY_SESSIONS
         if same_schemas is not None:
             self.remove(same_schemas)
@@ -95,6 +94,12 @@ class Sessions:
             same_id.renumber(self._new_id())
             self._add(same_id)
         return [talk, *dict.fromkeys(rivals)]
+
+    @property
+    def _room(self) -> int:
+        """For how many more there is room: those that have failed on our side have their own."""
+        failed = sum(talk.local is Half.BROKEN for talk in self._talks.values())
+        return min(self.sessions_max, 2 * self.sessions_max - failed) - len(self._talks) + failed
 
     def remove(self, talk: Talk) -> None:
         """Remove a session that is over."""
