@@ -92,6 +92,7 @@ _TIGHT = {
     "logs_max": 8,
     "sessions_max": 4,
     "faults_max": 8,
+    "answers_size_max": 1024,
 }
 
 
@@ -440,6 +441,7 @@ REPLICATOR = register(
             "logs_known_max": 8,
             "operations_known_max": 16,
             "repeated_max": 4,
+            "left_out_max": 8,
         },
         lazy_output=True,
         normalise=_outcome,
