@@ -428,6 +428,7 @@ REPLICATOR = register(
     MachineSpec(
         name="p2panda-replicator",
         build=_build_replicator,
+        unsent_max=12_000,  # entries, one batch more of them, one Have, and answers
         retained_max=400_000,
         work=_REPLICATOR_WORK,
         keys=_REPLICATOR_KEYS,
