@@ -1,112 +1,209 @@
-"""Questions to the control ports of a cluster, and commands that are applied once."""
+"""A cluster's client: questions to control ports, and commands that are applied once.
+
+A command travels in a session that is the client's own, so that a copy of it may go to any server:
+all state machines see that it has been there.  Of each command the client learns that it was
+applied, or that it was not and never will be, or that nobody can know it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
+from culm.garlic.errors import ErrorCode
 from culm.garlic.sessions import Outcome, Session, open_session
+from culm.machine import LocalProtocolError
 
-__all__ = ["ANSWER_TIMEOUT_S", "Client", "ask_around", "ask_one"]
+__all__ = [
+    "ANSWER_TIMEOUT_S",
+    "LINE_SIZE_MAX",
+    "PATIENCE_S",
+    "Client",
+    "Cluster",
+    "Committed",
+    "Failed",
+    "NotAppliedError",
+    "UnknownError",
+    "ask_one",
+]
 
 ANSWER_TIMEOUT_S = 5.0
-CLIENT_TIMEOUT_S = 20.0
+PATIENCE_S = 20.0
+LINE_SIZE_MAX = 1 << 20
 
 _PAUSE_S = 0.1
-_KNOWN_MAX = 10_000
+_DONE = (Outcome.APPLIED, Outcome.REPEATED)
+# After these another server, or the same one a little later, may do it.
+_ASK_AROUND = frozenset(
+    ("NOT_LEADER", "NO_LEADER", "NOTHING_COMMITTED", "READ_FAILED", "NOT_THERE", "NO_ANSWER")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A copy of a value was committed: at which index, and what came of it there."""
+
+    index: int
+    outcome: Outcome
+
+
+class Failed(Enum):
+    """A copy of a value is not known to be committed."""
+
+    FOR_CERTAIN = auto()  # nor will it ever be
+    PERHAPS = auto()  # it may be, sooner or later
+
+
+class NotAppliedError(Exception):
+    """A command was not applied, and never will be."""
+
+
+class UnknownError(Exception):
+    """A command was applied once, or will be, or never: nobody can know."""
+
+
+Propose = Callable[[bytes], Awaitable[Committed | Failed]]
 
 
 class Client:
-    """A session of its own; made in the event loop.
+    """Commands of one session, which is opened with the first of them.
 
-    propose: proposes a value; gives the index at which it was committed, ``None`` if that is not
-        known.
+    propose: proposes a value, and says what became of that copy.
     """
 
-    def __init__(self, propose: Callable[[bytes], Awaitable[int | None]]) -> None:
+    def __init__(self, propose: Propose) -> None:
         self._propose = propose
-        self._loop = asyncio.get_running_loop()
         self._session: Session | None = None
         self._opening = asyncio.Lock()
-        self._known: dict[int, Outcome] = {}  # the last ones
-        self._news = asyncio.Event()
+        self._room = asyncio.Event()
 
-    def applied(self, index: int, outcome: Outcome) -> None:
-        """For `Sessions`, in whatever thread the store works."""
-        self._loop.call_soon_threadsafe(self._note, index, outcome)
-
-    def _note(self, index: int, outcome: Outcome) -> None:
-        self._known[index] = outcome
-        if len(self._known) > _KNOWN_MAX:
-            del self._known[next(iter(self._known))]
-        self._news.set()
-
-    async def do(self, value: bytes) -> int:
+    async def do(self, value: bytes, patience_s: float = PATIENCE_S) -> int:
         """Have `value` applied once; the index of an entry that holds it.
 
-        Goes on until that is known: put a timeout around it.
+        Raises `NotAppliedError` and `UnknownError`.  What has become of a command that is
+        cancelled is unknown, too.
         """
+        copies = _Copies()
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self._do(value, copies)
+        except TimeoutError:
+            raise copies.error("the cluster does not answer") from None
+
+    async def _do(self, value: bytes, copies: _Copies) -> int:
         while True:
-            session = await self._open()
-            command = session.command(value)
+            session, command = await self._number(value)
             try:
-                index, outcome = await self._commit(command)
+                found = await self._commit(command, copies)
             finally:
                 session.ended(command)
-            if outcome is not Outcome.NO_SESSION:
-                return index
-            if self._session is session:  # it has expired before the command came
+                self._room.set()
+            if found.outcome in _DONE:
+                return found.index
+            if self._session is session and found.outcome is Outcome.NO_SESSION:
                 self._session = None
+            if found.outcome is not Outcome.NO_SESSION or copies.may_be_applied:
+                raise UnknownError(f"what came of its last copy: {found.outcome.value}")
+
+    async def _number(self, value: bytes) -> tuple[Session, bytes]:
+        """The value as a command of the session, as soon as that has room for another."""
+        while True:
+            session = await self._open()
+            try:
+                return session, session.command(value)
+            except LocalProtocolError as error:
+                if error.code is not ErrorCode.QUEUE_FULL:
+                    raise
+            self._room.clear()
+            await self._room.wait()
 
     async def _open(self) -> Session:
         async with self._opening:
             if self._session is None:
-                index, _ = await self._commit(open_session())
-                self._session = Session(index)
+                self._session = Session((await self._commit(open_session(), _Copies())).index)
             return self._session
 
-    async def _commit(self, value: bytes) -> tuple[int, Outcome]:
-        """Propose until it is committed, and see what it has done."""
-        while (index := await self._propose(value)) is None:
+    async def _commit(self, value: bytes, copies: _Copies) -> Committed:
+        """Propose until a copy is committed."""
+        while True:
+            earlier, copies.may_be_applied = copies.may_be_applied, True
+            found = await self._propose(value)
+            if isinstance(found, Committed):
+                copies.may_be_applied = earlier or found.outcome in _DONE
+                return found
+            if found is Failed.FOR_CERTAIN:
+                copies.may_be_applied = earlier
             await asyncio.sleep(_PAUSE_S)
-        while index not in self._known:
-            self._news.clear()
-            await self._news.wait()
-        return index, self._known[index]
 
 
-async def ask_one(port: int, question: dict[str, Any]) -> dict[str, Any] | None:
+@dataclass(slots=True)
+class _Copies:
+    """What is known of the copies of one command that have been proposed."""
+
+    may_be_applied: bool = False
+
+    def error(self, text: str) -> Exception:
+        return UnknownError(text) if self.may_be_applied else NotAppliedError(text)
+
+
+class Cluster:
+    """Servers by their control ports, of which the one is asked that answered last."""
+
+    def __init__(self, ports: Mapping[int, int]) -> None:
+        self._ports = list(ports.values())
+
+    async def propose(self, value: bytes) -> Committed | Failed:
+        """For `Client`."""
+        answer = await self._ask_first({"do": "propose", "value": value.hex()})
+        match answer:
+            case {"ok": True, "index": int(index), "outcome": str(outcome)}:
+                return Committed(index, Outcome(outcome))
+            case {"certain": True}:
+                return Failed.FOR_CERTAIN
+        return Failed.PERHAPS
+
+    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask one after the other until one can do it; what was asked may be done twice."""
+        answer: dict[str, Any] = {"error": "NOBODY_ANSWERS"}
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    for _ in self._ports:
+                        found = await self._ask_first(question)
+                        if found.get("error") not in _ASK_AROUND:
+                            return found
+                        if found["error"] not in ("NOT_THERE", "NO_ANSWER"):
+                            answer = found
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            return answer
+
+    async def _ask_first(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        answer = await ask_one(self._ports[0], question)
+        if not answer.get("ok"):
+            self._ports.append(self._ports.pop(0))
+        return answer
+
+
+async def ask_one(
+    port: int, question: Mapping[str, Any], patience_s: float = ANSWER_TIMEOUT_S + 1
+) -> dict[str, Any]:
+    """What a server answers; an error if it is not there, or was asked and has not answered."""
+    asked = False
     try:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S + 1):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(patience_s):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=LINE_SIZE_MAX)
             try:
+                asked = True
                 writer.write(json.dumps(question).encode() + b"\n")
-                line = await reader.readline()
+                if line := await reader.readline():
+                    return dict(json.loads(line))
             finally:
                 writer.close()
-            return dict(json.loads(line)) if line else None
-    except (OSError, TimeoutError):
-        return None
-
-
-# After these another server, or the same one a little later, may do it.
-ASK_AROUND = frozenset(("NOT_LEADER", "NO_LEADER", "NOTHING_COMMITTED", "READ_FAILED"))
-
-
-async def ask_around(ports: dict[int, int], question: dict[str, Any]) -> dict[str, Any]:
-    """Ask those servers in turn until one can do it."""
-    answer: dict[str, Any] | None = None
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(CLIENT_TIMEOUT_S):
-            order = list(ports)
-            while True:
-                for number in order:
-                    answer = await ask_one(ports[number], question) or answer
-                    if answer is None or answer.get("error") in ASK_AROUND:
-                        continue
-                    return answer
-                await asyncio.sleep(0.1)
-    return answer or {"error": "NOBODY_ANSWERS"}
+    except (OSError, ValueError):  # TimeoutError among them
+        pass
+    return {"error": "NO_ANSWER"} if asked else {"error": "NOT_THERE", "certain": True}

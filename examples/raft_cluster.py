@@ -19,8 +19,9 @@ around it (a self-signed certificate is made with the openssl command).  Clients
 control port of each node in lines of JSON.
 
 Answers are in words and tables; with ``--json``, in lines of JSON.  Exit status: 0 done, 1 the
-cluster has refused or does not answer, 2 what was asked for cannot be done, 130 interrupted; Ctrl-C
-ends ``start``, ``run`` and ``watch``, and is no failure there.
+cluster has refused or does not answer, 2 what was asked for cannot be done, 3 there is no such
+value, 4 nobody knows whether a value is stored, 130 interrupted; Ctrl-C ends ``start``, ``run`` and
+``watch``, and is no failure there.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from typing import Any
 from arguments import folder, number
 from culm.garlic.sessions import Sessions
 from culm.garlic.store import recover
-from ending import ImpossibleError, end_with, exits
-from raft_client import ask_around, ask_one
+from ending import DONE, FAILED, ImpossibleError, end_with, exits
+from raft_client import Client, Cluster, NotAppliedError, UnknownError, ask_one
 from raft_display import changes, table_of_servers
 from raft_farm import Farm
 from raft_server import KeyValues, run
@@ -48,6 +49,8 @@ from stores.raft_sqlite_store import RaftSqliteStore
 from tables import Screen, show
 
 WATCH_INTERVAL_S = 0.3
+STATUS_PATIENCE_S = 1.0  # a server that is stuck is as good as down
+NOT_THERE, UNKNOWN = 3, 4  # statuses of this program's own
 server_id = number(1, 2**31 - 1, "a server's number")
 
 
@@ -77,9 +80,9 @@ def start(farm: Farm) -> None:
 async def statuses(farm: Farm) -> list[dict[str, Any]]:
     """What each node says of itself, asked all at once."""
     ports = farm.control_ports()
-    answers = await asyncio.gather(*(ask_one(port, {"do": "status"}) for port in ports.values()))
-    found = zip(ports, answers, strict=True)
-    return [answer or {"id": number, "role": "down"} for number, answer in found]
+    asked = (ask_one(port, {"do": "status"}, STATUS_PATIENCE_S) for port in ports.values())
+    found = zip(ports, await asyncio.gather(*asked), strict=True)
+    return [{"id": number, "role": "down"} if "error" in one else one for number, one in found]
 
 
 def status(farm: Farm, *, as_json: bool) -> None:
@@ -111,12 +114,13 @@ async def watch(folder: Path, *, as_json: bool) -> None:
 
 def recover_alone(farm: Farm, number: int, *, as_json: bool) -> None:
     """Make a cluster of one of what a server has, when most of the others are lost for good."""
-    if asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"})) is not None:
-        raise ImpossibleError(f"server {number} runs: stop it first")
-    machine = Sessions(KeyValues(echo=False))
-    store = RaftSqliteStore(farm.folder / f"node-{number}.sqlite", machine)
-    stored = recover(store, [farm.server(number)])
-    store.close()
+    with farm.claimed(number) as path:
+        if not path.exists():
+            raise ImpossibleError(f"server {number} has no store")
+        store = RaftSqliteStore(path, Sessions(KeyValues(echo=False)))
+        stored = recover(store, [farm.server(number)])
+        store.close()
+    farm.is_alone(number)
     answer(
         {"recovered": number, "index": stored.snapshot.index},
         f"server {number} is a cluster of its own, with all up to entry {stored.snapshot.index}",
@@ -126,35 +130,58 @@ def recover_alone(farm: Farm, number: int, *, as_json: bool) -> None:
 
 def kill(farm: Farm, number: int, *, as_json: bool) -> None:
     found = asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"}))
-    if found is not None:
-        os.kill(found["pid"], signal.SIGKILL)
-    text = f"server {number} does not run" if found is None else f"server {number} is killed"
-    answer({"killed": found and found["pid"]}, text, as_json=as_json)
+    pid = found.get("pid")
+    if pid is not None:
+        os.kill(pid, signal.SIGKILL)
+    text = f"server {number} is killed" if pid else f"server {number} does not run, or hangs"
+    answer({"killed": pid}, text, as_json=as_json)
 
 
 def answer(value: dict[str, Any], text: str, *, as_json: bool) -> None:
     print(json.dumps(value) if as_json else text, flush=True)
 
 
-def ask(farm: Farm, question: dict[str, Any], *, as_json: bool) -> int:
-    """Ask, and say what is answered; the exit status."""
-    ports = farm.control_ports()
-    at = question.pop("at", None)
-    found = asyncio.run(ask_around({at: ports[at]} if at is not None else ports, question))
+def put(cluster: Cluster, key: str, value: str, *, as_json: bool) -> int:
+    """Store a value, once whatever happens to servers; the exit status."""
+
+    async def do() -> int:
+        command = json.dumps({"key": key, "value": value}).encode()
+        return await Client(cluster.propose).do(command)
+
+    try:
+        index = asyncio.run(do())
+    except NotAppliedError as error:
+        answer({"error": "NOT_APPLIED"}, f"it is not stored: {error}", as_json=as_json)
+        return FAILED
+    except UnknownError as error:
+        answer({"error": "UNKNOWN"}, f"nobody knows whether it is stored: {error}", as_json=as_json)
+        return UNKNOWN
+    answer({"ok": True, "index": index}, f"committed as entry {index}", as_json=as_json)
+    return DONE
+
+
+def get(cluster: Cluster, key: str, *, as_json: bool) -> int:
+    found = asyncio.run(cluster.ask({"do": "get", "key": key}))
+    if found.get("ok") and found["value"] is None:
+        if as_json:
+            print(json.dumps(found))
+        print(f"{key} is not there", file=sys.stderr)
+        return NOT_THERE
+    return told(found, str(found.get("value")), as_json=as_json)
+
+
+def told(found: dict[str, Any], text: str, *, as_json: bool) -> int:
+    """Say what was answered, `text` if it was done; the exit status."""
     match found:
-        case {"error": error}:
-            leader = found.get("leader")
-            text = f"{error}; the leader is {leader}" if leader else str(error)
-        case {"ok": True, "value": value}:
-            text = f"{question['key']} is not there" if value is None else str(value)
-        case {"ok": True, "index": index}:
-            text = f"committed as entry {index}"
         case {"ok": True}:
-            text = "done"
+            pass
+        case {"error": str(error)}:
+            leader = found.get("leader")
+            text = f"{error}; the leader is {leader}" if leader else error
         case _:
             text = "it has come to nothing: ask again"
     answer(found, text, as_json=as_json)
-    return 0 if found.get("ok") else 1
+    return DONE if found.get("ok") else FAILED
 
 
 COMMANDS = {
@@ -178,6 +205,8 @@ def parser() -> argparse.ArgumentParser:
         "done",
         "the cluster refused, or did not answer",
         "the command cannot be carried out",
+        "there is no value of that name",
+        "nobody knows whether the value is stored",
         endless="start, run and watch",
     )
     made = argparse.ArgumentParser(
@@ -226,7 +255,7 @@ def main() -> int:
     given = parser().parse_args()
     if given.command == "start":
         start(Farm.found(given.dir, given.nodes, tls=given.tls))
-        return 0
+        return DONE
     farm, as_json = Farm(given.dir), given.json
     if not farm.data:
         parser().error(f"no cluster in {given.dir}; start one first")
@@ -247,13 +276,23 @@ def main() -> int:
             kill(farm, given.id, as_json=as_json)
         case "recover":
             recover_alone(farm, given.id, as_json=as_json)
-        case _:
-            if given.command == "add":
+        case "put":
+            return put(cluster_of(farm, given.at), given.key, given.value, as_json=as_json)
+        case "get":
+            return get(cluster_of(farm, given.at), given.key, as_json=as_json)
+        case "add" | "remove" | "transfer" as verb:
+            if verb == "add":
                 farm.add(given.id)
-            names = {"id", "key", "value", "at", "learner"}
-            words = {name: value for name, value in vars(given).items() if name in names}
-            return ask(farm, {"do": given.command, **words}, as_json=as_json)
-    return 0
+            learner = {"learner": given.learner} if verb == "add" else {}
+            asking = cluster_of(farm, None).ask({"do": verb, "id": given.id, **learner})
+            return told(asyncio.run(asking), "done", as_json=as_json)
+    return DONE
+
+
+def cluster_of(farm: Farm, at: int | None) -> Cluster:
+    """The servers to ask: that one alone, or all."""
+    ports = farm.control_ports()
+    return Cluster(ports if at is None else {at: ports[at]})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The folder of a Raft cluster: where its servers are, and what they share."""
+"""The folder of a Raft cluster: where its servers are, what they share, and what each has kept."""
 
 from __future__ import annotations
 
@@ -6,54 +6,80 @@ import json
 import random
 import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from culm.garlic.raft import Server, Stored
+from culm.garlic.raft import Configuration, Server, Stored
+from directory.files import StoreFilesError, locked
 from ending import ImpossibleError
 
 __all__ = ["Farm"]
 
 CLUSTER_FILE = "cluster.json"
+PARTS = {"password": str, "tls": bool, "founders": list, "nodes": dict}
 
 
 class Farm:
-    """What the folder says of the cluster: endpoints, control ports, password."""
+    """Endpoints, control ports, password; and the store of each server.
+
+    What comes back from a backup may be older than what the servers remember, or not be all of it:
+    what would break a promise of theirs is refused (`ImpossibleError`).
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / CLUSTER_FILE
-        self.data: dict[str, Any] = {}
-        if self._path.exists():
-            try:
-                self.data = json.loads(self._path.read_text())
-            except ValueError as error:
-                raise ImpossibleError(f"{self._path}: {error}") from error
+        self.data: dict[str, Any] = self._read()
+
+    def _read(self) -> dict[str, Any]:
+        if not self._path.exists():
+            return {}
+        try:
+            found = json.loads(self._path.read_text())
+        except ValueError as error:
+            raise ImpossibleError(f"{self._path}: {error}") from error
+        if not all(isinstance(found.get(name), kind) for name, kind in PARTS.items()):
+            raise ImpossibleError(f"{self._path} does not describe a cluster")
+        return dict(found)
 
     @classmethod
     def found(cls, folder: Path, nodes: int, *, tls: bool) -> Farm:
+        """The cluster in that folder; a new one if there is none."""
         folder.mkdir(parents=True, exist_ok=True)
         farm = cls(folder)
-        if not farm.data:
-            farm.data = {
-                "password": f"{random.SystemRandom().getrandbits(128):032x}",
-                "tls": tls,
-                "founders": list(range(1, nodes + 1)),
-                "nodes": {},
-            }
-            for number in range(1, nodes + 1):
-                farm.add(number)
-            if tls:
-                make_certificate(folder)
+        if farm.data:
+            return farm
+        if any(folder.glob("node-*.sqlite")):
+            raise ImpossibleError(f"{folder} has stores of servers, but no {CLUSTER_FILE}")
+        if tls:
+            make_certificate(folder)
+        numbers = list(range(1, nodes + 1))
+        farm.data = {
+            "password": f"{random.SystemRandom().getrandbits(128):032x}",
+            "tls": tls,
+            "founders": numbers,
+            "nodes": {str(number): free_place() for number in numbers},
+        }
+        farm._write()
         return farm
 
     def add(self, number: int) -> None:
+        """Give a server a place, if it has none."""
         if str(number) not in self.data["nodes"]:
-            raft, control = free_ports(2)
-            self.data["nodes"][str(number)] = {"raft": raft, "control": control}
-            written = self._path.with_suffix(".new")
-            written.write_text(json.dumps(self.data, indent=2))
-            written.replace(self._path)
+            self.data["nodes"][str(number)] = free_place()
+            self._write()
+
+    def is_alone(self, number: int) -> None:
+        """That server is a cluster of its own from now on."""
+        self.data["founders"] = [number]
+        self._write()
+
+    def _write(self) -> None:
+        written = self._path.with_suffix(".new")
+        written.write_text(json.dumps(self.data, indent=2))
+        written.replace(self._path)
 
     def server(self, number: int) -> Server:
         return Server(number, f"tcp://127.0.0.1:{self.data['nodes'][str(number)]['raft']}")
@@ -61,18 +87,56 @@ class Farm:
     def control_ports(self) -> dict[int, int]:
         return {int(number): node["control"] for number, node in self.data["nodes"].items()}
 
-    @property
-    def founding(self) -> Stored:
-        servers = tuple(self.server(number) for number in self.data["founders"])
-        return Stored.founding(servers)
+    def founding(self, number: int) -> Stored:
+        """What a server starts from that has stored nothing."""
+        founders = self.data["founders"]
+        return Stored.founding(map(self.server, founders)) if number in founders else Stored()
+
+    @contextmanager
+    def claimed(self, number: int) -> Iterator[Path]:
+        """Have a server for ourselves; its store.
+
+        A server without the store that it once had is another one: it would vote twice in a
+        term, and count again for entries that it has lost.
+        """
+        store = self.folder / f"node-{number}.sqlite"
+        if self._mark_of(store).exists() and not store.exists():
+            raise ImpossibleError(
+                f"the store of server {number} is lost: put it back, or remove that server and"
+                " add one with a new number"
+            )
+        try:
+            with locked(store):
+                yield store
+        except StoreFilesError:
+            raise ImpossibleError(f"server {number} runs already") from None
+
+    def note_store(self, store: Path) -> None:
+        """That store is there from now on."""
+        self._mark_of(store).touch()
+
+    @staticmethod
+    def _mark_of(store: Path) -> Path:
+        return store.with_suffix(".started")
+
+    def check_place(self, number: int, configuration: Configuration) -> None:
+        """Is a server where the others look for it?  Not if the folder is older than its store."""
+        known = configuration.find(number)
+        here = self.server(number).endpoint
+        if known is not None and known.endpoint != here:
+            raise ImpossibleError(
+                f"the cluster looks for server {number} at {known.endpoint}, {CLUSTER_FILE} has"
+                f" {here}: it is from an older backup"
+            )
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+def free_place() -> dict[str, int]:
+    """Ports that nobody uses at the moment."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as raft,
+        socket.create_server(("127.0.0.1", 0)) as control,
+    ):
+        return {"raft": raft.getsockname()[1], "control": control.getsockname()[1]}
 
 
 def make_certificate(folder: Path) -> None:

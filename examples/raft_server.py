@@ -8,9 +8,11 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from culm.garlic.digest import CredentialCache, Nonces
@@ -28,16 +30,15 @@ from culm.garlic.raft import (
     ReadFailed,
     ReadReady,
     Server,
-    State,
-    Stored,
     Timing,
     TransferFailed,
 )
 from culm.garlic.raft import Limits as RaftLimits
-from culm.garlic.sessions import Sessions
+from culm.garlic.sessions import Outcome, Sessions
 from culm.machine import Event, LocalProtocolError, StreamMachine
 from drivers.node_driver import NodeDriver
-from raft_client import ANSWER_TIMEOUT_S, Client
+from ending import ImpossibleError
+from raft_client import ANSWER_TIMEOUT_S, LINE_SIZE_MAX, Failed
 from raft_farm import Farm
 from stores.raft_sqlite_store import RaftSqliteStore
 
@@ -46,7 +47,7 @@ __all__ = ["KeyValues", "run"]
 R = TypeVar("R")
 
 USER = "farm"
-TRY_AGAIN = frozenset((ErrorCode.NO_LEADER, ErrorCode.QUEUE_FULL, ErrorCode.TRANSFER_IN_PROGRESS))
+OUTCOMES_MAX = 10_000
 TIMING = Timing(
     election_timeout_min_s=0.5,
     election_timeout_max_s=1.0,
@@ -87,23 +88,63 @@ class KeyValues:
         self.values = json.loads(image)
 
 
+class Outcomes:
+    """What came of the values that were applied last, by index; made in the event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._known: dict[int, Outcome] = {}
+        self._news = asyncio.Event()
+
+    def tell(self, index: int, outcome: Outcome) -> None:
+        """For `Sessions`, in whatever thread the store works."""
+        self._loop.call_soon_threadsafe(self._note, index, outcome)
+
+    def _note(self, index: int, outcome: Outcome) -> None:
+        self._known[index] = outcome
+        if len(self._known) > OUTCOMES_MAX:
+            del self._known[next(iter(self._known))]
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def of(self, index: int) -> Outcome:
+        """Waits for it: without end, if it is known no more, or in a snapshot."""
+        while index not in self._known:
+            await self._news.wait()
+        return self._known[index]
+
+
+def settle(future: asyncio.Future[R], result: R) -> None:
+    """Whoever has asked may have lost patience meanwhile."""
+    if not future.done():
+        future.set_result(result)
+
+
+def failed(*, certain: bool) -> Failed:
+    return Failed.FOR_CERTAIN if certain else Failed.PERHAPS
+
+
+def is_hex(text: str) -> bool:
+    try:
+        return bytes.fromhex(text) is not None
+    except ValueError:
+        return False
+
+
 class Service:
     """One node, its store, and its control port."""
 
-    def __init__(self, farm: Farm, number: int, *, echo: bool) -> None:
+    def __init__(self, farm: Farm, number: int, path: Path, *, echo: bool) -> None:
         self.number = number
         self._farm = farm
         self._rng = random.SystemRandom()
         self._nonces = Nonces(rng=self._rng)
         self._cache = CredentialCache()
         self._machine = KeyValues(echo=echo)
-        self._client = Client(self._propose)
-        founding = farm.founding if number in farm.data["founders"] else Stored()
-        self._store = RaftSqliteStore(
-            farm.folder / f"node-{number}.sqlite",
-            Sessions(self._machine, self._client.applied),
-            founding,
-        )
+        self._outcomes = Outcomes()
+        sessions = Sessions(self._machine, self._outcomes.tell)
+        self._store = RaftSqliteStore(path, sessions, farm.founding(number))
+        farm.note_store(path)
         self._loop = asyncio.get_running_loop()
         self.node = Node(
             server_id=number,
@@ -113,6 +154,7 @@ class Service:
             timing=TIMING,
             limits=LIMITS,
         )
+        farm.check_place(number, self.node.configuration)
         self._executor = ThreadPoolExecutor(1)
         self._driver = NodeDriver(
             self.node,
@@ -123,9 +165,9 @@ class Service:
             client_tls=self._tls(ssl.Purpose.SERVER_AUTH),
             on_event=self._on_event,
         )
-        # The index at which a value was committed; none if that is not known
-        self._forwards: dict[int, asyncio.Future[int | None]] = {}
-        self._puts: dict[tuple[int, int], asyncio.Future[int | None]] = {}
+        # The index at which a value was committed, or that it was not
+        self._forwards: dict[int, asyncio.Future[int | Failed]] = {}
+        self._proposed: dict[tuple[int, int], asyncio.Future[int | Failed]] = {}
         self._reads: dict[int, asyncio.Future[bool]] = {}
         self._changes: list[asyncio.Future[bool]] = []
 
@@ -155,7 +197,9 @@ class Service:
     async def serve(self) -> None:
         ports = self._farm.data["nodes"][str(self.number)]
         await self._driver.listen("127.0.0.1", ports["raft"])
-        control = await asyncio.start_server(self._control, "127.0.0.1", ports["control"])
+        control = await asyncio.start_server(
+            self._control, "127.0.0.1", ports["control"], limit=LINE_SIZE_MAX
+        )
         try:
             await self._driver.wait_closed()
         finally:
@@ -169,55 +213,57 @@ class Service:
     def _on_event(self, event: Event) -> None:
         match event:
             case Forwarded(forward=number, index=index, term=term):
-                self._puts[index, term] = self._forwards.pop(number)
-            case ForwardFailed(forward=number):
-                self._end(self._forwards.pop(number), None)
+                self._proposed[index, term] = self._forwards.pop(number)
+            case ForwardFailed(forward=number, certain=certain):
+                settle(self._forwards.pop(number), failed(certain=certain))
             case Committed(index=index, term=term):
-                self._end(self._puts.pop((index, term)), index)
-            case Lost(index=index, term=term):
-                self._end(self._puts.pop((index, term)), None)
+                settle(self._proposed.pop((index, term)), index)
+            case Lost(index=index, term=term, certain=certain):
+                settle(self._proposed.pop((index, term)), failed(certain=certain))
             case ReadReady(read=number):
-                self._reads.pop(number).set_result(True)
+                settle(self._reads.pop(number), True)
             case ReadFailed(read=number):
-                self._reads.pop(number).set_result(False)
+                settle(self._reads.pop(number), False)
             case ConfigurationChanged() | ChangeFailed() | TransferFailed():
                 changes, self._changes = self._changes, []
                 for change in changes:
-                    if not change.done():
-                        change.set_result(isinstance(event, ConfigurationChanged))
+                    settle(change, isinstance(event, ConfigurationChanged))
             case _:
                 pass
-
-    @staticmethod
-    def _end(put: asyncio.Future[int | None], index: int | None) -> None:
-        if not put.done():
-            put.set_result(index)
 
     # What clients ask
 
     async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Cancelled when the node ends; asyncio would print a traceback of each that says so.
-        with contextlib.suppress(ConnectionError, ValueError, asyncio.CancelledError):
-            while line := await reader.readline():
-                answer = await self._answer(json.loads(line))
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            while (answer := await self._next_answer(reader)) is not None:
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         writer.close()
+
+    async def _next_answer(self, reader: asyncio.StreamReader) -> dict[str, Any] | None:
+        """To the next line; ``None`` if there is none."""
+        try:
+            if not (line := await reader.readline()):
+                return None
+            question = json.loads(line)
+        except ValueError:  # also if it is too long
+            return {"error": "NOT_A_QUESTION", "certain": True}
+        return await self._answer(question)
 
     async def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await self._do(question)
         except LocalProtocolError as error:
-            return {"error": error.code.name, "leader": self.node.leader}
+            return {"error": error.code.name, "leader": self.node.leader, "certain": True}
         except TimeoutError:
             return {"error": "TIMEOUT", "leader": self.node.leader}
 
     async def _do(self, question: dict[str, Any]) -> dict[str, Any]:
         match question:
-            case {"do": "put", "key": key, "value": value}:
-                command = json.dumps({"key": key, "value": value}).encode()
-                return {"ok": True, "index": await self._client.do(command)}
+            case {"do": "propose", "value": str(value)} if is_hex(value):
+                return await self._propose(bytes.fromhex(value))
             case {"do": "get", "key": key}:
                 read: asyncio.Future[bool] = self._loop.create_future()
                 self._reads[self.node.read()] = read
@@ -225,35 +271,54 @@ class Service:
                     return {"error": "READ_FAILED", "leader": self.node.leader}
                 return {"ok": True, "value": self._machine.values.get(key)}
             case {"do": "add", "id": int(number)}:
-                added = Farm(self._farm.folder).server(number)
-                self.node.add_server(replace(added, voter=not question.get("learner")))
-                return {"ok": await self._changed()}
+                place = Farm(self._farm.folder).server(number)
+                wanted = replace(place, voter=not question.get("learner"))
+                return {"ok": await self._member(wanted)}
             case {"do": "remove", "id": int(number)}:
-                self.node.remove_server(number)
-                return {"ok": await self._changed()}
+                return {"ok": await self._no_member(number)}
             case {"do": "transfer", "id": int(number)}:
-                self.node.transfer_leadership(number)
-                self._driver.soon()
-                while self.node.state is State.LEADER:
+                if self.node.leader != number:
+                    self.node.transfer_leadership(number)
+                    self._driver.soon()
+                while self.node.leader != number:
                     await asyncio.sleep(0.01)
                 return {"ok": True}
             case {"do": "status"}:
                 return self._status()
-        return {"error": "UNKNOWN_COMMAND"}
+        return {"error": "UNKNOWN_COMMAND", "certain": True}
 
-    async def _propose(self, value: bytes) -> int | None:
-        put: asyncio.Future[int | None] = self._loop.create_future()
-        try:
-            self._forwards[self.node.forward([value])] = put
-        except LocalProtocolError as error:
-            if error.code in TRY_AGAIN:
-                return None
-            raise
-        return await self._wait(put)
+    async def _propose(self, value: bytes) -> dict[str, Any]:
+        proposed: asyncio.Future[int | Failed] = self._loop.create_future()
+        self._forwards[self.node.forward([value])] = proposed
+        index = await self._wait(proposed)
+        if isinstance(index, Failed):
+            certain = index is Failed.FOR_CERTAIN
+            return {"error": "NOT_COMMITTED", "leader": self.node.leader, "certain": certain}
+        outcome = await self._outcomes.of(index)
+        return {"ok": True, "index": index, "outcome": outcome.value}
 
     async def _wait(self, future: asyncio.Future[R]) -> R:
         self._driver.soon()
         return await future
+
+    async def _member(self, wanted: Server) -> bool:
+        """Whoever asked before may not have heard that it was done."""
+        try:
+            self.node.add_server(wanted)
+        except LocalProtocolError as error:
+            if error.code is not ErrorCode.ALREADY_MEMBER:
+                raise
+            return self.node.configuration.find(wanted.server_id) == wanted
+        return await self._changed()
+
+    async def _no_member(self, number: int) -> bool:
+        try:
+            self.node.remove_server(number)
+        except LocalProtocolError as error:
+            if error.code is not ErrorCode.NOT_MEMBER:
+                raise
+            return True
+        return await self._changed()
 
     async def _changed(self) -> bool:
         change: asyncio.Future[bool] = self._loop.create_future()
@@ -287,12 +352,18 @@ class Service:
 
 
 def run(farm: Farm, number: int, *, echo: bool) -> None:
-    async def serve() -> None:
-        service = Service(farm, number, echo=echo)
+    """Run a server until it is interrupted."""
+
+    async def serve(path: Path) -> None:
+        service = Service(farm, number, path, echo=echo)
         task = asyncio.create_task(service.serve())
         for name in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(name, task.cancel)
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    asyncio.run(serve())
+    try:
+        with farm.claimed(number) as path:
+            asyncio.run(serve(path))
+    except sqlite3.Error as error:
+        raise ImpossibleError(f"the store of server {number}: {error}") from error

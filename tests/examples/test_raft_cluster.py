@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from io import StringIO
@@ -16,7 +18,13 @@ from typing import Any
 import pytest
 from pictures import words_of
 
+import raft_server
+from culm.garlic.sessions import Sessions
+from raft_client import Client, Cluster
 from raft_display import changes, table_of_servers
+from raft_farm import Farm as RaftFarm
+from raft_server import KeyValues
+from stores.raft_sqlite_store import RaftSqliteStore
 from tables import render
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "raft_cluster.py"
@@ -30,24 +38,28 @@ class Farm:
         self.folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def spawn(self, *arguments: str) -> None:
-        command = [sys.executable, str(PROGRAM), arguments[0], "--dir", str(self.folder)]
-        self.processes.append(
-            subprocess.Popen([*command, *arguments[1:]], stdout=subprocess.DEVNULL)
-        )
+    def command(self, verb: str, *arguments: str) -> list[str]:
+        return [sys.executable, str(PROGRAM), verb, "--dir", str(self.folder), *arguments]
+
+    def spawn(self, *arguments: str, output: Any = subprocess.DEVNULL) -> None:
+        self.processes.append(subprocess.Popen(self.command(*arguments), stdout=output))
 
     def ask(self, *arguments: str) -> list[dict[str, Any]]:
-        command = [sys.executable, str(PROGRAM), arguments[0], "--dir", str(self.folder), "--json"]
-        done = subprocess.run(
-            [*command, *arguments[1:]], capture_output=True, text=True, timeout=PATIENCE_S
-        )
-        assert done.returncode in (0, 1), done.stderr
+        done = self.run(*arguments, "--json")
+        assert "Traceback" not in done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = self.command(*arguments)
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+
     def words(self, *arguments: str) -> str:
-        """What a command says to people."""
-        command = [sys.executable, str(PROGRAM), arguments[0], "--dir", str(self.folder)]
-        return subprocess.check_output([*command, *arguments[1:]], text=True, timeout=PATIENCE_S)
+        """What a command says to people that does what it is asked for."""
+        done = self.run(*arguments)
+        assert done.returncode == 0, done
+        return done.stdout
 
     def until(self, good: Callable[[list[dict[str, Any]]], bool], *arguments: str) -> None:
         """Ask again until the answer is good."""
@@ -107,7 +119,10 @@ def test_nodes_are_killed_and_restarted_and_nothing_is_lost(farm: Farm) -> None:
     assert farm.words("get", "before") == "1\n"
     for server in ("1", "2", "3"):
         assert farm.words("get", "before", "--at", server) == "1\n"
-    assert farm.words("get", "nothing") == "nothing is not there\n"
+    missing = farm.run("get", "nothing")
+    assert (missing.returncode, missing.stdout) == (3, "")
+    assert missing.stderr == "nothing is not there\n"
+    assert farm.ask("get", "nothing") == [{"ok": True, "value": None}]
 
 
 @pytest.mark.slow
@@ -169,9 +184,7 @@ def test_a_node_with_silent_clients_ends_without_a_word(farm: Farm) -> None:
     wait_for_folder(farm)
     farm.ask("kill", "1")
     node = subprocess.Popen(
-        [sys.executable, str(PROGRAM), "run", "--dir", str(farm.folder), "1"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        farm.command("run", "1"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     farm.until(lambda answers: answers[0].get("role") != "down", "status")
     port = json.loads((farm.folder / "cluster.json").read_text())["nodes"]["1"]["control"]
@@ -285,3 +298,191 @@ def test_one_server_of_a_lost_majority_goes_on_alone(farm: Farm) -> None:
     assert farm.ask("status")[0]["servers"] == [1]
     farm.until(lambda answers: answers[0].get("value") == "green", "get", "colour")
     farm.put("size", "5")
+
+
+# Commands are applied once, whatever happens to servers.
+
+
+@pytest.mark.slow
+def test_each_put_is_applied_once_or_reported_while_leaders_are_killed(
+    farm: Farm, tmp_path: Path
+) -> None:
+    """Each server says what it applies, and at which index: a value has one, or it was reported."""
+    farm.spawn("start", "--nodes", "3")
+    wait_for_folder(farm)
+    with contextlib.ExitStack() as files:
+        outputs = [files.enter_context(open(tmp_path / f"{n}.out", "ab")) for n in range(3)]
+        for number in (1, 2, 3):  # again, so that we get what they say
+            farm.ask("kill", str(number))
+            farm.spawn("run", str(number), output=outputs[number - 1])
+        farm.leader()
+        puts: dict[str, subprocess.Popen[bytes]] = {}
+        for wave in range(3):
+            for each in range(4):
+                key = f"{wave}-{each}"
+                puts[key] = subprocess.Popen(
+                    farm.command("put", key, "value", "--json"), stdout=subprocess.DEVNULL
+                )
+            time.sleep(0.3)
+            leader = farm.leader()
+            farm.ask("kill", str(leader))
+            farm.spawn("run", str(leader), output=outputs[leader - 1])
+        statuses = {key: put.wait(timeout=PATIENCE_S) for key, put in puts.items()}
+        farm.put("last", "value")
+    applied: dict[str, set[int]] = {key: set() for key in puts}
+    for path in tmp_path.glob("*.out"):
+        for line in path.read_text().splitlines():
+            said = json.loads(line)
+            if said.get("key") in applied:
+                applied[said["key"]].add(said["index"])
+    most = {0: 1, 1: 0, 4: 1}
+    assert {key: len(applied[key]) for key in puts if len(applied[key]) > most[statuses[key]]} == {}
+    assert all(len(applied[key]) == 1 for key in puts if statuses[key] == 0)
+    assert 0 in statuses.values()
+
+
+async def ask(port: int, question: dict[str, Any]) -> dict[str, Any]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(json.dumps(question).encode() + b"\n")
+    answer: dict[str, Any] = json.loads(await reader.readline())
+    writer.close()
+    return answer
+
+
+def test_who_loses_patience_with_a_store_that_stalls_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Questions are given up while `Apply` does not come back; the server answers later ones."""
+    stalls, proceed = threading.Event(), threading.Event()
+    apply = raft_server.KeyValues.apply
+
+    def stall(self: raft_server.KeyValues, index: int, value: bytes) -> None:
+        if stalls.is_set():
+            assert proceed.wait(PATIENCE_S)
+        apply(self, index, value)
+
+    monkeypatch.setattr(raft_server.KeyValues, "apply", stall)
+
+    async def main() -> None:
+        farm = RaftFarm.found(tmp_path / "farm", 1, tls=False)
+        port = farm.control_ports()[1]
+        with contextlib.ExitStack() as stack:
+            path = stack.enter_context(farm.claimed(1))
+            service = raft_server.Service(farm, 1, path, echo=False)
+            serving = asyncio.create_task(service.serve())
+            async with asyncio.timeout(PATIENCE_S):
+                while service.node.leader is None:
+                    await asyncio.sleep(0.01)
+            cluster = Cluster(farm.control_ports())
+            await Client(cluster.propose).do(b'{"key": "a", "value": "b"}')
+            stack.callback(proceed.set)
+            stalls.set()
+            monkeypatch.setattr(raft_server, "ANSWER_TIMEOUT_S", 0.1)
+            plain = {"do": "propose", "value": "00" + b'{"key": "a", "value": "c"}'.hex()}
+            for question in (plain, {"do": "get", "key": "a"}):
+                answer = await ask(port, question)
+                assert (answer.get("error"), answer.get("certain")) == ("TIMEOUT", None), question
+            proceed.set()
+            monkeypatch.setattr(raft_server, "ANSWER_TIMEOUT_S", PATIENCE_S)
+            assert await ask(port, {"do": "get", "key": "a"}) == {"ok": True, "value": "c"}
+            assert not serving.done()
+            serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+    asyncio.run(main())
+
+
+NO_QUESTIONS = [b"nonsense", b"[]", b"{}", b'{"do": "propose", "value": "xyz"}', b"9" * (1 << 21)]
+
+
+def test_what_is_no_question_is_answered(tmp_path: Path) -> None:
+    """And for certain nothing has been proposed."""
+
+    async def main() -> None:
+        farm = RaftFarm.found(tmp_path / "farm", 1, tls=False)
+        with farm.claimed(1) as path:
+            service = raft_server.Service(farm, 1, path, echo=False)
+            serving = asyncio.create_task(service.serve())
+            for line in NO_QUESTIONS:
+                answer: dict[str, Any] = {}
+                while "error" not in answer:
+                    with contextlib.suppress(ConnectionError):
+                        reader, writer = await asyncio.open_connection(
+                            "127.0.0.1", farm.control_ports()[1]
+                        )
+                        writer.write(line + b"\n")
+                        answer = json.loads(await reader.readline() or b"{}")
+                        writer.close()
+                assert answer["certain"], line[:40]
+            serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+    asyncio.run(main())
+
+
+# The folder comes back from a backup: older than what servers remember, or not all of it.
+
+
+def lose_store(folder: Path) -> None:
+    for path in folder.glob("node-1.sqlite*"):
+        path.unlink()
+
+
+def lose_cluster_file(folder: Path) -> None:
+    (folder / "cluster.json").unlink()
+
+
+def older_cluster_file(folder: Path) -> None:
+    """From before the server had its place, which it has got anew since."""
+    path = folder / "cluster.json"
+    data = json.loads(path.read_text())
+    data["nodes"]["1"] = {"raft": 1, "control": 2}
+    path.write_text(json.dumps(data))
+
+
+def other_store(folder: Path) -> None:
+    lose_store(folder)
+    (folder / "node-1.sqlite").write_text("no store " * 1000)
+
+
+BACKUPS = {
+    "the store is lost": (lose_store, "run", "is lost"),
+    "the store is lost, and it is to go on alone": (lose_store, "recover", "is lost"),
+    "the store is no store": (other_store, "run", "file is not a database"),
+    "the cluster's file is lost": (lose_cluster_file, "start", "no cluster.json"),
+    "the cluster's file is older": (older_cluster_file, "run", "older backup"),
+}
+
+
+@pytest.mark.parametrize("case", BACKUPS)
+def test_what_a_server_must_not_start_from_is_refused(case: str, tmp_path: Path) -> None:
+    harm, verb, words = BACKUPS[case]
+    farm = Farm(tmp_path / "farm")
+    found = RaftFarm.found(farm.folder, 2, tls=False)
+    with found.claimed(1) as path:
+        RaftSqliteStore(path, Sessions(KeyValues(echo=False)), found.founding(1)).close()
+        found.note_store(path)
+    harm(farm.folder)
+    refused = farm.run(verb, *(["1"] if verb != "start" else []))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    (sentence,) = refused.stderr.splitlines()
+    assert words in sentence
+
+
+def test_a_server_that_was_killed_before_it_had_a_store_starts(tmp_path: Path) -> None:
+    """Between any two writes: the folder, the store, the mark of the store."""
+    found = RaftFarm.found(tmp_path / "farm", 1, tls=False)
+    for _ in range(2):
+        with found.claimed(1) as path:
+            RaftSqliteStore(path, Sessions(KeyValues(echo=False)), found.founding(1)).close()
+    with found.claimed(1) as path:
+        assert path.exists()
+
+
+def test_one_server_does_not_run_twice(tmp_path: Path) -> None:
+    found = RaftFarm.found(tmp_path / "farm", 1, tls=False)
+    with found.claimed(1):
+        refused = Farm(found.folder).run("run", "1")
+    assert (refused.returncode, refused.stderr) == (2, "server 1 runs already\n")

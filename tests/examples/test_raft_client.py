@@ -1,0 +1,270 @@
+"""Commands of a client are applied once, or reported: an oracle counts them.
+
+Copies of commands are refused, lost, delayed, committed with nobody told; sessions end meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+import raft_client
+from culm.garlic import sessions
+from culm.garlic.sessions import WINDOW, Outcome, Sessions, open_session
+from effort import seeds
+from raft_client import Client, Cluster, Committed, Failed, NotAppliedError, UnknownError
+
+COUNT = 12
+
+
+class Counting:
+    """A state machine that counts what it is given."""
+
+    def __init__(self) -> None:
+        self.applied: Counter[bytes] = Counter()
+
+    def apply(self, index: int, value: bytes) -> None:
+        self.applied[value] += 1
+
+    def snapshot(self) -> bytes:
+        return b""
+
+    def restore(self, image: bytes) -> None:
+        self.applied.clear()
+
+
+class World:
+    """A cluster as its clients see it: one log, and no promise that anybody is told of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.machine = Counting()
+        self.is_calm = False
+        self._sessions = Sessions(self.machine, lambda index, outcome: self._told.append(outcome))
+        self._told: list[Outcome] = []
+        self._late: list[bytes] = []  # copies under way, of which nobody knows
+
+    def commit(self, value: bytes) -> Committed:
+        self._sessions.apply(len(self._told) + 1, value)
+        return Committed(len(self._told), self._told[-1])
+
+    async def propose(self, value: bytes) -> Committed | Failed:
+        for _ in range(self.random.randrange(4)):
+            await asyncio.sleep(0)
+        if self.is_calm:
+            return self.commit(value)
+        if self.random.random() < 0.05:
+            self.commit(open_session())  # somebody else's: the one used least ends
+        if self._late and self.random.random() < 0.3:
+            self.commit(self._late.pop(self.random.randrange(len(self._late))))
+        match self.random.randrange(6):
+            case 0:
+                return Failed.FOR_CERTAIN
+            case 1:
+                return Failed.PERHAPS
+            case 2:
+                self.commit(value)
+                return Failed.PERHAPS
+            case 3:
+                self._late.append(value)
+                return Failed.PERHAPS
+        return self.commit(value)
+
+    def end(self) -> None:
+        """All that is under way arrives."""
+        while self._late:
+            self.commit(self._late.pop())
+
+
+@pytest.fixture(autouse=True)
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raft_client, "_PAUSE_S", 0)
+
+
+@pytest.fixture
+def _few_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 2)
+
+
+async def story(world: World) -> list[Any]:
+    """Several clients with several commands each; what they were told of each command."""
+    clients = [Client(world.propose) for _ in range(2)]
+    doing = [clients[n % 2].do(b"%d" % n) for n in range(COUNT)]
+    told = await asyncio.gather(*doing, return_exceptions=True)
+    world.end()
+    return told
+
+
+@pytest.mark.usefixtures("_few_sessions")
+def test_each_command_is_applied_once_or_reported() -> None:
+    told_of: Counter[str] = Counter()
+    for seed in seeds("RAFT_CLIENT", 400, 20_000):
+        world = World(seed)
+        for number, told in enumerate(asyncio.run(story(world))):
+            applied = world.machine.applied[b"%d" % number]
+            if isinstance(told, int):
+                assert applied == 1, (seed, number)
+            elif isinstance(told, UnknownError):
+                assert applied <= 1, (seed, number)
+            else:
+                assert isinstance(told, NotAppliedError), (seed, told)
+                assert applied == 0, (seed, number)
+            told_of[type(told).__name__] += 1
+    assert told_of["int"] > told_of["UnknownError"] > 0
+
+
+@pytest.mark.parametrize("ends", [Failed.FOR_CERTAIN, Failed.PERHAPS])
+def test_a_cluster_that_does_not_answer(ends: Failed) -> None:
+    """Only what may have been proposed is unknown."""
+
+    async def propose(value: bytes) -> Committed | Failed:
+        return Committed(1, Outcome.OPENED) if value == open_session() else ends
+
+    async def main() -> None:
+        expected = NotAppliedError if ends is Failed.FOR_CERTAIN else UnknownError
+        with pytest.raises(expected):
+            await Client(propose).do(b"value", patience_s=0.01)
+
+    asyncio.run(main())
+
+
+def test_a_copy_that_nobody_has_answered_yet_is_unknown() -> None:
+    async def propose(value: bytes) -> Committed | Failed:
+        if value != open_session():
+            await asyncio.Event().wait()
+        return Committed(1, Outcome.OPENED)
+
+    async def main() -> None:
+        with pytest.raises(UnknownError):
+            await Client(propose).do(b"value", patience_s=0.01)
+
+    asyncio.run(main())
+
+
+def test_what_comes_too_late_is_no_success() -> None:
+    async def propose(value: bytes) -> Committed | Failed:
+        opened = value == open_session()
+        return Committed(1, Outcome.OPENED if opened else Outcome.TOO_OLD)
+
+    async def main() -> None:
+        with pytest.raises(UnknownError):
+            await Client(propose).do(b"value")
+
+    asyncio.run(main())
+
+
+def test_more_commands_at_once_than_a_session_has_room_for() -> None:
+    """The others wait: also while the oldest is not done, for a long time."""
+    machine = Counting()
+    told: list[Outcome] = []
+    log = Sessions(machine, lambda index, outcome: told.append(outcome))
+    under_way = most = 0
+
+    async def propose(value: bytes) -> Committed | Failed:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        for _ in range(500 if value.endswith(b"first") else 20):
+            await asyncio.sleep(0)
+        under_way -= 1
+        log.apply(len(told) + 1, value)
+        return Committed(len(told), told[-1])
+
+    async def main() -> list[int]:
+        client = Client(propose)
+        values = [b"first", *(b"%d" % n for n in range(3 * WINDOW))]
+        return await asyncio.gather(*map(client.do, values))
+
+    assert len(set(asyncio.run(main()))) == 3 * WINDOW + 1
+    assert set(machine.applied.values()) == {1}
+    assert 32 < most <= WINDOW
+
+
+# Servers that die, as `Cluster` sees them.
+
+Answer = dict[str, Any] | None
+
+
+@asynccontextmanager
+async def serving(*answers: Answer) -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
+    """A control port that gives these answers; ``None``: it dies of a question."""
+    asked: list[dict[str, Any]] = []
+    left: Iterator[Answer] = iter(answers)
+
+    async def control(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(json.loads(await reader.readline()))
+        if answer := next(left, None):
+            writer.write(json.dumps(answer).encode() + b"\n")
+        writer.close()
+
+    server = await asyncio.start_server(control, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1], asked
+
+
+def committed(outcome: Outcome, index: int = 5) -> Answer:
+    return {"ok": True, "index": index, "outcome": outcome.value}
+
+
+OPENED, APPLIED, REPEATED, LOST_SESSION = map(
+    committed, (Outcome.OPENED, Outcome.APPLIED, Outcome.REPEATED, Outcome.NO_SESSION)
+)
+TIMEOUT, REFUSED = ({"error": "ANY", "certain": certain} for certain in (False, True))
+CASES: dict[str, tuple[list[Answer], list[Answer], type[Exception] | None]] = {
+    "all is well": ([OPENED, APPLIED], [], None),
+    "the first dies before its answer": ([OPENED, None], [REPEATED], None),
+    "the first dies, and the session has ended": ([OPENED, None], [LOST_SESSION], UnknownError),
+    "the first is slow, and the session has ended": (
+        [OPENED, TIMEOUT],
+        [LOST_SESSION],
+        UnknownError,
+    ),
+    "the first refuses, and the session has ended": (
+        [OPENED, REFUSED, APPLIED],
+        [LOST_SESSION, OPENED],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_copies_at_several_servers(case: str) -> None:
+    firsts, others, expected = CASES[case]
+
+    async def main() -> list[bytes]:
+        async with AsyncExitStack() as stack:
+            ports, asked = zip(
+                *[
+                    await stack.enter_async_context(serving(*answers))
+                    for answers in (firsts, others)
+                ],
+                strict=True,
+            )
+            client = Client(Cluster(dict(enumerate(ports))).propose)
+            if expected is None:
+                await client.do(b"value")
+            else:
+                with pytest.raises(expected):
+                    await client.do(b"value")
+            values = [bytes.fromhex(one["value"]) for one in (*asked[0], *asked[1])]
+            return [value for value in values if value != open_session()]
+
+    copies = asyncio.run(main())
+    if "refuses" not in case:
+        assert len(set(copies)) == 1  # the same bytes, wherever they went
+
+
+def test_a_server_that_is_not_there_was_not_asked() -> None:
+    async def main() -> None:
+        async with serving() as (port, _):
+            pass
+        assert await Cluster({1: port}).propose(b"value") is Failed.FOR_CERTAIN
+
+    asyncio.run(main())
