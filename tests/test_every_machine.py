@@ -10,7 +10,7 @@ from culm.testing.spec import MachineSpec
 from culm.testing.suite import Property, cases
 
 # What they count is the same on every interpreter, and leaves kernels out.
-COUNTED = {"work", "limits"}
+COUNTED = {"alike", "work", "limits"}
 
 _USUAL = settings.get_profile(effort.PROFILE)
 settings.register_profile("known", _USUAL, phases=[Phase.generate], derandomize=True, database=None)

@@ -7,7 +7,8 @@ from collections.abc import Hashable
 from broken_machines import breaks
 
 from culm.machine import Buffer, Event
-from culm.testing.machines import Flood
+from culm.testing.contents import JSON
+from culm.testing.machines import Flood, Frame
 from toy_links import CHAT, Chat, Said
 from toy_machines import KEEPER, LINES, PINGER, Keeper, LineReceived, Lines, Pinger
 
@@ -53,4 +54,30 @@ class AnswersWhatIsNew(Lines):
         if isinstance(event, LineReceived) and event.text.isdigit() and int(event.text) > self.last:
             self.last = int(event.text)
             self._outbox.append(b"that is new\n")
+        return event
+
+
+_TEXT = Frame(
+    name="a line", wrap=lambda text: text + b"\n", contents=JSON, config={"line_max": 20_000}
+)
+
+
+@breaks("alike", LINES, "brackets in brackets: .* steps for a byte", frames=[_TEXT])
+class LooksAtEachBracket(Lines):
+    def _step(self) -> Event | None:
+        event = super()._step()
+        if isinstance(event, LineReceived):
+            for _ in range(3 * event.text.count(b"[")):
+                pass
+        return event
+
+
+@breaks("alike", LINES, "empty brackets: .* steps for a byte", frames=[_TEXT])
+class MakesAnObjectOfEachBracket(Lines):
+    """By what counts no steps of its own."""
+
+    def _step(self) -> Event | None:
+        event = super()._step()
+        if isinstance(event, LineReceived):
+            self.made = list(map(set, [()] * event.text.count(b"[]")))
         return event

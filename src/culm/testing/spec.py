@@ -26,6 +26,7 @@ __all__ = [
     "Conversation",
     "Dialling",
     "Flood",
+    "Frame",
     "Key",
     "MachineSpec",
     "Meeting",
@@ -145,6 +146,27 @@ class Flood:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """A message with a content that a peer may choose freely.
+
+    wrap: makes the message from the content.
+    contents: what the content may be, by name, each a function of its size; the first is flat
+        (`culm.testing.contents` has some).
+    size: bytes of the content.
+    after, config, link: as of a `Flood`; `source` is that of a datagram.
+    """
+
+    name: str
+    wrap: Callable[[bytes], bytes]
+    contents: Mapping[str, Callable[[int], bytes]]
+    size: int = 16384
+    after: str | None = None
+    config: Config = field(default_factory=dict[str, Any])
+    link: int | None = None
+    source: Hashable = "peer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """What one input may cost, with all that follows from it until the next: in steps.
 
@@ -215,6 +237,8 @@ class MachineSpec:
         are the bytes.  Without it each of the `unwrapped` parts is one.
     unsent_max: bytes; the most that may wait to be taken, whatever a peer sends while nothing
         is taken, under the config `tight`.
+    frames: messages in which a byte of any content has to cost about as much as any other; and
+        `alike_max`, how many times as much as a flat one.
     interruptions: what the user may do at any moment, such as to end things: the peer's bytes
         meet a machine that does not want them any more, or knows better by then.
     """
@@ -246,6 +270,8 @@ class MachineSpec:
     messages: Callable[[bytes], Sequence[bytes]] | None = None
     unsent_max: int = 4096
     bombs: Sequence[bytes] = ()
+    frames: Sequence[Frame] = ()
+    alike_max: float = 8
     interruptions: Sequence[Call] = (Call("close"),)
 
     def make(self, config: Config) -> AnyMachine:

@@ -80,6 +80,9 @@ def next_message(author: str, after: Head | None, text: str) -> Message:
     )
 
 
+_DEPTH_MAX = 64
+
+
 class LineFormat:
     """What checks messages that nobody signs."""
 
@@ -268,7 +271,7 @@ class ReplicatorOverLines:
 
     def _read(self, link: LineLink, line: bytes) -> None:
         try:
-            value = parse(line)
+            value = parse(line, depth_max=_DEPTH_MAX)
         except JsonError as error:
             return self._fail(link, RemoteProtocolError(ErrorCode.NOT_NOTES, str(error)))
         if link.session is not None and not self._core.is_ready(link.session):

@@ -24,10 +24,12 @@ from culm.oxen.messages import (
 )
 from culm.testing.cluster import Cluster
 from culm.testing.config import Config, read_config
+from culm.testing.contents import BENCODE
 from culm.testing.encodings import DECIMAL
 from culm.testing.machines import (
     Conversation,
     Flood,
+    Frame,
     Key,
     MachineSpec,
     ReceiveDatagram,
@@ -375,6 +377,21 @@ register(
         work=_WORK,
         encodings=[DECIMAL],
         bombs=_BOMBS,
+        frames=tuple(
+            Frame(
+                name=name,
+                wrap=lambda content, head=head: head + content,  # type: ignore[misc]
+                contents=BENCODE,
+                size=1100,
+                after="everything/AAA",
+                source=NAMES[1],
+            )
+            for name, head in (
+                ("a datagram", b""),
+                ("a parcel", b"d1:a"),
+                ("a body", b"d2:kai1e1:b"),
+            )
+        ),
         keys=_KEYS,
         tight=TIGHT,
         conversations=_conversations,

@@ -46,6 +46,7 @@ from culm.p2panda.messages import (
 )
 from culm.p2panda.store import NewOperation
 from culm.testing.arguments import on_handle
+from culm.testing.contents import CBOR as CONTENTS
 from culm.testing.encodings import CBOR
 from culm.testing.machines import (
     Advance,
@@ -53,6 +54,7 @@ from culm.testing.machines import (
     Config,
     Conversation,
     Flood,
+    Frame,
     Key,
     MachineSpec,
     Receive,
@@ -227,6 +229,17 @@ _BOMBS = (
     + cbor.encode([22, 0, [bytes(32).hex(), _TOP, _TOP], True, [bytes(32).hex(), _TOP, _TOP]]),
 )
 
+_FRAMES = tuple(
+    Frame(name=name, wrap=lambda content, head=head: head + content, contents=CONTENTS)  # type: ignore[misc]
+    for name, head in (
+        ("an announcement", b"\x84\x00\x01\x07"),
+        ("a request", b"\x84\x01\x00\x01"),
+        ("an entry", b"\x84\x02\x00"),
+        ("a message", b"\x83"),
+        ("anything", b""),
+    )
+)
+
 # Measured twofold: an announcement of many schemas costs a line for each, a session that fails and
 # is forgotten the most.
 _WORK = Work(base=900, per_byte=40)
@@ -239,6 +252,7 @@ CONNECTION = register(
         work=_WORK,
         encodings=CBOR,
         messages=cbor_items,
+        frames=_FRAMES,
         bombs=_BOMBS,
         keys=_KEYS,
         tight=_TIGHT,
@@ -449,6 +463,7 @@ REPLICATOR = register(
         respond=_respond,
         encodings=CBOR,
         messages=cbor_items,
+        frames=_FRAMES,
         bombs=_BOMBS[2:],  # the others are dealt with below it
         scenarios=(
             Scenario(

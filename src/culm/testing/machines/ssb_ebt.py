@@ -26,6 +26,7 @@ from culm.ssb.ebt import (
     Timing,
 )
 from culm.ssb.store import MemoryStore
+from culm.testing.contents import JSON
 from culm.testing.encodings import DECIMAL
 from culm.testing.machines import (
     Advance,
@@ -33,6 +34,7 @@ from culm.testing.machines import (
     Dialling,
     Eof,
     Flood,
+    Frame,
     Key,
     MachineSpec,
     Meeting,
@@ -340,6 +342,23 @@ EBT = register(
             Flood(unit=_again, after="a session/alice", link=1),
             Flood(unit=_growing, after="a session/alice", link=1),
             Flood(unit=b"x", after="a new connection/alice", link=1),
+        ),
+        frames=(
+            Frame(
+                name="a line",
+                wrap=lambda body: body + b"\n",
+                contents=JSON,
+                after="a session/alice",
+                link=1,
+            ),
+            Frame(
+                name="a post",
+                wrap=lambda body: _BOBS[0][:-2] + b',"more":' + body + b"}\n",
+                contents=JSON,
+                size=6000,
+                after="a session/alice",
+                link=1,
+            ),
         ),
         normalise=_normalised,
         lazy_output=True,

@@ -13,11 +13,13 @@ from culm.ssb.muxrpc import BodyType, Call, CallType, Connection, Limits, Manife
 from culm.ssb.muxrpc.packets import GOODBYE, encode_header
 from culm.testing import operations
 from culm.testing.arguments import by_name, on_handle
+from culm.testing.contents import JSON
 from culm.testing.encodings import BIG_ENDIAN
 from culm.testing.machines import (
     Config,
     Conversation,
     Flood,
+    Frame,
     Key,
     MachineSpec,
     Scenario,
@@ -285,5 +287,21 @@ MUXRPC = register(
             Flood(unit=b"x"),
         ),
         growth={"calls": _many_calls},
+        frames=(
+            Frame(name="a call", wrap=lambda body: _packet(1, body, stream=False), contents=JSON),
+            Frame(
+                name="what comes in a stream",
+                wrap=lambda body: _packet(1, _DUPLEX) + _packet(1, body),
+                contents=JSON,
+            ),
+            Frame(
+                name="arguments",
+                wrap=lambda body: _packet(
+                    1, b'{"name":["whoami"],"type":"async","args":[' + body + b"]}", stream=False
+                ),
+                contents=JSON,
+                config=_OFFER,
+            ),
+        ),
     )
 )

@@ -42,11 +42,13 @@ from culm.ssb.peer import (
     Settings,
 )
 from culm.ssb.store import MemoryStore
+from culm.testing.contents import JSON
 from culm.testing.encodings import BIG_ENDIAN, DECIMAL
 from culm.testing.machines import (
     Advance,
     Config,
     Flood,
+    Frame,
     Key,
     MachineSpec,
     Meeting,
@@ -404,6 +406,39 @@ PEER = register(
             Flood(unit=_stranger, after="a session/alice", link=1),
             Flood(unit=_history, after="a session/alice", link=1),
             Flood(unit=_packet(2, 5), opening=_PING, after="a link/alice", link=1),
+        ),
+        frames=(
+            Frame(
+                name="a ping",
+                wrap=lambda body: _packet(
+                    1, b'{"name":["gossip","ping"],"type":"duplex","args":[' + body + b"]}"
+                ),
+                contents=JSON,
+                after="a link/alice",
+                link=1,
+            ),
+            Frame(
+                name="in a ping",
+                wrap=lambda body: _PING + _packet(2, body),
+                contents=JSON,
+                after="a link/alice",
+                link=1,
+            ),
+            Frame(
+                name="notes",
+                wrap=lambda body: _packet(1, body),
+                contents=JSON,
+                after="a session/alice",
+                link=1,
+            ),
+            Frame(
+                name="a message",
+                wrap=lambda body: _packet(1, b'{"previous":null,"content":' + body + b"}"),
+                contents=JSON,
+                size=6000,
+                after="a session/alice",
+                link=1,
+            ),
         ),
         normalise=_normalised,
         lazy_output=True,

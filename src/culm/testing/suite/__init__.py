@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from culm.testing.machines import lookup, specs
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import properties
+from culm.testing.suite.alike import alike
 from culm.testing.suite.answers import answers, every_answer
 from culm.testing.suite.arguments import arguments, every_argument
 from culm.testing.suite.careless import careless
@@ -155,6 +156,11 @@ PROPERTIES: tuple[Property, ...] = (
         check_once=at_once,
         check_example=work,
         applies=lambda spec: spec.work is not None,
+    ),
+    Property(
+        name="alike",
+        check_once=alike,
+        applies=lambda spec: bool(spec.frames),
     ),
     Property(name="limits", check_once=floods, check_example=limits, share=0.25),
     Property(name="unsent", check_once=repeats, check_example=unsent, share=0.5),

@@ -1,0 +1,98 @@
+"""Contents of a frame that have the same size and little else in common: for `Frame.contents`.
+
+Each is a function of the size that it is to have, about.  The first of a table is flat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+__all__ = ["BENCODE", "CBOR", "JSON", "Content"]
+
+Content = Callable[[int], bytes]
+
+
+def _filled(before: bytes, unit: bytes, after: bytes = b"") -> Content:
+    """As many units as fit."""
+    return lambda size: before + unit * ((size - len(before + after)) // len(unit)) + after
+
+
+def _nested(opens: bytes, inner: bytes, closes: bytes) -> Content:
+    def content(size: int) -> bytes:
+        count = size // len(opens + closes)
+        return opens * count + inner + closes * count
+
+    return content
+
+
+def _numbered(before: bytes, unit: bytes, after: bytes) -> Content:
+    """Units with a number each, so that they all differ."""
+
+    def content(size: int) -> bytes:
+        width = len(str(size))
+        written = unit.replace(b"#", b"0" * width)
+        units = [unit.replace(b"#", b"%0*d" % (width, n)) for n in range(size // len(written))]
+        return before + b"".join(units) + after
+
+    return content
+
+
+JSON: Mapping[str, Content] = {
+    "flat text": _filled(b'"', b"x", b'"'),
+    "brackets in brackets": _nested(b"[", b"", b"]"),
+    "brackets that stay open": _filled(b"", b"["),
+    "empty brackets": _filled(b"[0", b",[]", b"]"),
+    "braces in braces": _nested(b'{"a":', b"0", b"}"),
+    "empty braces": _filled(b"[0", b",{}", b"]"),
+    "braces and brackets": _nested(b'[{"":', b"0", b"}]"),
+    "quotes": _filled(b"[0", b',""', b"]"),
+    "escaped quotes": _filled(b'"', b'\\"', b'"'),
+    "escaped letters": _filled(b'"', b"\\u0041", b'"'),
+    "halves of characters": _filled(b'"', b"\\ud800", b'"'),
+    "a long number": _filled(b"", b"1"),
+    "a long fraction": _filled(b"0.", b"1"),
+    "a long exponent": _filled(b"1e", b"1"),
+    "small numbers": _filled(b"[0", b",1", b"]"),
+    "fractions": _filled(b"[0", b",1e9", b"]"),
+    "words": _filled(b"[0", b",true", b"]"),
+    "a key again and again": _filled(b'{"a":0', b',"a":1', b"}"),
+    "keys": _numbered(b'{"a":0', b',"#":1', b"}"),
+    "numbered keys": _numbered(b'{"a":0', b',"1#":1', b"}"),
+    "texts": _numbered(b"[0", b',"#"', b"]"),
+    "spaces": _filled(b"", b" ", b"0"),
+    "no UTF-8": _filled(b'"', b"\xff", b'"'),
+    "wide characters": _filled(b'"', "\N{GRINNING FACE}".encode(), b'"'),
+}
+
+CBOR: Mapping[str, Content] = {
+    "flat bytes": lambda size: b"\x5a" + (size - 5).to_bytes(4, "big") + b"x" * (size - 5),
+    "flat text": lambda size: b"\x7a" + (size - 5).to_bytes(4, "big") + b"x" * (size - 5),
+    "arrays in arrays": _filled(b"", b"\x81", b"\x00"),
+    "empty arrays": lambda size: b"\x9a" + (size - 5).to_bytes(4, "big") + b"\x80" * (size - 5),
+    "maps in maps": _filled(b"", b"\xa1\x60", b"\x00"),
+    "empty maps": lambda size: b"\x9a" + (size - 5).to_bytes(4, "big") + b"\xa0" * (size - 5),
+    "small numbers": lambda size: b"\x9a" + (size - 5).to_bytes(4, "big") + b"\x01" * (size - 5),
+    "large numbers": lambda size: (
+        b"\x9a" + (size // 9).to_bytes(4, "big") + (b"\x1b" + b"\xff" * 8) * (size // 9)
+    ),
+    "empty texts": lambda size: b"\x9a" + (size - 5).to_bytes(4, "big") + b"\x60" * (size - 5),
+    "fractions": lambda size: (
+        b"\x9a" + (size // 9).to_bytes(4, "big") + (b"\xfb" + b"\x3f" * 8) * (size // 9)
+    ),
+    "no UTF-8": lambda size: b"\x7a" + (size - 5).to_bytes(4, "big") + b"\xff" * (size - 5),
+}
+
+BENCODE: Mapping[str, Content] = {
+    "flat text": lambda size: b"%d:" % size + b"x" * size,
+    "lists in lists": _nested(b"l", b"", b"e"),
+    "lists that stay open": _filled(b"", b"l"),
+    "empty lists": _filled(b"l", b"le", b"e"),
+    "dictionaries in dictionaries": _nested(b"d1:a", b"i0e", b"e"),
+    "empty dictionaries": _filled(b"l", b"de", b"e"),
+    "empty texts": _filled(b"l", b"0:", b"e"),
+    "numbers": _filled(b"l", b"i1e", b"e"),
+    "a long number": _filled(b"i", b"1", b"e"),
+    "a long length": _filled(b"", b"1", b":"),
+    "a key again and again": _filled(b"d", b"1:ai1e", b"e"),
+    "keys": _numbered(b"d", b"4:#i1e", b"e"),
+}
