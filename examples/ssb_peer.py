@@ -11,6 +11,7 @@
     follow FEED       fetch that feed, and pass it on; unfollow FEED ends that
     block FEED        have nothing to do with that peer; unblock FEED ends that
     connect ADDRESS   connect, and again whenever the connection has ended
+    confirm           say that nobody has more of our own feed, though the folder is a copy
     status            say how things stand
     quit              end, as Ctrl-C does
 
@@ -19,6 +20,11 @@ What happens is written to stdout, in words on a terminal and in lines of JSON e
 and block stands on our own feed (messages of type "contact"), where others can see it.  The folder
 has everything: the key, and the feeds in SQLite.  The program may be killed at any moment, and what
 it has said on stdout or to anybody else is kept.
+
+A folder that was copied, or restored from a backup, is noticed.  It may lack the end of our own
+feed, and a message in the place of another one would fork the feed for ever.  So nothing can be
+published before a peer that we follow has told how long the feed is, and all of it is here, or
+before "confirm".
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
@@ -45,12 +52,20 @@ from culm.machine import Closed, Event, LocalProtocolError, StoreFailed
 from culm.ssb import MAIN_NETWORK
 from culm.ssb.address import Address
 from culm.ssb.ebt import FeedExtended, FeedForked, MessageRefused, SourceChanged
-from culm.ssb.feed_id import feed_id_of, is_feed_id
+from culm.ssb.feed_id import check_feed_id, feed_id_of, is_feed_id
 from culm.ssb.messages import MessageError, read_message
-from culm.ssb.peer import FellBack, Limits, Peer, PeerConnected, PeerDisconnected, Settings
+from culm.ssb.peer import (
+    FellBack,
+    Limits,
+    OwnFeedConfirmed,
+    Peer,
+    PeerConnected,
+    PeerDisconnected,
+    Settings,
+)
 from culm.ssb.v8json import JsonValue
 from directory.files import StoreFilesError, load_key, locked
-from drivers.ssb_driver import PeerDriver
+from drivers.ssb_driver import DialFailed, PeerDriver
 from ending import DONE, ImpossibleError, end_with, end_without, exits
 from stores.ssb_sqlite_store import SsbSqliteStore
 from tables import Bars, Table, Teller, show, size_of
@@ -62,6 +77,7 @@ except ModuleNotFoundError as error:
 
 _STORE = "feeds.sqlite"
 _PING_S = 300.0
+_NOWHERE = "from a backup"  # the place of no folder
 _VERBS = {  # what a contact message says
     "follow": ("following", True),
     "unfollow": ("following", False),
@@ -108,11 +124,24 @@ def contacts(messages: list[bytes]) -> Iterator[tuple[str, str, bool]]:
                     yield whom, name, value
 
 
-class Pub:
-    """The program while it runs."""
+def place_of(path: Path) -> str:
+    """The place of a folder: no copy of it has the same, nor what a backup brings back."""
+    found = path.with_name(path.name + ".key").stat()
+    return f"{found.st_ino} {found.st_ctime_ns}"
 
-    def __init__(self, options: argparse.Namespace, key: SigningKey, store: SsbSqliteStore) -> None:
+
+class Pub:
+    """The program while it runs.
+
+    place: what `place_of` says of its folder.
+    """
+
+    def __init__(
+        self, options: argparse.Namespace, key: SigningKey, store: SsbSqliteStore, place: str
+    ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._place = place
+        self._keep_place = store.keep_place
         self._bar = Bar(quiet=options.quiet)
         self._executor = ThreadPoolExecutor(1, "store")
         self._settings = options
@@ -122,6 +151,7 @@ class Pub:
             now=self._loop.time(),
             epoch=time.time() - self._loop.time(),
             network=options.network,
+            restored=store.place != place,
             settings=Settings(ping_s=_PING_S, session_s=options.session_s),
             limits=Limits(links_max=options.links_max),
         )
@@ -143,8 +173,10 @@ class Pub:
             self._loop.add_signal_handler(number, self._close)
         address = await self._driver.listen(self._settings.host, self._settings.port)
         say(event="listening", address=str(address), feed=self.peer.me)
+        if self.peer.restored:
+            say(event="restored", feed=self.peer.me, sequence=self.peer.clock.get(self.peer.me, 0))
         for each in self._settings.connect:
-            self._driver.keep_connected(each)
+            self._connect(each)
         Thread(target=self._read_lines, daemon=True).start()
         try:
             with self._bar:
@@ -171,6 +203,11 @@ class Pub:
                 say(event="refused", feed=feed, sequence=sequence, peer=peer, reason=reason)
             case SourceChanged(feed=feed, peer=peer, stalled=stalled):
                 say(event="source", feed=feed, peer=peer, stalled=stalled)
+            case DialFailed(address=address, error=error, again_s=again_s):
+                say(event="unreachable", address=str(address), error=error, again_s=again_s)
+            case OwnFeedConfirmed(last=last):
+                self._executor.submit(self._keep_place, self._place)
+                say(event="confirmed", feed=self.peer.me, sequence=last)
             case FellBack(peer=peer, reason=reason):
                 say(event="fell back", peer=peer, reason=reason.value)
             case StoreFailed(error=error):
@@ -212,13 +249,23 @@ class Pub:
                 self._driver.call(self._apply, rest, name, value)
                 self._publish({"type": "contact", "contact": rest, name: value})
             case "connect":
-                self._driver.keep_connected(Address.parse(rest))
+                self._connect(Address.parse(rest))
+            case "confirm":
+                self._driver.call(self.peer.confirm)
+                self._executor.submit(self._keep_place, self._place)
+                say(event="confirmed", feed=self.peer.me, sequence=self.peer.clock[self.peer.me])
             case "status":
                 self._tell_status()
             case "quit":
                 self._close()
             case _:
                 raise ValueError(f"there is no {verb!r}")
+
+    def _connect(self, address: Address) -> None:
+        if address.peer == self.peer.me:
+            raise ValueError("that is our own key")
+        if not self._driver.keep_connected(address):
+            raise ValueError("we connect to that address already")
 
     def _publish(self, content: JsonValue) -> None:
         self._driver.call(self.peer.publish, content)
@@ -253,12 +300,14 @@ def run(options: argparse.Namespace, path: Path) -> None:
         say.write_json()
 
     async def serve() -> None:
-        await Pub(options, key, store).run()
+        await Pub(options, key, store, place).run()
 
     with locked(path):
         key = load_key(path, create=True)
-        store = SsbSqliteStore(path)
+        store, place = SsbSqliteStore(path), place_of(path)
         try:
+            if options.restored or store.place is None:
+                store.keep_place(_NOWHERE if options.restored else place)
             asyncio.run(serve())
         finally:
             store.close()
@@ -270,12 +319,22 @@ def show_id(options: argparse.Namespace, path: Path) -> None:
 
 
 def show_messages(options: argparse.Namespace, path: Path) -> None:
+    if not path.exists():
+        raise ImpossibleError(f"{path}: there are no feeds")
     store = SsbSqliteStore(path)
     try:
-        for data in store.messages(options.feed):
-            print(json.dumps(json.loads(data)))
+        found = store.messages(options.feed)
     finally:
         store.close()
+    if not found:
+        raise ImpossibleError(f"{path}: there are no messages of {options.feed}")
+    for data in found:
+        print(json.dumps(json.loads(data)))
+
+
+def feed_name(text: str) -> str:
+    check_feed_id("feed", text)
+    return text
 
 
 def network_of(text: str) -> bytes:
@@ -289,7 +348,7 @@ def parser() -> argparse.ArgumentParser:
     epilog = exits(
         "done",
         "",
-        "the command cannot be carried out: wrong arguments, the folder, a port",
+        "the command cannot be carried out: wrong arguments, the folder, a port, no such messages",
         endless="run",
     )
     made = argparse.ArgumentParser(
@@ -309,7 +368,9 @@ def parser() -> argparse.ArgumentParser:
 
     command("id", show_id, "show the id of our own feed")
     listing = command("messages", show_messages, "show the messages of a feed, as JSON")
-    listing.add_argument("feed", metavar="FEED", help="the id of the feed: @....ed25519")
+    listing.add_argument(
+        "feed", type=feed_name, metavar="FEED", help="the id of the feed: @....ed25519"
+    )
     serving = command("run", run, "run a peer until interrupted")
     serving.add_argument("--json", action="store_true", help="write JSON even on a terminal")
     serving.add_argument(
@@ -350,17 +411,25 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="how many connections there may be at once (default: %(default)s)",
     )
+    serving.add_argument(
+        "--restored",
+        action="store_true",
+        help="the feeds come from a backup, which cannot be seen: the whole disk was restored",
+    )
     serving.add_argument("--quiet", action="store_true", help="draw no bar")
     return made
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    options.dir.mkdir(parents=True, exist_ok=True)
     try:
+        if options.do is not show_messages:
+            options.dir.mkdir(parents=True, exist_ok=True)
         options.do(options, options.dir / _STORE)
     except StoreFilesError as error:
         raise ImpossibleError(str(error)) from error
+    except sqlite3.Error as error:
+        raise ImpossibleError(f"{options.dir / _STORE}: {error}") from error
     return DONE
 
 

@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS forks (
 CREATE TABLE IF NOT EXISTS clocks (
     peer TEXT PRIMARY KEY, told TEXT NOT NULL, refused TEXT NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS places (place TEXT NOT NULL);
 """
 _LATER_COLUMNS = {
     "saved": "INTEGER NOT NULL DEFAULT 0",
@@ -92,6 +93,19 @@ class SsbSqliteStore:
             "SELECT ours, theirs FROM forks WHERE feed = ?", (feed,)
         ).fetchone()
         return found
+
+    @property
+    def place(self) -> str | None:
+        """What `keep_place` has kept."""
+        row: tuple[str] | None = self._db.execute("SELECT place FROM places").fetchone()
+        return None if row is None else row[0]
+
+    def keep_place(self, place: str) -> None:
+        """Note where these feeds belong: elsewhere they come from a copy or a backup."""
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("DELETE FROM places")
+        self._db.execute("INSERT INTO places VALUES (?)", (place,))
+        self._db.execute("COMMIT")
 
     def perform(self, effect: Effect[Any]) -> object:
         """Raises what `culm.ssb.store.MemoryStore.perform` does, and `sqlite3.Error`."""

@@ -206,7 +206,9 @@ def match_ebt(machine: ebt.Replicator) -> None:
 
 def match_peer(machine: peer.Peer) -> None:
     match machine.next_event():
-        case peer.PeerConnected() | peer.PeerDisconnected() | peer.FellBack() | None:
+        case peer.PeerConnected() | peer.PeerDisconnected() | peer.FellBack():
+            pass
+        case peer.OwnFeedConfirmed() | None:
             pass
         case event:
             match_ebt_event(event)

@@ -76,7 +76,7 @@ def steps(do: Callable[[], object]) -> int:
 READERS: dict[str, Callable[[bytes], object]] = {
     "a frame of a session": lambda body: read_frame(body, BodyType.JSON),
     "a wrapped one": lambda body: read_frame(b'{"clock":%b}' % body, BodyType.JSON),
-    "a value": lambda body: ValueReceived(number=1, body=body).read(),
+    "a value": lambda body: ValueReceived(number=1, body=body).read(depth_max=64),
     "a request": lambda body: read_request(body, BodyType.JSON, stream=True),
     "its arguments": lambda body: read_request(
         b'{"name":["a"],"type":"source","args":[%b]}' % body, BodyType.JSON, stream=True

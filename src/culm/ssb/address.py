@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from culm.ssb.feed_id import check_feed_id
@@ -10,8 +11,12 @@ from culm.ssb.feed_id import check_feed_id
 __all__ = ["Address"]
 
 _TEXT = re.compile(
-    r"net:(?P<host>[^\n\ud800-\udfff]+):(?P<port>\d{1,5})~shs:(?P<key>[A-Za-z0-9+/]{43}=)"
+    r"net:(?P<host>[^~;\[\]\s]+|\[[^~;\[\]\s]+\]):(?P<port>[1-9][0-9]{0,4})"
+    r"~shs:(?P<key>[A-Za-z0-9+/]{43}=)"
 )
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\Z")
+_PORT_MAX = 65535
 
 
 class Address(NamedTuple):
@@ -27,13 +32,30 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read ``net:HOST:PORT~shs:KEY``; raises `ValueError`."""
+        """Read ``net:HOST:PORT~shs:KEY``.
+
+        The host is a name in letters, digits and hyphens, or an address, with or without brackets
+        if it is one of IPv6; the port is 1 to 65535.  Raises `ValueError`.
+        """
         found = _TEXT.fullmatch(text)
-        if found is None:
+        if found is None or not text.isascii():
             raise ValueError(f"not an address (net:HOST:PORT~shs:KEY): {text!r}")
+        host = found["host"].strip("[]")
+        if not _is_host(host, bracketed=found["host"] != host):
+            raise ValueError(f"not an address, {host!r} is no host: {text!r}")
+        if int(found["port"]) > _PORT_MAX:
+            raise ValueError(f"not an address, the port is above {_PORT_MAX}: {text!r}")
         peer = f"@{found['key']}.ed25519"
         check_feed_id("key", peer)
-        return cls(found["host"].strip("[]"), int(found["port"]), peer)
+        return cls(host, int(found["port"]), peer)
 
     def __str__(self) -> str:
         return f"net:{self.host}:{self.port}~shs:{self.peer[1:45]}"
+
+
+def _is_host(host: str, *, bracketed: bool) -> bool:
+    try:
+        return ip_address(host).version == 6 or not bracketed
+    except ValueError:
+        last = host.rpartition(".")[2]  # a name that ends in a number is a wrong address
+        return not (bracketed or last.isdigit()) and _NAME.match(host) is not None

@@ -247,10 +247,13 @@ def _read_written(data: str | Buffer) -> ClassicMessage:
     size = len(data) if isinstance(data, str) else memoryview(data).nbytes
     if size > DATA_SIZE_MAX:
         raise MessageError(MessageErrorCode.TOO_LONG, f"{size} bytes")
+    text = data if isinstance(data, str) else str(memoryview(data), "utf-8", "replace")
     try:
-        value = parse(data, depth_max=_DEPTH_MAX)
+        value = parse(text, depth_max=_DEPTH_MAX)
     except JsonTooDeepError as error:
-        raise MessageError(MessageErrorCode.TOO_LONG, str(error)) from None
+        is_object = text.lstrip().startswith("{")
+        code = MessageErrorCode.TOO_LONG if is_object else MessageErrorCode.NOT_JSON
+        raise MessageError(code, str(error)) from None
     except JsonError as error:
         raise MessageError(MessageErrorCode.NOT_JSON, str(error)) from None
     if not is_dict(value):

@@ -235,6 +235,14 @@ class Exchange:
             return True
         return False
 
+    def is_confirmed(self, feed_id: str) -> bool:
+        told = [
+            session.clock[feed_id]
+            for session in self.sessions.values()
+            if session.has_told(feed_id) and self.feeds.follows(session.peer)
+        ]
+        return bool(told) and max(told) == self.feeds[feed_id].stored
+
     # Who exchanges what
 
     def shares(self, feed_id: str, peer: str) -> bool:

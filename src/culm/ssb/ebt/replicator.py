@@ -131,6 +131,13 @@ class Replicator:
         found = self._exchange.feeds.get(feed)
         return 0 if found is None else found.stored
 
+    def is_confirmed(self, feed: str) -> bool:
+        """Whether the store has as much of a feed as the peers that we follow have told of it.
+
+        At least one of them has, in a session that is open.
+        """
+        return self._exchange.is_confirmed(feed)
+
     def source(self, feed: str) -> str | None:
         """The peer from which a feed is received."""
         return self._exchange.sources.peer_of(feed)

@@ -129,6 +129,11 @@ class Connection(StreamBase[ConnectionEvent]):
             return 0
         return max(0, self._limits.unsent_size_max - self._outbox.size)
 
+    @property
+    def half_sent_size(self) -> int:
+        """Bytes of a packet that has come in part."""
+        return self._inbox.size
+
     def read_size(self) -> int:
         room = self._limits.answers_size_max - self._sender.answers_size
         if self._sender.answers > self._limits.answers_max or room <= 0:

@@ -1,7 +1,14 @@
 """A peer of Secure Scuttlebutt: all layers, over any number of connections."""
 
 from culm.ssb.peer.errors import ErrorCode
-from culm.ssb.peer.events import FellBack, PeerConnected, PeerDisconnected, PeerEffect, PeerEvent
+from culm.ssb.peer.events import (
+    FellBack,
+    OwnFeedConfirmed,
+    PeerConnected,
+    PeerDisconnected,
+    PeerEffect,
+    PeerEvent,
+)
 from culm.ssb.peer.frames import ClassicFormat, MessageFrame, read_frame
 from culm.ssb.peer.limits import Limits, Settings
 from culm.ssb.peer.link import PeerLink
@@ -16,6 +23,7 @@ __all__ = [
     "FellBack",
     "Limits",
     "MessageFrame",
+    "OwnFeedConfirmed",
     "Peer",
     "PeerConnected",
     "PeerDisconnected",

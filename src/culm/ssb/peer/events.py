@@ -10,7 +10,15 @@ from culm.ssb.ebt.effects import ReplicatorEffect
 from culm.ssb.ebt.events import ReplicatorEvent
 from culm.ssb.peer.states import ExchangeInput
 
-__all__ = ["FellBack", "LinkEvent", "PeerConnected", "PeerDisconnected", "PeerEffect", "PeerEvent"]
+__all__ = [
+    "FellBack",
+    "LinkEvent",
+    "OwnFeedConfirmed",
+    "PeerConnected",
+    "PeerDisconnected",
+    "PeerEffect",
+    "PeerEvent",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +59,18 @@ class FellBack(Event):
     reason: ExchangeInput
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnFeedConfirmed(Event):
+    """Our own feed, which comes from a backup, is as long as a peer knows it that we follow.
+
+    From now on messages may be published.
+    """
+
+    last: int
+
+
 LinkEvent: TypeAlias = PeerConnected | PeerDisconnected | FellBack
-PeerEvent: TypeAlias = ReplicatorEvent | LinkEvent  # `Closed` is one of the replicator's
+PeerEvent: TypeAlias = (
+    ReplicatorEvent | LinkEvent | OwnFeedConfirmed
+)  # `Closed` is one of the replicator's
 PeerEffect: TypeAlias = ReplicatorEffect

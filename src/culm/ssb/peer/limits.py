@@ -19,7 +19,13 @@ class Limits:
     Raises `ValueError` for one below 1.
 
     links_max
-        Concurrent connections: each takes at most what `rpc` and `packets_max` allow, and 4 KiB.
+        Concurrent connections: each takes at most what `rpc` and `packets_max` allow, and 4 KiB,
+        but for `half_sent_size_max`.
+    links_of_peer_max
+        Connections of one peer: one more ends the oldest of them.
+    half_sent_size_max
+        Bytes of packets that have come in part, of all connections together.  When there are more,
+        the connection that holds most of them ends.
     packets_max
         Packets of the box stream to take from a connection at a time, 4,130 bytes each.
     sessions_max
@@ -36,6 +42,8 @@ class Limits:
     """
 
     links_max: int = 1024
+    links_of_peer_max: int = 4
+    half_sent_size_max: int = 1 << 26
     packets_max: int = PACKETS_MAX
     sessions_max: int = 64
     fill_size_max: int = 1 << 16
@@ -45,6 +53,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_int("links_max", self.links_max, 1)
+        check_int("links_of_peer_max", self.links_of_peer_max, 1)
+        check_int("half_sent_size_max", self.half_sent_size_max, 1)
         check_int("packets_max", self.packets_max, 1)
         check_int("sessions_max", self.sessions_max, 1)
         check_int("fill_size_max", self.fill_size_max, 1)

@@ -36,6 +36,8 @@ class Links:
         self._conversations: dict[int, Conversation] = {}
         self._awake: dict[int, PeerLink] = {}  # may have events
         self._blocked: dict[int, PeerLink] = {}  # wait for the store
+        self._half_sent: dict[int, int] = {}  # bytes of packets that have come in part
+        self._half_sent_size = 0
         self._stirred: dict[int, PeerLink] = {}  # may have something to send, or have ended
         self._deadlines: Deadlines[int] = Deadlines()  # of what is said
         self._goodbyes: Deadlines[int] = Deadlines()  # of links that we have closed
@@ -71,6 +73,7 @@ class Links:
 
     def connected(self, link: PeerLink, peer: str) -> None:
         """The other end of a link has proved who it is."""
+        self._make_room(peer)
         conversation = Conversation(
             link=link.number,
             peer=peer,
@@ -86,6 +89,27 @@ class Links:
         self._wake(link)
         if self._context.core.blocks(self._context.core.me, peer):
             self._close(link)  # we have blocked it since we began to dial
+
+    def _make_room(self, peer: str) -> None:
+        """End the oldest link of a peer that has as many as it may."""
+        theirs = [
+            self._links[number]
+            for number, conversation in self._conversations.items()
+            if conversation.peer == peer and not self._links[number].is_failing
+        ]
+        if len(theirs) >= self._limits.links_of_peer_max:
+            theirs[0].fail(RemoteProtocolError(ErrorCode.REPLACED))
+
+    def _count_half_sent(self, link: PeerLink) -> None:
+        """Take note of what a link holds now; the one that holds most may have to end."""
+        size = 0 if link.closed or link.is_failing else link.rpc.half_sent_size
+        self._half_sent_size += size - self._half_sent.pop(link.number, 0)
+        if size:
+            self._half_sent[link.number] = size
+        if self._half_sent_size > self._limits.half_sent_size_max:
+            most = max(self._half_sent, key=self._half_sent.__getitem__)
+            self._links[most].fail(RemoteProtocolError(ErrorCode.HALF_SENT))
+            self._count_half_sent(self._links[most])
 
     def close_peer(self, peer: str) -> None:
         """Say goodbye to a peer."""
@@ -106,6 +130,7 @@ class Links:
 
     def _ended(self, link: PeerLink, closed: Closed) -> None:
         number = link.number
+        self._count_half_sent(link)
         del self._links[number]
         self._awake.pop(number, None)
         self._blocked.pop(number, None)
@@ -137,6 +162,7 @@ class Links:
         if event is None:
             del self._awake[number]
             self._set_deadline(link)
+            self._count_half_sent(link)
         elif isinstance(event, Closed):
             self._ended(link, event)
         elif isinstance(event, Authenticated):

@@ -33,7 +33,7 @@ from culm.ssb.feed_id import check_feed_id, feed_id_of, public_key_of
 from culm.ssb.messages import ClassicMessage, Place, create_message
 from culm.ssb.peer.conversation import Context
 from culm.ssb.peer.errors import ErrorCode
-from culm.ssb.peer.events import LinkEvent, PeerEffect, PeerEvent
+from culm.ssb.peer.events import LinkEvent, OwnFeedConfirmed, PeerEffect, PeerEvent
 from culm.ssb.peer.frames import ClassicFormat
 from culm.ssb.peer.limits import Limits, Settings
 from culm.ssb.peer.link import PeerLink
@@ -65,6 +65,11 @@ class Peer:
         The network key.
     hmac_key
         32 bytes, of a network whose messages are signed with a key.
+    restored
+        Whether the feeds come from a backup, or from a copy.  Then nobody can publish (``RESTORED``)
+        until a peer that we follow has told how long our own feed is, and all of it is here
+        (`OwnFeedConfirmed`), or until `confirm`: a message in the place of one that others have
+        would fork the feed for ever.
     settings, limits
         Times, and how much peers may make us hold.
 
@@ -82,11 +87,13 @@ class Peer:
         epoch: float = 0.0,
         network: bytes = MAIN_NETWORK,
         hmac_key: bytes | None = None,
+        restored: bool = False,
         settings: Settings = _DEFAULT_SETTINGS,
         limits: Limits = _DEFAULT_LIMITS,
     ) -> None:
         check_type("identity", identity, SigningKey)
         check_type("epoch", epoch, int, float)
+        check_type("restored", restored, bool)
         check_type("settings", settings, Settings)
         check_type("limits", limits, Limits)
         check_bytes("network", network, 32)
@@ -99,6 +106,7 @@ class Peer:
         self._settings = settings
         self._limits = limits
         self._now = now
+        self._restored = restored
         self._core = Replicator(
             me=feed_id_of(bytes(identity.verify_key)),
             stored=stored,
@@ -155,6 +163,11 @@ class Peer:
         """The last message taken of a feed, perhaps not stored yet."""
         return self._core.head(feed)
 
+    @property
+    def restored(self) -> bool:
+        """Whether it is not known yet if there is more of our own feed."""
+        return self._restored
+
     def source(self, feed: str) -> str | None:
         """The peer from which a feed is received."""
         return self._core.source(feed)
@@ -188,9 +201,11 @@ class Peer:
         content: an object with a ``type``, or the text of a private box.
         timestamp: milliseconds since 1970; by default our clock's.
 
-        Raises `LocalProtocolError` as `Replicator.append` does, and whatever
+        Raises `LocalProtocolError` (``RESTORED``), and as `Replicator.append` does, and whatever
         `culm.ssb.messages.create_message` raises.
         """
+        if self._restored:
+            raise LocalProtocolError(ErrorCode.RESTORED, "our feed comes from a backup")
         head = self._core.head(self.me)
         message = create_message(
             self._identity,
@@ -201,6 +216,10 @@ class Peer:
         )
         self._core.append(Message(self.me, message.sequence, message.id, message.data))
         return message
+
+    def confirm(self) -> None:
+        """Note that nobody has more of our own feed than the store, though it is from a backup."""
+        self._restored = False
 
     def _time_ms(self, now: float) -> int:
         return int((self._epoch + now) * 1000)
@@ -267,6 +286,9 @@ class Peer:
         while self._closed is None:
             if self._events:
                 return self._events.popleft()
+            if self._restored and self._core.is_confirmed(self.me):
+                self.confirm()
+                return OwnFeedConfirmed(last=self._core.stored(self.me))
             event = self._core.next_event()
             if isinstance(event, Closed):
                 self._ending = event
