@@ -124,7 +124,8 @@ class PeerDriver(LinksDriver):
         link = await self.dial(address)
         if link.closed:
             return ""
-        end = self._ends[link.number] = self._loop.create_future()
+        end: asyncio.Future[str] = self._loop.create_future()
+        self._ends[link.number] = end
         return await end
 
     def _take(self, event: Event) -> None:

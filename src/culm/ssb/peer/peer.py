@@ -66,10 +66,10 @@ class Peer:
     hmac_key
         32 bytes, of a network whose messages are signed with a key.
     restored
-        Whether the feeds come from a backup, or from a copy.  Then nobody can publish (``RESTORED``)
-        until a peer that we follow has told how long our own feed is, and all of it is here
-        (`OwnFeedConfirmed`), or until `confirm`: a message in the place of one that others have
-        would fork the feed for ever.
+        Whether the feeds come from a backup, or from a copy.  Then nothing can be published
+        (``RESTORED``) until a peer that we follow has told how long our own feed is, and all of it
+        is here (`OwnFeedConfirmed`), or until `confirm`: a message in the place of one that others
+        have would fork the feed for ever.
     settings, limits
         Times, and how much peers may make us hold.
 
