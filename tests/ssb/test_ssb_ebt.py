@@ -36,6 +36,7 @@ from culm.ssb.ebt import (
     ErrorCode,
     FeedExtended,
     FeedForked,
+    Head,
     Limits,
     LoadClock,
     Message,
@@ -554,6 +555,20 @@ def test_a_forked_feed_is_stopped_and_reported_with_its_proof() -> None:
     with pytest.raises(LocalProtocolError) as caught:
         host.machine.append(chain(BOB, 3)[2])
     assert caught.value.code is ErrorCode.NOT_WHOLE
+
+
+def test_a_first_message_that_follows_another_one_is_no_fork() -> None:
+    host = alice()
+    session = host.accept(CAROL)
+    wrong = as_frames(chain(BOB, 1, after=Head(0, "nothing")))
+    host.tell(session, {BOB: off(1)}, *wrong)
+    assert [type(event) for event in host.events[-1:]] == [MessageRefused]
+    assert not host.store.load().forked
+    assert not host.machine.receive_outside(DAVE, BOB, 1, wrong[0])
+    host.drain()
+    assert host.events[-1] == MessageRefused(
+        session=None, peer=DAVE, feed=BOB, sequence=1, reason=host.events[-2].reason
+    )
 
 
 def test_a_fork_is_remembered() -> None:

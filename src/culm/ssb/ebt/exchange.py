@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from culm.machine import RemoteProtocolError
 from culm.ssb.ebt.errors import ErrorCode
@@ -36,6 +36,8 @@ from culm.ssb.ebt.work import Work
 from culm.timers import Deadlines
 
 __all__ = ["Exchange"]
+
+_NO_FIRST: Final = "the first message of a feed follows no other one"
 
 
 class Exchange:
@@ -207,7 +209,10 @@ class Exchange:
         try:
             message = self._format.check(feed.last_id, received)
         except ForkedFeedError as error:
-            self._contradict(feed, error.data)
+            if feed.last_id is None:  # there is nothing that it could contradict
+                self._refuse(session, feed, sequence, _NO_FIRST)
+            else:
+                self._contradict(feed, error.data)
         except InvalidMessageError as error:
             self._refuse(session, feed, sequence, str(error))
         else:
@@ -227,7 +232,10 @@ class Exchange:
         try:
             message = self._format.check(feed.last_id, received)
         except ForkedFeedError as error:
-            self._contradict(feed, error.data)
+            if feed.last_id is None:
+                self._tell_refused(None, peer, feed, sequence, _NO_FIRST)
+            else:
+                self._contradict(feed, error.data)
         except InvalidMessageError as error:
             self._tell_refused(None, peer, feed, sequence, str(error))
         else:

@@ -55,7 +55,7 @@ class Format(Protocol):
     def check(self, previous: str | None, received: Any) -> Message:
         """The received message, if it is valid and the next one of its feed.
 
-        previous: the id of the last one, ``None`` for the first.
+        previous: the id of the last one, ``None`` for the first, which cannot fork a feed.
 
         The author and the sequence have been compared already.  Raises only `InvalidMessageError`
         and `ForkedFeedError`.

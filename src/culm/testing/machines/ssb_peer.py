@@ -122,6 +122,7 @@ def _build(config: Config) -> _DiallingPeer:
         stored=_store(config).load(),
         now=0.0,
         epoch=_EPOCH,
+        restored=config["restored"],
         settings=Settings(**{key.name: config[key.name] for key in _SETTINGS}),
         limits=_SMALL if small else Limits(),
     )
@@ -132,6 +133,8 @@ def _build(config: Config) -> _DiallingPeer:
 
 _SMALL = Limits(
     links_max=4,
+    links_of_peer_max=2,
+    half_sent_size_max=4096,
     packets_max=2,
     fill_size_max=1024,
     rpc=muxrpc.Limits(
@@ -165,6 +168,10 @@ def _block(machine: Peer, author: str, target: str, value: bool = True) -> None:
 def _publish(machine: Peer, text: str) -> None:
     check_type("text", text, str)
     machine.publish({"type": "post", "text": text})
+
+
+def _confirm(machine: Peer) -> None:
+    machine.confirm()
 
 
 def _ephemeral(machine: _DiallingPeer) -> PrivateKey:
@@ -350,6 +357,21 @@ _MEETINGS = (
         members=_members("alice"),
         script=(*_alice(_attach("server"), Receive(_SESSION + _notes(1, alice=0, bob=2), 1)),),
     ),
+    Meeting(
+        name="a backup",
+        members=_members("alice", restored=True),
+        script=_alice(
+            _attach("client"),
+            Receive(_notes(-1, alice=6), 1),
+            Receive(_said("alice", 2, 3, number=-1), 1),
+            _attach("server"),
+            Receive(_SESSION + _notes(1, alice=6), 2),
+            call("confirm"),
+            call("publish", text="live"),
+            Receive(_GOODBYE, 1),
+            call("close"),
+        ),
+    ),
     Meeting(name="a link", members=_members("alice"), script=_alice(_attach("server"))),
 )
 
@@ -380,6 +402,12 @@ PEER = register(
                 meaning="The feeds that it follows, by words.",
             ),
             Key(name="posts", type=int, default=0, meaning="How many messages its own feed has."),
+            Key(
+                name="restored",
+                type=bool,
+                default=False,
+                meaning="Whether its feeds come from a backup.",
+            ),
             Key(name="small", type=bool, default=False, meaning="Whether its limits are small."),
             *_SETTINGS,
         ),
@@ -388,6 +416,7 @@ PEER = register(
             "follow": _follow,
             "block": _block,
             "publish": _publish,
+            "confirm": _confirm,
             "dialled": _dialled,
             "dial_failed": dial_failed,
             "accepted": _accepted,
