@@ -71,6 +71,9 @@ class HistoryReader:
         a message takes time, and several feeds share the line.  Without it only whole messages
         count.
 
+    Nothing is asked for while the connection has no room (`Connection.send_size`); call `fill` when
+    bytes have been taken.
+
     `receive` returns the peer's messages, well-formed and in order; the caller verifies signatures,
     and calls `reject` for a message that is wrong.
     """
@@ -116,6 +119,10 @@ class HistoryReader:
             self._drop_call(found)
             self._deadlines.cancel(feed)  # of one that rests, too
             self._ask(now)
+
+    def fill(self, now: float) -> None:
+        """Ask for feeds whose turn it is, if the connection has room for that again."""
+        self._ask(now)
 
     def is_of(self, number: int) -> bool:
         """Whether a call is one that asks for a feed."""
@@ -233,7 +240,9 @@ class HistoryReader:
     def _ask(self, now: float) -> None:
         if self._connection.state is not State.OPEN:
             return
-        while self._queue and self._asked < self._settings.calls_max:
+        while (
+            self._queue and self._asked < self._settings.calls_max and self._connection.send_size()
+        ):
             feed = self._queue.popleft()
             if feed.state is FeedState.QUEUED and self._feeds.get(feed.id) is feed:
                 feed.move(FeedInput.TURN)

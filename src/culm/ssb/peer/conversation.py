@@ -203,7 +203,7 @@ class Conversation:
     def fill(self, size_max: int) -> None:
         """Send feeds over the connection, as far as it has room."""
         self.exchange.fill(size_max)
-        self.history.serve()
+        self.history.fill()
 
     # Time
 

@@ -115,10 +115,12 @@ class LinkHistory:
 
         self._core.read(feed, first=first, count_max=count_max, size_max=size_max, then=read)
 
-    def serve(self) -> None:
-        """Send what the peer has asked for, if there is room."""
+    def fill(self) -> None:
+        """Send what the peer has asked for, and ask for feeds, if there is room."""
         if self._server is not None:
             self._server.serve()
+        if self._reader is not None:
+            self._reader.fill(self._now())
 
     # What concerns both
 
