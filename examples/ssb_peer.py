@@ -52,7 +52,7 @@ from culm.machine import Closed, Event, LocalProtocolError, StoreFailed
 from culm.ssb import MAIN_NETWORK
 from culm.ssb.address import Address
 from culm.ssb.ebt import FeedExtended, FeedForked, MessageRefused, SourceChanged
-from culm.ssb.feed_id import check_feed_id, feed_id_of, is_feed_id
+from culm.ssb.feed_id import feed_id_of, is_feed_id
 from culm.ssb.messages import MessageError, read_message
 from culm.ssb.peer import (
     FellBack,
@@ -176,7 +176,7 @@ class Pub:
         if self.peer.restored:
             say(event="restored", feed=self.peer.me, sequence=self.peer.clock.get(self.peer.me, 0))
         for each in self._settings.connect:
-            self._connect(each)
+            self._obey(f"connect {each}")
         Thread(target=self._read_lines, daemon=True).start()
         try:
             with self._bar:
@@ -333,8 +333,16 @@ def show_messages(options: argparse.Namespace, path: Path) -> None:
 
 
 def feed_name(text: str) -> str:
-    check_feed_id("feed", text)
+    if not is_feed_id(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the id of a feed")
     return text
+
+
+def peer_address(text: str) -> Address:
+    try:
+        return Address.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def network_of(text: str) -> bytes:
@@ -384,7 +392,7 @@ def parser() -> argparse.ArgumentParser:
     )
     serving.add_argument(
         "--connect",
-        type=Address.parse,
+        type=peer_address,
         action="append",
         default=[],
         metavar="ADDRESS",

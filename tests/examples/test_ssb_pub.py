@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -233,6 +234,145 @@ def test_only_one_process_writes_a_feed(start: Callable[..., Process]) -> None:
     second = start("alice")
     assert second.until_event("listening") is None
     assert second.wait() != 0
+
+
+def test_who_cannot_be_reached_is_told(start: Callable[..., Process]) -> None:
+    """Nobody listens there, somebody else does, we do that already, or it is ourselves."""
+    alice, bob = start("alice"), start("bob")
+    where, alice_feed = address(alice)
+    own = address(bob)[0]
+    nobody = "net:127.0.0.1:1~shs:" + alice_feed[1:45]
+    bob.tell(f"connect {nobody}", f"connect {nobody}", f"connect {own}")
+    assert bob.until_event("unreachable", address=nobody, again_s=0.5)
+    told = [said["error"] for said in bob.said if said["event"] == "error"]
+    assert told == ["we connect to that address already", "that is our own key"]
+    carol = start("carol")
+    stranger = where[:-44] + address(carol)[0][-44:]
+    bob.tell(f"connect {stranger}")
+    failed = bob.until_event("unreachable", address=stranger)
+    assert failed is not None
+    assert "another key" in failed["error"]
+
+
+def test_a_copy_of_the_folder_publishes_nothing_before_its_feed_is_whole(
+    start: Callable[..., Process],
+) -> None:
+    alice, bob = start("alice"), start("bob")
+    where, alice_feed = address(alice)
+    _, bob_feed = address(bob)
+    bob.tell(f"follow {alice_feed}", f"connect {where}")
+    alice.tell(f"follow {bob_feed}", "publish in the backup")
+    assert bob.until_stored(alice_feed, 2)
+    alice.close()
+    backup = alice.folder.with_name("backup")
+    shutil.copytree(alice.folder, backup)
+    alice = start("alice")
+    where = address(alice)[0]
+    alice.tell("publish after the backup")
+    bob.tell(f"connect {where}")
+    assert bob.until_stored(alice_feed, 3)
+    alice.close()
+    shutil.rmtree(alice.folder)
+    shutil.copytree(backup, alice.folder)
+
+    alice = start("alice")
+    address(alice)
+    assert alice.until_event("restored", sequence=2)
+    alice.tell("publish too early")
+    refused = alice.until_event("error", line="publish too early")
+    assert refused is not None
+    alice.close()
+    alice = start("alice")  # it is not forgotten
+    where = address(alice)[0]
+    bob.tell(f"connect {where}")
+    assert alice.until_event("confirmed", sequence=3)
+    alice.tell("publish in time")
+    assert bob.until_stored(alice_feed, 4)
+    alice.close()
+    again = start("alice")
+    again.tell("publish once more")
+    assert again.until_stored(alice_feed, 5)
+    again.close()
+    bob.close()
+    assert not {"restored", "error"} & {said["event"] for said in again.said}
+    assert "forked" not in {said["event"] for said in bob.said}
+
+
+def test_a_backup_of_a_whole_disk_is_said_to_be_one(start: Callable[..., Process]) -> None:
+    alice = start("alice", "--restored")
+    assert alice.until_event("restored")
+    alice.tell("confirm", "publish hello")
+    assert alice.until_event("confirmed", sequence=0)
+    assert alice.until_event("stored", sequence=1)
+    alice.close()
+    again = start("alice")
+    again.tell("publish hello")
+    assert again.until_event("stored", sequence=2)
+    assert "restored" not in {said["event"] for said in again.said}
+
+
+@pytest.mark.parametrize(
+    ("folder", "feed", "words"),
+    [
+        ("nowhere", "@" + "A" * 43 + "=.ed25519", "there are no feeds"),
+        ("made", "@" + "A" * 43 + "=.ed25519", "there are no messages of"),
+        ("broken", "@" + "A" * 43 + "=.ed25519", "not a database"),
+        ("made", "alice", "is not the id of a feed"),
+    ],
+)
+def test_messages_that_are_not_there(tmp_path: Path, folder: str, feed: str, words: str) -> None:
+    SsbSqliteStore(made(tmp_path / "made")).close()
+    made(tmp_path / "broken").write_text("hello" * 1000)
+    ran = subprocess.run(
+        [sys.executable, str(PROGRAM), "messages", "--dir", str(tmp_path / folder), feed],
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert words in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert not (tmp_path / "nowhere").exists()
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder / "feeds.sqlite"
+
+
+KEY = "A" * 43 + "="
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(
+            f"net:a:{port}~shs:{KEY}"
+            for port in ("0", "99999", "65536", "08", "８", "", "-1", "1 ")
+        ),
+        *(f"net:{host}:1~shs:{KEY}" for host in ("", "a b", " a", "a..b", "-a", "a:b", "é", "a\n")),
+        *(
+            f"net:{host}:1~shs:{KEY}"
+            for host in ("1.2.3", "256.1.1.1", "[1.2.3.4]", "[::1", "::1::")
+        ),
+        f"net:a:1~shs:{KEY};net:b:2~shs:{KEY}",
+        f"net:a:1;net:b:2~shs:{KEY}",
+        f"net:a:1~net:b:2~shs:{KEY}",
+    ],
+)
+def test_an_address_can_be_dialled(wrong: str) -> None:
+    with pytest.raises(ValueError, match="not an address"):
+        Address.parse(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        *((host, host) for host in ("a", "a.example", "a_b-c.example", "127.0.0.1", "::1")),
+        *(("[::1]", "::1"), ("fe80::1%eth0", "fe80::1%eth0")),
+    ],
+)
+def test_hosts_of_all_kinds(text: str, host: str) -> None:
+    assert Address.parse(f"net:{text}:65535~shs:{KEY}")[:2] == (host, 65535)
 
 
 def test_addresses_are_written_as_other_peers_write_them() -> None:
