@@ -507,6 +507,14 @@ def test_messages_wait_when_too_many_are_unwritten() -> None:
     assert host.machine.takes_messages
 
 
+@pytest.mark.parametrize(("more", "takes"), [(-1, False), (0, False), (1, True)])
+def test_there_is_no_room_once_the_limit_is_reached(more: int, takes: bool) -> None:
+    first = chain(ALICE, 1)[0]
+    host = alice(limits=Limits(unwritten_size_max=len(first.data) + 512 + more))
+    host.machine.append(first)
+    assert host.machine.takes_messages is takes
+
+
 def test_as_long_as_a_write_is_under_way_messages_gather_for_the_next() -> None:
     host = alice(limits=Limits(write_count_max=3))
     effects = []
@@ -767,6 +775,8 @@ def test_arguments_that_are_none_are_refused_at_once() -> None:
         host.machine.follow("@x")
     with pytest.raises(ValueError, match="peer must be"):
         host.machine.connect("x", role=SessionRole.CLIENT)
+    with pytest.raises(TypeError, match="role"):
+        host.machine.connect(BOB, role="server")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="me must be"):
         Host("alice")
     with pytest.raises(ValueError, match="sessions_max"):

@@ -331,3 +331,23 @@ def test_who_was_slow_is_tried_again_more_and_more_rarely() -> None:
         if host.machine.source(BOB) == CAROL != source:
             begun.append(host.now)
     assert begun == [50.0, 100.0, 150.0]  # the sixfold is more than the double, and the fourfold
+
+
+def test_what_a_resting_peer_says_hastens_nothing() -> None:
+    """Carol has had a turn in vain; Dave's time as the source is not over when she speaks again."""
+    host, (carol, dave) = promised(CAROL, DAVE, sequence=1)
+    eve = host.accept(EVE)
+    host.tell(carol, {BOB: on(MUCH)})
+    host.advance(1.0)
+    host.tell(carol, {BOB: -1})
+    host.tell(dave, *as_frames(chain(BOB, 1)))
+    host.advance(1.2)
+    host.tell(carol, {BOB: on(MUCH)})
+    host.advance(1.5)
+    host.advance(3.9)
+    host.tell(eve, {BOB: on(5)})
+    host.advance(4.1)
+    host.tell(carol, {BOB: on(MUCH + 1)})
+    assert host.machine.source(BOB) == DAVE
+    host.advance(4.4)
+    assert host.machine.source(BOB) == EVE

@@ -1,0 +1,119 @@
+"""One peer, or a few bytes, do not hold what is there for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from peer_support import Node, connect, feed_of, packet, run
+
+from culm.ssb import history, muxrpc
+from culm.ssb.ebt import SessionEnded, SessionRole
+from culm.ssb.peer import ErrorCode, Limits, PeerDisconnected, PeerLink, Settings
+
+POST = {"type": "post", "text": "hello"}
+REFUSED = {"message": "method:ebt,replicate is not in list of allowed methods", "name": "Error"}
+
+
+def ends(node: Node) -> list[tuple[int, int | None]]:
+    return [
+        (event.link, None if event.error is None else event.error.code)
+        for event in node.told(PeerDisconnected)
+    ]
+
+
+def accept(node: Node, name: str) -> PeerLink:
+    link = node.peer.attached(feed_of(name), role=SessionRole.SERVER)
+    node.drain()
+    return link
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_one_identity_has_a_few_links(sealed: bool) -> None:
+    """One more ends the oldest: a peer that comes back finds a place, whatever became of others."""
+    alice = Node("alice", limits=Limits(links_of_peer_max=2))
+    bob = Node("bob")
+    links = [connect(bob, alice, sealed=sealed)[1] for _ in range(1)]
+    for _ in range(4):
+        run(alice, bob)
+        links.append(connect(bob, alice, sealed=sealed)[1])
+    run(alice, bob)
+    assert ends(alice) == [(link.number, ErrorCode.REPLACED) for link in links[:3]]
+    assert list(alice.peer.links) == links[3:]
+    for node, other in ((alice, bob), (bob, alice)):
+        node.peer.follow(other.peer.me)
+    alice.peer.publish(POST)
+    run(alice, bob)
+    assert bob.peer.clock[alice.peer.me] == 1
+
+
+def test_the_links_of_one_leave_room_for_others() -> None:
+    alice = Node("alice", limits=Limits(links_max=8))
+    for _ in range(100):
+        accept(alice, "mallory")
+    assert len(alice.peer.links) == 4
+    assert not accept(alice, "bob").closed
+
+
+def half_sent(size: int) -> bytes:
+    """All but the last byte of a packet with a request."""
+    return packet(1, {"name": ["ebt", "replicate"], "args": ["x" * size]})[:-1]
+
+
+def test_packets_that_come_in_part_are_held_within_a_limit() -> None:
+    """The one that holds most goes; the others, and those who finish theirs, stay."""
+    rpc = muxrpc.Limits(control_size_max=1 << 20)
+    alice = Node("alice", limits=Limits(half_sent_size_max=100_000, rpc=rpc))
+    sizes = [20_000, 50_000, 10_000, 15_000, 15_000]
+    links = [accept(alice, f"mallory {number}") for number in range(len(sizes))]
+    for link, size in zip(links, sizes, strict=True):
+        link.receive_data(half_sent(size))
+        run(alice)
+    assert ends(alice) == [(links[1].number, ErrorCode.HALF_SENT)]
+    links[0].receive_data(b"}")
+    bob = accept(alice, "bob")
+    bob.receive_data(half_sent(30_000))
+    run(alice)
+    assert ends(alice)[1:] == []
+    assert not bob.closed
+    bob.receive_data(b"}")
+    run(alice)
+    for link in links[2:]:
+        link.receive_eof()
+    run(alice)
+    assert alice.peer._links._half_sent_size == 0
+
+
+def test_a_link_that_ends_holds_nothing() -> None:
+    alice = Node("alice", limits=Limits(half_sent_size_max=10_000))
+    for number in range(20):
+        link = accept(alice, f"mallory {number}")
+        link.receive_data(half_sent(5_000))
+        run(alice)
+        link.receive_eof()
+        run(alice)
+    assert [code for _, code in ends(alice)] == [muxrpc.ErrorCode.TRUNCATED] * 20
+
+
+def test_a_peer_that_reads_nothing_is_asked_for_no_more_feeds() -> None:
+    """Each minute the feeds are asked for again, but not before the last questions have left."""
+    asking = history.Settings(calls_max=4)
+    alice: Any = Node(
+        "alice",
+        settings=Settings(history=asking),
+        limits=Limits(rpc=muxrpc.Limits(unsent_size_max=1000)),
+    )
+    for number in range(100):
+        alice.peer.follow(feed_of(f"feed {number}"))
+    link = alice.peer.attached(feed_of("bob"), role=SessionRole.CLIENT)
+    alice.take(link)
+    alice._carry = lambda link: False  # nothing is taken from now on
+    link.receive_data(packet(-1, REFUSED, flags=14))
+    run(alice)
+    assert [event.reason.name for event in alice.told(SessionEnded)] == ["DISCONNECTED"]
+    for _ in range(200):
+        link.receive_data(packet(-1, REFUSED, flags=14))  # a sign of life
+        alice.advance(alice.peer.next_deadline())
+    assert not link.closed
+    assert link.rpc._outbox.size < 3000
+    assert link.data_to_send().count(b"createHistoryStream") > 4
