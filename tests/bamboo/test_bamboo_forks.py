@@ -65,7 +65,7 @@ def test_nobody_is_blamed_without_two_valid_signatures() -> None:
     other = make_log(YAMF, branch=b"other")[4].entry
     forged = resign(other, KEYS[2])
     assert find_fork(entry, replace(forged, author=entry.author)) is None
-    for pair in ((unsigned(other), entry), (entry, unsigned(other))):
+    for pair in ((unsigned(other), entry), (other, unsigned(entry))):
         assert find_fork(*pair) is None
         assert not ForkProof(*pair).verify()
 

@@ -323,3 +323,13 @@ def test_parameters_are_sensible():
     for wrong in (-1, (1 << 24) + 1):
         with pytest.raises(ValueError, match="symbols_max"):
             Limits(symbols_max=wrong)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_item_of_no_bytes_travels_like_any(swapped):
+    both = {bytes([number]) for number in range(100)}
+    sets = (both, both | {b""}) if swapped else (both | {b""}, both)
+    trees = [tree_of(held, 4, varying=True) for held in sets]
+    link = talk(*trees, (RATELESS, RATELESS))
+    check_union(link, *sets)
+    assert len(hellos(link)) == 1
