@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from p2panda_victim import CODEC
 
+from culm.machine import RemoteProtocolError
 from culm.p2panda.messages import Mode, SyncRequest
 from culm.wire import cbor
 from culm.wire.errors import DecodeError
@@ -42,9 +43,11 @@ class HeightsOnly:
     def _changed(self, encoded: bytes) -> bytes:
         if not encoded.startswith(_REQUEST):
             return encoded
-        message = CODEC.decode(encoded)
-        assert isinstance(message, SyncRequest)
-        if message.mode == Mode.LOG_HEIGHT:
+        try:
+            message = CODEC.decode(encoded)
+        except RemoteProtocolError:  # it was spoilt on its way
+            return encoded
+        if not isinstance(message, SyncRequest) or message.mode == Mode.LOG_HEIGHT:
             return encoded
         if self._silent:
             return b""
