@@ -194,3 +194,10 @@ def test_a_pair_in_two_parts_is_found_among_so_many_items(count: int, found: boo
     pair = items[0], items[-1 - count % 2]
     digest = joined.monoid.digest(joined.monoid.lift_many(b"".join(pair), ITEM_SIZE))
     assert joined.find_pair(0, count, digest) == (pair if found else None)
+
+
+def test_pieces_of_the_serialised_form_are_those_of_one_tree() -> None:
+    items = {number.to_bytes(3) for number in range(2000)}
+    joined, tree = both([{each for each in items if each[-1] % 3 == rest} for rest in range(3)])
+    assert [len(piece) for piece in joined.serialise()] == [len(each) for each in tree.serialise()]
+    assert b"".join(joined.serialise(piece_size=100)) == b"".join(tree.serialise())
