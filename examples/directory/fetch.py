@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from culm.bamboo import ForkProof, LogKey, LogStore
+from culm.bamboo import ForkProof, LogKey, LogStore, Reason
 from culm.bamboo.effects import perform
 from culm.machine import Closed, Event
 from culm.point2point import Limits, Role, State
@@ -35,6 +35,7 @@ __all__ = [
     "Fetched",
     "Fetcher",
     "Terms",
+    "fetch_all_sound",
     "fetch_logs",
     "log_name",
     "several_logs",
@@ -44,6 +45,8 @@ __all__ = [
 _PATIENCE_MAX_S = 5.0
 # What an entry takes in a store besides its payload, about.
 _ENTRY_SIZE = 400
+# Of so many logs that do not verify we leave out each, to get the others of the peer.
+_LEFT_OUT_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +146,37 @@ async def fetch_logs(
     fetched = Fetched()
     interest = terms.interest(live=False)
     with StoreThread(store) as thread:
-        for _ in range(2):
-            fetcher = Fetcher(thread, terms, fetched, interest, on_progress)
-            await fetcher.run(host, port)
-            if not await fetcher.was_misled():
-                break
+
+        def fetcher(left_out: Collection[LogKey]) -> Fetcher:
+            return Fetcher(thread, terms, fetched, interest, on_progress, left_out=left_out)
+
+        await fetch_all_sound(fetcher, host, port)
     return fetched
+
+
+async def fetch_all_sound(
+    fetcher: Callable[[Collection[LogKey]], Fetcher], host: str, port: int
+) -> None:
+    """Fetch over one connection; if a log does not verify, the others over another one.
+
+    `fetcher` makes one that leaves out some logs.
+    """
+    left_out: list[LogKey] = []
+    failure: Failure | None = None
+    misled = False
+    while True:
+        made = fetcher(left_out)
+        await made.run(host, port)
+        failure = failure or made.fetched.failure
+        if not misled and await made.was_misled():
+            misled, failure = True, None
+            continue
+        log = made.log_at_fault
+        is_only_one = log == made.terms.wanted or len(made.fetched.offered) == 1
+        if log is None or is_only_one or len(left_out) == _LEFT_OUT_MAX:
+            break
+        left_out.append(log)
+    made.fetched.failure = failure
 
 
 class Fetcher:
@@ -163,8 +191,11 @@ class Fetcher:
         on_progress: Callable[[Fetched], object] = lambda fetched: None,
         *,
         added: Added | None = None,
+        left_out: Collection[LogKey] = (),
     ) -> None:
         self.thread = thread
+        self._left_out = left_out
+        self.log_at_fault: LogKey | None = None  # that does not verify, which ends the connection
         self.store = thread.store  # to be used in that thread
         self.terms = terms
         self.fetched = fetched
@@ -179,7 +210,7 @@ class Fetcher:
         self.replicator = Replicator(
             role=Role.PROACTIVE,
             family=self.store.family,
-            interest=interest,
+            interest=replace(interest, want=None) if left_out else interest,
             limits=ReplicatorLimits(
                 connection=Limits(
                     idle_timeout_s=terms.idle_timeout_s,
@@ -279,13 +310,17 @@ class Fetcher:
         match event:
             case LogOffered(log=log, seqnum=seqnum):
                 fetched.offered[log] = max(seqnum, fetched.offered.get(log, 0))
+                if self._left_out and log not in self._left_out:
+                    self.protocol.call(self.replicator.replicate, log, self.terms.want)
                 self._fill(log, seqnum)
             case EntryStored() | PayloadProgress():
                 self._stored(event)
             case ForkFound(proof=proof):
                 fetched.fail(_forked(proof))
-            case LogRefused(log=log):
+            case LogRefused(log=log, fault=fault):
                 self.refusals.append(f"{log_name(log)}: {_why(event)}")
+                if fault is Reason.INVALID_LOG:
+                    self.log_at_fault = log
             case Settled():
                 self.settled()
 

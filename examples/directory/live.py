@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-from culm.bamboo import LogStore
+from culm.bamboo import LogKey, LogStore
 from culm.machine import Event
 from culm.point2point.replication import EntryStored, LogSynced
-from directory.fetch import Failure, Fetched, Fetcher, Terms
+from directory.fetch import Failure, Fetched, Fetcher, Terms, fetch_all_sound
 from directory.thread import StoreThread
 
 __all__ = ["block_signals", "follow_logs"]
@@ -39,11 +39,11 @@ async def follow_logs(
     fetched = Fetched()
     # A signal that reached the thread of the store would be too late for our handlers.
     with StoreThread(store, initializer=block_signals) as thread:
-        for _ in range(2):
-            follower = _Follower(thread, terms, fetched, update, on_progress)
-            await follower.run(host, port)
-            if not await follower.was_misled():
-                break
+
+        def follower(left_out: Collection[LogKey]) -> Fetcher:
+            return _Follower(thread, terms, fetched, update, on_progress, left_out)
+
+        await fetch_all_sound(follower, host, port)
     return fetched
 
 
@@ -60,8 +60,10 @@ class _Follower(Fetcher):
         fetched: Fetched,
         update: Callable[[Fetched], Failure | None],
         on_progress: Callable[[Fetched], object],
+        left_out: Collection[LogKey],
     ) -> None:
-        super().__init__(thread, terms, fetched, terms.interest(live=True), on_progress)
+        interest = terms.interest(live=True)
+        super().__init__(thread, terms, fetched, interest, on_progress, left_out=left_out)
         self._update = update
         self._caught_up = False
         self._stale = True  # there is something of which `update` has not been told

@@ -406,3 +406,33 @@ def test_honest_peers_are_served(tmp_path: Path, store: MemoryStore) -> None:
         done = fetch(tmp_path / "store", port, tmp_path / "target")
     assert (done.status, done.summary["entries"]) == (0, COUNT)
     assert contents(tmp_path / "target") == {f"file{n}": CONTENTS[n] for n in range(COUNT)}
+
+
+class LyingOfOneLog(LyingStore):
+    """Gives out an entry of one of its logs otherwise than it is."""
+
+    def entries(self, log: LogKey, *args: Any, **kwargs: Any) -> list[StoredEntry]:
+        if log == LOG:
+            return super().entries(log, *args, **kwargs)
+        found: list[StoredEntry] = self._store.entries(log, *args, **kwargs)
+        return found
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("seqnum", [1, COUNT])
+def test_a_log_that_does_not_verify_keeps_no_other_one_away(
+    tmp_path: Path, store: MemoryStore, seqnum: int
+) -> None:
+    """The protocol has it end the connection: the others come over another one."""
+    others = [LogAuthor(SigningKey(bytes([n]) * 32), family=YAMF) for n in range(1, 6)]
+    for author in others:
+        store.append(author.log, [author.publish(payload(number)) for number in range(COUNT)])
+    lying = LyingOfOneLog(store, seqnum, payload=lambda data: data[:-1] + b"\0")
+    with server(serving(lying)) as port:
+        done = fetch(tmp_path / "fetched.store", port)
+    assert (done.status, done.summary["code"]) == (1, "INVALID_DATA")
+    whole_entries(tmp_path / "fetched.store")
+    with SqliteStore(tmp_path / "fetched.store", family=YAMF) as fetched:
+        heads = {log: head.seqnum for log in fetched.logs() if (head := fetched.head(log))}
+    assert heads.pop(LOG, 0) == seqnum - 1
+    assert heads == dict.fromkeys((author.log for author in others), COUNT)

@@ -42,3 +42,17 @@ def test_what_has_settled_is_told_once() -> None:
     for _ in range(3):
         world.wait(10)
         assert len(cable.left.of(Settled)) == 1
+
+
+def test_the_time_at_which_it_gives_up_is_not_one_that_it_still_waits_for() -> None:
+    """The peer gives no credit for the log that it is to be offered."""
+    world = World()
+    end = world.node(store_of(news_of((5, 5))), interest=SERVE).open(Role.REACTIVE)
+    end.machine.receive_data(bytes(3))
+    end.drain()
+    world.run()
+    for now in (0.0, 0.5, 1.0, 1.5):
+        end.machine.advance(now)
+        end.drain()
+        deadline = end.machine.next_deadline()
+        assert deadline is None or deadline > now

@@ -193,6 +193,11 @@ class Connection(StreamBase[ConnectionEvent]):
         """Whether the peer has said something in part, as seen once there are no more events."""
         return self._mux.inside or self._control.inside
 
+    @property
+    def receiving_id(self) -> int | None:
+        """The id of the request that the peer's data is for; at the end, the last of them."""
+        return self._receiver.current_id
+
     def unsent_size(self) -> int:
         """How many bytes of data wait for `data_to_send`, or for the peer's credit."""
         return self._sender.unsent_size

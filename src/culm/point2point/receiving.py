@@ -93,6 +93,11 @@ class DataReceiver:
         return current.state is not RequestState.ENDED
 
     @property
+    def current_id(self) -> int | None:
+        """The request that the peer's data is for."""
+        return None if self._current is None else self._current.request_id
+
+    @property
     def brought(self) -> int:
         """How many bytes have come that are about entries; never less than before.
 

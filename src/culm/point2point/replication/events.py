@@ -101,8 +101,9 @@ class ForkFound(LogEvent):
 class LogRefused(LogEvent):
     """The peer will not replicate this log with us (now), or we not with it.
 
-    `reason` is what the peer said; `fault` what we found.  There may be neither: the peer does not
-    go on, or our store has something different.
+    `reason` is what the peer said, or that there are too many logs here; `fault` what we found.
+    There may be neither: the peer does not go on, or our store has something different.  Before a
+    `Closed` with ``INVALID_DATA``, the fault is that of the log whose data does not verify.
     """
 
     reason: CancelReason | None = None

@@ -10,11 +10,13 @@ from culm.arguments import check_type
 from culm.bamboo.answers import is_of_family
 from culm.bamboo.effects import ReadLogs
 from culm.bamboo.entry import LogKey, check_log
+from culm.bamboo.errors import Reason
 from culm.bymux import Role
 from culm.durable import DurableBase
 from culm.effects import StoreWork
 from culm.machine import Closed, Event, check_time
 from culm.point2point.connection import Connection
+from culm.point2point.errors import ErrorCode
 from culm.point2point.events import (
     Cancelled,
     Confirmed,
@@ -30,6 +32,7 @@ from culm.point2point.events import (
 from culm.point2point.messages import CancelReason
 from culm.point2point.replication.events import (
     Interest,
+    LogRefused,
     ReplicatorEffect,
     ReplicatorEvent,
     Settled,
@@ -192,7 +195,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             # An answer, however late, lets it settle anew.
             return None if self._awaits_answers() else Settled()
         self._proposer.give_up()
-        self._quiet.disturb()
+        self._quiet.begin_anew()
         return self.next_event()
 
     def _is_quiet(self) -> bool:
@@ -215,8 +218,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def _handle(self, event: Event) -> None:
         self._quiet.disturb()
         match event:
-            case Closed():
+            case Closed(error=error):
                 self._transfers.finish()
+                if error is not None and error.code is ErrorCode.INVALID_DATA:
+                    self._blame_log()
             case Established():
                 self._read_logs(None)
             case CreditReceived():
@@ -247,6 +252,13 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                     replica.peer_confirms(request_id)
                 self._transfers.handle(event)
 
+    def _blame_log(self) -> None:
+        """Tell which log the connection has ended for."""
+        request_id = self.connection.receiving_id
+        replica = None if request_id is None else self._transfers.replica_of(request_id)
+        if replica is not None:
+            replica.emit(LogRefused(log=replica.log, fault=Reason.INVALID_LOG))
+
     def _read_logs(self, after: LogKey | None) -> None:
         def got(logs: list[LogKey]) -> None:
             for log in logs:
@@ -261,9 +273,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._work.ask(ReadLogs, got, after=after, count_max=_LOGS_READ_MAX)
 
     def _replica(self, log: LogKey, want: Want | None = None) -> Replica | None:
-        """What is known of `log`, for something new; ``None`` if there are too many."""
+        """What is known of `log`, for something new; if there are too many, that is told."""
         replica = self._replicas.get(log)
-        if replica is None and len(self._replicas) < self._limits.logs_max:
+        if replica is None and len(self._replicas) >= self._limits.logs_max:
+            self._work.emit(LogRefused(log=log, reason=CancelReason.RESOURCE_LIMIT))
+        elif replica is None:
             want = self._interest.want if want is None else want
             replica = Replica(
                 log,
@@ -320,6 +334,11 @@ class _Quiet:
             self._due = now + self._settle_s
         elif self._due != inf and not quiet:
             self._due = None
+
+    def begin_anew(self) -> None:
+        """Something has happened because of the time, and so just now."""
+        assert self.now is not None
+        self._due = self.now + self._settle_s
 
     def deadline(self, quiet: bool) -> float | None:
         """When `advance` is due; a pure query.

@@ -1,0 +1,121 @@
+"""One invalid entry or payload costs what comes after it in its log, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from replicator_support import (
+    FETCH,
+    SERVE,
+    SMALL,
+    End,
+    Node,
+    World,
+    check_store,
+    key_of,
+    news_of,
+    same,
+    settled,
+)
+
+from culm.bamboo.entry import LogKey
+from culm.bamboo.errors import Reason
+from culm.bamboo.store import MemoryStore, StoredEntry
+from culm.point2point import ErrorCode
+from culm.point2point.replication import LogRefused, ReplicatorLimits, Want
+from culm.testing.link import Chunker, byte_by_byte, whole
+from culm.wire.multihash import YAMF
+
+COUNT = 4
+NEWS = [news_of((20, 0, 90, 3), log_id=number) for number in range(3)]
+LOGS = [key_of(news) for news in NEWS]
+BAD_LOG = LOGS[1]
+
+# Small pieces that come byte by byte, and as much as possible at once.
+WAYS = {"byte by byte": (byte_by_byte, SMALL), "at once": (whole, ReplicatorLimits())}
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    changed = bytearray(data)
+    changed[at] ^= 1
+    return bytes(changed)
+
+
+KINDS: dict[str, Callable[[StoredEntry], StoredEntry]] = {
+    "signature": lambda entry: entry._replace(encoded=flipped(entry.encoded, -1)),
+    "payload hash": lambda entry: entry._replace(encoded=flipped(entry.encoded, -70)),
+    "payload": lambda entry: entry._replace(payload=entry.payload and flipped(entry.payload, 0)),
+}
+
+
+class Lax(MemoryStore):
+    """A store that has taken an entry without verifying it, as those of other programs may."""
+
+    def __init__(self, kind: str, seqnum: int) -> None:
+        super().__init__(family=YAMF)
+        self._change, self._seqnum, self._payload = KINDS[kind], seqnum, kind == "payload"
+        for log, news in zip(LOGS, NEWS, strict=True):
+            self.append(log, news)
+
+    def entries(self, log: LogKey, *args: object, **options: object) -> list[StoredEntry]:
+        found = super().entries(log, *args, **options)  # type: ignore[arg-type]
+        at = self._seqnum if log == BAD_LOG else 0
+        return [self._change(entry) if entry.seqnum == at else entry for entry in found]
+
+    def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
+        data = super().read_payload(log, seqnum, offset, size)
+        is_changed = (log, seqnum, offset) == (BAD_LOG, self._seqnum, 0) and self._payload
+        return flipped(data, 0) if is_changed and data else data
+
+
+def connected(world: World, client: Node, server: Node) -> End:
+    world.connect(client, server)
+    world.wait(5)
+    check_store(client.store)
+    return client.end
+
+
+def head_of(node: Node, log: LogKey) -> int:
+    head = node.store.head(log)
+    return 0 if head is None else head.seqnum
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(("chunker", "limits"), WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    ("kind", "seqnum"),
+    [(kind, n) for kind in KINDS for n in range(1, COUNT + 1) if (kind, n) != ("payload", 2)],
+)
+def test_what_comes_before_is_kept_and_other_logs_go_on(
+    kind: str, seqnum: int, chunker: Chunker, limits: ReplicatorLimits
+) -> None:
+    """However the bytes come.  The seed has the connection end; the log at fault is named.
+
+    Who leaves out that log when it connects again gets all the others.
+    """
+    world = World(chunker=chunker)
+    server = world.node(Lax(kind, seqnum), interest=SERVE, limits=limits)
+    client = world.node(interest=FETCH, limits=limits)
+    end = connected(world, client, server)
+    assert end.closed is not None
+    assert end.closed.error is not None
+    assert end.closed.error.code is ErrorCode.INVALID_DATA
+    assert end.of(LogRefused) == [LogRefused(log=BAD_LOG, fault=Reason.INVALID_LOG)]
+    # The metadata alone would verify where the payload does not, and is not kept without it.
+    assert head_of(client, BAD_LOG) == seqnum - 1
+    again = world.node(client.store, interest=replace(FETCH, want=None), limits=limits)
+    cable = world.connect(again, server)
+    for log in LOGS:
+        if log != BAD_LOG:
+            cable.left.machine.replicate(log, Want())
+    cable.left.drain()
+    world.wait(5)
+    assert settled(cable.left)
+    assert [head_of(client, log) for log in LOGS] == [COUNT, seqnum - 1, COUNT]
+    sound = world.node(interest=SERVE)
+    for log, news in zip(LOGS, NEWS, strict=True):
+        sound.store.append(log, news)
+    connected(world, client, sound)
+    assert same(client, sound)
