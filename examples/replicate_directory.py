@@ -144,10 +144,15 @@ def _publish(
     bars: Progress,
 ) -> None:
     began = time.time_ns()
-    known = None if options.checksum else settled_before(options.store, options.directory)
+
+    def hash_of(seqnum: int) -> bytes | None:
+        return store.hashes(done.log, [seqnum]).get(seqnum)
+
+    known = None if options.checksum else settled_before(options.store, options.directory, hash_of)
     _append(options, store, key, done, bars, settled=known)
     if not options.dry_run:
-        note_published(options.store, options.directory, began, done.unsettled)
+        head = store.head(done.log)
+        note_published(options.store, options.directory, began, done.unsettled, head)
 
 
 def _append(

@@ -9,11 +9,13 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from nacl.signing import SigningKey
+
+from culm.bamboo import Head
 
 __all__ = [
     "StoreFilesError",
@@ -55,28 +57,37 @@ def locked(store: Path) -> Iterator[None]:
         yield
 
 
-def settled_before(store: Path, directory: Path) -> int | None:
+def settled_before(
+    store: Path, directory: Path, hash_of: Callable[[int], bytes | None]
+) -> int | None:
     """Files of `directory` that are older were not changed since they were published.
 
     That is unless their size or time has changed, too.  Nanoseconds since 1970; ``None``: that
-    is not known, as when another directory was published last.  Whoever asks has the lock.
+    is not known, as when another directory was published last, or if the log is an earlier one,
+    from a backup: `hash_of` tells the hash of an entry that is there.  Whoever asks has the lock.
     """
     try:
-        began, *identity = map(int, _lock_file(store).read_text("ascii").split())
+        *numbers, found = _lock_file(store).read_text("ascii").split()
+        began, seqnum, *identity = map(int, numbers)
     except ValueError:
         return None
-    return began - _TICK if identity == _identity(directory) else None
+    is_known = not seqnum or hash_of(seqnum) == bytes.fromhex(found)
+    return began - _TICK if is_known and identity == _identity(directory) else None
 
 
-def note_published(store: Path, directory: Path, began: int, unsettled: int | None) -> None:
-    """All of `directory` has been published as it was at `began` (nanoseconds) or later.
+def note_published(
+    store: Path, directory: Path, began: int, unsettled: int | None, head: Head | None
+) -> None:
+    """All of `directory` has been published, with `head`, as it was at `began` or later.
 
-    That is but for files that were changed at `unsettled` or later, if that is given.  If this
+    That is but for files that were changed at `unsettled` or later, if that is given; both in
+    nanoseconds.  If this
     is cut short, the note is not one, or one of an earlier time: more files than necessary are
     read the next time.
     """
     since = began if unsettled is None else min(began, unsettled + _TICK)
-    note = " ".join(map(str, [since, *_identity(directory)]))
+    seqnum, found = (0, "-") if head is None else (head.seqnum, head.hash.hex())
+    note = " ".join(map(str, [since, seqnum, *_identity(directory), found]))
     _lock_file(store).write_text(note + "\n", "ascii")
 
 
