@@ -17,6 +17,7 @@ import pytest
 
 from culm.effects import Answer, Tickets
 from culm.machine import (
+    Buffer,
     Closed,
     ContractErrorCode,
     Effect,
@@ -40,7 +41,10 @@ from effort import seeds
 from toy_links import CallWanted, Chat, ChatLink, HungUp, Said
 from toy_machines import Keep, Keeper, Kept, LineReceived, Lines, Pinger, ToyState
 
-LIMITS = Limits(piece_size_max=20, steps_max=7, linger_s=3.0, linger_after_error_s=2.0)
+LIMITS = [
+    Limits(piece_size_max=20, steps_max=7, linger_s=3.0, linger_after_error_s=2.0),
+    Limits(piece_size_max=1, steps_max=1, linger_s=1.0, linger_after_error_s=1.0),
+]
 LINES = [b"hello\n", b"x\ny\n", b"bye\n", b"half a li", b"\n", b"z" * 100, b"a\n" * 9]
 
 
@@ -54,6 +58,10 @@ class ClubLink(ChatLink):
 
     def read_size(self) -> int:
         return 0 if self._chat.is_busy else super().read_size()
+
+    def receive_data(self, data: Buffer) -> None:
+        if self.lines.state is ToyState.OPEN:  # else it is on its way out
+            super().receive_data(data)
 
     def receive_eof(self) -> None:
         if self.number % 3:
@@ -74,8 +82,8 @@ class Club(Chat):
     IDLE_S = 10.0
     UNKEPT_MAX = 1
 
-    def __init__(self) -> None:
-        super().__init__(links_max=5)
+    def __init__(self, *, links_max: int) -> None:
+        super().__init__(links_max=links_max)
         self._tickets: Tickets[int, Effect[Any]] = Tickets()
         self._kept: deque[Event] = deque()
         self._now: float | None = None
@@ -162,7 +170,7 @@ class Connection:
         """Do what is asked for, as far as that is possible."""
         self.is_woken = False
         pump, driver = self.pump, self.driver
-        assert len(pump.outgoing) <= LIMITS.piece_size_max
+        assert len(pump.outgoing) <= driver.limits.piece_size_max
         if self.under_way:
             pump.sent(self.under_way, driver.now)
             self.under_way = 0
@@ -227,7 +235,8 @@ class Driver:
         self.random = Random(seed)
         self.now = self.latest = self.random.choice([0.0, -5.0, 1e6])
         self.events: list[Event] = []
-        self.machine = Club()
+        self.limits = self.random.choice(LIMITS)
+        self.machine = Club(links_max=self.random.choice([1, 5]))
         self.connections: list[Connection] = []
         self.dials: list[str] = []
         self.effects: list[Effect[Any]] = []
@@ -240,7 +249,7 @@ class Driver:
             else {"defer": self.effects.append}
         )
         self.pump = LinkedPump(
-            self.machine, on_event=self.take, limits=LIMITS, wake=self.look, **self.handlers
+            self.machine, on_event=self.take, limits=self.limits, wake=self.look, **self.handlers
         )
         self.pump.advance(self.now)
 
@@ -338,7 +347,7 @@ class Driver:
 
     def settle(self) -> None:
         """Look where it was asked for, and tell the time when it is due, until all sleep."""
-        for _ in range(1000):
+        for _ in range(20_000):
             deadline = self.pump.next_deadline()
             assert deadline == self.pump.next_deadline()
             woken = [one for one in self.connections if one.is_woken]
