@@ -7,7 +7,7 @@ cores say goes over connections, in pieces, which may end in the middle of a fra
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from raft_clients import Node
@@ -20,6 +20,8 @@ from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.link import Link
 from culm.garlic.raft import Stored
+from culm.garlic.raft import messages as m
+from culm.garlic.translate import Translator
 
 # What no peer may send: an unknown type, a response, an oversize log, half a request.
 BAD_FRAMES = (
@@ -303,6 +305,21 @@ class GarlicSimulator(Simulator):
         wire = Wire(End(None, None, closed=True), self._accept(peer))
         self.wires.append(wire)
         self._carry(wire, wire.far, self.rng.choice(BAD_FRAMES))
+        self.at(wire.far.arrival, lambda: self._end_of_stream(wire, wire.far))
+        self.drain(peer)
+
+
+    def forge(self, requests: Sequence[m.Request]) -> None:
+        """Somebody connects to a node and speaks in the name of a server."""
+        peer = self.nodes[requests[0].destination]
+        if self.handshake or not isinstance(peer.core, garlic.Node):
+            return
+        self.happened["forged"] += 1
+        wire = Wire(End(None, None, closed=True), self._accept(peer))
+        self.wires.append(wire)
+        translator = Translator(garlic.Limits())
+        for request in requests:
+            self._carry(wire, wire.far, translator.encode_request(request).encode())
         self.at(wire.far.arrival, lambda: self._end_of_stream(wire, wire.far))
         self.drain(peer)
 

@@ -10,13 +10,14 @@ import contextlib
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from linearizability import Operation, find_violation
 from raft_checks import Checker, Violation
 from raft_clients import Clients, Node
 from raft_disk import Disk, State
+from raft_intruder import Intruder
 from raft_weather import ELECTION_TIMEOUT, TIMING, Weather, draw_limits
 
 from culm import garlic
@@ -43,10 +44,19 @@ from culm.garlic.raft import (
 from culm.garlic.raft import (
     State as RaftState,
 )
-from culm.garlic.raft.messages import Extension, ForwardRequest, Message, VoteRequest
+from culm.garlic.raft.messages import (
+    Extension,
+    ForwardRequest,
+    Message,
+    Request,
+    VoteRequest,
+)
 from culm.machine import Closed, Effect, LocalProtocolError
 
 SERVERS_MAX = 7
+
+# Election timeouts in which servers come a step of terms nearer to each other, at the most
+STEP_TIMEOUTS = 3
 
 
 def server(server_id: int, *, voter: bool = True) -> Server:
@@ -70,11 +80,15 @@ class Simulator:
         size: int | None = None,
         check_sends: bool = True,
         pre_vote: bool | None = None,
+        intrudes: bool | None = None,
     ) -> None:
         self.rng = random.Random(seed)
         self.now = 0.0
         self.weather = Weather.draw(self.rng) if weather is None else weather
         self.limits = draw_limits(self.rng)
+        self.intruder = Intruder(self, random.Random(f"intruder {seed}"))
+        self.intrudes = seed % 3 == 2 if intrudes is None else intrudes
+        self.falls = seed % 5 == 4  # in the end all are switched off, and on again
         self.checker = Checker()
         self.clients = Clients(self)
         self.history = self.clients.history
@@ -276,6 +290,8 @@ class Simulator:
                 chunk = disk.read_chunk(effect.snapshot, effect.offset, effect.size)
                 core.complete(effect.ticket, chunk)
             case WriteSnapshot():
+                if effect.offset + len(effect.data) > self.limits.snapshot_size_max:
+                    raise Violation("a snapshot grows without bound")
 
                 def restore(state: State) -> None:
                     node.state, node.applied = state, effect.snapshot.index
@@ -338,6 +354,12 @@ class Simulator:
                 self.now + rng.uniform(0.0001, delay_max), lambda: self._arrive(message, number)
             )
 
+    def forge(self, requests: Sequence[Request]) -> None:
+        """Let these come at once to the server that they are for, whoever sends them."""
+        self.happened["forged"] += 1
+        for request in requests:
+            self._deliver(request, self.happened["message"])
+
     def _arrive(self, message: Message, number: int) -> None:
         node = self.nodes.get(message.destination)
         if node is not None:
@@ -375,6 +397,9 @@ class Simulator:
         if self.stopped:
             return
         rng, weather = self.rng, self.weather
+        if self.intrudes:
+            self.happened["intruder"] += 1
+            self.intruder.strike()
         if rng.random() < weather.crash:
             self._crash_some()
         if rng.random() < weather.partition:
@@ -468,6 +493,8 @@ class Simulator:
             return
         core = rng.choice(leaders).core
         assert core is not None
+        if rng.random() < 0.3:
+            self._on_leader(self._cancel)
         members = core.configuration.ids
         others = [number for number in self.nodes if number not in members]
         if len(self.nodes) < SERVERS_MAX and (not others or rng.random() < 0.3):
@@ -487,6 +514,10 @@ class Simulator:
         elif len(members) > 2:
             self._on_leader(lambda core: core.remove_server(rng.choice(sorted(members))))
 
+    def _cancel(self, core: Raft | garlic.Node) -> None:
+        core.cancel_change()
+        self.happened["change cancelled"] += 1
+
     # The whole
 
     def run(self, seconds: float = 1.5) -> None:
@@ -501,6 +532,8 @@ class Simulator:
         self._cut.clear()
         for node in self.nodes.values():
             node.stalled = 0.0
+            if self.falls and node.core is not None:
+                self.crash(node)
             self._restart(node)
         self._check_liveness()
         self.clients.check(said for _, said in self.checker.committed.values())
@@ -515,7 +548,11 @@ class Simulator:
 
     def _check_liveness(self) -> None:
         """A leader within 10 election timeouts, and then all applied everywhere."""
-        limit = self.now + 10 * ELECTION_TIMEOUT / (1 - self.weather.skew)
+        terms = [node.raft.term for node in self.nodes.values() if node.raft is not None]
+        steps = (max(terms) - min(terms)) // self.limits.term_step_max
+        self.happened["steps"] += steps
+        timeouts = 10 + STEP_TIMEOUTS * steps
+        limit = self.now + timeouts * ELECTION_TIMEOUT / (1 - self.weather.skew)
         if not self.run_until(limit, lambda: self._leader() is not None):
             raise Violation("no leader")
         # What is left of earlier terms is committed with something of the leader's own.

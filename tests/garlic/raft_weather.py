@@ -71,6 +71,8 @@ def draw_limits(rng: random.Random) -> Limits:
         trailing_entries=rng.choice((0, 3)),
         apply_entries_max=rng.choice((1, 1000)),
         writes_max=rng.choice((1, 1, 4)),
+        term_step_max=rng.choice((4, 2**20)),
+        snapshot_size_max=10_000,
     )
     # Nobody is waited for, or who is a little behind.
     return replace(limits, catch_up_entries=limits.snapshot_distance * limits.trailing_entries)

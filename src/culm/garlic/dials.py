@@ -100,29 +100,32 @@ class Dials:
         self._failures[peer] = min(failures + 1, _DOUBLINGS_MAX)
         self._pauses.set(peer, now + pause * self._rng.uniform(0.5, 1.0))
 
-    def ask(self, request: Request) -> Link | None:
-        """Send `request`, hold it or drop it; returns the link that it was sent on."""
-        peer = request.destination
+    def link_to(self, peer: int) -> Link | None:
+        """The link that frames may go over."""
         link = self._links.get(peer)
-        if link is not None and link.established:
-            if not link.closed:
-                self._ask(link, peer, request)
-            return link
-        if link is not None or peer in self._under_way:
+        return link if link is not None and link.established else None
+
+    def hold(self, request: Request) -> None:
+        """Keep `request` until there is a link, if one is being made."""
+        peer = request.destination
+        if peer in self._links or peer in self._under_way:
             self._pending[peer] = request
-        return None
+
+    def ask(self, link: Link, request: Request) -> bool:
+        """Send `request` over an established link; false if it has no place there."""
+        if link.closed or not link.ask(request):
+            return False
+        peer = request.destination
+        if peer not in self._owed and (since := link.quiet_since) is not None:
+            self._owed.set(peer, since + self._answer_timeout)
+        return True
 
     def established(self, link: Link) -> None:
         """Frames may go over `link`: send what has waited for it."""
         peer = link.peer
         request = None if peer is None else self._pending.pop(peer, None)
         if peer is not None and request is not None:
-            self._ask(link, peer, request)
-
-    def _ask(self, link: Link, peer: int, request: Request) -> None:
-        link.ask(request)
-        if peer not in self._owed and (since := link.quiet_since) is not None:
-            self._owed.set(peer, since + self._answer_timeout)
+            self.ask(link, request)
 
     def next_deadline(self) -> float | None:
         times = (self._pauses.next(), self._owed.next())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 
 from culm.buffer import Buffer, check_size_max
@@ -51,6 +51,7 @@ class Link:
         limits: Limits,
         unanswered_max: int,
         server_id: int,
+        users: Mapping[int, str] | None,
         now: Callable[[], float],
         wake: Callable[[Link], None],
     ) -> None:
@@ -63,6 +64,7 @@ class Link:
         self.closed = False
         self._wake = wake  # called when there may be events
         self._server_id = server_id
+        self._users = users
         self._translator = translator
         self._connection = Connection(role=role, limits=limits, unanswered_max=unanswered_max)
         self._machine: StreamMachine = self._connection
@@ -78,7 +80,7 @@ class Link:
         self._now = now
         self._waiting_since = inf  # what was sent last: when it began to wait for being taken
         self._moved_at = 0.0  # when something came, or went that had to wait, or was first asked
-        self._stirred = False  # bytes have come, or such have gone that had to wait
+        self._stirred = False  # bytes have been accepted, or of a dialled link gone after a wait
         self._fault: RemoteProtocolError | None = None
 
     # Bytes
@@ -89,7 +91,7 @@ class Link:
         if not self.closed:
             self._machine.receive_data(data)
             if size:
-                self._stirred, self._moved_at = True, self._now()
+                self._stirred, self._moved_at = self._stirred or not self.dialled, self._now()
             self._wake(self)
 
     def receive_eof(self) -> None:
@@ -122,7 +124,7 @@ class Link:
         return self._stirred and not self.dialled and self._connection.partial
 
     def moved(self) -> bool:
-        """Whether bytes of a dialled link have come or gone since the last call."""
+        """Whether bytes that had to wait have gone over a dialled link since the last call."""
         if not (self._stirred and self.dialled and self.established):
             return False
         self._stirred = False
@@ -167,7 +169,7 @@ class Link:
         if extension is not None and extension not in self.extensions:
             raise RemoteProtocolError(ErrorCode.UNKNOWN_MESSAGE_TYPE, request.type.name)
         if request.type not in _CLIENT_TYPES:
-            if request.source == self._server_id or self.peer not in (None, request.source):
+            if not self._may_speak_for(request.source):
                 raise RemoteProtocolError(ErrorCode.WRONG_SOURCE, str(request.source))
             if request.destination != self._server_id:
                 raise RemoteProtocolError(ErrorCode.WRONG_DESTINATION, str(request.destination))
@@ -175,6 +177,13 @@ class Link:
         message = self._translator.decode_request(request, slot)
         self._slots.append(slot)
         return message
+
+    def _may_speak_for(self, server_id: int) -> bool:
+        if server_id == self._server_id or self.peer not in (None, server_id):
+            return False
+        if self._users is None:
+            return True
+        return self.user is not None and self._users.get(server_id) == self.user
 
     def read_response(self, event: ResponseReceived) -> m.Response:
         """Check who answers, and translate; raises `RemoteProtocolError`."""

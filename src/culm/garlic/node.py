@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -22,7 +22,7 @@ from culm.garlic.events import (
 )
 from culm.garlic.limits import Limits
 from culm.garlic.link import Link
-from culm.garlic.raft import Configuration, PeerStatus, Raft, Server, State, Stored, Timing
+from culm.garlic.raft import Configuration, PeerFault, PeerStatus, Raft, Server, State, Stored, Timing
 from culm.garlic.raft import messages as m
 from culm.garlic.states import ConnectionRole
 from culm.garlic.translate import Translator, fitting, value_size_max
@@ -62,6 +62,11 @@ class Node:
         How long the core waits.
     limits
         How much peers may make us hold, and how much the core takes at a time.
+    users
+        Which user speaks for a server, by its id, if that is to be bound: then a request in the
+        name of a server ends its connection (``WRONG_SOURCE``) unless that user was authenticated
+        there, so handshakes are needed.  Without the table everybody who knows a password
+        speaks for all servers.
     links_max
         Concurrent accepted connections whose peers are known: authenticated or, without a
         handshake, from their first request on.
@@ -96,6 +101,7 @@ class Node:
         now: float,
         timing: Timing = _DEFAULT_TIMING,
         limits: Limits = _DEFAULT_LIMITS,
+        users: Mapping[int, str] | None = None,
         links_max: int = 256,
         strangers_max: int = 64,
         requests_max: int = 64,
@@ -105,6 +111,7 @@ class Node:
         dial_pause_max_s: float = 1.0,
     ) -> None:
         check_type("limits", limits, Limits)
+        check_type("users", users, Mapping, type(None))
         check_int("links_max", links_max, 1)
         check_int("strangers_max", strangers_max, 1)
         check_int("requests_max", requests_max, 1)
@@ -125,6 +132,7 @@ class Node:
             asks_leader=True,
         )
         self._translator = Translator(self._limits)
+        self._users = users
         self._now = now
         self._links_max = links_max
         self._strangers_max = strangers_max
@@ -141,6 +149,7 @@ class Node:
         self._handshakes: Deadlines[int] = Deadlines()  # by number of the link
         self._awake: dict[int, Link] = {}  # links that may have events
         self._stirred: dict[int, Link] = {}  # links that may have something to send
+        self._speaking: Link | None = None  # whose request the core has taken last
         self._closing = False
 
     # What it is
@@ -279,6 +288,7 @@ class Node:
             limits=self._limits,
             unanswered_max=unanswered_max,
             server_id=self.server_id,
+            users=self._users,
             now=lambda: self._now,
             wake=self._wake,
         )
@@ -303,6 +313,9 @@ class Node:
             # The end of the node is told after that of its links.
             if not (self._closing and self._links):
                 event = self._core.next_event()
+                if isinstance(event, PeerFault) and self._speaking is not None:
+                    self._speaking.fail(event.error)
+                    continue
                 if event is not None or self._closing:
                     return event
             # Whom to dial is told before a link goes on, as if its bytes came one by one.
@@ -332,9 +345,8 @@ class Node:
                     slot = next(self._slot_numbers)
                     message = link.read_request(event, slot)
                     self._slots[slot] = link
+                    self._speaking = link
                     self._core.receive_message(message)
-                    if self._core.stopped:
-                        self.close()
                 case ResponseReceived():
                     response = link.read_response(event)
                     self._dials.answered(response.source)
@@ -393,11 +405,18 @@ class Node:
                     link.answer(message.sequence, message)
                     self._stirred[link.number] = link
             elif isinstance(message, m.Request):
-                link = self._dials.ask(message)
-                if link is not None:
-                    self._stirred[link.number] = link
+                self._ask(message)
         stirred, self._stirred = self._stirred, {}
         return list(stirred.values())
+
+    def _ask(self, request: m.Request) -> None:
+        link = self._dials.link_to(request.destination)
+        if link is None:
+            self._dials.hold(request)
+        elif self._dials.ask(link, request):
+            self._stirred[link.number] = link
+        else:
+            self._core.dropped(request.destination)
 
     def next_deadline(self) -> float | None:
         times = (

@@ -12,7 +12,7 @@ from culm.garlic.raft import messages as m
 from culm.garlic.raft.effects import RaftEffect
 from culm.garlic.raft.engine import Engine
 from culm.garlic.raft.errors import ErrorCode
-from culm.garlic.raft.events import RaftEvent, RoleChanged
+from culm.garlic.raft.events import PeerFault, RaftEvent, RoleChanged
 from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.log import LogView
@@ -252,8 +252,8 @@ class Raft:
     def cancel_change(self) -> None:
         """Give up adding or removing a server; `ChangeFailed` follows.
 
-        A server that was told to leave still votes, but does not stand for election in this term.
-        Raises `LocalProtocolError`: ``NOT_LEADER``, ``NO_CHANGE``, ``CHANGE_IN_PROGRESS`` (it is
+        A server that was told to leave still votes, and stands for election again once all is silent
+        for two election timeouts.  Raises `LocalProtocolError`: ``NOT_LEADER``, ``NO_CHANGE``, ``CHANGE_IN_PROGRESS`` (it is
         in the log already: `ConfigurationChanged` or `ChangeFailed` will follow),
         ``ALREADY_CLOSED``.
         """
@@ -262,7 +262,7 @@ class Raft:
         leadership.drop_change()
 
     def transfer_leadership(self, target: int) -> None:
-        """Let `target` take over; `RoleChanged` or, in time, `TransferFailed` follows.
+        """Let `target` take over; `LeadershipTransferred` or, in time, `TransferFailed` follows.
 
         Nothing is proposed meanwhile.  Raises `LocalProtocolError`: ``NOT_LEADER``,
         ``NOT_MEMBER``, ``NOT_VOTER``, ``IS_LEADER``, ``CHANGE_IN_PROGRESS``,
@@ -286,6 +286,11 @@ class Raft:
         """
         if not self._closed:
             self._engine.reachable(peer, frozenset(extensions))
+
+    def dropped(self, peer: int) -> None:
+        """Note that the last request to `peer` could not be sent: the way there is full."""
+        if not self._closed:
+            self._engine.dropped(peer)
 
     def still_sending(self, peer: int) -> None:
         """Note that `peer` is taking the bytes of a request, not all of which have gone yet."""
@@ -380,19 +385,17 @@ class Raft:
     def receive_message(self, message: m.Message) -> None:
         """Take a message; a request is answered in time through `messages_to_send`.
 
-        If a leader contradicts what is committed here, one of the two has lost data: the server
-        stops (`Closed` with ``CONTRADICTION``), so that somebody looks after the cluster.
+        What no server in its right mind asks is refused, and reported (`PeerFault`).
         """
         if not self._closed:
             try:
                 self._engine.receive_message(message)
             except RemoteProtocolError as error:
-                self._stop(error)
+                self._engine.refuse(message)
+                fault = PeerFault(peer=message.source, error=error.detached())
+                self._shared.work.emit(fault)
 
     def close(self) -> None:
-        self._stop(None)
-
-    def _stop(self, error: RemoteProtocolError | None) -> None:
         if not self._closed:
             self._closed = True
             self._engine.end()
@@ -400,4 +403,4 @@ class Raft:
             self._shared.work.stop()
             for lost in self._shared.proposals.drop_all():
                 self._shared.work.emit(lost)
-            self._shared.work.emit(Closed(error=error))
+            self._shared.work.emit(Closed())

@@ -15,16 +15,17 @@ class DepartureState(Enum):
 
     STAYING = "staying"
     TOLD = "told"  # it ordered us to leave
-    GONE = "gone"  # we are no member, or all was silent after the order
+    GONE = "gone"  # we are no member, or shall be none, and all was silent after the order
     NEEDED = "needed"  # we are no member, but nobody can be elected without our log
 
 
 class Departure:
     """Owns an order to leave, until it is carried out or void.
 
-    A server that was told to leave votes and follows, but does not stand for election: a leader
-    that has removed it does not say so, and would be deposed.  The order is void once a leader of a
-    later term keeps us, or if no leader can be elected without us.
+    A server that was told to leave votes and follows, but leaves it to others to stand for election:
+    a leader that has removed it does not say so, and would be deposed.  The order is void once a
+    leader of a later term keeps us, or no leader can be elected without us, or all is silent and our
+    latest configuration still has us: the removal may have been given up.
 
     A server that is no member any more may be needed, too (thesis, 4.2.2): those who do not know
     that its removal is committed want its vote, and cannot have it while they lack its log.
@@ -66,14 +67,18 @@ class Departure:
         """The leader of the current term was heard."""
         if self.state is DepartureState.STAYING:
             return
-        journal = self._shared.journal
-        stays = journal.membership.latest.find(self._shared.server_id) is not None
-        if journal.term > self._term and stays:
+        if self._shared.journal.term > self._term and self._stays:
             self.stay()
         elif self.state is DepartureState.NEEDED:
             self.go()
         else:
             self._heard()
+
+    @property
+    def _stays(self) -> bool:
+        """Whether the latest configuration that we know has us."""
+        latest = self._shared.journal.membership.latest
+        return latest.find(self._shared.server_id) is not None
 
     def heard_candidate(self, term: int, *, has_our_log: bool) -> None:
         """A candidate for `term` was heard.
@@ -103,5 +108,9 @@ class Departure:
         return self._deadline
 
     def advance(self) -> None:
-        if self._deadline is not None and self._deadline <= self._shared.now:
+        if self._deadline is None or self._deadline > self._shared.now:
+            return
+        if self.state is DepartureState.TOLD and self._stays:
+            self.stay()
+        else:
             self.go()

@@ -33,10 +33,10 @@ class Elector:
         "_pre_vote",
         "_rng",
         "_shared",
-        "_votes",
         "_ways",
         "deadline",
         "role",
+        "votes",
     )
 
     def __init__(self, shared: Shared, ways: Ways, rng: random.Random, *, pre_vote: bool) -> None:
@@ -45,7 +45,7 @@ class Elector:
         self._rng = rng
         self._pre_vote = pre_vote
         self._canvass = 0  # the last question; answers to earlier ones may be too old
-        self._votes: set[int] = set()  # of the candidacy, or of the question before it
+        self.votes: set[int] = set()  # of the candidacy, or of the question before it
         self._heard_at = -math.inf  # when the leader was heard last
         self.role = State.FOLLOWER
         self.deadline = 0.0
@@ -118,13 +118,13 @@ class Elector:
             return True
         silent = self._ways.lacking(Extension.PRE_VOTE)
         asked = self.role is State.PRE_CANDIDATE
-        return self._is_quorum(self._votes | silent if asked else silent)
+        return self._is_quorum(self.votes | silent if asked else silent)
 
     def ask_first(self) -> None:
         """Become a pre-candidate: ask who would vote for us.  The term stays (thesis, 9.6)."""
         shared, journal = self._shared, self._shared.journal
         self._canvass += 1
-        self._votes.clear()
+        self.votes.clear()
         if self.role is not State.PRE_CANDIDATE:
             self._take_role(State.PRE_CANDIDATE)
         shared.follow(None)
@@ -146,7 +146,7 @@ class Elector:
         shared = self._shared
         journal = shared.journal
         journal.set_term(journal.term + 1, shared.server_id)
-        self._votes.clear()
+        self.votes.clear()
         self._take_role(State.CANDIDATE)
         self._shared.follow(None)
         self.restart_timer()
@@ -207,11 +207,11 @@ class Elector:
 
     def on_pre_vote_response(self, response: PreVoteResponse) -> None:
         if response.accepted and response.sequence == self._canvass:
-            self._votes.add(response.source)
+            self.votes.add(response.source)
 
     def on_vote_response(self, response: VoteResponse) -> None:
         if response.accepted:
-            self._votes.add(response.source)
+            self.votes.add(response.source)
 
     @property
     def elected(self) -> bool:
@@ -219,7 +219,7 @@ class Elector:
         shared = self._shared
         if self.role is not State.CANDIDATE or not shared.journal.saved:
             return False
-        return self._is_quorum(self._votes)
+        return self._is_quorum(self.votes)
 
     def _is_quorum(self, others: set[int]) -> bool:
         """Whether they and we together are a majority."""

@@ -17,6 +17,8 @@ from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.receiver import Receiver
 from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.states import State
+from culm.garlic.raft.terms import Terms
+from culm.garlic.raft.transfer import Transfer
 from culm.garlic.raft.ways import Ways
 from culm.machine import LocalProtocolError
 
@@ -52,7 +54,7 @@ _TELLS_LOG_END: frozenset[type[m.Message]] = frozenset(
 
 
 class Engine:
-    """Owns the elector, the receiver, the departure, the ways, and while it lasts the leadership.
+    """Owns the parts of a role, among them while it lasts the leadership.
 
     Every method leaves all conclusions drawn from what is durable, applied and answered.
     """
@@ -67,6 +69,8 @@ class Engine:
         "leadership",
         "receiver",
         "shared",
+        "terms",
+        "transfer",
         "ways",
     )
 
@@ -76,6 +80,8 @@ class Engine:
         self.shared = shared
         self.ways = Ways(rng)
         self.elector = Elector(shared, self.ways, rng, pre_vote=pre_vote)
+        self.terms = Terms(shared)
+        self.transfer = Transfer(shared)
         self.departure = Departure(shared)
         self.receiver = Receiver(shared, self.departure)
         self.leadership: Leadership | None = None
@@ -135,14 +141,15 @@ class Engine:
         """The server stops."""
         self.follower_reads.end()
         self.forwards.end()
+        self.transfer.fail()
         if self.leadership is not None:
-            self.leadership.end_transfer()
             self.leadership.end()
             self.leadership = None
 
     def advance(self) -> None:
         """Do what is due at ``shared.now``."""
         self.departure.advance()
+        self.transfer.advance()
         if self.leadership is not None:
             if not self.leadership.advance():
                 self._follow(self.term)
@@ -166,6 +173,11 @@ class Engine:
         if self.leadership is not None:
             self.leadership.replicator.still_sending(peer)
 
+    def dropped(self, peer: int) -> None:
+        """The last request to `peer` could not be sent."""
+        if self.leadership is not None:
+            self.leadership.replicator.dropped(peer)
+
     def reachable(self, peer: int, extensions: frozenset[m.Extension]) -> None:
         """There is a way to `peer`, who understands those."""
         self.ways.reachable(peer, extensions)
@@ -183,8 +195,10 @@ class Engine:
 
     def next_deadline(self) -> float | None:
         if self.leadership is not None:
-            return self.leadership.next_deadline()
+            return min(self.leadership.next_deadline(), self.transfer.next_deadline())
         deadlines = [self.departure.next_deadline()]
+        if self.transfer.target is not None:
+            deadlines.append(self.transfer.next_deadline())
         if self.follower_reads.pending:
             deadlines.append(self.follower_reads.next_deadline())
         if self.forwards.pending:
@@ -211,6 +225,7 @@ class Engine:
         if self.leadership is not None:
             self.leadership.end()
             self.leadership = None
+            self.transfer.stepped_down()
             self.elector.restart_timer()
             if not self.shared.is_voter:
                 self.departure.go()
@@ -222,6 +237,8 @@ class Engine:
         """Draw conclusions from what is durable, applied and answered by now."""
         leadership, elector = self.leadership, self.elector
         if leadership is None:
+            if self.transfer.target is not None:
+                self.transfer.settle()
             if self.follower_reads.pending:
                 self.follower_reads.settle()
             if self.forwards.pending:
@@ -232,13 +249,17 @@ class Engine:
                 elector.stand(transfer=False)
             if elector.role is State.CANDIDATE and elector.elected:
                 elector.lead()
-                leadership = self.leadership = Leadership(self.shared, self.ways)
+                leadership = self.leadership = self._led_by_us()
         if leadership is not None:
             leadership.settle()
             if not self.shared.is_voter and leadership.is_dispensable():
                 # Paper, section 6: a leader that is not in the new configuration steps
                 # down once that is committed.
                 self._follow(self.term)
+
+    def _led_by_us(self) -> Leadership:
+        self.transfer.fail()
+        return Leadership(self.shared, self.ways, self.transfer, self.elector.votes)
 
     # Messages
 
@@ -250,7 +271,7 @@ class Engine:
         if rule.of_peers and not self._agree_on_term(message):
             return
         if self.elector.role not in rule.roles:
-            self._refuse(message)
+            self.refuse(message)
             return
         rule.handle(self, message)
         self.settle()
@@ -258,30 +279,30 @@ class Engine:
     def _agree_on_term(self, message: m.Message) -> bool:
         """Compare terms (paper, 5.1); false if the message must not be acted on."""
         term = self.shared.journal.term
-        if message.term < term or (message.term > term and self._is_far(message.term)):
-            self._refuse(message)
+        if self.leadership is None and self._knows(message.source):
+            self.terms.heard_member()
+        if message.term < term:
+            self.refuse(message)
             return False
         if isinstance(message, m.Response):
-            if message.term == term:
-                return True
-            if self._knows(message.source):
-                self._follow(message.term)
-            return False
+            if message.term > term and self._knows(message.source):
+                self._go_to(message.term)
+            return message.term == term
         if self.elector.shielded and self._disregards(message):
-            self._refuse(message)
+            self.refuse(message)
             return False
-        if message.term > term:
-            self._follow(message.term)
+        if message.term > term and self.terms.believes(message.source):
+            self._go_to(message.term)
+        if message.term > self.term:
+            self.refuse(message)
+            return False
         return True
 
-    def _is_far(self, term: int) -> bool:
-        """Whether no cluster that we have a say in can have come to that term.
-
-        Who would believe it used up the terms that there are, and stored that for good.  A server
-        that is no member knows nothing of the cluster's terms, and harms nobody but itself.
-        """
-        shared = self.shared
-        return term - shared.journal.term > shared.limits.term_jump_max and shared.is_member
+    def _go_to(self, term: int) -> None:
+        """Take over a higher term, or come nearer to it if it is far."""
+        reached = self.terms.reach(term)
+        if reached > self.term:
+            self._follow(reached)
 
     def _knows(self, server_id: int) -> bool:
         if self.leadership is not None and server_id == self.leadership.joiner:
@@ -298,7 +319,8 @@ class Engine:
             return not message.transfer or not self._knows(message.source)
         return message.source != self.shared.leader and not self._knows(message.source)
 
-    def _refuse(self, message: m.Message) -> None:
+    def refuse(self, message: m.Message) -> None:
+        """Answer a request so that nothing comes of it."""
         if isinstance(message, m.Request):
             next_index = 0
             if type(message) in _TELLS_LOG_END:
@@ -312,8 +334,10 @@ class Engine:
     def _on_pre_vote_request(self, request: m.PreVoteRequest) -> None:
         """Say what would become of a vote request in the next term; nothing changes here."""
         next_term = request.term + 1
-        if next_term <= self.term or self._is_far(next_term) or self.elector.shielded:
-            self._refuse(request)
+        if self._knows(request.source):
+            self.terms.heard_member()
+        if not self.term < next_term <= self.terms.highest or self.elector.shielded:
+            self.refuse(request)
             return
         has_our_log = self.elector.is_up_to_date(request)
         term = request.term if has_our_log else self.term
@@ -329,7 +353,7 @@ class Engine:
     def _from_leader(self, request: m.Request) -> None:
         """A request that only the leader of the term sends."""
         if self.shared.leader not in (None, request.source):
-            self._refuse(request)
+            self.refuse(request)
             return
         self.elector.heard_from(request.source)
         self._FROM_LEADER[type(request)](self, request)
@@ -373,7 +397,7 @@ class Engine:
     def _on_read_index_request(self, request: m.ReadIndexRequest) -> None:
         assert self.leadership is not None
         if self.leadership.reads_full:
-            self._refuse(request)
+            self.refuse(request)
         else:
             self.leadership.read(request)
 
@@ -386,19 +410,19 @@ class Engine:
     def _on_client_request(self, request: m.ClientRequest | m.ForwardRequest) -> None:
         leadership = self.leadership
         if leadership is None:
-            self._refuse(request)
+            self.refuse(request)
             return
         try:
             leadership.append_values(request.values)
         except LocalProtocolError:
-            self._refuse(request)
+            self.refuse(request)
             return
         self.shared.respond(request, self.last_index + 1, accepted=True)
 
     def _on_add_server(self, request: m.AddServerRequest) -> None:
         leadership = self.leadership
         if leadership is None or leadership.refuse_add(request.server) is not None:
-            self._refuse(request)
+            self.refuse(request)
             return
         leadership.add(request.server)
         self.shared.respond(request, self.last_index + 1, accepted=True)
@@ -406,7 +430,7 @@ class Engine:
     def _on_remove_server(self, request: m.RemoveServerRequest) -> None:
         leadership = self.leadership
         if leadership is None or leadership.refuse_remove(request.server_id) is not None:
-            self._refuse(request)
+            self.refuse(request)
             return
         leadership.remove(request.server_id)
         self.shared.respond(request, self.last_index + 1, accepted=True)

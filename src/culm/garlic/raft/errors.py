@@ -8,7 +8,7 @@ __all__ = ["ErrorCode"]
 
 
 class ErrorCode(ProtocolErrorCode):
-    """Why a call was refused, or why a server has stopped."""
+    """Why a call was refused, or a request that no server in its right mind makes."""
 
     NOT_LEADER = 1
     QUEUE_FULL = 2
@@ -25,3 +25,4 @@ class ErrorCode(ProtocolErrorCode):
     NOT_VOTER = 13
     NOT_UNDERSTOOD = 14
     CONTRADICTION = 20
+    SNAPSHOT_TOO_LARGE = 21

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from culm.garlic.raft.model import Configuration, Snapshot
 from culm.garlic.raft.states import State
-from culm.machine import Closed, Event, StoreFailed
+from culm.machine import Closed, Event, RemoteProtocolError, StoreFailed
 
 __all__ = [
     "ChangeFailed",
@@ -16,8 +16,10 @@ __all__ = [
     "ForwardFailed",
     "Forwarded",
     "LeaderChanged",
+    "LeadershipTransferred",
     "Left",
     "Lost",
+    "PeerFault",
     "RaftEvent",
     "ReadFailed",
     "ReadReady",
@@ -59,9 +61,29 @@ class ChangeFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferFailed(Event):
-    """`target` has not taken over: not in time, and this server remains leader, or it is closed."""
+    """`target` does not lead: not in time, or somebody else does, or this server is closed."""
 
     target: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipTransferred(Event):
+    """`target` leads, as `Raft.transfer_leadership` wanted."""
+
+    target: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerFault(Event):
+    """`peer` has said what no server in its right mind says; it was refused.
+
+    ``CONTRADICTION``: as leader it denies what is committed here, so one of the two has lost data;
+    ``SNAPSHOT_TOO_LARGE``: its snapshot exceeds `Limits.snapshot_size_max`.  A node ends the
+    connection that this came on, with that error, instead of reporting it.
+    """
+
+    peer: int
+    error: RemoteProtocolError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +182,8 @@ RaftEvent: TypeAlias = (
     | ConfigurationChanged
     | ChangeFailed
     | TransferFailed
+    | LeadershipTransferred
+    | PeerFault
     | Committed
     | Lost
     | Forwarded

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from culm.garlic.raft.change import Change, ChangeState
 from culm.garlic.raft.errors import ErrorCode
-from culm.garlic.raft.events import ChangeFailed, ReadFailed, ReadReady, TransferFailed
+from culm.garlic.raft.events import ChangeFailed, ReadFailed, ReadReady
 from culm.garlic.raft.messages import Extension, ReadIndexRequest, TransferRequest
 from culm.garlic.raft.model import Configuration, Entry, PeerStatus, Server
 from culm.garlic.raft.progress import Lag, ProgressState
 from culm.garlic.raft.reads import Reads
 from culm.garlic.raft.replicator import Replicator
 from culm.garlic.raft.shared import Shared
+from culm.garlic.raft.transfer import Transfer
 from culm.garlic.raft.ways import Ways
 from culm.machine import LocalProtocolError
 
@@ -23,7 +23,10 @@ __all__ = ["Leadership"]
 
 
 class Leadership:
-    """Owns proposals, reads, the running change and transfer, and the leader's timers."""
+    """Owns proposals, reads, the running change, and the leader's timers.
+
+    voters: the servers that have elected us.
+    """
 
     __slots__ = (
         "_beat_at",
@@ -35,20 +38,20 @@ class Leadership:
         "_reads",
         "_shared",
         "_size",
-        "_target",
-        "_transfer_until",
+        "_transfer",
         "_ways",
         "replicator",
     )
 
-    def __init__(self, shared: Shared, ways: Ways) -> None:
+    def __init__(
+        self, shared: Shared, ways: Ways, transfer: Transfer, voters: Collection[int]
+    ) -> None:
         self._shared = shared
         self._ways = ways
-        self.replicator = Replicator(shared)
+        self.replicator = Replicator(shared, voters)
         self._reads = Reads()
         self._change: Change | None = None
-        self._target: int | None = None
-        self._transfer_until = math.inf
+        self._transfer = transfer
         self._farewell: tuple[int, int] | None = None  # see `is_dispensable`
         self._proposals: deque[tuple[int, int]] = deque()  # last index, bytes: uncommitted
         self._size = 0
@@ -87,7 +90,7 @@ class Leadership:
         ``VALUE_TOO_LARGE``.
         """
         journal, limits = self._shared.journal, self._shared.limits
-        if self._target is not None:
+        if self._transfer.target is not None:
             raise LocalProtocolError(ErrorCode.TRANSFER_IN_PROGRESS)
         last_index = journal.log.last_index
         if last_index - journal.commit_index + len(values) > limits.proposals_max:
@@ -171,7 +174,7 @@ class Leadership:
             return ErrorCode.NOTHING_COMMITTED
         if self._change is not None or self._shared.journal.membership.pending:
             return ErrorCode.CHANGE_IN_PROGRESS
-        return ErrorCode.TRANSFER_IN_PROGRESS if self._target is not None else None
+        return None if self._transfer.target is None else ErrorCode.TRANSFER_IN_PROGRESS
 
     def refuse_add(self, server: Server) -> ErrorCode | None:
         endpoint = server.endpoint
@@ -266,16 +269,15 @@ class Leadership:
             return ErrorCode.NOT_VOTER
         if self._change is not None or self._shared.journal.membership.pending:
             return ErrorCode.CHANGE_IN_PROGRESS
-        return ErrorCode.TRANSFER_IN_PROGRESS if self._target is not None else None
+        return None if self._transfer.target is None else ErrorCode.TRANSFER_IN_PROGRESS
 
     def transfer(self, target: int) -> None:
-        self._target = target
-        self._transfer_until = self._shared.now + self._shared.timing.election_timeout_max_s
+        self._transfer.begin(target)
         self.hand_over()
 
     def hand_over(self) -> None:
         """Tell the target to stand for election as soon as it has the whole log."""
-        shared, target = self._shared, self._target
+        shared, target = self._shared, self._transfer.target
         if target is None:
             return
         progress = self.replicator.peers.get(target)
@@ -292,22 +294,14 @@ class Leadership:
             )
         )
 
-    def end_transfer(self) -> None:
-        """Wait for the target no more, and say so."""
-        if self._target is not None:
-            self._shared.work.emit(TransferFailed(target=self._target))
-        self._target, self._transfer_until = None, math.inf
-
     # Time
 
     def next_deadline(self) -> float:
-        return min(self._beat_at, self._quorum_at, self._transfer_until)
+        return min(self._beat_at, self._quorum_at)
 
     def advance(self) -> bool:
         """Do what is due; false if no majority has been heard for an election timeout."""
         shared, timing = self._shared, self._shared.timing
-        if self._transfer_until <= shared.now:
-            self.end_transfer()
         if self._beat_at <= shared.now:
             self._beat_at = shared.now + timing.heartbeat_interval_s
             self.replicator.beat()
@@ -326,4 +320,3 @@ class Leadership:
             else:
                 self._shared.respond(asked, 0, accepted=False)
         self.drop_change()
-        self._target = None

@@ -72,9 +72,12 @@ class Limits:
         Entries of one `Apply`.
     reads_max
         Reads that may wait for a quorum.
-    term_jump_max
-        A voter disregards terms that are further ahead of its own than this.  A server that is cut
-        off, and stands for election seven times a second, gets that far ahead in 19 years.
+    snapshot_size_max
+        Bytes of a snapshot that is taken from a leader; a longer one is refused (`PeerFault`).
+    term_step_max
+        What others say raises the term by this at most in each longest election timeout.  With the
+        defaults 63 bits last for 80,000 years of lies, and a server that was cut off, and stood for
+        election seven times a second, is caught up with at once after a day.
     """
 
     in_flight_max: int = 1
@@ -91,7 +94,8 @@ class Limits:
     writes_max: int = 1
     apply_entries_max: int = 10_000
     reads_max: int = 10_000
-    term_jump_max: int = 2**32
+    snapshot_size_max: int = 1 << 34
+    term_step_max: int = 2**20
 
     def __post_init__(self) -> None:
         check_numbers(self)

@@ -56,7 +56,9 @@ class Flight:
 class Progress:
     """Replication to one peer (paper, figure 2: nextIndex, matchIndex).
 
-    `waiting`: its last answer helped nothing, so nothing is sent before the next heartbeat.
+    `waiting`: its last answer helped nothing, or the way there is full, so nothing is sent before
+    the next heartbeat or answer.
+    `is_of_term`: it has voted for us, or answered since.
     """
 
     next_index: int
@@ -70,6 +72,7 @@ class Progress:
     search_step: int = 1
     refused_at: int = 0  # lowest index at which the logs are known to disagree, in a search
     waiting: bool = False
+    is_of_term: bool = False
     # While a snapshot is sent:
     snapshot: Snapshot | None = None
     offset: int = 0
@@ -92,7 +95,7 @@ class Progress:
 
     def answered(self, sequence: int, now: float) -> Flight | None:
         """Take note of an answer; returns the request's flight if it was waited for."""
-        self.heard_at = now
+        self.heard_at, self.is_of_term, self.waiting = now, True, False
         self.acknowledged = max(self.acknowledged, sequence)
         return self.in_flight.pop(sequence, None)
 
@@ -240,6 +243,11 @@ class Progress:
             self.probe(max(self.match_index, base_index) + 1)
         self.in_flight.clear()
 
+    def dropped(self, base_index: int) -> None:
+        """The last request did not go; once there is an answer, or a heartbeat due, one may."""
+        self.unanswered(base_index)
+        self.waiting = True
+
     def hung_up(self, base_index: int, last_index: int) -> None:
         """The peer is gone, with what was on its way.
 
@@ -262,8 +270,12 @@ class Progress:
         self.waiting = False
 
     def still_sending(self, now: float) -> None:
-        """What is on its way is not all sent yet, and the peer takes it."""
-        self.heard_at = now
+        """What is on its way is not all sent yet, and the peer takes it.
+
+        That counts as a word only of a server that has said something in this term.
+        """
+        if self.is_of_term:
+            self.heard_at = now
         for sequence, flight in self.in_flight.items():
             self.in_flight[sequence] = Flight(now, flight.previous_index)
 

@@ -27,7 +27,7 @@ class Receiver:
     """Owns what a leader has begun with this server: a snapshot, a sync.
 
     Every handler is called with a request of the current term's leader, and answers it, or raises
-    `RemoteProtocolError` (``CONTRADICTION``) if it denies what is committed.
+    `RemoteProtocolError` (``CONTRADICTION`` if it denies what is committed, ``SNAPSHOT_TOO_LARGE``).
     """
 
     __slots__ = (
@@ -130,6 +130,8 @@ class Receiver:
             shared.respond(request, 0, accepted=False)
         elif snapshot.index <= shared.journal.commit_index:
             raise self._contradiction(request, snapshot.index)
+        elif request.offset + len(request.data) > shared.limits.snapshot_size_max:
+            raise RemoteProtocolError(ErrorCode.SNAPSHOT_TOO_LARGE, f"of server {request.source}")
         else:
             self._take_chunk(request)
 

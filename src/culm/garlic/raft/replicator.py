@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 from culm.garlic.raft.effects import ReadSnapshot, SnapshotChunk
 from culm.garlic.raft.messages import (
@@ -27,7 +28,7 @@ class Replicator:
 
     __slots__ = ("_reading", "_shared", "needed", "peers", "sequence")
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, voters: Collection[int]) -> None:
         self._shared = shared
         self.peers: dict[int, Progress] = {}
         # Answers to requests of another term of ours, or of a life before a restart, must
@@ -37,6 +38,7 @@ class Replicator:
         self._reading: deque[tuple[int, Progress]] = deque()  # chunks to read
         for peer in sorted(shared.journal.membership.members - {shared.server_id}):
             self.add_peer(peer, shared.journal.log.last_index + 1)
+            self.peers[peer].is_of_term = peer in voters
 
     def add_peer(self, peer: int, next_index: int) -> None:
         self.peers[peer] = Progress(next_index=next_index, heard_at=self._shared.now)
@@ -136,6 +138,12 @@ class Replicator:
         if progress is not None and progress.in_flight:
             log = self._shared.journal.log
             progress.hung_up(log.base_index, log.last_index)
+
+    def dropped(self, peer: int) -> None:
+        """What was to be sent to `peer` last has no place on the way there."""
+        progress = self.peers.get(peer)
+        if progress is not None:
+            progress.dropped(self._shared.journal.log.base_index)
 
     def still_sending(self, peer: int) -> None:
         """What is on its way to `peer` needs long."""

@@ -1,0 +1,63 @@
+"""How far the words of others may raise the term."""
+
+from __future__ import annotations
+
+import math
+
+from culm.garlic.raft.shared import Shared
+
+__all__ = ["Terms"]
+
+# So many election timeouts without a word of a member, and a server may be the last that does not
+# know who the members are.
+_LONELY = 2
+
+
+class Terms:
+    """Whose terms a server takes over, and how much of them at a time.
+
+    A term is stored for good, so a forged one must not use up what there is, nor carry a server
+    where no other can follow.  Within each longest election timeout the words of others raise the
+    term by `Limits.term_step_max` at most: a server that is far behind comes after in steps, and
+    so do all.
+    """
+
+    __slots__ = ("_base", "_heard_at", "_shared", "_until")
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._base = 0  # the term when the present step began
+        self._until = -math.inf  # when the next one may begin
+        self._heard_at = shared.now
+
+    def heard_member(self) -> None:
+        """Note that a member has spoken."""
+        self._heard_at = self._shared.now
+
+    def believes(self, source: int) -> bool:
+        """Whether a higher term of that server counts.
+
+        A member believes members.  One that hears none of them for long may have missed who they
+        are now, and a server that is no member knows nobody: these believe anybody.
+        """
+        shared = self._shared
+        if source in shared.journal.membership.known or not shared.is_member:
+            return True
+        wait = _LONELY * shared.timing.election_timeout_max_s
+        return shared.now - self._heard_at >= wait
+
+    @property
+    def highest(self) -> int:
+        """The highest term that may be taken over now."""
+        shared = self._shared
+        term = shared.journal.term
+        base = term if shared.now >= self._until else self._base
+        return max(term, base + max(1, shared.limits.term_step_max))
+
+    def reach(self, term: int) -> int:
+        """The term to go to if somebody is at `term`: that one, or a step towards it."""
+        shared, highest = self._shared, self.highest
+        if shared.now >= self._until:
+            self._base = shared.journal.term
+            self._until = shared.now + shared.timing.election_timeout_max_s
+        return min(term, highest)

@@ -1,0 +1,135 @@
+"""Somebody who speaks in the names of servers, for a while: what that does must end with it.
+
+What is said here breaks no promise of Raft by itself (who forges entries, votes or answers is not
+borne, with or without an end): it claims terms, orders servers about, denies what is committed,
+and sends snapshots that have no end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from raft_clients import Node
+
+from culm.garlic.raft import Configuration, Snapshot
+from culm.garlic.raft import messages as m
+
+STRANGER = 99
+FAR = (1, 2, 2**20, 2**32, 2**40, 2**61)  # how far beyond its victim's the claimed terms are
+
+
+class World(Protocol):
+    """The part of a simulator that an intruder sees."""
+
+    nodes: dict[int, Node]
+
+    def running(self) -> list[Node]: ...
+    def forge(self, requests: Sequence[m.Request]) -> None: ...
+
+
+class Intruder:
+    """Draws what is forged."""
+
+    def __init__(self, world: World, rng: random.Random) -> None:
+        self._world = world
+        self._rng = rng
+        self._kinds: tuple[Callable[[int, int, int], m.Request], ...] = (
+            self._vote,
+            self._heartbeat,
+            self._pre_vote,
+            self._leave,
+            self._transfer,
+        )
+
+    def strike(self) -> None:
+        """Several requests to one server, in the name of one other or of nobody."""
+        rng, live = self._rng, self._world.running()
+        if not live:
+            return
+        victim = rng.choice(live)
+        assert victim.raft is not None
+        others = [number for number in self._world.nodes if number != victim.id]
+        source = rng.choice([*others, STRANGER])
+        if rng.random() < 0.2:
+            self._deny(victim, source)
+        elif rng.random() < 0.2:
+            self._endless(victim, source)
+        else:
+            term, times = victim.raft.term, rng.choice((1, 2, 6))
+            far = [min(2**62, term + rng.choice(FAR)) for _ in range(times)]
+            forged = [rng.choice(self._kinds)(source, victim.id, term) for term in far]
+            self._world.forge(forged)
+
+    def _vote(self, source: int, victim: int, term: int) -> m.Request:
+        transfer = self._rng.random() < 0.5
+        return m.VoteRequest(
+            source=source,
+            destination=victim,
+            term=term,
+            last_log_index=0,
+            last_log_term=0,
+            transfer=transfer,
+        )
+
+    def _heartbeat(self, source: int, victim: int, term: int) -> m.Request:
+        return m.AppendRequest(
+            source=source,
+            destination=victim,
+            term=term,
+            previous_index=0,
+            previous_term=0,
+            commit_index=0,
+            entries=(),
+        )
+
+    def _pre_vote(self, source: int, victim: int, term: int) -> m.Request:
+        return m.PreVoteRequest(
+            source=source, destination=victim, term=term, last_log_index=0, last_log_term=0
+        )
+
+    def _leave(self, source: int, victim: int, term: int) -> m.Request:
+        return m.LeaveRequest(
+            source=source, destination=victim, term=term, last_log_index=0, commit_index=0
+        )
+
+    def _transfer(self, source: int, victim: int, term: int) -> m.Request:
+        return m.TransferRequest(source=source, destination=victim, term=term, last_log_index=0)
+
+    def _deny(self, victim: Node, source: int) -> None:
+        """Another entry where one is committed."""
+        core = victim.raft
+        assert core is not None
+        term = core.term + 1
+        denial = m.AppendRequest(
+            source=source,
+            destination=victim.id,
+            term=term,
+            previous_index=core.commit_index,
+            previous_term=term,
+            commit_index=0,
+            entries=(),
+        )
+        self._world.forge([denial])
+
+    def _endless(self, victim: Node, source: int) -> None:
+        """Chunks of a snapshot, the last of which never comes."""
+        core = victim.raft
+        assert core is not None
+        term = core.term + 1
+        snapshot = Snapshot(core.last_index + 1000, core.log.last_term, Configuration())
+        chunks = [
+            m.SnapshotRequest(
+                source=source,
+                destination=victim.id,
+                term=term,
+                snapshot=snapshot,
+                offset=1000 * number,
+                data=bytes(1000),
+                done=False,
+                commit_index=0,
+            )
+            for number in range(20)
+        ]
+        self._world.forge(chunks)
