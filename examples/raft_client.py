@@ -124,7 +124,8 @@ class Client:
     async def _open(self) -> Session:
         async with self._opening:
             if self._session is None:
-                self._session = Session((await self._commit(open_session(), _Copies())).index)
+                opened = await self._commit(open_session(), _Copies())
+                self._session = Session(opened.index, 0)
             return self._session
 
     async def _commit(self, value: bytes, copies: _Copies) -> Committed:

@@ -147,7 +147,9 @@ def match_raft_event(event: raft.RaftEvent | None) -> None:
     match event:
         case raft.RoleChanged() | raft.LeaderChanged():
             pass
-        case raft.ConfigurationChanged() | raft.ChangeFailed() | raft.TransferFailed():
+        case raft.ConfigurationChanged() | raft.ChangeFailed() | raft.PeerFault():
+            pass
+        case raft.LeadershipTransferred() | raft.TransferFailed():
             pass
         case raft.Forwarded() | raft.ForwardFailed():
             pass

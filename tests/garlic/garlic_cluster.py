@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from culm.garlic.connection import Connection
@@ -21,6 +21,10 @@ from culm.garlic.store import MemoryStore
 from culm.machine import Event
 
 CORE_LIMITS = RaftLimits(append_entries_max=200, sync_gap=5, in_flight_max=1)
+
+
+# What servers call themselves in handshakes
+USERS = {1: "one", 2: "two", 3: "three"}
 
 
 class Journal:
@@ -71,6 +75,7 @@ class Cluster:
         core: RaftLimits = CORE_LIMITS,
         handshake: bool = False,
         limits: Limits | None = None,
+        users: Mapping[int, str] | None = None,
     ) -> None:
         self.now = 0.0
         self.limits = replace(Limits() if limits is None else limits, raft=core)
@@ -79,7 +84,10 @@ class Cluster:
         self.nonces = Nonces(rng=random.Random(1))
         self.members: dict[int, Member] = {}
         self.pipes: list[Pipe] = []
+        self.users = users
         self.down: set[int] = set()
+        self.paused: set[int] = set()  # their processes are stopped; what comes waits
+        self._held: list[tuple[int, Link, bytes]] = []
         self.cut_off: set[int] = set()  # live, but nobody reaches them, nor they anybody
         founders = Configuration(servers=tuple(map(server, numbers)))
         for number in numbers:
@@ -94,6 +102,7 @@ class Cluster:
             rng=random.Random(number),
             now=self.now,
             limits=self.limits,
+            users=self.users,
         )
         self.members[number] = Member(node, machine, store)
         return self.members[number]
@@ -102,7 +111,7 @@ class Cluster:
         if not self.handshake:
             return None
         return ServerHandshake(
-            lookup={"farm": "er"}.get,
+            lookup=lambda user: "er",
             nonces=self.nonces,
             now=self.now,
             extensions=self.extensions(number),
@@ -121,7 +130,7 @@ class Cluster:
         if self.handshake:
             client = ClientHandshake(
                 host=wanted.endpoint,
-                user="farm",
+                user=USERS.get(member.node.server_id, "farm"),
                 password="er",
                 cache=member.cache,
                 rng=random.Random(2),
@@ -200,13 +209,14 @@ class Cluster:
             while moved:
                 moved = False
                 for number, member in self.members.items():
-                    if number not in self.down:
+                    if number not in self.down | self.paused:
                         member.node.advance(self.now)
                         moved |= self._drain(member)
                         for link in member.node.links_to_send():
                             if data := link.data_to_send():
                                 moved = True
                                 self._carry(link, data)
+                moved |= self._let_go()
                 for pipe in self.pipes:
                     if isinstance(pipe.near, Connection):
                         moved |= self._move(pipe)
@@ -222,10 +232,23 @@ class Cluster:
                 continue
             if pipe.near is link:
                 pipe.up += data
-                pipe.far.receive_data(data)
+                self._bring(pipe.to, pipe.far, data)
             elif pipe.far is link:
                 pipe.down += data
                 pipe.near.receive_data(data)
+
+    def _bring(self, to: int, link: Link, data: bytes) -> None:
+        if to in self.paused:
+            self._held.append((to, link, data))
+        else:
+            link.receive_data(data)
+
+    def _let_go(self) -> bool:
+        """Give those that run again what has come in the meantime."""
+        held, self._held = self._held, []
+        for to, link, data in held:
+            self._bring(to, link, data)
+        return len(self._held) < len(held)
 
     def leader(self) -> Member:
         """Wait for one that has committed an entry of its term."""

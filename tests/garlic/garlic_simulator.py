@@ -308,7 +308,6 @@ class GarlicSimulator(Simulator):
         self.at(wire.far.arrival, lambda: self._end_of_stream(wire, wire.far))
         self.drain(peer)
 
-
     def forge(self, requests: Sequence[m.Request]) -> None:
         """Somebody connects to a node and speaks in the name of a server."""
         peer = self.nodes[requests[0].destination]

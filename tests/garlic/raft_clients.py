@@ -149,7 +149,7 @@ class Clients:
     def _ended(self, command: bytes, index: int) -> None:
         self._command = None
         if self._session is None:
-            self._session = Session(index)
+            self._session = Session(index, 0)
         else:
             self._session.ended(command)
             self.acknowledged.add(f"token {self._tokens}")

@@ -185,13 +185,13 @@ def test_nothing_that_nobody_has_sent_or_taken_is_a_sign_of_life(
 
 
 @pytest.mark.parametrize("cut", [26, 25, 1])
-def test_bytes_are_a_sign_of_life_also_if_they_are_wrong(cut: int) -> None:
+def test_bytes_that_come_are_no_answer_of_a_server_of_this_term(cut: int) -> None:
     """However they are cut: here a frame of nobody's, which ends the link."""
     cluster = Cluster(1, 2, 3)
     node = cluster.leader().node
     (link, *_) = (link for link in node.links if link.dialled)
-    sent_at = cluster.now + 0.1
-    node.advance(sent_at)
+    heard_at = {peer.server_id: peer.heard_at for peer in node.peers}[link.peer]
+    node.advance(cluster.now + 0.1)
     wrong = Response(
         type=MessageType.APPEND_ENTRIES_RESPONSE,
         source=9,
@@ -206,7 +206,7 @@ def test_bytes_are_a_sign_of_life_also_if_they_are_wrong(cut: int) -> None:
         link.receive_data(data)
         events_of(node)
     assert link.closed
-    assert {peer.server_id: peer.heard_at for peer in node.peers}[link.peer] == sent_at
+    assert {peer.server_id: peer.heard_at for peer in node.peers}[link.peer] == heard_at
 
 
 def test_a_link_takes_no_more_requests_while_much_is_unsent() -> None:

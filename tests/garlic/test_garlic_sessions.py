@@ -17,6 +17,7 @@ from culm.garlic.sessions import (
     Sessions,
     open_session,
     plain,
+    resume_session,
 )
 from culm.machine import LocalProtocolError
 
@@ -59,7 +60,7 @@ class Server:
 
     def open(self) -> Session:
         assert self.commit(open_session()) is Outcome.OPENED
-        return Session(self.index)
+        return Session(self.index, 0)
 
 
 def test_a_command_that_is_committed_twice_is_applied_once() -> None:
@@ -112,7 +113,7 @@ def test_beyond_the_window_a_command_is_not_applied_any_more() -> None:
 
 
 def test_a_client_is_kept_within_the_window() -> None:
-    session = Session(1)
+    session = Session(1, 0)
     commands = [session.command(b"") for _ in range(WINDOW)]
     session.ended(commands[1])
     with pytest.raises(LocalProtocolError) as raised:
@@ -126,12 +127,50 @@ def test_a_client_is_kept_within_the_window() -> None:
 
 
 def test_a_window_is_whole_again_when_all_has_ended() -> None:
-    session = Session(1)
+    session = Session(1, 0)
     for _ in range(3):
         session.ended(session.command(b""))
     assert len([session.command(b"") for _ in range(WINDOW)]) == WINDOW
     with pytest.raises(LocalProtocolError):
         session.command(b"")
+
+
+def test_who_has_forgotten_its_numbers_goes_on_after_the_last_one() -> None:
+    """`Session(id)` made anew began at 1 again: other commands were taken for repeated ones."""
+    server = Server()
+    former = server.open()
+    session = server.index
+    done, underway = former.command(b"done"), former.command(b"under way")
+    assert server.commit(done) is Outcome.APPLIED
+    assert server.commit(resume_session(session)) is Outcome.RESUMED
+    last = server.sessions.last_serial(session)
+    assert last is not None
+    commands = [Session(session, last).command(value) for value in (b"new", b"other")]
+    assert server.commit(commands[0]) is Outcome.APPLIED
+    assert server.commit(underway) is Outcome.TOO_OLD
+    assert server.commit(done) is Outcome.TOO_OLD
+    assert server.machine.values == [b"done", b"new"]
+
+
+def test_a_session_that_is_not_open_cannot_be_resumed() -> None:
+    server = Server()
+    assert server.commit(resume_session(5)) is Outcome.NO_SESSION
+    assert server.sessions.last_serial(5) is None
+    with pytest.raises(TypeError):
+        Session(5)  # type: ignore[call-arg]
+
+
+def test_a_session_whose_numbers_are_used_up_takes_no_commands() -> None:
+    last = 2**64 - 2
+    session = Session(1, last)
+    session.ended(session.command(b""))
+    with pytest.raises(LocalProtocolError):
+        session.command(b"")
+    server = Server()
+    server.open()
+    server.commit(Session(1, last).command(b""))
+    assert server.commit(resume_session(1)) is Outcome.RESUMED
+    assert server.sessions.last_serial(1) == 2**64 - 1
 
 
 def test_a_closed_session_takes_no_commands() -> None:

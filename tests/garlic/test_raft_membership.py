@@ -257,9 +257,10 @@ def test_a_server_that_shall_leave_goes_after_two_silent_election_timeouts() -> 
     lab = Lab()
     lab.append(term=1)
     lab.tell(LeaveRequest(source=2, destination=1, term=1, last_log_index=0, commit_index=0))
+    lab.append(term=1, entries=[Entry(1, configuration(2, 3, index=1))])
     for _ in range(5):
         lab.wait(0.9)
-        lab.append(term=1)
+        lab.append(term=1, previous=(1, 1))
     assert Left() not in lab.events
     for _ in range(5):
         lab.wait(TIMING.election_timeout_max_s / 2)
@@ -271,11 +272,11 @@ def test_a_candidates_message_resets_the_wait_for_silence() -> None:
     lab = Lab()
     lab.append(term=1)
     lab.tell(LeaveRequest(source=2, destination=1, term=1, last_log_index=0, commit_index=0))
-    term = 1
+    lab.append(term=1, entries=[Entry(1, configuration(2, 3, index=1))])
     for _ in range(4):
         lab.wait(TIMING.election_timeout_max_s - 0.01)
         term = lab.core.term + 1
-        assert lab.ask_vote(source=3, term=term).accepted
+        assert lab.ask_vote(source=3, term=term, last=(1, 1)).accepted
     assert Left() not in lab.events
     lab.wait(TIMING.election_timeout_max_s)
     assert Left() not in lab.events

@@ -222,7 +222,7 @@ def test_a_leader_wants_no_other() -> None:
 
 
 def test_a_term_that_no_vote_would_be_given_in_is_refused() -> None:
-    lab = Lab(term_jump_max=10)
+    lab = Lab(term_step_max=10)
     assert ask(lab, term=9).accepted
     assert not ask(lab, term=10).accepted
 

@@ -20,11 +20,23 @@ from culm.garlic.errors import ErrorCode
 from culm.garlic.store import StateMachine
 from culm.machine import LocalProtocolError
 
-__all__ = ["SESSIONS_MAX", "WINDOW", "Outcome", "Session", "Sessions", "open_session", "plain"]
+__all__ = [
+    "SESSIONS_MAX",
+    "WINDOW",
+    "Outcome",
+    "Session",
+    "Sessions",
+    "open_session",
+    "plain",
+    "resume_session",
+]
 
 # All servers have to agree on these, so they are no settings.
 SESSIONS_MAX = 4096  # open at a time; beyond that the one that was not used for longest ends
 WINDOW = 64  # commands of one session whose order is free
+
+# How far ahead of what was applied a client may have been that resumes its session
+_LIFE = 2**32
 
 _COMMAND = struct.Struct(">BQQ")  # kind, session, serial
 _COUNT = struct.Struct(">I")
@@ -40,6 +52,7 @@ class _Kind(IntEnum):
     OPEN = 1
     COMMAND = 2
     CLOSE = 3
+    RESUME = 4
 
 
 class Outcome(Enum):
@@ -47,6 +60,7 @@ class Outcome(Enum):
 
     APPLIED = "applied"
     OPENED = "opened"  # a session, whose id is the value's index
+    RESUMED = "resumed"  # `Sessions.last_serial` tells where to go on
     CLOSED = "closed"
     REPEATED = "repeated"  # it was applied before
     TOO_OLD = "too old"  # `WINDOW` later ones are known: it was applied before, or never will be
@@ -64,30 +78,44 @@ def plain(value: Buffer) -> bytes:
     return b"".join((bytes([_Kind.PLAIN]), value))
 
 
+def resume_session(session: int) -> bytes:
+    """A value by which a client that has forgotten its numbers goes on in its session.
+
+    After `Outcome.RESUMED`, no command of its former life will be applied any more, also if a copy
+    is still on its way; `Sessions.last_serial` then is what to make the `Session` with.  Proposed
+    twice, it does no harm.
+    """
+    return _COMMAND.pack(_Kind.RESUME, session, 0)
+
+
 class Session:
     """A client's side of a session: numbers its commands.
 
     session
         The index at which `open_session` was applied.
+    last
+        The last number that was used: 0 in a session that has just been opened, otherwise what the
+        cluster tells (see `resume_session`).  Numbers that are used twice lose commands.
 
     At most `WINDOW` commands may be unfinished: with more, a retry of the oldest could not be told
     from one that comes too late.
     """
 
-    def __init__(self, session: int) -> None:
+    def __init__(self, session: int, last: int) -> None:
         check_int("session", session, 1, _SERIAL_MAX)
+        check_int("last", last, 0, _SERIAL_MAX)
         self._session = session
-        self._serial = 0
+        self._serial = last
         self._open: dict[bytes, None] = {}  # in the order of their serials
-        self._oldest = 1
+        self._oldest = last + 1
 
     def command(self, value: Buffer) -> bytes:
         """The value to propose, again and again until its outcome is known.
 
         Raises `LocalProtocolError` (``QUEUE_FULL``) if the oldest unfinished command is too far
-        behind.
+        behind, or no number is left.
         """
-        if self._serial + 1 - self._oldest >= WINDOW:
+        if self._serial + 1 - self._oldest >= WINDOW or self._serial == _SERIAL_MAX:
             raise LocalProtocolError(ErrorCode.QUEUE_FULL, "commands of a session")
         self._serial += 1
         command = _COMMAND.pack(_Kind.COMMAND, self._session, self._serial) + bytes(value)
@@ -129,6 +157,11 @@ class Sessions:
         """How many sessions are open."""
         return len(self._table)
 
+    def last_serial(self, session: int) -> int | None:
+        """The highest number of that session which is taken; ``None`` if it is not open."""
+        noted = self._table.get(session)
+        return None if noted is None else noted[0]
+
     def apply(self, index: int, value: bytes) -> None:
         outcome = self._do(index, value)
         if self._tell is not None:
@@ -144,7 +177,7 @@ class Sessions:
                 del self._table[next(iter(self._table))]
             self._table[index] = (0, 0)
             return Outcome.OPENED
-        if kind not in (_Kind.COMMAND, _Kind.CLOSE) or len(value) < _COMMAND.size:
+        if kind not in (_Kind.COMMAND, _Kind.CLOSE, _Kind.RESUME) or len(value) < _COMMAND.size:
             return Outcome.MALFORMED
         _, session, serial = _COMMAND.unpack_from(value)
         if session not in self._table:
@@ -152,6 +185,10 @@ class Sessions:
         if kind == _Kind.CLOSE:
             del self._table[session]
             return Outcome.CLOSED
+        if kind == _Kind.RESUME:
+            highest, _ = self._table.pop(session)
+            self._table[session] = (min(highest + _LIFE, _SERIAL_MAX), _BITS)
+            return Outcome.RESUMED
         outcome = self._note(session, serial)
         if outcome is Outcome.APPLIED:
             self._machine.apply(index, value[_COMMAND.size :])

@@ -252,10 +252,10 @@ class Raft:
     def cancel_change(self) -> None:
         """Give up adding or removing a server; `ChangeFailed` follows.
 
-        A server that was told to leave still votes, and stands for election again once all is silent
-        for two election timeouts.  Raises `LocalProtocolError`: ``NOT_LEADER``, ``NO_CHANGE``, ``CHANGE_IN_PROGRESS`` (it is
-        in the log already: `ConfigurationChanged` or `ChangeFailed` will follow),
-        ``ALREADY_CLOSED``.
+        A server that was told to leave still votes, and stands for election again once all has been
+        silent for two election timeouts.  Raises `LocalProtocolError`: ``NOT_LEADER``,
+        ``NO_CHANGE``, ``CHANGE_IN_PROGRESS`` (it is in the log already: `ConfigurationChanged` or
+        `ChangeFailed` will follow), ``ALREADY_CLOSED``.
         """
         leadership = self._leading()
         self._unless(leadership.refuse_cancel())

@@ -22,10 +22,10 @@ class DepartureState(Enum):
 class Departure:
     """Owns an order to leave, until it is carried out or void.
 
-    A server that was told to leave votes and follows, but leaves it to others to stand for election:
-    a leader that has removed it does not say so, and would be deposed.  The order is void once a
-    leader of a later term keeps us, or no leader can be elected without us, or all is silent and our
-    latest configuration still has us: the removal may have been given up.
+    A server that was told to leave votes and follows, but leaves it to others to stand for
+    election: a leader that has removed it does not say so, and would be deposed.  The order is void
+    once a leader of a later term keeps us, or no leader can be elected without us, or all is silent
+    and our latest configuration still has us: the removal may have been given up.
 
     A server that is no member any more may be needed, too (thesis, 4.2.2): those who do not know
     that its removal is committed want its vote, and cannot have it while they lack its log.

@@ -27,7 +27,8 @@ class Receiver:
     """Owns what a leader has begun with this server: a snapshot, a sync.
 
     Every handler is called with a request of the current term's leader, and answers it, or raises
-    `RemoteProtocolError` (``CONTRADICTION`` if it denies what is committed, ``SNAPSHOT_TOO_LARGE``).
+    `RemoteProtocolError`: ``CONTRADICTION`` if it denies what is committed, or
+    ``SNAPSHOT_TOO_LARGE``.
     """
 
     __slots__ = (

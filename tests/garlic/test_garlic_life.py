@@ -1,0 +1,311 @@
+"""What was said, refused or cancelled leaves no server stuck: the laws of life for nodes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from garlic_cluster import USERS, Cluster, Member
+from raft_disk import Disk
+from raft_intruder import STRANGER, Intruder
+from raft_simulator import Simulator, run_seed
+from raft_weather import Weather
+
+from culm import garlic
+from culm.garlic.events import LinkClosed
+from culm.garlic.raft import (
+    ErrorCode,
+    LeadershipTransferred,
+    Left,
+    State,
+    TransferFailed,
+)
+from culm.garlic.raft import messages as m
+from culm.machine import Event
+
+CALM = Weather(
+    loss=0.0,
+    duplication=0.0,
+    delay_max=0.002,
+    crash=0.0,
+    partition=0.0,
+    change=0.0,
+    transfer=0.0,
+    skew=0.0,
+    disk_delay_max=0.0005,
+    pause=0.1,
+)
+
+
+class Bricks(Simulator):
+    """Three servers in fair weather, and a given attack after half a second."""
+
+    def __init__(self, seed: int, strike: Callable[[Bricks], None], *, falls: bool) -> None:
+        super().__init__(seed, weather=CALM, size=3, intrudes=False)
+        self.limits = type(self.limits)()
+        for node in self.nodes.values():
+            self.start(node)
+        self.falls = falls
+        self.at(0.5, lambda: strike(self))
+
+
+def forge_terms(world: Bricks, victim: int, source: int, kind: str, count: int) -> None:
+    raft = world.nodes[victim].raft
+    assert raft is not None
+    make = {"vote": Intruder._vote, "entries": Intruder._heartbeat}[kind]
+    intruder = Intruder(world, random.Random(1))
+    for _ in range(count):
+        term = min(2**62, raft.term + 2**32)
+        world.forge([make(intruder, source, victim, term)])
+
+
+@pytest.mark.parametrize("falls", [False, True], ids=["they live", "all restart"])
+@pytest.mark.parametrize("victims", [(2,), (1, 2, 3)])
+@pytest.mark.parametrize("kind", ["vote", "entries"])
+@pytest.mark.parametrize("source", ["a member", "a stranger"])
+def test_a_few_forged_terms_put_nobody_out(
+    source: str, kind: str, victims: tuple[int, ...], *, falls: bool
+) -> None:
+    """Two entries in a member's name put one server out for good, six all: restarts included."""
+
+    def strike(world: Bricks) -> None:
+        for victim in victims:
+            name = STRANGER if source == "a stranger" else victim % 3 + 1
+            forge_terms(world, victim, name, kind, 2)
+
+    for seed in range(3):
+        world = Bricks(seed, strike, falls=falls)
+        world.run(1.0)  # ends with a check that all servers are in service
+        assert max(node.disk.term for node in world.nodes.values()) < 2**21
+
+
+def test_strangers_put_nobody_out_while_the_leader_is_silent() -> None:
+    """For 0.2 seconds: six requests for votes did, from somebody who is no member at all."""
+    struck = 0
+
+    def strike(world: Bricks) -> None:
+        for leader in world.leaders():
+            leader.stalled = world.now + 0.25
+            world.at(world.now + 0.2, partial(tempt, world, leader.id))
+
+    def tempt(world: Bricks, leader: int) -> None:
+        nonlocal struck
+        for victim in {1, 2, 3} - {leader}:
+            struck += 1
+            forge_terms(world, victim, STRANGER, "vote", 3)
+
+    for seed in range(6):
+        world = Bricks(seed, strike, falls=False)
+        world.run(1.0)
+        assert max(node.disk.term for node in world.nodes.values()) < 100
+    assert struck
+
+
+@pytest.mark.parametrize("role", list(State)[:4], ids=lambda role: role.value)
+def test_a_finite_attack_in_every_role_ends(role: State) -> None:
+    """The first server that is seen in that role gets everything an intruder can say."""
+
+    for seed in range(4):
+        world = Bricks(2 * seed + 1, lambda world: None, falls=seed % 2 == 1)
+        struck = False
+
+        def watch(world: Bricks = world) -> None:
+            nonlocal struck
+            for node in world.running():
+                if not struck and node.core is not None and node.core.state is role:
+                    struck = True
+                    for _ in range(20):
+                        world.intruder.strike()
+            if not world.stopped:
+                world.at(world.now + 0.0005, watch)
+
+        world.at(0.0, watch)
+        world.run(1.0)
+        assert struck
+
+
+def test_a_snapshot_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator looks at every chunk; here the disk itself, in the worst seed."""
+    largest = 0
+    write_chunk = Disk.write_chunk
+
+    def watched(disk: Disk, *args: object) -> bool:
+        nonlocal largest
+        done = write_chunk(disk, *args)  # type: ignore[arg-type]
+        largest = max(largest, len(disk._incoming))
+        return done
+
+    monkeypatch.setattr(Disk, "write_chunk", watched)
+    simulator = run_seed(2)
+    assert simulator.happened["forged"]
+    assert 0 < largest <= simulator.limits.snapshot_size_max
+
+
+def speak(cluster: Cluster, to: int, request: m.Request) -> None:
+    """Somebody connects to a node, and asks what only servers ask."""
+    near, _ = cluster.client(to)
+    node = cluster.members[to].node
+    near.send_request(node._translator.encode_request(request))
+    cluster.run(0.02)
+
+
+def test_a_frame_that_denies_what_is_committed_costs_its_connection() -> None:
+    cluster = Cluster(1, 2, 3)
+    leader = cluster.leader()
+    leader.node.propose([b"one"])
+    cluster.run(0.2)
+    victim, other = others_of(cluster, leader)
+    node = cluster.members[victim].node
+    denial = m.AppendRequest(
+        source=other,
+        destination=victim,
+        term=node.term + 1,
+        previous_index=node.commit_index,
+        previous_term=node.term + 1,
+        commit_index=0,
+        entries=(),
+    )
+    speak(cluster, victim, denial)
+    ends = [one for one in cluster.members[victim].events if isinstance(one, LinkClosed)]
+    assert [one.error.code for one in ends if one.error] == [ErrorCode.CONTRADICTION]
+    assert cluster.run(2.0, lambda: any(one.node.state is State.LEADER for one in members(cluster)))
+    cluster.leader().node.propose([b"two"])
+    cluster.run(0.5)
+    assert all(one.machine.values == [b"one", b"two"] for one in members(cluster))
+
+
+def members(cluster: Cluster) -> list[Member]:
+    return list(cluster.members.values())
+
+
+def others_of(cluster: Cluster, leader: Member) -> list[int]:
+    return [number for number in cluster.members if number != leader.node.server_id]
+
+
+# Orders to leave
+
+
+def test_orders_to_leave_that_were_cancelled_leave_nothing_behind() -> None:
+    """Two of three are told, the leader changes its mind and dies: nobody stood ever again."""
+    cluster = Cluster(1, 2, 3)
+    leader = cluster.leader()
+    others = others_of(cluster, leader)
+    for number in others:  # a removal that is given up sends nothing but this
+        order = m.LeaveRequest(
+            source=leader.node.server_id,
+            destination=number,
+            term=leader.node.term,
+            last_log_index=leader.node.last_index,
+            commit_index=leader.node.commit_index,
+        )
+        speak(cluster, number, order)
+    assert leader.node.configuration.ids == {1, 2, 3}
+    cluster.stop(leader.node.server_id)
+    assert cluster.run(
+        3.0, lambda: any(cluster.members[one].node.state is State.LEADER for one in others)
+    )
+    assert not any(Left() in cluster.members[number].events for number in others)
+
+
+# Who leads, and who only thinks so
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("pause", [0.4, 1.0, 3.0, 40.0])
+def test_a_follower_that_was_stopped_for_a_while_deposes_nobody(pause: float, seed: int) -> None:
+    """Without handshakes nobody can be asked first, so it must hear its leader in time."""
+    cluster = Cluster(1, 2, 3)
+    leader = cluster.leader()
+    cluster.run(0.2 + 0.013 * seed)
+    term = leader.node.term
+    follower = others_of(cluster, leader)[seed % 2]
+    cluster.paused.add(follower)
+    cluster.run(pause + 0.017 * seed)
+    cluster.paused.clear()
+    cluster.run(2.0)
+    assert (leader.node.state, leader.node.term) == (State.LEADER, term)
+
+
+def test_a_leader_that_is_only_refused_does_not_lead_on() -> None:
+    """Bytes of refusals counted as life: it led for as long as they came."""
+    cluster = Cluster(1, 2, 3)
+    leader = cluster.leader()
+    others = others_of(cluster, leader)
+    term = leader.node.term
+    for number in others:  # both are where no leader of this term can be followed
+        core = cluster.members[number].node._core
+        core._engine.shared.journal.set_term(2**50, None)
+    assert cluster.run(
+        1.0, lambda: leader.node.state is not State.LEADER or leader.node.term > term
+    )
+
+
+# Leadership that is handed over
+
+
+def test_a_transfer_ends_with_the_word_of_who_leads() -> None:
+    cluster = Cluster(1, 2, 3)
+    leader = cluster.leader()
+    target, _ = others_of(cluster, leader)
+    leader.node.transfer_leadership(target)
+    cluster.run(1.0)
+    assert outcomes(leader) == [LeadershipTransferred(target=target)]
+    assert leader.node.leader == target
+
+
+def test_a_transfer_to_a_server_that_does_not_win_has_failed() -> None:
+    """It has stood for election, so the leader is none any more; then it is gone."""
+    cluster = Cluster(1, 2, 3)
+    leader = cluster.leader()
+    target, _ = others_of(cluster, leader)
+    leader.node.transfer_leadership(target)
+    vote = m.VoteRequest(
+        source=target,
+        destination=leader.node.server_id,
+        term=leader.node.term + 1,
+        last_log_index=0,
+        last_log_term=0,
+        transfer=True,
+    )
+    cluster.stop(target)
+    speak(cluster, leader.node.server_id, vote)
+    assert leader.node.state is not State.LEADER
+    cluster.run(2.0)
+    assert outcomes(leader) == [TransferFailed(target=target)]
+
+
+def outcomes(member: Member) -> list[Event]:
+    return [one for one in member.events if isinstance(one, LeadershipTransferred | TransferFailed)]
+
+
+# Who speaks for a server
+
+
+def test_its_user_speaks_for_a_server() -> None:
+    cluster = Cluster(1, 2, 3, handshake=True, users=USERS)
+    leader = cluster.leader()
+    leader.node.propose([b"value"])
+    cluster.run(0.5)
+    assert all(one.machine.values == [b"value"] for one in members(cluster))
+    links = [link for one in members(cluster) for link in one.node.links]
+    assert {link.user for link in links if not link.dialled} <= set(USERS.values())
+
+
+@pytest.mark.parametrize("bound", [{1: "one", 2: "two"}, {**USERS, 3: "nobody"}])
+def test_nobody_else_does(bound: dict[int, str]) -> None:
+    """Whoever has a password, and says to be server 3, is not heard."""
+    cluster = Cluster(1, 2, 3, handshake=True, users=bound)
+    assert cluster.leader().node.server_id != 3
+    cluster.members[3].node._core._engine._stand(transfer=True)
+    cluster.run(1.0)
+    ends = [one for member in members(cluster) for one in member.events]
+    codes = {one.error.code for one in ends if isinstance(one, LinkClosed) and one.error}
+    assert codes == {garlic.ErrorCode.WRONG_SOURCE}
+
+
+def test_without_a_handshake_nobody_speaks_for_a_server_that_is_bound() -> None:
+    cluster = Cluster(1, 2, 3, users=USERS)
+    cluster.run(3.0)
+    assert {one.node.state for one in members(cluster)}.isdisjoint({State.LEADER})
