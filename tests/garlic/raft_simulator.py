@@ -87,8 +87,8 @@ class Simulator:
         self.weather = Weather.draw(self.rng) if weather is None else weather
         self.limits = draw_limits(self.rng)
         self.intruder = Intruder(self, random.Random(f"intruder {seed}"))
-        self.intrudes = seed % 3 == 2 if intrudes is None else intrudes
-        self.falls = seed % 5 == 4  # in the end all are switched off, and on again
+        self.intrudes = seed % 5 == 3 if intrudes is None else intrudes
+        self.falls = seed % 7 == 6  # in the end all are switched off, and on again
         self.checker = Checker()
         self.clients = Clients(self)
         self.history = self.clients.history
@@ -493,7 +493,7 @@ class Simulator:
             return
         core = rng.choice(leaders).core
         assert core is not None
-        if rng.random() < 0.3:
+        if rng.random() < 0.1:
             self._on_leader(self._cancel)
         members = core.configuration.ids
         others = [number for number in self.nodes if number not in members]

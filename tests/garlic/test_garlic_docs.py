@@ -72,7 +72,7 @@ def test_the_diagrams_show_the_transitions_that_happen_and_no_others(
         Transitions(monkeypatch, Progress, "state"),
         Transitions(monkeypatch, Change, "state"),
     ]
-    for seed in range(200):
+    for seed in range(400):
         run_seed(seed)
     diagrams = re.findall(r"^```{mermaid}\n(.*?)^```", page, flags=re.M | re.S)
     for diagram, transitions in zip(diagrams, watched, strict=True):

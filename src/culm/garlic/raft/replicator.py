@@ -37,11 +37,12 @@ class Replicator:
         self.needed = 0  # requests from this sequence on are wanted, to confirm reads
         self._reading: deque[tuple[int, Progress]] = deque()  # chunks to read
         for peer in sorted(shared.journal.membership.members - {shared.server_id}):
-            self.add_peer(peer, shared.journal.log.last_index + 1)
-            self.peers[peer].is_of_term = peer in voters
+            self.add_peer(peer, shared.journal.log.last_index + 1, is_of_term=peer in voters)
 
-    def add_peer(self, peer: int, next_index: int) -> None:
-        self.peers[peer] = Progress(next_index=next_index, heard_at=self._shared.now)
+    def add_peer(self, peer: int, next_index: int, *, is_of_term: bool = False) -> None:
+        self.peers[peer] = Progress(
+            next_index=next_index, heard_at=self._shared.now, is_of_term=is_of_term
+        )
 
     def members_changed(self, joined: dict[int, int]) -> None:
         """Serve who is in the configuration in force; `joined` has next indexes.
