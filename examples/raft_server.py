@@ -26,6 +26,7 @@ from culm.garlic.raft import (
     ErrorCode,
     Forwarded,
     ForwardFailed,
+    LeadershipTransferred,
     Lost,
     ReadFailed,
     ReadReady,
@@ -224,10 +225,12 @@ class Service:
                 settle(self._reads.pop(number), True)
             case ReadFailed(read=number):
                 settle(self._reads.pop(number), False)
-            case ConfigurationChanged() | ChangeFailed() | TransferFailed():
+            case (
+                ConfigurationChanged() | ChangeFailed() | LeadershipTransferred() | TransferFailed()
+            ):
                 changes, self._changes = self._changes, []
                 for change in changes:
-                    settle(change, isinstance(event, ConfigurationChanged))
+                    settle(change, isinstance(event, ConfigurationChanged | LeadershipTransferred))
             case _:
                 pass
 
@@ -277,12 +280,10 @@ class Service:
             case {"do": "remove", "id": int(number)}:
                 return {"ok": await self._no_member(number)}
             case {"do": "transfer", "id": int(number)}:
-                if self.node.leader != number:
-                    self.node.transfer_leadership(number)
-                    self._driver.soon()
-                while self.node.leader != number:
-                    await asyncio.sleep(0.01)
-                return {"ok": True}
+                if self.node.leader == number:
+                    return {"ok": True}
+                self.node.transfer_leadership(number)
+                return {"ok": await self._changed()}
             case {"do": "status"}:
                 return self._status()
         return {"error": "UNKNOWN_COMMAND", "certain": True}

@@ -192,6 +192,7 @@ class Change:
         self.progress.go_on()
         overdue = self._shared.now - self._shared.timing.request_timeout_s
         if self.progress.overdue(overdue):
+            self._shared.journal.withdraw(self.server.server_id)
             self.progress.in_flight.clear()
             self._attempts += 1
         if self._hopeless:

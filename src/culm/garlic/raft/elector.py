@@ -129,7 +129,7 @@ class Elector:
             self._take_role(State.PRE_CANDIDATE)
         shared.follow(None)
         self.restart_timer()
-        for peer in sorted(journal.membership.voters - {shared.server_id}):
+        for peer in self._others():
             journal.send(
                 PreVoteRequest(
                     source=shared.server_id,
@@ -141,6 +141,14 @@ class Elector:
                 )
             )
 
+    def _others(self) -> list[int]:
+        """Whom to ask; what they were asked before, and has not left, is void."""
+        journal = self._shared.journal
+        others = sorted(journal.membership.voters - {self._shared.server_id})
+        for peer in others:
+            journal.withdraw(peer)
+        return others
+
     def stand(self, *, transfer: bool) -> None:
         """Become a candidate: new term, vote for oneself, ask all others (paper, 5.2)."""
         shared = self._shared
@@ -150,7 +158,7 @@ class Elector:
         self._take_role(State.CANDIDATE)
         self._shared.follow(None)
         self.restart_timer()
-        for peer in sorted(journal.membership.voters - {shared.server_id}):
+        for peer in self._others():
             journal.send(
                 VoteRequest(
                     source=shared.server_id,

@@ -10,7 +10,7 @@ from culm.effects import StoreWork
 from culm.garlic.raft.effects import Persist
 from culm.garlic.raft.log import Log
 from culm.garlic.raft.membership import Membership
-from culm.garlic.raft.messages import Message
+from culm.garlic.raft.messages import Message, Request
 from culm.garlic.raft.model import Entry, Snapshot, Stored
 
 __all__ = ["Journal"]
@@ -132,6 +132,15 @@ class Journal:
     def send_now(self, message: Message) -> None:
         """Let `message` leave at once: it depends on nothing that is not durable."""
         self._outbox.append(message)
+
+    def withdraw(self, peer: int) -> None:
+        """Let no request leave that `peer` was to get: others take their place."""
+
+        def stays(message: Message) -> bool:
+            return message.destination != peer or not isinstance(message, Request)
+
+        self._outbox = list(filter(stays, self._outbox))
+        self._waiting = deque(item for item in self._waiting if stays(item[1]))
 
     def take_messages(self) -> list[Message]:
         messages, self._outbox = self._outbox, []

@@ -124,13 +124,14 @@ class Replicator:
         overdue = shared.now - shared.timing.request_timeout_s
         for peer, progress in self.peers.items():
             progress.go_on()
-            self.expire(progress, overdue)
+            self.expire(peer, progress, overdue)
             if not progress.in_flight and progress.state is not ProgressState.SNAPSHOT:
                 self._send_append(peer, progress)
 
-    def expire(self, progress: Progress, overdue: float) -> None:
+    def expire(self, peer: int, progress: Progress, overdue: float) -> None:
         """Give up waiting for requests that were sent before `overdue`."""
         if progress.overdue(overdue):
+            self._shared.journal.withdraw(peer)
             progress.unanswered(self._shared.journal.log.base_index)
 
     def unreachable(self, peer: int) -> None:
