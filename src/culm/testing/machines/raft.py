@@ -354,6 +354,7 @@ RAFT = register(
         keys=CORE_KEYS,
         # Unanswered requests, of which one is a snapshot's chunk; proposals; the log.
         retained_max=_UNANSWERED_MAX * 700 + 20_000,
+        unsent_max=_UNANSWERED_MAX * 180 + 2_000,  # answers, and a request to each peer
         tight=TIGHT_SETTINGS,
         conversations=_conversations,
         verbs=_VERBS,
