@@ -31,6 +31,7 @@ from culm.machine import (
 from culm.testing.cluster import Cluster
 from culm.testing.encodings import BIG_ENDIAN, DECIMAL
 from culm.testing.machines import Conversation, Flood, MachineSpec, Scenario, Work, call, keys_of
+from culm.testing.messages import lines
 from culm.testing.network import Conditions, Network
 from culm.testing.operations import Advance, Eof
 from culm.timers import Deadlines
@@ -530,6 +531,8 @@ KEEPER = MachineSpec(
     retained_max=6000,
     work=Work(base=300, per_byte=100),
     respond=count_up,
+    kept=lambda effect: [effect.text],
+    messages=lines,
     scenarios=[
         Scenario(
             name="kept",

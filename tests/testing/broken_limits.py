@@ -6,11 +6,11 @@ from collections.abc import Hashable
 
 from broken_machines import breaks
 
-from culm.machine import Buffer, Event
+from culm.machine import Buffer, Event, RemoteProtocolError
 from culm.testing.contents import JSON
 from culm.testing.machines import Flood, Frame
 from toy_links import CHAT, Chat, Said
-from toy_machines import KEEPER, LINES, PINGER, Keeper, LineReceived, Lines, Pinger
+from toy_machines import KEEPER, LINES, PINGER, Keeper, LineReceived, Lines, Pinger, ToyErrorCode
 
 
 @breaks("unsent", LINES, "wait to be sent")
@@ -81,3 +81,26 @@ class MakesAnObjectOfEachBracket(Lines):
         if isinstance(event, LineReceived):
             self.made = list(map(set, [()] * event.text.count(b"[]")))
         return event
+
+
+@breaks("faults", KEEPER, "before the fault came what is not kept", bombs=[b"\xff\n"])
+class LosesWhatCameBeforeAFault(Keeper):
+    def _line(self) -> bytes | None:
+        line = super()._line()
+        if line is not None and not line.isascii():
+            raise RemoteProtocolError(ToyErrorCode.NOT_A_LINE)
+        return line
+
+    def _ended(self, error: RemoteProtocolError | None) -> None:
+        super()._ended(error)
+        if error is not None:
+            self._tickets.drop_asked()
+
+
+@breaks("faults", KEEPER, "what is kept depends", bombs=[b"\xff\n"])
+class LooksAheadForFaults(Keeper):
+    """What is around an odd line is not taken, if it came with it."""
+
+    def receive_data(self, data: Buffer) -> None:
+        if bytes(data).count(b"\n") < 2 or bytes(data).isascii():
+            super().receive_data(data)

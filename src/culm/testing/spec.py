@@ -215,6 +215,8 @@ class MachineSpec:
         once; called by `store`.  Machines that have effects must have one.
     results: how the JSON result of a ``complete`` line becomes the answer to an effect of
         that type; bytes are read already.
+    kept: what an effect puts into the store, as items that can be compared; nothing for one
+        that reads.  Without it the law of faults does not apply.
     bad_calls: calls that are to be refused with `LocalProtocolError` in some state that
         the conversations pass through.
     floods: inputs with which `retained_max` is checked, besides those that the suite makes
@@ -257,6 +259,7 @@ class MachineSpec:
     results: Mapping[type[Effect[Any]], Callable[[Any], object]] = field(
         default_factory=dict[type[Effect[Any]], Callable[[Any], object]]
     )
+    kept: Callable[[Effect[Any]], Iterable[Hashable]] | None = None
     bad_calls: Sequence[Call] = ()
     floods: Sequence[Flood] = ()
     lazy_output: bool = False

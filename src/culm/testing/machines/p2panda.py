@@ -13,7 +13,7 @@ from typing import Any
 from nacl.signing import SigningKey
 
 from culm.arguments import check_bytes, check_int, check_type
-from culm.bamboo.entry import LogKey
+from culm.bamboo.entry import Entry, LogKey
 from culm.machine import Effect, Event, RemoteProtocolError
 from culm.p2panda import (
     Author,
@@ -32,7 +32,7 @@ from culm.p2panda import (
     Session,
     SessionEnded,
 )
-from culm.p2panda.effects import perform
+from culm.p2panda.effects import AppendOperations, perform
 from culm.p2panda.items import encode_item
 from culm.p2panda.messages import (
     Done,
@@ -425,6 +425,12 @@ def _respond(config: Config) -> Callable[[Effect[Any]], object]:
     return lambda effect: perform(effect, store)
 
 
+def _kept(effect: Effect[Any]) -> list[tuple[bytes, Entry]]:
+    """The operations that it writes."""
+    operations = effect.operations if isinstance(effect, AppendOperations) else ()
+    return [(new.document_id, new.entry) for new in operations]
+
+
 def _outcome(events: Sequence[Event]) -> object:
     """What was stored, and how it ended: the rest depends on what crosses on the wire."""
     stored = sorted(each.operation_id for each in events if isinstance(each, OperationStored))
@@ -461,6 +467,7 @@ REPLICATOR = register(
         lazy_output=True,
         normalise=_outcome,
         respond=_respond,
+        kept=_kept,
         encodings=CBOR,
         messages=cbor_items,
         frames=_FRAMES,

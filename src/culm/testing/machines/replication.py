@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from culm.bamboo.effects import perform
+from culm.bamboo.effects import AppendEntries, FinishPayload, perform
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import MemoryStore
@@ -117,6 +117,17 @@ def _replicate(machine: Replicator, log_id: int = 0, **want: Any) -> None:
     machine.replicate(LogKey(LOG_KEY.author, log_id), Want(**want) if want else None)
 
 
+def _kept(effect: Effect[Any]) -> list[object]:
+    """The entries that it writes, or the payload that is whole with it."""
+    match effect:
+        case AppendEntries(log=log, entries=entries):
+            return [(log, new.entry.seqnum) for new in entries]
+        case FinishPayload(log=log, seqnum=seqnum):
+            return [(log, seqnum, "payload")]
+        case _:
+            return []
+
+
 def _outcome(events: Sequence[Event]) -> object:
     """What was stored and how it ended: the rest depends on what crosses on the wire.
 
@@ -147,6 +158,7 @@ REPLICATOR = register(
         lazy_output=True,
         normalise=_outcome,
         respond=_respond,
+        kept=_kept,
         verbs={"replicate": _replicate, "stored": _stored},
         interruptions=(call("close"), call("stored")),
         scenarios=(

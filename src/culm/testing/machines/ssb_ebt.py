@@ -11,8 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from culm.machine import Event
+from culm.machine import Effect, Event
 from culm.ssb.ebt import (
+    AppendMessages,
     FeedExtended,
     Head,
     Limits,
@@ -56,7 +57,7 @@ from culm.testing.ssb_lines import (
     next_message,
 )
 
-__all__ = ["EBT", "dial_failed", "dialling", "peer_clock"]
+__all__ = ["EBT", "dial_failed", "dialling", "kept", "peer_clock"]
 
 _LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
 _NAMES = {feed(name): name for name in ("alice", "bob", "carol", "dave", "eve")}
@@ -132,6 +133,12 @@ def peer_clock(plain: Any) -> PeerClock:
     """What `LoadClock` is answered with, from its plain form."""
     fields = plain["fields"]
     return PeerClock(**fields | {"refused": frozenset(fields["refused"])})
+
+
+def kept(effect: Effect[Any]) -> list[tuple[str, int, str]]:
+    """The messages that it writes."""
+    messages = effect.messages if isinstance(effect, AppendMessages) else ()
+    return [(each.author, each.sequence, each.id) for each in messages]
 
 
 def _line(value: Any) -> bytes:
@@ -330,6 +337,7 @@ EBT = register(
             "close_link": close_link,
         },
         respond=lambda config: MemoryStore().perform,
+        kept=kept,
         results={
             LoadClock: peer_clock,
             ReadMessages: tuple,

@@ -59,7 +59,7 @@ from culm.testing.machines import (
     keys_of,
     register,
 )
-from culm.testing.machines.ssb_ebt import dial_failed, dialling, peer_clock
+from culm.testing.machines.ssb_ebt import dial_failed, dialling, kept, peer_clock
 from culm.testing.messages import sized
 from culm.testing.ssb_lines import DialWanted
 
@@ -424,6 +424,7 @@ PEER = register(
             "close_link": close_link,
         },
         respond=lambda config: _store(config).perform,
+        kept=kept,
         results={LoadClock: peer_clock, ReadMessages: tuple},
         meetings=_MEETINGS,
         dialling=dialling(_NAMES),

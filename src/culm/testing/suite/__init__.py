@@ -25,6 +25,7 @@ from culm.testing.suite.alike import alike
 from culm.testing.suite.answers import answers, every_answer
 from culm.testing.suite.arguments import arguments, every_argument
 from culm.testing.suite.careless import careless
+from culm.testing.suite.faults import every_fault, faults
 from culm.testing.suite.floods import floods, limits
 from culm.testing.suite.processes import LeftOutWarning, processes
 from culm.testing.suite.pumped import pumped
@@ -136,6 +137,13 @@ PROPERTIES: tuple[Property, ...] = (
         check_example=answers,
         share=0.25,
         applies=lambda spec: _is_of(spec, "next_effect"),
+    ),
+    Property(
+        name="faults",
+        check_once=every_fault,
+        check_example=faults,
+        share=0.5,
+        applies=lambda spec: spec.kept is not None,
     ),
     Property(name="purity", check_example=properties.purity, share=0.5),
     Property(

@@ -1,0 +1,154 @@
+"""The property that one bad item costs that item, however the bytes around it are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from culm.testing.driver import Turn
+from culm.testing.messages import cut
+from culm.testing.operations import Operation, Receive
+from culm.testing.record import conversations
+from culm.testing.spec import Conversation, MachineSpec
+from culm.testing.suite.runs import PropertyError, driver_for, merged, retold, watchdog
+from culm.testing.suite.strategies import Draw, Story, chunks, conversation, mutated, pick
+
+__all__ = ["every_fault", "faults"]
+
+_PLACES_MAX = 24  # of a machine's conversations, those at which something is spoilt without chance
+
+
+def faults(spec: MachineSpec, draw: Draw) -> None:
+    """What is in the store does not depend on how the peer's bytes were cut, spoilt or not.
+
+    An item that is spoilt, or a bomb, comes between two messages of a conversation.  What the
+    machine has had kept (`MachineSpec.kept`) when all that came before it has been dealt with
+    is kept as well if everything comes in one chunk, byte by byte, or cut anyhow; and
+    what is kept in the end is the same each time.
+    """
+    told = conversation(spec, draw)
+    said = _said(spec, told)
+    places = [at for at, operation in enumerate(said) if isinstance(operation, Receive)]
+    if not places:
+        return
+    at = pick(places, draw)
+    way = said[at]
+    at += draw(st.integers(0, 1))
+    assert isinstance(way, Receive)
+    if spec.bombs and draw(st.integers(0, 3)) == 0:
+        bad = replace(way, data=pick(spec.bombs, draw))
+    else:
+        other = said[pick(places, draw)]
+        assert isinstance(other, Receive)
+        [spoilt, *_] = mutated([replace(way, data=other.data)], draw)
+        assert isinstance(spoilt, Receive)
+        bad = spoilt
+    story = _spoilt(spec, told, said, at, bad)
+    anyhow = [[each for part in story for each in _cut(part, draw)]]
+    _check(spec, told, said[:at], [*_chunked(story), *anyhow])
+
+
+def every_fault(spec: MachineSpec) -> None:
+    """The law of `faults`: before and after each of many messages comes one slightly wrong."""
+    spoilt = [
+        (told, said, at)
+        for told in conversations(spec)
+        for said in [_said(spec, told)]
+        for at, operation in enumerate(said)
+        if isinstance(operation, Receive)
+    ]
+    for told, said, at in spoilt[:: len(spoilt) // _PLACES_MAX + 1]:
+        for bad, after in _wrong(spec, said[at]):
+            story = _spoilt(spec, told, said, at + after, bad)
+            with watchdog():
+                _check(spec, told, said[: at + after], _chunked(story))
+
+
+def _said(spec: MachineSpec, told: Conversation) -> Story:
+    """The conversation, message by message."""
+    return [
+        replace(operation, data=data) if isinstance(operation, Receive) else operation
+        for operation in told.operations
+        for data in (cut(spec, operation.data) if isinstance(operation, Receive) else [b""])
+    ]
+
+
+def _wrong(spec: MachineSpec, operation: Operation) -> Iterator[tuple[Operation, int]]:
+    """What is wrong, and whether it comes after `operation`."""
+    assert isinstance(operation, Receive)
+    for after, at in enumerate((len(operation.data) // 2, len(operation.data) - 1)):
+        data = bytearray(operation.data)
+        data[at] ^= 1
+        yield replace(operation, data=bytes(data)), after
+    for bomb in spec.bombs[:1]:
+        yield replace(operation, data=bomb), 1
+
+
+def _spoilt(
+    spec: MachineSpec, told: Conversation, said: Story, at: int, bad: Operation
+) -> list[Story]:
+    """The story with something bad in it, in parts that may come at once.
+
+    No part has what the peer cannot have said before it heard the machine's answer to another
+    message of that part.
+    """
+    driver = driver_for(spec, told)
+    driver.start()
+    parts: list[Story] = [[], []]
+    for place, operation in enumerate([*said, None]):
+        if place == at:  # for that nobody has to wait
+            parts[-1 if parts[-1] else -2].append(bad)
+        if operation is None:
+            break
+        parts[-1].append(operation)
+        if any(turn.sent or turn.links for turn in driver.run(operation)):
+            parts.append([])
+    return parts
+
+
+def _chunked(parts: Sequence[Story]) -> list[Story]:
+    """Message by message, and each part as a whole."""
+    return [
+        [operation for part in parts for operation in part],
+        [operation for part in parts for operation in merged(part)],
+    ]
+
+
+def _cut(part: Story, draw: Draw) -> Iterator[Operation]:
+    for operation in merged(part):
+        if isinstance(operation, Receive):
+            yield from (replace(operation, data=data) for data in chunks(operation.data, draw))
+        else:
+            yield operation
+
+
+def _check(spec: MachineSpec, told: Conversation, before: Story, stories: Sequence[Story]) -> None:
+    with retold(spec, told):
+        kept_before = _kept(spec, told, before)
+        expected = None
+        for story in stories:
+            kept = _kept(spec, told, story)
+            if lost := kept_before - kept:
+                raise PropertyError(f"before the fault came what is not kept: {_few(lost)}")
+            if expected is not None and kept != expected:
+                raise PropertyError(
+                    f"what is kept depends on how bytes are cut: {_few(expected ^ kept)}"
+                )
+            expected = kept
+
+
+def _few(items: frozenset[Hashable]) -> str:
+    return f"{len(items)} items, {sorted(map(repr, items))[0]:.200} among them"
+
+
+def _kept(spec: MachineSpec, told: Conversation, story: Story) -> frozenset[Hashable]:
+    """What the machine has had kept once it was told that story."""
+    driver = driver_for(spec, told)
+    turns: list[Turn] = driver.start()
+    for operation in story:
+        turns += driver.run(operation)
+    assert spec.kept is not None
+    effects = (effect for turn in turns for effect in turn.effects)
+    return frozenset(item for effect in effects for item in spec.kept(effect))
