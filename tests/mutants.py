@@ -244,7 +244,7 @@ class Finder:
                     self._look_at(statement, statement, function.rstrip("."))
 
     def _look_at(self, node: ast.AST, statement: ast.AST, function: str) -> None:
-        if isinstance(node, _LEFT_ALONE):
+        if isinstance(node, _LEFT_ALONE) or _is_strict(node):
             return
         if isinstance(node, ast.stmt | ast.match_case):
             statement = node
@@ -303,6 +303,11 @@ def _head(statement: ast.AST) -> ast.AST:
         case ast.Match(subject=subject):
             return subject
     return statement
+
+
+def _is_strict(node: ast.AST) -> bool:
+    """Whether it is an assertion of another kind: that what is zipped has one length."""
+    return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def _is_needed(node: ast.AST, function: str) -> bool:

@@ -23,6 +23,8 @@ class Box:
             self.items = number
             self.tell(number + 1)
             return max(number, 2) == 2
+        for each in zip(self, self, strict=True):
+            assert each
         return not self.open
 """
 
