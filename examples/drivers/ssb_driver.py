@@ -117,7 +117,6 @@ class PeerDriver(LinksDriver):
         except Exception as error:
             self._kept.discard(address)
             self._on_event(DialFailed(address=address, error=repr(error), again_s=None))
-            raise
 
     async def _stay(self, address: Address) -> str:
         """Connect, and wait for the end; returns why nobody was there, or nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,12 +16,18 @@ from typing import Any
 
 import pytest
 from killing import Killing, fork
+from nacl.signing import SigningKey
 
 import ssb_peer
+from culm.machine import Event
 from culm.ssb.address import Address
+from culm.ssb.ebt import Stored
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.messages import check_place, read_message
+from culm.ssb.peer import Peer
+from culm.ssb.store import MemoryStore
 from directory.files import load_key
+from drivers.ssb_driver import DialFailed, PeerDriver
 from effort import amount
 from stores.ssb_sqlite_store import SsbSqliteStore
 
@@ -252,6 +259,29 @@ def test_who_cannot_be_reached_is_told(start: Callable[..., Process]) -> None:
     failed = bob.until_event("unreachable", address=stranger)
     assert failed is not None
     assert "another key" in failed["error"]
+
+
+def test_a_task_that_cannot_go_on_says_so() -> None:
+    """A host that no resolver takes, from a caller that has not parsed it."""
+    told: list[Event] = []
+    address = Address("a" * 64, 1, feed_id_of(bytes(SigningKey(bytes(32)).verify_key)))
+
+    async def live() -> None:
+        loop = asyncio.get_running_loop()
+        peer = Peer(identity=SigningKey.generate(), stored=Stored(), now=loop.time())
+        driver = PeerDriver(peer, MemoryStore(), on_event=told.append)
+        assert driver.keep_connected(address)
+        while not told:
+            await asyncio.sleep(0)
+        assert driver.keep_connected(address)  # whoever wants may try again
+        driver.call(peer.close)
+        await driver.wait_closed()
+
+    asyncio.run(live())
+    failed = told[0]
+    assert isinstance(failed, DialFailed)
+    assert (failed.address, failed.again_s) == (address, None)
+    assert "label" in failed.error
 
 
 def test_a_copy_of_the_folder_publishes_nothing_before_its_feed_is_whole(

@@ -129,6 +129,18 @@ class Sybils(Simulation):
         self.overcome()
         return self
 
+    def recover(self) -> Sybils:
+        """The others are gone, and everybody begins again from its store, with news."""
+        self.count, self.sybils = 0, []
+        for name in self.names:
+            self._crash(name)
+        for author in self.authors:
+            self.write(author)
+        for edge in self.edges:
+            self.connect(edge)
+        self.overcome()
+        return self
+
     def overcome(self) -> None:
         """Everybody has the feeds in time."""
         end = self.now + self.longest_s()

@@ -3,7 +3,8 @@
 ``CULM_EBT_SEEDS`` says how many seeds are tried, ``CULM_EBT_FIRST_SEED`` where to begin: 1,000 by
 default, a quarter of that in the gate, which has its time to keep, and 100,000 in a campaign; for
 worlds of up to 50 hosts ``CULM_EBT_LARGE_SEEDS``, 20 by default, and 1,000; for worlds with peers
-that only pretend ``CULM_EBT_SYBILS_SEEDS``, 30 by default, and 3,000.
+that only pretend ``CULM_EBT_SYBILS_SEEDS``, 30 by default, and 3,000; for worlds with the smallest
+limits ``CULM_EBT_TIGHT_SEEDS``, 60 by default, and 10,000.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ebt_simulator import Simulation
 from ebt_support import Host, feed
 from ebt_sybils import Sybils
 
-from culm.ssb.ebt import Replicator
+from culm.ssb.ebt import Limits, Replicator
 from culm.ssb.ebt.exchange import Exchange
 from culm.ssb.ebt.feed import Feed, Relation
 from culm.ssb.ebt.session import Session
@@ -45,10 +46,31 @@ def test_many_hosts_have_the_same_in_the_end(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds("EBT_SYBILS", usual=30, long=3_000))
 def test_nobody_keeps_a_feed_from_others_by_promising_it(seed: int) -> None:
     try:
-        Sybils(seed).suffer().check()
+        Sybils(seed).suffer().recover().check()
     except Exception as error:
         error.add_note(f"seed {seed}")
         raise
+
+
+class TightHost(Host):
+    """A host with the least of everything: one note, one message at a time."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        tight = Limits(
+            notes_max=1,
+            unsent_size_max=1,
+            read_count_max=1,
+            unwritten_size_max=1,
+            write_count_max=1,
+            invalid_max=1,
+        )
+        super().__init__(*arguments, limits=tight, **options)
+
+
+@pytest.mark.parametrize("tried", some(seeds("EBT_TIGHT", usual=60, long=10_000)), ids=str)
+def test_hosts_with_the_least_of_everything_have_the_same_in_the_end(tried: range) -> None:
+    for seed in tried:
+        try_world(Simulation(seed, host=TightHost), STEPS)
 
 
 def try_world(world: Simulation, steps: int) -> None:
