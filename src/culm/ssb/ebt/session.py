@@ -57,6 +57,7 @@ class Session:
         self._refused: set[str] = set()  # in this session
         self._refused_before: set[str] = set()  # in earlier ones; see `PeerClock.refused`
         self._memory = PeerClock()  # of the session before
+        self._turn = 0  # of the feeds that are mentioned in any case
         self._refuses_many = False
         self._distrusted: set[str] = set()  # feeds of which it has sent something wrong
 
@@ -73,9 +74,10 @@ class Session:
         if clock.stored > stored:
             clock = PeerClock(sessions=clock.sessions)
         self._memory = clock
+        self._turn = clock.sessions % TURNS
         self.clock.update(clock.told)
         self._refused_before.update(clock.refused)
-        refusals = sum(told == REFUSAL for told in clock.told.values())
+        refusals = list(clock.told.values()).count(REFUSAL)
         self._refuses_many = refusals > self._limits.notes_max
         return replace(clock, sessions=clock.sessions + 1)
 
@@ -84,12 +86,17 @@ class Session:
 
         Those are told to the peer anyway once we follow them, and are private until then.
         """
-        refused = self._refused | self._refused_before
-        told = {feed: told for feed, told in self.clock.items() if feeds.follows(feed)}
+        told: dict[str, int] = {}
+        held: dict[str, int] = {}
+        for feed in feeds.followed:
+            if (sequence := self.clock.get(feed.id)) is not None:
+                told[feed.id] = sequence
+                if feed.stored != sequence:
+                    held[feed.id] = feed.stored
         return PeerClock(
             told=told,
-            refused=frozenset(filter(feeds.follows, refused)),
-            held={feed: held for feed in told if (held := feeds[feed].stored) != told[feed]},
+            refused=frozenset(filter(feeds.follows, self._refused | self._refused_before)),
+            held=held,
             stored=feeds.stored,
             sessions=self._memory.sessions + 1,
         )
@@ -101,12 +108,13 @@ class Session:
         was told: since then the peer may have followed the feed, and one of us may have been killed
         before that could be saved.
         """
-        if feed.id in self._refused or feed.id in self._refused_before:
-            return False
-        told = self.clock.get(feed.id)
+        feed_id = feed.id
+        told = self.clock.get(feed_id)
         if told == REFUSAL:
-            return self.has_told(feed.id)
-        return told == feed.stored >= self._memory.held.get(feed.id, 0)
+            is_level = feed_id in self._receives  # it has said so in this session
+        else:
+            is_level = told == feed.stored >= self._memory.held.get(feed_id, 0)
+        return is_level and feed_id not in self._refused and feed_id not in self._refused_before
 
     def skips(self, feed: Feed) -> bool:
         """Whether our first notes leave out a feed (request skipping).
@@ -114,7 +122,7 @@ class Session:
         In one of `culm.ssb.ebt.TURNS` sessions none is left out, since what either side remembers
         may be wrong.  Refusals are told of in every session as long as one frame has room for them.
         """
-        if feed.turn == self._memory.sessions % TURNS or feed.id in self._refused_before:
+        if feed.turn == self._turn or feed.id in self._refused_before:
             return False
         if self._refuses_many and self.clock.get(feed.id) == REFUSAL:
             return True
