@@ -74,7 +74,7 @@ import sys
 from pathlib import Path
 from culm.spark import start_session
 from sessions_of_tests import QUICK_JAVA
-from test_spark_stream import follow
+from streams import follow
 spark = start_session(master="local[1]", settings={
     "spark.sql.shuffle.partitions": "1",
     "spark.driver.extraJavaOptions": QUICK_JAVA,

@@ -16,38 +16,22 @@ from typing import TYPE_CHECKING
 import pytest
 import sessions_of_tests
 from planted import expected, honest_log, random_archive
+from streams import STARTS_MAX, TOO_BUSY, follow, to_the_end
 
 from culm.spark.archive import write_archive
 from culm.spark.audit import audit
-from culm.spark.decode import verify_entries
 from culm.spark.quarantine import count_faults
 from culm.spark.reasons import reasons_of
-from culm.spark.source import register
 from culm.spark.stream import Audits, read_batches, write_batches
-from culm.wire.multihash import YASMF
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-KEEP = ["entry", "payload", "file", "block", "row"]
+    from pyspark.sql import DataFrame
 
 
 def add_file(folder: Path, name: str, rows) -> None:
     with (folder / f".{name}").open("wb") as file:
         write_archive(file, "bamboo/YASMF", [row for row in rows if row.entry is not None])
     (folder / f".{name}").rename(folder / name)
-
-
-def follow(spark: SparkSession, source: Path, output: Path, then: Audits | None = None) -> None:
-    """Verify all that is there and has not been verified."""
-    register(spark)
-    size = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    if spark.conf.get(size) == "-1":
-        spark.conf.set(size, "10000")  # PySpark's sources of streams refuse that
-    growing = spark.readStream.format("culm").option("files_max", "2").load(str(source))
-    rows = verify_entries(growing, YASMF, keep=KEEP)
-    query = write_batches(rows, str(output), f"{output}.checkpoint", until_all=True, then=then)
-    query.awaitTermination()
 
 
 def audited(verified: DataFrame) -> Counter:
@@ -119,12 +103,42 @@ def test_an_audit_goes_on_from_the_last_one(spark, tmp_path, monkeypatch):
     assert (giant.verified, giant.first_fault) == (600, 601)
 
 
+class Query:
+    """Ends as it is told to."""
+
+    def __init__(self, message: str | None) -> None:
+        self._message = message
+
+    def awaitTermination(self) -> None:  # noqa: N802
+        from pyspark.errors import StreamingQueryException
+
+        if self._message is not None:
+            raise StreamingQueryException(self._message)
+
+
+def test_a_query_is_started_again_where_the_machine_was_too_busy_and_only_there() -> None:
+    busy = f"[STREAM_FAILED] terminated with exception: {TOO_BUSY}."
+    endings = iter([busy, busy, None, "?"])
+    to_the_end(lambda: Query(next(endings)))
+    assert list(endings) == ["?"]
+    for message, starts in (("the disk is full", 1), (busy, STARTS_MAX)):
+        started: list[Query] = []
+
+        def start(message: str = message, started: list[Query] = started) -> Query:
+            started.append(Query(message))
+            return started[-1]
+
+        with pytest.raises(Exception, match="disk" if starts == 1 else "connect back"):
+            to_the_end(start)
+        assert len(started) == starts
+
+
 CHILD = """
 import sys
 from pathlib import Path
 from culm.spark import start_session
 from sessions_of_tests import QUICK_JAVA
-from test_spark_stream import follow
+from streams import follow
 spark = start_session(master="local[1]", settings={
     "spark.sql.shuffle.partitions": "1",
     "spark.driver.extraJavaOptions": QUICK_JAVA,

@@ -1,0 +1,49 @@
+"""Streams in tests: followed to their end, as a user does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from culm.spark.decode import verify_entries
+from culm.spark.source import register
+from culm.spark.stream import Audits, write_batches
+from culm.wire.multihash import YASMF
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEEP = ["entry", "payload", "file", "block", "row"]
+STARTS_MAX = 10
+# Spark waits ten seconds for a Python process that reads a stream, and no setting changes that.
+TOO_BUSY = "Python worker failed to connect back"
+
+
+def follow(spark: SparkSession, source: Path, output: Path, then: Audits | None = None) -> None:
+    """Verify all that is there and has not been verified."""
+    register(spark)
+    size = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    if spark.conf.get(size) == "-1":
+        spark.conf.set(size, "10000")  # PySpark's sources of streams refuse that
+
+    def start() -> Any:
+        growing = spark.readStream.format("culm").option("files_max", "2").load(str(source))
+        rows = verify_entries(growing, YASMF, keep=KEEP)
+        return write_batches(rows, str(output), f"{output}.checkpoint", until_all=True, then=then)
+
+    to_the_end(start)
+
+
+def to_the_end(start: Callable[[], Any]) -> None:
+    """Await the end of a query; where the machine was too busy, start it from its checkpoint."""
+    from pyspark.errors import StreamingQueryException
+
+    for starts in range(1, STARTS_MAX + 1):
+        try:
+            start().awaitTermination()
+        except StreamingQueryException as error:
+            if TOO_BUSY not in str(error) or starts == STARTS_MAX:
+                raise
+        else:
+            return
