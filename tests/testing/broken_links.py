@@ -154,3 +154,31 @@ class CountsOnEventsBeforeBytes(Chat):
     def links_to_send(self) -> list[ChatLink]:
         given_up = [link for link in self.links if link.lines.state is ToyState.CLOSING]
         return [] if given_up and [][0] else super().links_to_send()
+
+
+class _AfterOthers(ChatLink):
+    """A link that waits for the links before it."""
+
+    heard = False
+
+    def receive_data(self, data: Buffer) -> None:
+        self.heard = self.heard or len(data) > 0
+        super().receive_data(data)
+
+    def earlier(self) -> list[Any]:
+        return [link for link in self._chat.links if link.number < self.number]
+
+
+@breaks("alone", CHAT, "sees other events")
+class HearsOneAfterTheOther(Chat):
+    class link_type(_AfterOthers):  # noqa: N801
+        def read_size(self) -> int:
+            return super().read_size() if all(link.heard for link in self.earlier()) else 0
+
+
+@breaks("alone", CHAT, "sees other events")
+class SpeaksToOneAfterTheOther(Chat):
+    class link_type(_AfterOthers):  # noqa: N801
+        def data_to_send(self, size_max: int | None = None) -> bytes:
+            waits = any(len(link.lines._outbox) for link in self.earlier())
+            return b"" if waits else super().data_to_send(size_max)

@@ -77,6 +77,7 @@ class Mesh:
         self._steps_max = steps_max
         self._size_max = size_max
         self._ways: dict[_Place, _Way] = {}
+        self._strangers: set[_Place] = set()
         self._early: dict[_Place, bytes] = {}  # what was said before anything was connected
         self._dials: deque[tuple[str, str]] = deque()  # who wants to talk to whom
         for name, driver in members.items():
@@ -112,6 +113,17 @@ class Mesh:
             self.run(until=operation.now)
         else:
             self._run(member, operation)
+
+    def admit(self, member: str) -> int | None:
+        """Let a stranger connect with `member`: the number of the link, or ``None`` if it may not.
+
+        What it says is up to `do`; what it is sent, nobody takes.
+        """
+        link = self._run(member, self._dialling.accepted)
+        if not isinstance(link, int):
+            return None
+        self._strangers.add(_Place(member, link))
+        return link
 
     def run(self, until: float | None = None) -> Mesh:
         """Run until nothing is under way and nothing happens; returns the mesh.
@@ -208,6 +220,8 @@ class Mesh:
 
     def _take(self, member: str, link: Any) -> bytes:
         place = _Place(member, link.number)
+        if place in self._strangers:
+            return b""
         if (way := self._ways.get(place)) is not None:
             return way.pipe.fill(link, self.clock.now, self._sizer)
         early: bytes = link.data_to_send()

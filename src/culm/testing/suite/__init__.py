@@ -22,6 +22,7 @@ from culm.testing.machines import lookup, specs
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import properties
 from culm.testing.suite.alike import alike
+from culm.testing.suite.alone import alone
 from culm.testing.suite.answers import answers, every_answer
 from culm.testing.suite.arguments import arguments, every_argument
 from culm.testing.suite.careless import careless
@@ -172,6 +173,12 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(name="limits", check_once=floods, check_example=limits, share=0.25),
     Property(name="unsent", check_once=repeats, check_example=unsent, share=0.5),
+    Property(
+        name="alone",
+        check_example=alone,
+        share=0.5,
+        applies=lambda spec: bool(spec.meetings),
+    ),
     Property(
         name="links",
         check_example=properties.links,
