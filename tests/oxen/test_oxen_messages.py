@@ -20,6 +20,7 @@ from culm.oxen.messages import (
     Parcel,
     ParcelError,
     Synchronize,
+    Turn,
     decode_parcel,
     encode_parcel,
     read_message,
@@ -187,7 +188,8 @@ numbers = st.integers(0, 2**63 - 1)
 payloads = st.binary(max_size=20)
 messages = st.one_of(
     st.builds(Datagram, payloads),
-    st.builds(Synchronize, numbers, numbers),
+    st.builds(Synchronize, numbers, numbers, numbers, numbers),
+    st.builds(Turn, st.sampled_from([b"1", b"b"]), numbers, st.booleans()),
     st.builds(Finalize, numbers, numbers),
     st.builds(Broadcast, numbers, payloads),
     st.builds(OneToOne, numbers, payloads),

@@ -6,6 +6,24 @@ import tracemalloc
 from itertools import permutations
 
 import pytest
+from oxen_large import (
+    ALONE,
+    FIRST,
+    LAST,
+    LIMITS,
+    MIDDLE,
+    SIZE_MAX,
+    P,
+    Q,
+    R,
+    acknowledge,
+    begun,
+    full,
+    joined,
+    let_in,
+    one,
+    received,
+)
 from oxen_simulation import EPOCH, TIMING
 from oxen_support import ME, Table
 
@@ -27,7 +45,6 @@ from culm.oxen import (
     PeerState,
     PeerUnreachable,
     SendFailed,
-    Timing,
 )
 from culm.oxen.messages import (
     Broadcast,
@@ -40,6 +57,7 @@ from culm.oxen.messages import (
     Piece,
     Position,
     Synchronize,
+    Turn,
     read_message,
     write_message,
 )
@@ -48,48 +66,6 @@ from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
 from culm.testing.network import Conditions, Network
 from culm.wire import xenc
-
-P, Q, R = b"P", b"Q", b"R"
-FIRST, MIDDLE, LAST = Position
-SIZE_MAX = 10_000
-LIMITS = Limits(datagram_size_max=400, message_size_max=SIZE_MAX, queue_max=8)
-ALONE = Node(me=ME, rng=Table().dice, epoch=EPOCH, limits=LIMITS).payload_size_max(
-    Delivery.IN_ORDER
-)
-
-
-def one(sequence: int, position: Position, data: bytes) -> Piece:
-    return Piece(b"1", sequence, position, data)
-
-
-def joined(*, limits: Limits = LIMITS, timing: Timing | None = None) -> Table:
-    """A node with the peer `P`, which takes messages of 5,000 bytes, and `Q`, which takes none."""
-    table = Table(limits=limits, timing=timing)
-    let_in(table, P, 5_000)
-    let_in(table, Q, 0)
-    table.events()
-    return table
-
-
-def let_in(table: Table, sid: bytes, size_max: int, number: int = 0) -> Synchronize:
-    table.said()
-    table.tell_message(sid, Synchronize(0, number, size_max))
-    return table.accept(sid, sid)
-
-
-def acknowledge(table: Table, fr: bytes) -> list[Message]:
-    """Let `fr` acknowledge all that comes, one by one in the order of coming; what that was."""
-    found: list[Message] = []
-    while bodies := table.bodies(MessageData, fr):
-        for body in bodies:
-            found.append(read_message(body.d))
-            table.tell(fr, MessageAck(ME, fr, body.id))
-    return found
-
-
-def received(data: bytes, delivery: Delivery = Delivery.IN_ORDER) -> MessageReceived:
-    return MessageReceived(peer=P, data=data, delivery=delivery)
-
 
 # -- the wire ----------------------------------------------------------------------------------
 
@@ -100,6 +76,8 @@ def received(data: bytes, delivery: Delivery = Delivery.IN_ORDER) -> MessageRece
         (one(7, FIRST, b"abc"), b"d1:d3:abc1:m2:1f1:si7ee"),
         (one(8, MIDDLE, b""), b"d1:d0:1:m2:1m1:si8ee"),
         (Piece(b"b", 9, LAST, b"z"), b"d1:d1:z1:m2:bl1:si9ee"),
+        (Turn(b"1", 7, False), b"d1:m2:1w1:si7ee"),
+        (Turn(b"b", 8, True), b"d1:m2:bc1:si8ee"),
         (Synchronize(1, 2, 65_536), b"d1:1i2e1:bi1e1:m1:s1:zi65536ee"),
         (Synchronize(1, 2), b"d1:1i2e1:bi1e1:m1:se"),
     ],
@@ -119,6 +97,9 @@ def test_each_message_has_one_encoding(message: Message, encoded: bytes) -> None
         b"d1:d3:abc1:m2:1fe",
         b"d1:d3:abc1:m2:1f1:si-1ee",
         b"d1:d3:abc1:mle1:si7ee",
+        b"d1:m2:1we",
+        b"d1:m2:tc1:si7ee",
+        b"d1:m2:1c1:si-1ee",
         b"d1:1i2e1:bi1e1:m1:s1:zi-1ee",
         b"d1:1i2e1:bi1e1:m1:s1:z1:xe",
     ],
@@ -419,31 +400,9 @@ def test_memory_stays_within_bounds_whatever_is_begun() -> None:
         grown, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert 2 * 9_000 < grown < 2 * 9_000 + 2 * 4 * 600 + 5_000
-    assert table.node.dropped[DropReason.ASSEMBLIES_LIMIT] == 4  # all within the window
-
-
-def full(timing: Timing | None = None) -> Table:
-    """A node with one place, which `P` has."""
-    table = Table(
-        limits=Limits(datagram_size_max=400, message_size_max=SIZE_MAX, assemblies_max=1),
-        timing=timing,
-    )
-    for sid in (P, Q):
-        let_in(table, sid, 0)
-    table.tell_message(P, one(1, FIRST, b"a"))
-    table.said()
-    table.tell_message(Q, one(1, FIRST, b"x"))
-    assert table.acknowledged() == []
-    table.events()
-    return table
-
-
-def begun(table: Table, number: int = 1) -> bool:
-    """Whether there is a place for `Q` now."""
-    table.said()
-    id = table.tell_message(Q, one(number, FIRST, b"x"))
-    return table.acknowledged() == [id]
+    assert 2 * 9_000 < grown < 2 * 9_000 + 3 * 4 * 600 + 5_000
+    # The third one's beginning, and those of the others' second messages while it waits.
+    assert table.node.dropped[DropReason.ASSEMBLIES_LIMIT] == 1 + 2 * 3
 
 
 def test_who_finds_no_place_waits_for_one() -> None:

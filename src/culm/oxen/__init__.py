@@ -17,6 +17,8 @@ from culm.oxen.events import (
     PeerReachable,
     PeerUnreachable,
     SendFailed,
+    SendResumed,
+    SendWaiting,
     TagsChanged,
     Writable,
 )
@@ -46,6 +48,8 @@ __all__ = [
     "PeerUnreachable",
     "PeerView",
     "SendFailed",
+    "SendResumed",
+    "SendWaiting",
     "State",
     "TagsChanged",
     "Timing",

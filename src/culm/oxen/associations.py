@@ -23,6 +23,8 @@ from culm.oxen.events import (
     PeerReachable,
     PeerUnreachable,
     SendFailed,
+    SendResumed,
+    SendWaiting,
     TagsChanged,
     Writable,
 )
@@ -33,6 +35,7 @@ from culm.oxen.messages import (
     Piece,
     Position,
     Synchronize,
+    Turn,
     write_broadcast,
     write_message,
 )
@@ -49,6 +52,9 @@ __all__ = ["Associations"]
 # By themselves: to look one up in its class costs more than a message can afford.
 _SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
 _IN_ORDER = Delivery.IN_ORDER
+
+# Who has not asked for a place for so many of the longest intervals of redelivery is gone.
+_TURN_INTERVALS = 4
 
 
 class Associations:
@@ -84,7 +90,10 @@ class Associations:
         self._alone_max = alone_max
         self.tags = OwnTags(limits.tags_size_max)
         self.assemblies = Assemblies(
-            size_max=limits.message_size_max, count_max=limits.assemblies_max, dropped=dropped
+            size_max=limits.message_size_max,
+            count_max=limits.assemblies_max,
+            patience_s=_TURN_INTERVALS * timing.redelivery_max_s,
+            dropped=dropped,
         )
 
     # -- what the user asks for ---------------------------------------------------------
@@ -112,6 +121,8 @@ class Associations:
             for position, piece in cut(data, self._alone_max - 1):
                 ending = number if position is Position.LAST else 0
                 peer.outgoing.add_piece(ending, position, piece)
+                if position is Position.FIRST:
+                    peer.outgoing.begin(delivery, number)
         else:
             peer.outgoing.add(number, delivery, data)
         self.courier.pump(peer)
@@ -125,7 +136,7 @@ class Associations:
         """
         in_pieces = delivery is _IN_ORDER and len(data) > self._alone_max
         for peer in peers:
-            if peer.outgoing.full:
+            if peer.outgoing.is_full(delivery):
                 self._miss(peer, number, FailReason.QUEUE_FULL)
             elif in_pieces and len(data) > peer.message_size_max:
                 self._miss(peer, number, FailReason.TOO_LARGE)
@@ -144,7 +155,8 @@ class Associations:
             sequence = self._roster.next_broadcast()
             parts = [(number, sequence, write_broadcast(sequence, data))]
         for peer in self.peers.values():
-            outgoing, full = peer.outgoing, peer.outgoing.full
+            outgoing = peer.outgoing
+            full = outgoing.is_full(Delivery.IN_ORDER_BROADCAST)
             if peer.state is _SYNCHRONIZING and full:
                 # It follows nobody's broadcasts yet: let it begin with later ones.
                 outgoing.restart(self._roster.broadcast_sequence)
@@ -162,6 +174,8 @@ class Associations:
             else:
                 for ending, sequence, d in parts:
                     outgoing.add_broadcast(ending, sequence, d)
+                    if in_pieces and sequence == parts[0][1]:
+                        outgoing.begin(Delivery.IN_ORDER_BROADCAST, number)
                 self.courier.pump(peer)
 
     def _numbered_pieces(self, number: int, data: bytes) -> list[tuple[int, int, Value]]:
@@ -256,6 +270,8 @@ class Associations:
             elif peer.state is not _SYNCHRONIZING:
                 self._watch(peer, now)
         self._roster.expire()
+        self.assemblies.expire(self._clock.now)
+        self._invite()
         self._seek_seeds(now)
 
     def _seek_seeds(self, now: float) -> None:
@@ -321,6 +337,7 @@ class Associations:
         self.fail(peer, FailReason.PEER_UNREACHABLE)
         peer.believe()
         peer.enter(_GIVEN_UP, self._clock.unix)
+        self.assemblies.skip(peer.sid)
         self._links.ban(peer.sid)
         if peer.vanish():
             self.events.append(PeerUnreachable(peer=peer.sid))
@@ -422,9 +439,9 @@ class Associations:
 
     def deliver(self, peer: Peer, delivery: Delivery, messages: Sequence[bytes | Piece]) -> None:
         """Hand messages to the user, one included whose last piece has come."""
-        if self.assemblies.held and delivery is not Delivery.DATAGRAM:
+        if self.assemblies.size_max and delivery is not Delivery.DATAGRAM:
             messages = self._put_together(peer, delivery, messages)
-        for data in messages:  # all of them complete: where nothing is held there are no pieces
+        for data in messages:  # all of them complete: without `size_max` there are no pieces
             self.events.append(MessageReceived(peer=peer.sid, data=data, delivery=delivery))  # type: ignore[arg-type]
 
     def _put_together(
@@ -437,23 +454,51 @@ class Associations:
             if data is not None:
                 whole.append(data)
         assert peer.incoming is not None
-        stream = peer.incoming.stream(delivery)
-        if not len(stream):
-            self.assemblies.settle(sid, delivery, stream.position)
+        self.assemblies.settle(sid, delivery, peer.incoming.stream(delivery).position)
+        self._invite()
         return whole
 
-    def admit_piece(self, peer: Peer, delivery: Delivery) -> bool:
+    def admit_piece(self, peer: Peer, delivery: Delivery, sequence: int) -> bool:
         """Find a place for a message of `peer` that comes in pieces; false if there is none.
 
         A peer that was given up in the middle of one has to make room for one that is there.
         """
-        if self.assemblies.admit(peer.sid, delivery):
+        key, now = (peer.sid, delivery), self._clock.now
+        if self.assemblies.admit(key, sequence, now):
             return True
         for sid in self.assemblies.holders():
             if self.peers[sid].state is _GIVEN_UP:
                 self.dismiss(self.peers[sid])
-                return self.assemblies.admit(peer.sid, delivery)
+                return self.assemblies.admit(key, sequence, now)
         return False
+
+    def _invite(self) -> None:
+        """Tell those who have waited for a place that there is one."""
+        if self.assemblies.queue:
+            for (sid, delivery), sequence in self.assemblies.invite():
+                kind = b"1" if delivery is _IN_ORDER else b"b"
+                self.courier.invite(self.peers[sid], Turn(kind, sequence, True))
+
+    def wait(self, peer: Peer, delivery: Delivery, sequence: int) -> None:
+        """The peer has no place for a large message of ours, and nothing else waits for that."""
+        number = peer.outgoing.refuse(delivery, sequence, self._clock.now)
+        if number:
+            self.events.append(SendWaiting(peer=peer.sid, message=number))
+        if peer.outgoing.pressure is not Pressure.NONE:
+            self.relieve_one(peer)
+        self.courier.pump(peer)
+
+    def resume(self, peer: Peer) -> None:
+        """Tell the user of the messages that have found a place."""
+        outgoing = peer.outgoing
+        for number in outgoing.resumed:
+            self.events.append(SendResumed(peer=peer.sid, message=number))
+        outgoing.resumed.clear()
+
+    def come(self, peer: Peer, delivery: Delivery, sequence: int) -> None:
+        """The peer has a place for it now."""
+        peer.outgoing.come(delivery, sequence)
+        self.courier.pump(peer)
 
     def hand_out(self, peer: Peer, incoming: Incoming) -> None:
         """Deliver what waited for messages that the peer has given up in the meantime.

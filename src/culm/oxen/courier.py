@@ -6,7 +6,14 @@ from collections.abc import Mapping
 
 from culm.oxen.clock import Clock
 from culm.oxen.links import Links
-from culm.oxen.messages import MessageAck, MessageData, new_tuple
+from culm.oxen.messages import (
+    Message,
+    MessageAck,
+    MessageData,
+    Turn,
+    new_tuple,
+    write_message,
+)
 from culm.oxen.peer import Peer
 from culm.oxen.stream import Item
 from culm.timers import Deadlines
@@ -51,11 +58,20 @@ class Courier:
         """Send a datagram that is not to be acknowledged."""
         self._links.send(MessageData(peer.sid, self._me, None, data), 0)
 
+    def answer(self, source: bytes, peer: Peer, message: Message) -> None:
+        """Send `message`, which nobody acknowledges, back the way that something came."""
+        body = MessageData(peer.sid, self._me, None, write_message(message))
+        self._links.answer(source, body)
+
+    def invite(self, peer: Peer, message: Turn) -> None:
+        """Say once that there is a place now: the peer asks for it again anyway."""
+        self._links.send(MessageData(peer.sid, self._me, None, write_message(message)), 0)
+
     def acknowledge(self, source: bytes, body: MessageData) -> None:
         """Acknowledge a message that came through `source`, if it asks for that."""
         if body.id is not None:
             ack = new_tuple(MessageAck, (body.fr, self._me, body.id))
-            self._links.acknowledge(source, ack)
+            self._links.answer(source, ack)
 
     def resend(self, peers: Mapping[bytes, Peer]) -> None:
         """Send again what is due."""
@@ -74,7 +90,7 @@ class Courier:
         sid = peer.sid
         for item in items:
             self._links.send(new_tuple(MessageData, (sid, self._me, item.id, item.d)), item.way)
-        deadline = peer.outgoing.flight.next_deadline()
+        deadline = peer.outgoing.next_deadline()
         if deadline is not None:
             earliest = self._deadlines.get(sid)
             if earliest is None or deadline < earliest:

@@ -22,6 +22,8 @@ __all__ = [
     "PeerReachable",
     "PeerUnreachable",
     "SendFailed",
+    "SendResumed",
+    "SendWaiting",
     "TagsChanged",
     "Writable",
 ]
@@ -155,11 +157,32 @@ class SendFailed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SendWaiting(Event):
+    """A large message has to wait for a place at the peer, where too many others are coming.
+
+    See `Limits.assemblies_max`.  `message` is the number that the sending call returned.
+    What follows it in the same stream waits, too; datagrams and the other stream go on.
+    `SendResumed` or `SendFailed` follows.
+    """
+
+    peer: bytes
+    message: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendResumed(Event):
+    """A large message that had to wait has found a place at the peer, and goes there."""
+
+    peer: bytes
+    message: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Writable(Event):
     """The full queue of a peer has room again, or no longer holds up broadcasts.
 
-    The latter happens when the peer does not answer for three timeouts in a row: from then on it
-    misses the broadcasts for which it has no room.
+    The latter happens when the peer does not answer for three timeouts in a row, or has no place
+    for a large message: from then on it misses the broadcasts for which it has no room.
     """
 
     peer: bytes
@@ -175,6 +198,8 @@ NodeEvent: TypeAlias = (
     | TagsChanged
     | Delivered
     | SendFailed
+    | SendWaiting
+    | SendResumed
     | Writable
     | Closed
 )

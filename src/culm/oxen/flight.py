@@ -158,6 +158,10 @@ class Flight:
             self._end_round()
         return item
 
+    def carries(self, item: Item) -> bool:
+        """Whether `item` is not acknowledged, and has been sent."""
+        return self.under_way.get(item.id) is item or self.lost.get(item.id) is item
+
     def forget(self, item: Item) -> bool:
         """`item` is not to be sent again; returns whether it would have been."""
         for items in (self.under_way, self.lost):

@@ -64,7 +64,10 @@ class InOrder:
 
     def expects(self, sequence: int) -> bool:
         """Whether that number is still to come, and not too far ahead."""
-        return self.position < sequence <= self.position + self._window
+        return (
+            self.position < sequence <= self.position + self._window
+            and sequence not in self._waiting
+        )
 
     def skip(self, position: int) -> list[bytes | Piece]:
         """What is missing up to `position` never comes; returns what comes out now."""

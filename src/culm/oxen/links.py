@@ -201,8 +201,8 @@ class Links:
         for hop in self._rng.sample(hops, min(_HELPERS, len(hops))):
             self._put(hop, body)
 
-    def acknowledge(self, source: bytes, body: MessageAck) -> None:
-        """Send an acknowledgement back the way the message came, if that is open."""
+    def answer(self, source: bytes, body: MessageAck | MessageData) -> None:
+        """Send an answer back the way the message came, if that is open."""
         usable = self.contacts.usable(self._me, source, self._clock.unix)
         self._put(source if usable else self._routes.hop(body.to, self._clock.unix), body)
 

@@ -35,6 +35,7 @@ __all__ = [
     "Position",
     "Synchronize",
     "Tags",
+    "Turn",
     "decode_parcel",
     "encode_parcel",
     "new_tuple",
@@ -186,7 +187,18 @@ class Piece(NamedTuple):
     data: bytes
 
 
-Message: TypeAlias = Datagram | Synchronize | Finalize | Broadcast | OneToOne | Piece | Tags
+class Turn(NamedTuple):
+    """An answer to a message's first piece, by number: wait for a place (``w``), or come (``c``).
+
+    kind: of the message, ``1`` or ``b``.
+    """
+
+    kind: bytes
+    sequence: int
+    has_come: bool
+
+
+Message: TypeAlias = Datagram | Synchronize | Finalize | Broadcast | OneToOne | Piece | Turn | Tags
 
 
 def encode_parcel(
@@ -275,6 +287,8 @@ def write_message(message: Message) -> Value:
     if isinstance(message, Piece):
         kind = message.kind + message.position.value
         return {b"d": message.data, b"m": kind, b"s": message.sequence}
+    if isinstance(message, Turn):
+        return {b"m": message.kind + (b"c" if message.has_come else b"w"), b"s": message.sequence}
     if isinstance(message, Finalize):
         return {b"m": b"f", b"b": message.broadcast, b"1": message.one}
     if isinstance(message, Tags):
@@ -329,6 +343,9 @@ def read_message(d: Value) -> Message:
     if type(kind) is bytes and kind in _PIECES:
         whole, position = _PIECES[kind]
         return Piece(whole, _number(d.get(b"s"), SEQUENCE_MAX), position, _octets(d.get(b"d")))
+    if type(kind) is bytes and kind in _TURNS:
+        whole, has_come = _TURNS[kind]
+        return Turn(whole, _number(d.get(b"s"), SEQUENCE_MAX), has_come)
     if kind == b"t":
         one, version = (_number(d.get(key), SEQUENCE_MAX) for key in (b"1", b"v"))
         return Tags(one, version, _read_table(d.get(b"t")))
@@ -413,6 +430,7 @@ _MESSAGE_KEYS = (b"m", b"s", b"d", b"b", b"1", b"z", b"t", b"v")
 _PIECES = {
     kind + position.value: (kind, position) for kind in (b"1", b"b") for position in Position
 }
+_TURNS = {b"1w": (b"1", False), b"1c": (b"1", True), b"bw": (b"b", False), b"bc": (b"b", True)}
 
 
 def _read_table(value: Value | None) -> dict[str, str]:

@@ -246,7 +246,7 @@ class Node:
         """
         payload = self._check_payload(data, _IN_ORDER)
         peers = [self._roster.peers[sid] for sid in self.group(group)]
-        _refuse_when_full(peers)
+        _refuse_when_full(peers, _IN_ORDER)
         self._message += 1
         self._associations.send_to_each(peers, self._message, _IN_ORDER, payload)
         return self._message
@@ -431,7 +431,7 @@ class Node:
         peer = self._roster.peers.get(to)
         if peer is None or peer.state is not _JOINED:
             raise LocalProtocolError(ErrorCode.NOT_JOINED, repr(to))
-        if acknowledged and peer.outgoing.full:
+        if acknowledged and peer.outgoing.is_full(delivery):
             raise LocalProtocolError(ErrorCode.QUEUE_FULL, repr(to))
         self._message += 1
         if acknowledged:
@@ -443,7 +443,7 @@ class Node:
     def _check_all(self, data: Buffer, delivery: Delivery, acknowledged: bool) -> bytes:
         payload = self._check_payload(data, delivery)
         if acknowledged:
-            _refuse_when_full(self._associations.joined())
+            _refuse_when_full(self._associations.joined(), delivery)
         return payload
 
     def _check_payload(self, data: Buffer, delivery: Delivery, to: bytes | None = None) -> bytes:
@@ -475,10 +475,10 @@ class Node:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
 
 
-def _refuse_when_full(peers: Iterable[Peer]) -> None:
+def _refuse_when_full(peers: Iterable[Peer], delivery: Delivery) -> None:
     """Refuse the call if one of these that answers has a full queue."""
     for peer in peers:
-        if peer.outgoing.full and not peer.outgoing.flight.is_stuck:
+        if peer.outgoing.holds_up(delivery):
             raise LocalProtocolError(ErrorCode.QUEUE_FULL, repr(peer.sid))
 
 

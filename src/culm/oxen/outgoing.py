@@ -27,7 +27,10 @@ from culm.wire.xenc import Value
 
 __all__ = ["Outgoing"]
 
-_IN_ORDER, _FULL = Delivery.IN_ORDER, Pressure.FULL  # on their own, as in `reception`
+_DATAGRAM, _IN_ORDER, _IN_ORDER_BROADCAST = Delivery  # on their own, as in `reception`
+_FULL = Pressure.FULL
+
+_JITTER = 0.2  # of the pauses between two questions for a place
 
 
 class Outgoing:
@@ -53,28 +56,56 @@ class Outgoing:
         self._size = 0  # of what waits and what is not acknowledged
         self._turn = False  # which stream goes first
         self.pressure = Pressure.NONE
+        self._resting: list[Stream] = []  # those with a message that has no place
+        self.resumed: list[int] = []
+        """The caller's numbers of messages that have found a place, until somebody takes them."""
 
     def __len__(self) -> int:
         return self._size
 
-    @property
-    def full(self) -> bool:
-        """Whether there is no room for another message."""
-        return self._size >= self._queue_max
+    def is_full(self, delivery: Delivery) -> bool:
+        """Whether there is no room for another message that is sent so.
+
+        What a stream holds while it waits for a place counts for that stream alone.
+        """
+        if self._size < self._queue_max:
+            return False
+        held = 0
+        for stream in self._resting:
+            held += len(stream.waiting)
+            if stream is self._stream(delivery) and len(stream.waiting) >= self._queue_max:
+                return True
+        return self._size - held >= self._queue_max
+
+    def holds_up(self, delivery: Delivery) -> bool:
+        """Whether broadcasts that are sent so have to wait for room here.
+
+        Not for a peer that does not answer, nor for one that has no place for a large message.
+        """
+        return (
+            self.is_full(delivery)
+            and not self.flight.is_stuck
+            and self._stream(delivery) not in self._resting
+        )
 
     def relieve(self) -> bool:
         """Whether the user, who has found the queue full, may try again."""
-        if not self.full:
+        if not any(map(self.is_full, Delivery)):
             self.pressure = Pressure.NONE
             return True
-        if self.pressure is _FULL and self.flight.is_stuck:
+        if self.pressure is _FULL and not any(map(self.holds_up, Delivery)):
             self.pressure = Pressure.STUCK
             return True
         return False
 
-    def _grow(self) -> None:
+    def _stream(self, delivery: Delivery) -> Stream | None:
+        if delivery is _IN_ORDER:
+            return self._one
+        return self._broadcast if delivery is _IN_ORDER_BROADCAST else None
+
+    def _grow(self, delivery: Delivery = _DATAGRAM) -> None:
         self._size += 1
-        if self._size >= self._queue_max:
+        if self._size >= self._queue_max and self.is_full(delivery):
             self.pressure = _FULL
 
     def release(self) -> None:
@@ -83,7 +114,7 @@ class Outgoing:
 
     def add(self, number: int, delivery: Delivery, data: bytes) -> None:
         """Queue a one-to-one message or a plain datagram."""
-        self._grow()
+        self._grow(delivery)
         if delivery is _IN_ORDER:
             self._one.append(number, data)
         else:
@@ -91,13 +122,19 @@ class Outgoing:
 
     def add_piece(self, number: int, position: Position, data: bytes) -> None:
         """Queue a piece of a one-to-one message; the last of them has its `number`."""
-        self._grow()
+        self._grow(_IN_ORDER)
         self._one.append_piece(number, position, data)
 
     def add_broadcast(self, number: int, sequence: int, d: Value) -> None:
         """Queue an in-order broadcast message, or a piece of one, `d`, for this peer."""
-        self._grow()
+        self._grow(_IN_ORDER_BROADCAST)
         self._broadcast.append_as(number, sequence, d)
+
+    def begin(self, delivery: Delivery, number: int) -> None:
+        """What was queued last in that stream begins the caller's message `number`, in pieces."""
+        stream = self._stream(delivery)
+        assert stream is not None
+        stream.begin(number)
 
     def skip_broadcast(self, sequence: int) -> None:
         """Leave out our broadcast of that number, and tell the peer when it has the rest."""
@@ -171,6 +208,9 @@ class Outgoing:
         items = flight.take_lost(now) if flight.lost else []
         if not self.open:
             return items
+        for stream in self._resting:
+            if stream.rests_until is not None and stream.rests_until <= now:
+                stream.wake()
         room = flight.room
         if room > 0:
             fresh = self._take(room)
@@ -218,9 +258,56 @@ class Outgoing:
         if item is self._challenge:
             self._challenge = None
             self.answered = now
-        if item.stream is not None:
-            return item.stream.acknowledge(item)
-        return [item.number] if item.number else []
+        stream = item.stream
+        if stream is None:
+            return [item.number] if item.number else []
+        if stream.has_begun:
+            self._find_place(stream, item)
+        return stream.acknowledge(item)
+
+    def _find_place(self, stream: Stream, item: Item) -> None:
+        """If `item` begins a message that had no place, it has one now."""
+        number = stream.find_place(item.sequence)
+        if number:
+            self.resumed.append(number)
+            if stream.barrier is None:
+                self._resting.remove(stream)
+
+    def refuse(self, delivery: Delivery, sequence: int, now: float) -> int:
+        """The peer has no place for the message whose first piece has that number.
+
+        It has got that piece, which is no longer under way, and is sent again after a pause that
+        doubles, or when the peer says so.  Returns the caller's number of the message if it has not
+        been refused before, else 0.
+        """
+        stream = self._stream(delivery)
+        item = None if stream is None else stream.beginning(sequence)
+        if stream is None or item is None or not self.flight.carries(item):
+            return 0
+        self.flight.acknowledge(item.id, now)
+        number = stream.put_back(item)
+        if stream not in self._resting:
+            self._resting.append(stream)
+        if sequence == stream.barrier:
+            least, most = self._timing.redelivery_first_s, self._timing.redelivery_max_s
+            pause = min(max(2 * stream.rest, least), max(least, most))
+            stream.sleep(now + pause * self._rng.uniform(1 - _JITTER, 1 + _JITTER), pause)
+        return number
+
+    def come(self, delivery: Delivery, sequence: int) -> None:
+        """The peer has a place for that message now."""
+        stream = self._stream(delivery)
+        if stream is not None and stream.barrier == sequence:
+            stream.wake()
+
+    def next_deadline(self) -> float | None:
+        """When `due` is due."""
+        deadline = self.flight.next_deadline()
+        for stream in self._resting:
+            until = stream.rests_until
+            if until is not None and (deadline is None or until < deadline):
+                deadline = until
+        return deadline
 
     def restart(self, broadcast: int) -> list[int]:
         """Forget everything, and go on after the last numbers, that of `broadcast` included.
@@ -237,6 +324,8 @@ class Outgoing:
         self.flight = Flight(timing=self._timing, rng=self._rng)
         self._size = 0
         self.pressure = Pressure.NONE
+        self._resting.clear()
+        self.resumed.clear()
         return sorted(lost)
 
     def renumber(self, one: int) -> None:

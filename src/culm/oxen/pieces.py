@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
 
 from culm.oxen.errors import DropReason
 from culm.oxen.events import Delivery
 from culm.oxen.messages import Piece, Position
 
-__all__ = ["Assemblies", "cut"]
+__all__ = ["Assemblies", "Key", "cut"]
 
 
 def cut(data: bytes, size: int) -> Iterator[tuple[Position, bytes]]:
@@ -24,11 +27,13 @@ def cut(data: bytes, size: int) -> Iterator[tuple[Position, bytes]]:
 class _Assembly:
     """One message, of which some pieces have come, or none yet."""
 
-    __slots__ = ("_data", "_next")
+    __slots__ = ("_data", "_next", "latest")
 
     def __init__(self) -> None:
         self._data: bytearray | None = None
         self._next = 0
+        self.latest = 0
+        """The number of the last beginning that was admitted."""
 
     def continues(self, sequence: int) -> bool:
         """Whether the message of number `sequence` may continue something."""
@@ -56,50 +61,124 @@ class _Assembly:
         return data
 
 
+Key: TypeAlias = tuple[bytes, Delivery]
+"""A stream of a peer."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A stream that waits for a place: the number with which its message begins."""
+
+    sequence: int
+    heard: float
+    told: bool = False
+
+
 class Assemblies:
     """Messages that are put together of pieces: a place for each stream of each peer.
 
-    A stream has its place from its first piece until nothing waits for more of them. Whoever has a
-    place can finish what it has begun, so those that have to wait do not wait for each other.
+    A stream has its place from the first piece of a message until it is complete, and for the next
+    one if that has begun and nobody else waits.  Whoever has a place can finish what it has begun,
+    so those that have to wait do not wait for each other; they get places in the order of asking.
 
     size_max: bytes of one message; 0 if none may come in pieces.
     count_max: how many there may be at the same time.
+    patience_s: those that have not asked for so long lose their turn.
     """
 
-    def __init__(self, *, size_max: int, count_max: int, dropped: Counter[DropReason]) -> None:
+    def __init__(
+        self,
+        *,
+        size_max: int,
+        count_max: int,
+        patience_s: float,
+        dropped: Counter[DropReason],
+    ) -> None:
         self.size_max = size_max
         self._count_max = count_max
+        self._patience_s = patience_s
         self._dropped = dropped
-        self.held: dict[tuple[bytes, Delivery], _Assembly] = {}
+        self.held: dict[Key, _Assembly] = {}
+        self.queue: dict[Key, _Turn] = {}
+        """Who waits for a place, in the order of asking."""
 
-    def admit(self, sid: bytes, delivery: Delivery) -> bool:
-        """Find a place for that stream of `sid`; false if there is none."""
-        key = sid, delivery
-        if key not in self.held:
-            if len(self.held) >= self._count_max:
-                return False
-            self.held[key] = _Assembly()
+    def admit(self, key: Key, sequence: int, now: float) -> bool:
+        """Find a place for the message of that stream that begins with that number.
+
+        If there is none it has to wait for its turn.
+        """
+        assembly = self.held.get(key)
+        if assembly is None and self._is_next(key):
+            self.held[key] = assembly = _Assembly()
+            self.queue.pop(key, None)
+        elif assembly is None or (sequence > assembly.latest and self._others_wait(key)):
+            turn = self.queue.setdefault(key, _Turn(sequence, now))
+            turn.sequence, turn.heard, turn.told = sequence, now, False
+            return False
+        assembly.latest = max(assembly.latest, sequence)
         return True
+
+    def _is_next(self, key: Key) -> bool:
+        free = self._count_max - len(self.held)
+        return len(self.queue) < free or key in islice(self.queue, free)
+
+    def _others_wait(self, key: Key) -> bool:
+        return len(self.queue) > (key in self.queue)
+
+    def waits(self, key: Key, sequence: int) -> bool:
+        """Whether that message waits for its turn."""
+        turn = self.queue.get(key)
+        return turn is not None and turn.sequence == sequence
+
+    def invite(self) -> list[tuple[Key, int]]:
+        """Those whose turn has come, and who are to be told: what begins with that number."""
+        free = self._count_max - len(self.held)
+        found = [(key, turn) for key, turn in islice(self.queue.items(), free) if not turn.told]
+        for _, turn in found:
+            turn.told = True
+        return [(key, turn.sequence) for key, turn in found]
+
+    def expire(self, now: float) -> None:
+        """Who has not asked for long does not want a place any more."""
+        oldest = now - self._patience_s
+        for key in [key for key, turn in self.queue.items() if turn.heard < oldest]:
+            del self.queue[key]
 
     def add(self, sid: bytes, delivery: Delivery, piece: Piece) -> bytes | None:
         """Take a piece whose turn it is; returns the whole message if it is complete now."""
+        assembly = self.held.get((sid, delivery))
         try:
-            return self.held[sid, delivery].add(piece, self.size_max)
+            if assembly is None:
+                raise ValueError("nothing has begun")
+            return assembly.add(piece, self.size_max)
         except ValueError:
             self._dropped[DropReason.INCOMPLETE] += 1
             return None
 
     def settle(self, sid: bytes, delivery: Delivery, position: int) -> None:
-        """Nothing of that stream waits for its turn behind `position`, its last number so far.
+        """`position` is the last number so far that came out of that stream.
 
-        It needs its place no longer, unless for a message that the next number may continue.
+        It needs its place no longer, unless for a message that has begun.
         """
         assembly = self.held.get((sid, delivery))
-        if assembly is not None and not assembly.continues(position + 1):
+        if (
+            assembly is not None
+            and assembly.latest <= position
+            and not assembly.continues(position + 1)
+        ):
             del self.held[sid, delivery]
+        turn = self.queue.get((sid, delivery))
+        if turn is not None and turn.sequence <= position:  # it was given up
+            del self.queue[sid, delivery]
+
+    def skip(self, sid: bytes) -> None:
+        """`sid` loses its turns."""
+        for delivery in Delivery:
+            self.queue.pop((sid, delivery), None)
 
     def remove(self, sid: bytes) -> None:
         """Nothing continues what has come of `sid`."""
+        self.skip(sid)
         for delivery in Delivery:
             self.held.pop((sid, delivery), None)
 

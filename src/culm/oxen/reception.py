@@ -27,8 +27,10 @@ from culm.oxen.messages import (
     OneToOne,
     ParcelError,
     Piece,
+    Position,
     Synchronize,
     Tags,
+    Turn,
     read_message,
 )
 from culm.oxen.peer import Peer
@@ -43,6 +45,7 @@ _SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
 _DATAGRAM, _IN_ORDER, _IN_ORDER_BROADCAST = Delivery
 _NONE = Pressure.NONE
 _TALKING = (_JOINED, _FINALIZING)
+_DELIVERIES = {b"1": _IN_ORDER, b"b": _IN_ORDER_BROADCAST}
 
 
 class Reception:
@@ -78,6 +81,7 @@ class Reception:
             OneToOne: self._receive_one,
             Piece: self._receive_piece,
             Tags: self._receive_tags,
+            Turn: self._receive_turn,
         }
 
     def receive(self, source: bytes, body: MessageData | MessageAck | Gossip) -> None:
@@ -116,6 +120,8 @@ class Reception:
             self._dropped[DropReason.GIVEN_UP] += 1
         elif self._handlers[type(message)](peer, message):
             self._courier.acknowledge(source, body)
+        elif isinstance(message, Piece) and self._waits(peer, message):
+            self._courier.answer(source, peer, Turn(message.kind, message.sequence, False))
 
     def _welcome(self, source: bytes, body: MessageData, message: Message) -> Peer | None:
         """Make the unknown sender a peer, unless it is one that has left."""
@@ -154,6 +160,8 @@ class Reception:
             if peer.incoming is not None:
                 self._associations.join(peer, peer.incoming)
         else:
+            if peer.outgoing.resumed:
+                self._associations.resume(peer)
             for number in told:
                 self._associations.events.append(Delivered(peer=peer.sid, message=number))
             if peer.outgoing.pressure is not _NONE:
@@ -179,15 +187,25 @@ class Reception:
         """Find a place for the message before any of it is acknowledged."""
         if not self._limits.message_size_max:
             return self._refuse(DropReason.MALFORMED)
-        delivery = _IN_ORDER if message.kind == b"1" else _IN_ORDER_BROADCAST
+        delivery = _DELIVERIES[message.kind]
         if (
-            peer.state in _TALKING
+            message.position is Position.FIRST
+            and peer.state in _TALKING
             and peer.incoming is not None
             and peer.incoming.stream(delivery).expects(message.sequence)
-            and not self._associations.admit_piece(peer, delivery)
+            and not self._associations.admit_piece(peer, delivery, message.sequence)
         ):
             return self._refuse(DropReason.ASSEMBLIES_LIMIT)
         return self._take(peer, delivery, message.sequence, message)
+
+    def _waits(self, peer: Peer, message: Piece) -> bool:
+        key = peer.sid, _DELIVERIES[message.kind]
+        return self._associations.assemblies.waits(key, message.sequence)
+
+    def _receive_turn(self, peer: Peer, message: Turn) -> bool:
+        turn = self._associations.come if message.has_come else self._associations.wait
+        turn(peer, _DELIVERIES[message.kind], message.sequence)
+        return True
 
     def _take(self, peer: Peer, delivery: Delivery, sequence: int, content: bytes | Piece) -> bool:
         """Take what has a number in a stream."""

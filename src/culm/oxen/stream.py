@@ -53,9 +53,23 @@ class Item:
 
 
 class Stream:
-    """Numbered messages, of which those within the window are on their way."""
+    """Numbered messages, of which those within the window are on their way.
 
-    __slots__ = ("_acknowledged", "_window", "first", "last", "waiting")
+    One in pieces that finds no place at the peer rests for a while, with all that follows it.
+    """
+
+    __slots__ = (
+        "_acknowledged",
+        "_begun",
+        "_refused",
+        "_window",
+        "barrier",
+        "first",
+        "last",
+        "rest",
+        "rests_until",
+        "waiting",
+    )
 
     def __init__(self, last: int, window: int) -> None:
         self._window = window
@@ -63,6 +77,17 @@ class Stream:
         self.last = last  # the last that there is
         self.waiting: deque[Item] = deque()
         self._acknowledged: dict[int, int] = {}  # after the first: the callers' numbers
+        self._begun: dict[int, tuple[Item, int]] = {}  # first pieces, and the callers' numbers
+        self._refused: set[int] = set()  # of these
+        self._rest_all()
+
+    def _rest_all(self) -> None:
+        self.barrier: int | None = None
+        """The first piece of a message without a place: what follows has to wait."""
+        self.rests_until: float | None = None
+        """When to ask for a place again."""
+        self.rest = 0.0
+        """For how long the last pause was, in seconds; 0 if there was none."""
 
     def restart(self, last: int) -> list[int]:
         """Go on after the message of number `last`, whatever became of those before.
@@ -75,6 +100,9 @@ class Stream:
         self.last = last
         self.waiting.clear()
         self._acknowledged.clear()
+        self._begun.clear()
+        self._refused.clear()
+        self._rest_all()
         return held
 
     def append(self, number: int, data: bytes) -> None:
@@ -87,6 +115,12 @@ class Stream:
         self.last += 1
         d = write_message(Piece(b"1", self.last, position, data))
         self.waiting.append(Item(number, d, self, self.last))
+
+    def begin(self, number: int) -> None:
+        """What was queued last is the first piece of the caller's message `number`."""
+        item = self.waiting[-1]
+        item.id = -1  # until it is sent: the peer may speak of it sooner
+        self._begun[self.last] = item, number
 
     def append_as(self, number: int, sequence: int, d: Value) -> None:
         """Queue a message that has a sequence number already."""
@@ -104,6 +138,49 @@ class Stream:
         self.last = sequence
         self.waiting.append(Item(0, d, self, sequence, gap))
         return gap == sequence
+
+    def beginning(self, sequence: int) -> Item | None:
+        """The first piece of that number, if it is not acknowledged."""
+        begun = self._begun.get(sequence)
+        return None if begun is None else begun[0]
+
+    def put_back(self, item: Item) -> int:
+        """The peer has no place for the message that `item` begins, which waits again.
+
+        Returns the caller's number of the message if that is news, else 0.
+        """
+        before = 0
+        while before < len(self.waiting) and self.waiting[before].sequence < item.sequence:
+            before += 1  # these were refused as well
+        self.waiting.insert(before, item)
+        if item.sequence in self._refused:
+            return 0
+        self._refused.add(item.sequence)
+        self.barrier = min(self._refused)
+        return self._begun[item.sequence][1]
+
+    def sleep(self, until: float, seconds: float) -> None:
+        """Do not ask for a place again before then, which is so many seconds away."""
+        self.rests_until, self.rest = until, seconds
+
+    def wake(self) -> None:
+        """Ask for a place now."""
+        self.rests_until = None
+
+    def find_place(self, sequence: int) -> int:
+        """The message that begins with that number has a place; the caller's, if it had none."""
+        _, number = self._begun.pop(sequence, (None, 0))
+        if sequence not in self._refused:
+            return 0
+        self._refused.discard(sequence)
+        self._rest_all()
+        self.barrier = min(self._refused, default=None)
+        return number
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a message in pieces of which not even the first is acknowledged."""
+        return bool(self._begun)
 
     def acknowledge(self, item: Item) -> list[int]:
         """The peer has `item`; returns the caller's numbers of those that it has delivered now."""
@@ -129,6 +206,8 @@ class Stream:
         would give that up.
         """
         waiting, end = self.waiting, self.first + self._window
+        if self.barrier is not None:
+            end = self.barrier + (self.rests_until is None)
         while waiting and len(taken) < room:
             item = waiting[0]
             if item.gap != self.first if item.gap else item.sequence >= end:

@@ -1,0 +1,117 @@
+"""Large messages among more senders than there are places: each arrives, and waits alone."""
+
+from __future__ import annotations
+
+import pytest
+from oxen_simulation import EPOCH
+
+from culm.machine import Event
+from culm.oxen import (
+    Delivered,
+    Delivery,
+    Limits,
+    MessageReceived,
+    Node,
+    PeerJoined,
+    SendFailed,
+    SendResumed,
+    SendWaiting,
+)
+from culm.testing.cluster import Cluster
+from culm.testing.cluster import Node as Host
+from culm.testing.network import Conditions, Network
+
+SIZE = 60_000
+
+
+def crowd(size: int, limits: Limits, *, seed: int = 1, loss: float = 0.0) -> Cluster:
+    """`size` nodes, all joined."""
+    network = Network(seed=seed, conditions=Conditions(delay_min=0.005, delay_max=0.02))
+    cluster = Cluster(network)
+
+    def build(host: Host) -> Node:
+        assert isinstance(host.address, bytes)
+        rng = network.random(f"{host.address!r} {host.incarnation}")
+        return Node(me=host.address, rng=rng, epoch=EPOCH, limits=limits)
+
+    for index in range(size):
+        cluster.add(b"N%d" % index, build)
+    first, *others = list(cluster)
+    first.call("start")
+    for host in others:
+        host.call("join", sid=first.address)
+    assert network.run(60.0, done=lambda: count(cluster, PeerJoined) == size * (size - 1))
+    network.set_conditions(Conditions(delay_min=0.005, delay_max=0.02, loss=loss))
+    return cluster
+
+
+def count(cluster: Cluster, kind: type[Event]) -> int:
+    return sum(isinstance(event, kind) for host in cluster for _, event in host.events)
+
+
+def told(host: Host, kind: type[Event]) -> list[Event]:
+    return [event for _, event in host.events if isinstance(event, kind)]
+
+
+@pytest.mark.parametrize(
+    ("size", "places", "loss"),
+    [(2, 1, 0.0), (2, 1, 0.05), (4, 1, 0.0), (4, 1, 0.05), (5, 4, 0.05), (9, 8, 0.0)],
+)
+def test_what_was_accepted_arrives_after_an_outage(size: int, places: int, loss: float) -> None:
+    """Law 3: more senders than places, and none of them hears anything for three seconds."""
+    limits = Limits(message_size_max=100_000, assemblies_max=places)
+    cluster = crowd(size, limits, loss=loss)
+    network = cluster.network
+    for host in cluster:
+        host.call("broadcast_in_order", data=bytes(SIZE))
+        for other in cluster:
+            if other is not host:
+                host.call("send_in_order", to=other.address, data=bytes(SIZE))
+    network.run(network.clock.now + 0.05)
+    network.set_conditions(Conditions(loss=1.0))
+    network.run(network.clock.now + 3.0)
+    network.set_conditions(Conditions(delay_min=0.005, delay_max=0.02, loss=loss))
+    expected = 2 * size * (size - 1)
+    begin = network.clock.now
+    network.run(begin + 300.0, done=lambda: count(cluster, Delivered) == expected)
+
+    assert count(cluster, MessageReceived) == count(cluster, Delivered) == expected
+    assert not count(cluster, SendFailed)
+
+
+@pytest.mark.parametrize("delivery", [Delivery.IN_ORDER, Delivery.IN_ORDER_BROADCAST])
+def test_what_has_no_place_waits_alone(delivery: Delivery) -> None:
+    """Law 4: datagrams and the other stream take no longer than without it."""
+    cluster = crowd(3, Limits(message_size_max=2_000_000, assemblies_max=1, window_max=64))
+    network = cluster.network
+    holder, sender, receiver = list(cluster)
+    holder.call("send_in_order", to=receiver.address, data=bytes(1_000_000))
+    network.run(network.clock.now + 0.1)
+    network.partition([holder.address], [receiver.address, sender.address])
+    if delivery is Delivery.IN_ORDER:
+        sender.call("send_in_order", to=receiver.address, data=bytes(SIZE))
+    else:
+        sender.call("broadcast_in_order", data=bytes(SIZE))
+    begin = network.clock.now
+    for number in range(200):
+        sender.call("send", to=receiver.address, data=b"datagram %d" % number)
+        if delivery is Delivery.IN_ORDER:
+            sender.call("broadcast_in_order", data=b"small %d" % number)
+        else:
+            sender.call("send_in_order", to=receiver.address, data=b"small %d" % number)
+
+    def arrived() -> set[bytes]:
+        return {event.data for event in told(receiver, MessageReceived)}  # type: ignore[attr-defined]
+
+    network.run(begin + 10.0, done=lambda: len(arrived()) == 400)
+    assert len(arrived()) == 400
+    assert network.clock.now - begin < 1.0
+    waiting = SendWaiting(peer=receiver.address, message=1)  # type: ignore[arg-type]
+    assert told(sender, SendWaiting) == [waiting]
+    network.heal()
+    assert network.run(begin + 60.0, done=lambda: bool(told(sender, SendResumed)))
+    assert network.run(
+        begin + 60.0,
+        done=lambda: Delivered(peer=receiver.address, message=1) in told(sender, Delivered),  # type: ignore[arg-type]
+    )
+    assert len(told(sender, SendWaiting)) == len(told(sender, SendResumed)) == 1
