@@ -101,6 +101,8 @@ def match_oxen(machine: oxen.Node) -> None:
     match machine.next_event():
         case oxen.MessageReceived() | oxen.Delivered() | oxen.SendFailed() | oxen.Writable():
             pass
+        case oxen.SendWaiting() | oxen.SendResumed():
+            pass
         case oxen.PeerJoined() | oxen.PeerLeft() | oxen.TagsChanged():
             pass
         case oxen.PeerReachable() | oxen.PeerUnreachable() | oxen.PeerForgotten():

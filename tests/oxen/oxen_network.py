@@ -30,6 +30,8 @@ class WatchedNetwork(Network):
     of the node's user, and that of any other server; not of those whose names begin with `VICTIM`,
     which exist nowhere.
 
+    A sealed datagram is worth something once in the life of its receiver, and nothing elsewhere.
+
     keys: with which datagrams may be sealed; one that is sealed is proof then, and no other is.
         Some of all datagrams are kept to be sent again, to anybody.
     """
@@ -42,13 +44,23 @@ class WatchedNetwork(Network):
         self._credit: dict[tuple[Hashable, Hashable], int] = defaultdict(int)
         self._known: set[tuple[Hashable, Hashable]] = set()
         self._sent: set[tuple[Hashable, Hashable, bytes]] = set()
+        self._had: dict[Hashable, set[tuple[Hashable, bytes]]] = {}
+        self.worthless: dict[Hashable, int] = {}
+        """Datagrams that a life has got twice, or that nobody has sealed for it."""
 
     def introduce(self, to: Hashable, sid: Hashable) -> None:
         """Node `to` has reason to speak with `sid`."""
         self._known.add((to, sid))
 
     def attach(self, address: Hashable, deliver: Deliver) -> None:
+        self._had[address], self.worthless[address] = set(), 0
+
         def watched(payload: bytes, source: Hashable) -> None:
+            if self._keys and source != address:
+                again = (source, payload) in self._had[address]
+                if again or not self._look_into(source, address, payload):
+                    self.worthless[address] += 1
+                self._had[address].add((source, payload))
             self._received(address, source, payload)
             deliver(payload, source)
 

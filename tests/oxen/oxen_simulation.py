@@ -5,7 +5,8 @@ is cut off from whom, who dies, comes back or leaves, and who sends what.  Then 
 stop, and within a bound everybody must be joined with everybody, and the ledger even.
 In those with `seeds` nobody helps afterwards: each node asks all others until they are its peers.
 In those with `pieces` some messages are larger than a datagram, and some nodes do not take those.
-In those with `keys` datagrams are sealed, the key is replaced, and strangers repeat what they hear.
+In those with `keys` datagrams are sealed, the key is replaced, strangers repeat what they hear, and
+clocks are set back by a little when nodes restart.
 In those with `suspicion` nodes ask others to reach those who are silent, and give up sooner.
 In those with `tags` nodes say what they are, and send to groups; some take fewer tags, or none.
 In the stories with `scars` many links stay broken for good: then everybody must be joined
@@ -25,6 +26,7 @@ from culm.machine import Closed, Event, LocalProtocolError
 from culm.oxen import (
     Delivered,
     Delivery,
+    DropReason,
     ErrorCode,
     Limits,
     MessageReceived,
@@ -79,8 +81,11 @@ LIMITS = Limits(queue_max=64, window_max=8)
 SUSPICION = replace(TIMING, suspect_s=1.0)
 
 # Three in four nodes take messages in pieces, and put fewer together than may come at a time.
-PIECES = replace(LIMITS, datagram_size_max=400, message_size_max=4_000, assemblies_max=3)
-NO_PIECES = replace(PIECES, message_size_max=0)
+PIECES = [
+    replace(LIMITS, datagram_size_max=400, message_size_max=4_000, assemblies_max=places)
+    for places in (1, 2, 3, 4)
+]
+NO_PIECES = replace(PIECES[0], message_size_max=0)
 
 # Bytes of tags that nodes take, and what they are about; the groups are of these names, too.
 TAGS_SIZES = [120, 120, 120, 40, 0]
@@ -89,6 +94,9 @@ TOPICS = ["role", "hall", "load", "of the north", "ä"]
 # In clusters with a key it is replaced in these steps, each of which all take before the next.
 KEYS = bytes(range(32)), bytes(range(32, 64))
 STEPS = [KEYS[:1], KEYS, KEYS[::-1], KEYS[1:]]
+
+# By how much the clock of a node that restarts is set back there: contacts need them to agree.
+SETBACKS = [0.0, 0.1, 0.6]
 
 INTRUSION = b"not of the cluster"
 
@@ -302,7 +310,9 @@ class Simulation:
         self._steps = dict.fromkeys(self.names, 0)  # of the key's replacement
         self._limits = dict.fromkeys(self.names, LIMITS)
         if pieces:
-            self._limits = {sid: rng.choice([PIECES] * 3 + [NO_PIECES]) for sid in self.names}
+            self._limits = {
+                sid: rng.choice([rng.choice(PIECES)] * 3 + [NO_PIECES]) for sid in self.names
+            }
         self._tags = tags
         if tags:
             for sid, limits in self._limits.items():
@@ -396,6 +406,10 @@ class Simulation:
             living = [(host.address, host.incarnation) for host in self.running()]
             self.ledger.check(living, self._closed)  # type: ignore[arg-type]
             self._check_tags()
+            if self._keys and self.rng.random() < 0.3:
+                self._haunt()
+            if self._keys:
+                self._check_seals()
         return self.ledger
 
     def _grow(self) -> None:
@@ -671,6 +685,29 @@ class Simulation:
                     assert known == expected, (host.address, other.address, known, expected)
                     assert self.ledger.tags[life, other.address] == expected, (life, other.address)  # type: ignore[index]
 
+    def _haunt(self) -> None:
+        """One lives three times and falls silent; somebody repeats what all its lives have said."""
+        hosts = self.running()
+        host = self.rng.choice(hosts)
+        self.network.starts.clear()
+        for _ in range(3 if len(hosts) > 1 else 0):
+            host.crash()
+            self.boot(host.address, self.helper(host.address))  # type: ignore[arg-type]
+            self.network.run(self.network.clock.now + 1.0)
+        host.crash()
+        self.network.run(self.network.clock.now + 2 * self._timing.usable_s)
+        for start in self.network.starts:
+            self.network.replay(start)
+        self.network.run(self.network.clock.now + 1.0)
+
+    def _check_seals(self) -> None:
+        """Nobody has listened to what it had heard before, or to what was not sealed for it."""
+        for host in self.running():
+            dropped = host.machine.dropped
+            refused = dropped[DropReason.REPLAYED] + dropped[DropReason.UNAUTHENTICATED]
+            worthless = self.network.worthless[host.address]
+            assert refused >= worthless, (host.address, refused, worthless)
+
     def _some_rekeying(self) -> None:
         """One takes the next step to another key; if it is down, that is in its configuration."""
         step = min(self._steps.values())
@@ -707,7 +744,7 @@ class Simulation:
         return Node(
             me=host.address,  # type: ignore[arg-type]
             rng=rng,
-            epoch=EPOCH,
+            epoch=EPOCH - (rng.choice(SETBACKS) if self._keys and host.incarnation > 1 else 0.0),
             limits=self._limits[host.address],  # type: ignore[index]
             timing=self._timing,
             keys=STEPS[self._steps[host.address]] if self._keys else (),  # type: ignore[index]

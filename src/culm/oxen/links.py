@@ -24,8 +24,10 @@ from culm.oxen.messages import (
     Gossip,
     MessageAck,
     MessageData,
+    Outlived,
     ParcelError,
     decode_parcel,
+    write_message,
 )
 from culm.oxen.outbox import Occasion, Outbox
 from culm.oxen.proofs import Proofs
@@ -148,7 +150,10 @@ class Links:
             return None
         if self._seal is not None:
             parcel = self._seal.open(source, data)
-            if parcel is None:
+            if not isinstance(parcel, bytes):
+                if parcel is not None:
+                    told = write_message(Outlived(parcel))
+                    self._put(source, MessageData(source, self._me, None, told))
                 return None
             data = parcel
         elif source not in self._proofs.trusted:
@@ -181,6 +186,11 @@ class Links:
         else:
             self._drop(DropReason.UNPROVED)
         return None
+
+    def outlive(self, milliseconds: int) -> None:
+        """Somebody knows of a life of ours that began then."""
+        if self._seal is not None:
+            self._seal.outlive(milliseconds)
 
     def strangers(self, gossip: Gossip) -> list[bytes]:
         """Servers in `gossip` that are not in the table but alive."""

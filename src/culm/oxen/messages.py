@@ -29,6 +29,7 @@ __all__ = [
     "MessageAck",
     "MessageData",
     "OneToOne",
+    "Outlived",
     "Parcel",
     "ParcelError",
     "Piece",
@@ -198,7 +199,18 @@ class Turn(NamedTuple):
     has_come: bool
 
 
-Message: TypeAlias = Datagram | Synchronize | Finalize | Broadcast | OneToOne | Piece | Turn | Tags
+class Outlived(NamedTuple):
+    """``o``: the receiving server has sealed datagrams in a life that began at that Unix time.
+
+    milliseconds: of the latest such life; those of earlier ones have no effect.
+    """
+
+    milliseconds: int
+
+
+Message: TypeAlias = (
+    Datagram | Synchronize | Finalize | Broadcast | OneToOne | Piece | Turn | Tags | Outlived
+)
 
 
 def encode_parcel(
@@ -287,6 +299,8 @@ def write_message(message: Message) -> Value:
     if isinstance(message, Piece):
         kind = message.kind + message.position.value
         return {b"d": message.data, b"m": kind, b"s": message.sequence}
+    if isinstance(message, Outlived):
+        return {b"m": b"o", b"s": message.milliseconds}
     if isinstance(message, Turn):
         return {b"m": message.kind + (b"c" if message.has_come else b"w"), b"s": message.sequence}
     if isinstance(message, Finalize):
@@ -349,6 +363,8 @@ def read_message(d: Value) -> Message:
     if kind == b"t":
         one, version = (_number(d.get(key), SEQUENCE_MAX) for key in (b"1", b"v"))
         return Tags(one, version, _read_table(d.get(b"t")))
+    if kind == b"o":
+        return Outlived(_number(d.get(b"s"), SEQUENCE_MAX))
     raise ParcelError("a message of unknown kind")
 
 

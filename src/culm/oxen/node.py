@@ -389,7 +389,7 @@ class Node:
         return Seal(
             self._me,
             keys,
-            quiet_s=self._timing.usable_s,
+            again_s=self._timing.keepalive_retry_s,
             sources_max=2 * self._limits.peers_max,
             rng=self._rng,
             clock=self._clock,

@@ -25,6 +25,7 @@ from culm.oxen.messages import (
     MessageAck,
     MessageData,
     OneToOne,
+    Outlived,
     ParcelError,
     Piece,
     Position,
@@ -112,6 +113,9 @@ class Reception:
             message = read_message(body.d)
         except ParcelError:
             self._dropped[DropReason.MALFORMED] += 1
+            return
+        if isinstance(message, Outlived):
+            self._links.outlive(message.milliseconds)
             return
         peer = self._roster.peers.get(body.fr) or self._welcome(source, body, message)
         if peer is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -31,7 +32,7 @@ OVERHEAD = _NONCE_SIZE + _TAG_SIZE
 # A datagram counts as seen when so many later ones of its sender, to anybody, have overtaken it.
 _WINDOW = 2**14
 
-_LIVES = 2  # of each source: the latest, and one before it that is heard while that one is silent
+_TIME_MAX = 2 ** (8 * _TIME_SIZE) - 1
 
 
 def close_box(parcel: bytes, nonce: bytes, *, key: bytes, source: bytes, to: bytes) -> bytes:
@@ -57,29 +58,31 @@ def _key_between(key: bytes, source: bytes, to: bytes) -> bytes:
 
 
 class _Life:
-    """Which of the datagrams have come that a server has sent since it started."""
+    """Which of the datagrams have come that a server has sent since it started.
 
-    __slots__ = ("_newest", "_seen", "heard")
+    name: orders the lives of a server; told: when an earlier one was last told of it.
+    """
 
-    def __init__(self, now: float) -> None:
+    __slots__ = ("_newest", "_seen", "name", "told")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.told = -math.inf
         self._newest = 0
         self._seen = 0  # a bit for each: the lowest is the newest
-        self.heard = now
-        """When something came that had not come before."""
 
-    def admit(self, counter: int, now: float) -> bool:
+    def admit(self, counter: int) -> bool:
         """Whether that one comes for the first time, as far as can be told; it is noted."""
         ahead = counter - self._newest
         if ahead > 0:
             kept = self._seen << ahead if ahead < _WINDOW else 0
             self._seen = kept & (1 << _WINDOW) - 1 | 1
             self._newest = counter
-        else:
-            bit = 1 << -ahead if -ahead < _WINDOW else 0
-            if not bit or self._seen & bit:
-                return False
-            self._seen |= bit
-        self.heard = now
+            return True
+        bit = 1 << -ahead if -ahead < _WINDOW else 0
+        if not bit or self._seen & bit:
+            return False
+        self._seen |= bit
         return True
 
 
@@ -87,12 +90,13 @@ class Seal:
     """Seals what this server sends, with the first of the keys, and opens what others have sealed.
 
     The nonce is the time at which the server started, chance drawn then, and a counter. So nobody
-    uses one twice, and receivers can tell what they have seen already.
+    uses one twice, and receivers can tell what they have seen already: of each server they listen
+    to the latest life that they know of, and to no earlier one, ever.  A server whose clock was set
+    back is told of its latest life, and goes on as a later one.
 
-    quiet_s: how long the latest life of a server must have been silent before one is heard that
-        began earlier: the clock may have been set back while the server was down.
-    sources_max: servers to keep account of; beyond that, the one that was heard of first is
-        forgotten.
+    again_s: how often a server is told that at most.
+    sources_max: servers to keep account of; beyond that, the one with the earliest life is
+        forgotten, and nobody unknown is heard whose life is not later than that.
     """
 
     def __init__(
@@ -100,7 +104,7 @@ class Seal:
         me: bytes,
         keys: Sequence[bytes],
         *,
-        quiet_s: float,
+        again_s: float,
         sources_max: int,
         rng: Random,
         clock: Clock,
@@ -108,22 +112,30 @@ class Seal:
     ) -> None:
         self._me = me
         self._keys = checked_keys(keys)
-        self._quiet_s = quiet_s
+        self._again_s = again_s
         self._sources_max = sources_max
         self._rng = rng
         self._clock = clock
         self._dropped = dropped
         self._life = b""
         self._counter = 0
-        self._sources: dict[bytes, dict[bytes, _Life]] = {}
+        self._sources: dict[bytes, _Life] = {}
+        self._forgotten = _Life(b"")  # the latest of those of servers that were forgotten
 
     overhead = OVERHEAD
 
     def begin(self) -> None:
         """The server starts; the time must be known."""
-        milliseconds = max(0, int(self._clock.unix * 1000)) % 2 ** (8 * _TIME_SIZE)
+        self._begin(max(0, int(self._clock.unix * 1000)) % (_TIME_MAX + 1))
+
+    def _begin(self, milliseconds: int) -> None:
         salt = self._rng.getrandbits(8 * _SALT_SIZE)
         self._life = milliseconds.to_bytes(_TIME_SIZE) + salt.to_bytes(_SALT_SIZE)
+
+    def outlive(self, milliseconds: int) -> None:
+        """A peer knows of a life of ours that began then: if that seems later, ours begins anew."""
+        if int.from_bytes(self._life[:_TIME_SIZE]) <= milliseconds < _TIME_MAX:
+            self._begin(milliseconds + 1)
 
     def rekey(self, keys: Sequence[bytes]) -> None:
         """Seal with the first of these keys from now on, and open with each of them."""
@@ -135,8 +147,11 @@ class Seal:
         nonce = self._life + self._counter.to_bytes(_COUNTER_SIZE)
         return close_box(parcel, nonce, key=self._keys[0], source=self._me, to=to)
 
-    def open(self, source: bytes, datagram: Buffer) -> bytes | None:
-        """The parcel in a datagram from server `source`; ``None`` if it cannot be trusted."""
+    def open(self, source: bytes, datagram: Buffer) -> bytes | int | None:
+        """The parcel in a datagram from server `source`; ``None`` if it cannot be trusted.
+
+        If the server has begun a later life since, and is to be told so: when, in milliseconds.
+        """
         datagram = bytes(datagram)
         for key in self._keys:
             parcel = open_box(datagram, key=key, source=source, to=self._me)
@@ -145,30 +160,28 @@ class Seal:
         else:
             self._dropped[DropReason.UNAUTHENTICATED] += 1
             return None
-        counter = int.from_bytes(datagram[_LIFE_SIZE:_NONCE_SIZE])
-        if not self._admit(source, datagram[:_LIFE_SIZE], counter):
-            self._dropped[DropReason.REPLAYED] += 1
+        name = datagram[:_LIFE_SIZE]
+        life = self._life_of(source, name)
+        is_latest = life.name == name and life is not self._forgotten
+        if is_latest and life.admit(int.from_bytes(datagram[_LIFE_SIZE:_NONCE_SIZE])):
+            return parcel
+        self._dropped[DropReason.REPLAYED] += 1
+        if is_latest or self._clock.now - life.told < self._again_s:
             return None
-        return parcel
+        life.told = self._clock.now
+        return int.from_bytes(life.name[:_TIME_SIZE])
 
-    def _admit(self, source: bytes, name: bytes, counter: int) -> bool:
-        """Whether that datagram of the life `name` of `source` comes for the first time."""
-        now, lives = self._clock.now, self._sources.get(source)
-        if lives is None:
-            while len(self._sources) >= self._sources_max:
-                del self._sources[next(iter(self._sources))]
-            self._sources[source] = lives = {}
-        life = lives.get(name)
-        if life is None:
-            if lives and name < max(lives) and not self._all_silent(lives, now):
-                return False
-            lives[name] = life = _Life(now)
-            while len(lives) > _LIVES:
-                del lives[min(each for each in lives if each != name)]
-        return life.admit(counter, now)
-
-    def _all_silent(self, lives: dict[bytes, _Life], now: float) -> bool:
-        return all(now - life.heard >= self._quiet_s for life in lives.values())
+    def _life_of(self, source: bytes, name: bytes) -> _Life:
+        """The latest life of `source`, which is `name` unless a later one is known."""
+        life = self._sources.get(source, self._forgotten)
+        if name <= life.name:
+            return life
+        self._sources[source] = life = _Life(name)
+        if len(self._sources) > self._sources_max:
+            earliest = min(self._sources, key=lambda sid: self._sources[sid].name)
+            forgotten = self._sources.pop(earliest)
+            self._forgotten.name = max(self._forgotten.name, forgotten.name)
+        return life
 
 
 def checked_keys(keys: Sequence[bytes]) -> list[bytes]:
