@@ -15,6 +15,7 @@ from culm.testing.network import Deliver, Network
 VICTIM = b"V"
 """What the names of those begin with in whose name others send."""
 
+_MENTION = b"3:" + VICTIM
 _REPLAYS_MAX = 200
 _KEPT_OF = 7  # sealed ones
 _KEPT = re.compile(rb"1:m1:[st]")
@@ -28,7 +29,8 @@ class WatchedNetwork(Network):
     To an address of which a node has no proof it sends at most three times the bytes that came from
     there.  Proof is the answer to a keepalive, the acknowledgement of what was sent there, the word
     of the node's user, and that of any other server; not of those whose names begin with `VICTIM`,
-    which exist nowhere.
+    which exist nowhere.  Of those and to those it sends at most three times the bytes in which
+    anybody, in whosever name, has told it of them.
 
     A sealed datagram is worth something once in the life of its receiver, and nothing elsewhere.
 
@@ -42,6 +44,7 @@ class WatchedNetwork(Network):
         self._count = 0
         self.starts: list[tuple[Hashable, Hashable, bytes]] = []
         self._credit: dict[tuple[Hashable, Hashable], int] = defaultdict(int)
+        self._rumours: dict[Hashable, int] = defaultdict(int)
         self._known: set[tuple[Hashable, Hashable]] = set()
         self._sent: set[tuple[Hashable, Hashable, bytes]] = set()
         self._had: dict[Hashable, set[tuple[Hashable, bytes]]] = {}
@@ -87,6 +90,9 @@ class WatchedNetwork(Network):
         kept = self._count % _KEPT_OF == 0 if self._keys else bool(_KEPT.search(parcel))
         if kept and len(self.starts) < _REPLAYS_MAX:
             self.starts.append((source, destination, payload))
+        if not _is_victim(source) and (_is_victim(destination) or _MENTION in parcel):
+            self._rumours[source] -= len(payload)
+            assert self._rumours[source] >= 0, (source, destination, payload)
         if not _is_victim(source) and (source, destination) not in self._known:
             self._sent.update(_ids(parcel, b"2:md", source, destination))
             self._credit[source, destination] -= len(payload)
@@ -94,6 +100,8 @@ class WatchedNetwork(Network):
         super().send(source, destination, payload)
 
     def _received(self, address: Hashable, source: Hashable, payload: bytes) -> None:
+        if _is_victim(source) or _MENTION in payload:
+            self._rumours[address] += 3 * len(payload)
         if (address, source) not in self._known:
             self._credit[address, source] += 3 * len(payload)
         if not _is_victim(source):

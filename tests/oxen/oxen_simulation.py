@@ -98,6 +98,8 @@ STEPS = [KEYS[:1], KEYS, KEYS[::-1], KEYS[1:]]
 # By how much the clock of a node that restarts is set back there: contacts need them to agree.
 SETBACKS = [0.0, 0.1, 0.6]
 
+REFUSALS = DropReason.REPLAYED, DropReason.UNAUTHENTICATED, DropReason.TOO_LARGE
+
 INTRUSION = b"not of the cluster"
 
 JOIN_BOUND_S = 30.0
@@ -632,19 +634,26 @@ class Simulation:
                 self.network.timetable.after(count * 0.5, lambda: self.network.replay(start))
 
     def _some_forgery(self) -> None:
-        """Somebody would like to see a victim that has nothing to do with it flooded."""
+        """Somebody would like to see victims that have nothing to do with it flooded.
+
+        He speaks in their name, or tells of them in the name of a member.
+        """
         rng = self.rng
-        victim, to, other = b"%b%02d" % (VICTIM, rng.randrange(3)), *rng.choices(self.names, k=2)
+        to, member = rng.choices(self.names, k=2)
         seconds = EPOCH + self.network.clock.now
+        victims = [b"%b%02d" % (VICTIM, number) for number in range(rng.choice([1, 3, 20]))]
+        victim = rng.choice(victims)
         body = rng.choice(
             [
-                MessageData(other, victim, rng.choice([None, 1]), b""),
-                MessageData(other, victim, 1, write_message(Synchronize(0, 0))),
-                Gossip({victim: [seconds]}, [other]),
+                MessageData(rng.choice([to, member]), victim, rng.choice([None, 1]), b""),
+                MessageData(to, victim, 1, write_message(Synchronize(0, 0))),
+                Gossip({victim: [seconds]}, [member]),
+                Gossip({member: [seconds] * len(victims)}, victims),
                 Gossip({b"V99": [seconds]}, [b"V98"]),
             ]
         )
-        self.network.send(victim, to, encode_parcel(Parcel(body=body)))
+        source = rng.choice([victim, member])
+        self.network.replay((source, to, encode_parcel(Parcel(rng.choice([None, 5]), None, body))))
 
     def _some_tags(self) -> None:
         host = self._some_host()
@@ -704,7 +713,7 @@ class Simulation:
         """Nobody has listened to what it had heard before, or to what was not sealed for it."""
         for host in self.running():
             dropped = host.machine.dropped
-            refused = dropped[DropReason.REPLAYED] + dropped[DropReason.UNAUTHENTICATED]
+            refused = sum(dropped[reason] for reason in REFUSALS)
             worthless = self.network.worthless[host.address]
             assert refused >= worthless, (host.address, refused, worthless)
 

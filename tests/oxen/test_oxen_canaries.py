@@ -133,7 +133,7 @@ def gossip_is_not_believed(patch: pytest.MonkeyPatch) -> None:
 
 @canary
 def nobody_is_introduced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Links, "strangers", lambda self, gossip: [])
+    patch.setattr(Links, "lively", lambda self, gossip: [])
 
 
 @canary
@@ -297,6 +297,47 @@ def another_key_will_do(patch: pytest.MonkeyPatch) -> None:
 def a_key_is_forgotten_at_once(patch: pytest.MonkeyPatch) -> None:
     rekey = Seal.rekey
     patch.setattr(Seal, "rekey", lambda self, keys: rekey(self, keys[:1]))
+
+
+@canary_in("keys")
+def the_dead_are_heard_when_the_living_are_silent(patch: pytest.MonkeyPatch) -> None:
+    """As long as only two lives of each are remembered."""
+    life_of = Seal._life_of
+
+    def forgetful(self: Seal, source: bytes, name: bytes) -> Any:
+        known = self._sources.get(source)
+        if known is not None and known.name > name:
+            del self._sources[source]
+        return life_of(self, source, name)
+
+    patch.setattr(Seal, "_life_of", forgetful)
+
+
+@canary
+def what_a_member_tells_of_is_sought_at_any_price(patch: pytest.MonkeyPatch) -> None:
+    expect = Proofs.expect
+
+    def trusting(self: Proofs, sid: bytes, *, told: bool) -> None:
+        expect(self, sid, told=told)
+        if told:
+            self.trust(sid)
+
+    patch.setattr(Proofs, "expect", trusting)
+
+
+@canary_in("pieces")
+def what_is_refused_stays_under_way(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Outgoing, "refuse", lambda self, delivery, sequence, now: 0)
+
+
+@canary_in("pieces")
+def nobody_is_told_to_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Assemblies, "waits", lambda self, key, sequence: False)
+
+
+@canary_in("pieces")
+def a_place_is_never_given_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Assemblies, "settle", lambda self, sid, delivery, position: None)
 
 
 @pytest.mark.costly

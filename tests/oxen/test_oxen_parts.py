@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from culm.oxen import Delivery, Limits, Timing, format_contacts
 from culm.oxen.clock import Clock
 from culm.oxen.contacts import NEVER, ContactTable
-from culm.oxen.gossip import fragment, strangers
+from culm.oxen.gossip import fragment, lively
 from culm.oxen.incoming import RESTART_GAP, Age, Incoming, InOrder
 from culm.oxen.messages import (
     ID_MAX,
@@ -253,7 +253,7 @@ def test_gossip_of_a_small_cluster_is_all_of_the_table() -> None:
 def test_only_the_lively_are_introduced() -> None:
     contacts = table("ME-A")
     gossip = Gossip({b"A": [NOW, NOW - 100, 0.0, NOW]}, [b"new", b"dead", b"never", b"A"])
-    assert strangers(gossip, contacts, NOW) == [b"new"]
+    assert lively(gossip, contacts, NOW) == [b"A", b"new"]
 
 
 def test_nothing_is_told_of_those_who_are_in_touch_with_nobody() -> None:

@@ -262,3 +262,72 @@ def test_a_cluster_sends_no_more_to_a_victim_than_three_times_what_came() -> Non
             network.send(STRANGER, sid, data)
     network.run(12.0)
     assert 0 < drawn <= 3 * paid
+
+
+# -- in the name of a member ---------------------------------------------------------------------
+
+CROWD = [b"V%02d" % number for number in range(40)]
+RUMOURS = {
+    "gossip of one": Parcel(body=Gossip({b"P": [EPOCH + 1]}, CROWD[:1])),
+    "gossip of many": Parcel(body=Gossip({b"P": [EPOCH + 1] * 40}, CROWD)),
+    "gossip with a question": Parcel(2**31, None, Gossip({b"P": [EPOCH + 1] * 2}, CROWD[:2])),
+    "rows of many": Parcel(body=Gossip({sid: [EPOCH + 1] for sid in CROWD}, [b"P"])),
+    "datagram": Parcel(body=MessageData(ME, CROWD[0], None, b"")),
+    "message": Parcel(5, None, MessageData(ME, CROWD[0], 1, write_message(OneToOne(1, b"")))),
+    "synchronize": Parcel(5, None, MessageData(ME, CROWD[0], 1, write_message(Synchronize(0, 0)))),
+    "acknowledgement": Parcel(body=MessageAck(ME, CROWD[0], 1)),
+    "to be forwarded": Parcel(body=MessageData(CROWD[0], b"P", 1, b"")),
+}
+
+
+@pytest.mark.parametrize("kind", RUMOURS)
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_rumour_in_a_members_name_draws_three_times_its_bytes_at_most(
+    kind: str, repeats: int
+) -> None:
+    """Decision 20: wherever they go, as long as those of whom it tells do not answer."""
+    table = Table()
+    for sid in (b"P", b"Q"):
+        table.join(sid)
+    table.wait(0.1, alive=(b"P", b"Q"))
+    rumour, asked = encode_parcel(RUMOURS[kind]), RUMOURS[kind].ka
+    table.said()
+    for _ in range(repeats):
+        table.node.receive_datagram(rumour, source=b"P")
+        table.wait(5.0, alive=(b"P", b"Q"))
+    table.wait(200.0, alive=(b"P", b"Q"))
+    drawn = [
+        encode_parcel(parcel)
+        for hop, parcel in table.sent
+        if hop in CROWD or b"3:V" in encode_parcel(parcel) or parcel.kk == asked is not None
+    ]
+    spent = sum(map(len, drawn))
+    assert spent <= 3 * len(rumour) * repeats
+
+
+def test_a_rumour_that_one_is_back_draws_no_more() -> None:
+    table = Table()
+    for sid in (b"P", b"Q"):
+        table.join(sid)
+    table.wait(100.0, alive=(b"Q",))
+    assert table.node.peers()[b"P"].state is PeerState.GIVEN_UP
+    table.said()
+    rumour = encode_parcel(Parcel(body=Gossip({b"Q": [EPOCH + table.now]}, [b"P"])))
+    table.node.receive_datagram(rumour, source=b"Q")
+    table.wait(200.0, alive=(b"Q",))
+    said = [encode_parcel(parcel) for parcel in table.said() if parcel.body is not None]
+    drawn = [len(encoded) for encoded in said if b"1:m1:s" in encoded]
+    assert len(rumour) < sum(drawn) <= 3 * len(rumour)
+
+
+def test_those_of_whom_many_tell_are_reached_all_the_same() -> None:
+    """Each portion of gossip pays for some, and those that answer for themselves."""
+    table = Table()
+    table.join(b"P")
+    rumour = RUMOURS["gossip of many"]
+    reached: set[bytes] = set()
+    for _ in range(10):
+        table.tell(b"P", rumour.body)
+        table.wait(1.0, alive=(b"P",))
+        reached |= {hop for hop, _ in table.sent if hop in CROWD}
+    assert reached == set(CROWD)

@@ -22,7 +22,6 @@ from culm.oxen import (
     Node,
     PeerJoined,
     PeerState,
-    Timing,
 )
 from culm.oxen.messages import (
     Gossip,

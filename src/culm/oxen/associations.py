@@ -287,6 +287,7 @@ class Associations:
                 and self._seeds.miss(sid, now)
             ):
                 self._seeds.asked(sid)
+                self._links.trust(sid)
                 peer = self._add(sid, trusted=True)
                 peer.ask_again(now - self._timing.give_up_s)
                 self.courier.synchronize(peer)
@@ -356,25 +357,36 @@ class Associations:
         self._links.unban(peer.sid)
         self.courier.synchronize(peer)
 
-    def admit(self, sid: bytes, *, trusted: bool) -> Peer | None:
-        """Make a peer of an unknown server, if there is room."""
-        if self.leaving or not self._roster.has_room_for(trusted=trusted):
+    def admit(self, sid: bytes, *, told: bool) -> Peer | None:
+        """Make a peer of an unknown server, if there is room.
+
+        told: somebody has told of it who is trusted.
+        """
+        if self.leaving or not self._roster.has_room_for(trusted=told):
             self._dropped[DropReason.PEERS_LIMIT] += 1
             return None
-        return self._add(sid, trusted=trusted)
+        peer = self._add(sid, trusted=told)
+        self._links.expect(sid, told=told)
+        return peer
+
+    def is_sought(self, sid: bytes) -> bool:
+        """Whether news of `sid` is a reason to seek contact with it, or to go on doing so."""
+        peer = self.peers.get(sid)
+        if peer is None or peer.state in (_JOINED, _FINALIZING):
+            return False
+        return peer.state is _GIVEN_UP or not self._links.trusts(sid)
 
     def _add(self, sid: bytes, *, trusted: bool) -> Peer:
         stranger = self._roster.in_the_way(trusted=trusted)
         if stranger is not None:
             self._forget(stranger)
             self._dropped[DropReason.PEERS_LIMIT] += 1
-        if trusted:
-            self._links.trust(sid)
         return self._roster.add(sid)
 
     # -- turns that an association takes ----------------------------------------------------
 
     def join(self, peer: Peer, incoming: Incoming) -> None:
+        self._links.accept(peer.sid)
         self._appear(peer, incoming)
         self._links.share(peer.sid)
         peer.outgoing.release()

@@ -9,7 +9,7 @@ from random import Random
 from culm.oxen.contacts import ContactTable
 from culm.oxen.messages import Gossip
 
-__all__ = ["fragment", "strangers"]
+__all__ = ["fragment", "lively"]
 
 # Bytes of a parcel around rows and columns: keepalives and the keys of the dictionaries.
 _FRAME_SIZE = 64
@@ -68,17 +68,17 @@ def fragment(
     return Gossip({fr: [written(fr, to) for to in columns] for fr in senders}, columns)
 
 
-def strangers(gossip: Gossip, contacts: ContactTable, now: float) -> list[bytes]:
-    """Servers in `gossip` that have no row and with which somebody has lately been in touch.
+def lively(gossip: Gossip, contacts: ContactTable, now: float) -> list[bytes]:
+    """Servers in `gossip` with which somebody has lately been in touch.
 
     So gossip does not bring back the dead.
     """
-    lively: dict[bytes, None] = {}
+    found: dict[bytes, None] = {}
     for fr, times in gossip.rows.items():
         for to, time in zip(gossip.columns, times, strict=True):
             if fr != to and contacts.fresh(time, now):
-                lively[fr] = lively[to] = None
-    return [sid for sid in lively if sid not in contacts]
+                found[fr] = found[to] = None
+    return list(found)
 
 
 def _time_size(now: float, resolution_s: float) -> int:

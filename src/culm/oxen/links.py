@@ -7,7 +7,7 @@ taken over, routes are chosen, and what is meant for others is forwarded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from culm.buffer import Buffer
 from culm.oxen.clock import Clock
 from culm.oxen.contacts import ContactTable
 from culm.oxen.errors import DropReason
-from culm.oxen.gossip import fragment, strangers
+from culm.oxen.gossip import fragment, lively
 from culm.oxen.keepalive import Keepalives
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.messages import (
@@ -27,6 +27,7 @@ from culm.oxen.messages import (
     Outlived,
     ParcelError,
     decode_parcel,
+    encode_parcel,
     write_message,
 )
 from culm.oxen.outbox import Occasion, Outbox
@@ -39,6 +40,8 @@ if TYPE_CHECKING:  # without keys there is no need to wait for PyNaCl
 
 __all__ = ["Links"]
 
+_ASKING_SIZE = 17  # bytes of a keepalive in a parcel of ours
+_ANSWER_SHARE = 7  # a third of the bytes of a parcel that answers one
 _HELPERS = 3  # so many at a time are asked to reach somebody for us
 
 
@@ -118,9 +121,32 @@ class Links:
         """
         return self._seal is not None or sid in self._proofs.trusted
 
+    def has_heard_of(self, sid: bytes) -> bool:
+        """Whether somebody who is trusted has told of `sid`, or it is trusted itself."""
+        return self.trusts(sid) or self._proofs.pending.get(sid) is not None
+
     def trust(self, sid: bytes) -> None:
-        """Our user, or a server that is trusted, has named `sid`."""
+        """Our user has named `sid`, or it had joined."""
         self._proofs.trust(sid)
+
+    def expect(self, sid: bytes, *, told: bool) -> None:
+        """Seek contact with `sid`, of which somebody trusted has told, or nobody."""
+        if self._seal is None:
+            self._proofs.expect(sid, told=told)
+
+    def hear_rumour(self, sids: Iterable[bytes], size: int) -> None:
+        """A datagram of so many bytes, of one that is trusted, tells of these."""
+        self._proofs.hear_rumour(sids, size)
+
+    def hear_of(self, sid: bytes, by: bytes, size: int) -> None:
+        """So many bytes of `sid`, with which contact may be sought, have come by way of `by`."""
+        if sid in self._proofs.pending and self.trusts(by):
+            self._proofs.expect(sid, told=True)
+            self._proofs.hear_rumour([sid], size)
+
+    def accept(self, sid: bytes) -> None:
+        """`sid` has acknowledged what was sent to it alone."""
+        self._proofs.accept(sid)
 
     def share(self, sid: bytes) -> None:
         """Tell others of `sid` and `sid` of others, at once or as soon as it has proved itself."""
@@ -140,8 +166,13 @@ class Links:
         """`sid` is no longer given up."""
         self._banned.discard(sid)
 
-    def receive(self, source: bytes, data: Buffer) -> MessageData | MessageAck | Gossip | None:
-        """Take a datagram that came from `source`; returns its body, if that is for us."""
+    def receive(
+        self, source: bytes, data: Buffer
+    ) -> tuple[MessageData | MessageAck | Gossip, int] | None:
+        """Take a datagram that came from `source`; returns its body, if that is for us.
+
+        And the size of the datagram, without the part that pays for the answer to its keepalive.
+        """
         if len(data) > self._limits.datagram_size_max:
             self._drop(DropReason.TOO_LARGE)
             return None
@@ -175,12 +206,12 @@ class Links:
             else:
                 self._drop(DropReason.STRAY_KEEPALIVE)
         if body is None or isinstance(body, Gossip):
-            return body
+            return None if body is None else (body, _paying(data, ka))
         if body.fr == self._me:
             self._drop(DropReason.FROM_SELF)
             return None
         if body.to == self._me:
-            return body
+            return body, _paying(data, ka)
         if self.trusts(source):
             self._forward(source, body)
         else:
@@ -192,9 +223,9 @@ class Links:
         if self._seal is not None:
             self._seal.outlive(milliseconds)
 
-    def strangers(self, gossip: Gossip) -> list[bytes]:
-        """Servers in `gossip` that are not in the table but alive."""
-        return strangers(gossip, self.contacts, self._clock.unix)
+    def lively(self, gossip: Gossip) -> list[bytes]:
+        """Servers in `gossip` that are alive."""
+        return lively(gossip, self.contacts, self._clock.unix)
 
     def merge(self, gossip: Gossip) -> None:
         """Take over what `gossip` says of servers in the table."""
@@ -202,7 +233,7 @@ class Links:
 
     def send(self, body: MessageData, attempt: int) -> None:
         """Send message data of our own for the `attempt`-th time (0 is the first)."""
-        self._put(self._routes.hop(body.to, self._clock.unix, attempt=attempt), body)
+        self._post(self._routes.hop(body.to, self._clock.unix, attempt=attempt), body)
 
     def send_through_some(self, body: MessageData) -> None:
         """Send message data of our own through a few neighbours, picked at random."""
@@ -214,7 +245,7 @@ class Links:
     def answer(self, source: bytes, body: MessageAck | MessageData) -> None:
         """Send an answer back the way the message came, if that is open."""
         usable = self.contacts.usable(self._me, source, self._clock.unix)
-        self._put(source if usable else self._routes.hop(body.to, self._clock.unix), body)
+        self._post(source if usable else self._routes.hop(body.to, self._clock.unix), body)
 
     def ask_around(self) -> None:
         """Ask for signs of life from those that have lately given none."""
@@ -293,6 +324,18 @@ class Links:
             hop = self._routes.hop(body.to, self._clock.unix, attempt=times, avoid=avoid)
             self._put(hop, body)
 
+    def _post(self, hop: bytes | None, body: MessageData | MessageAck) -> None:
+        """Send what is ours, if it goes to one that is there, or is paid for.
+
+        What goes straight to one that is not trusted is paid for when it leaves.
+        """
+        to, proofs = body.to, self._proofs
+        if to in proofs.pending and (hop != to or to in proofs.trusted):
+            size = len(encode_parcel((None, None, body), self._dialect)) + _ASKING_SIZE
+            if not self._may_send(to, size):
+                return
+        self._put(hop, body)
+
     def _put(self, hop: bytes | None, body: Body) -> None:
         if hop is None:
             self._drop(DropReason.NO_ROUTE)
@@ -310,3 +353,7 @@ class Links:
 
     def _drop(self, reason: DropReason) -> None:
         self._dropped[reason] += 1
+
+
+def _paying(data: Buffer, ka: int | None) -> int:
+    return len(data) if ka is None else len(data) - _ANSWER_SHARE

@@ -332,9 +332,9 @@ class Node:
             datagram = inbox.take()
             if datagram is not None:
                 source, data = datagram
-                body = self._links.receive(source, data)
-                if body is not None:
-                    self._reception.receive(source, body)
+                received = self._links.receive(source, data)
+                if received is not None:
+                    self._reception.receive(source, *received)
             elif self._state is _LEAVING and self._associations.settled:
                 self._state = _CLOSED
                 return Closed()

@@ -85,30 +85,36 @@ class Reception:
             Turn: self._receive_turn,
         }
 
-    def receive(self, source: bytes, body: MessageData | MessageAck | Gossip) -> None:
-        """Take the body of a parcel that is for us and came through `source`."""
+    def receive(self, source: bytes, body: MessageData | MessageAck | Gossip, size: int) -> None:
+        """Take the body of a parcel that is for us and came through `source` in so many bytes."""
         if isinstance(body, MessageData):
-            self._receive_data(source, body)
+            self._receive_data(source, body, size)
         elif isinstance(body, MessageAck):
             self._receive_ack(body)
         else:
-            self._receive_gossip(source, body)
+            self._receive_gossip(source, body, size)
 
-    def _receive_gossip(self, source: bytes, gossip: Gossip) -> None:
+    def _receive_gossip(self, source: bytes, gossip: Gossip, size: int) -> None:
         if not self._links.trusts(source):
             self._dropped[DropReason.UNPROVED] += 1
             if source not in self._links.contacts:  # it seems to count us among its peers
-                self._make_known(source)
+                peer = self._associations.admit(source, told=False)
+                if peer is not None:
+                    self._courier.synchronize(peer)
             return
+        lively = self._links.lively(gossip)
+        sought = [sid for sid in lively if self._associations.is_sought(sid)]
+        for sid in sought:
+            self._links.expect(sid, told=True)
         # One that has left is in the table, and so no stranger, until its tombstone goes.
-        found = [
-            self._associations.admit(sid, trusted=True) for sid in self._links.strangers(gossip)
-        ]
+        strangers = [sid for sid in lively if sid not in self._links.contacts]
+        found = [self._associations.admit(sid, told=True) for sid in strangers]
+        self._links.hear_rumour(lively, size)
         self._links.merge(gossip)
         for peer in filter(None, found):  # now that a way there may be known
             self._courier.synchronize(peer)
 
-    def _receive_data(self, source: bytes, body: MessageData) -> None:
+    def _receive_data(self, source: bytes, body: MessageData, size: int) -> None:
         try:
             message = read_message(body.d)
         except ParcelError:
@@ -117,9 +123,13 @@ class Reception:
         if isinstance(message, Outlived):
             self._links.outlive(message.milliseconds)
             return
-        peer = self._roster.peers.get(body.fr) or self._welcome(source, body, message)
+        peer = self._roster.peers.get(body.fr)
         if peer is None:
-            return
+            peer = self._welcome(source, body, message, size)
+            if peer is None:
+                return
+        elif source != body.fr:
+            self._links.hear_of(body.fr, source, size)
         if peer.state is _GIVEN_UP:
             self._dropped[DropReason.GIVEN_UP] += 1
         elif self._handlers[type(message)](peer, message):
@@ -127,7 +137,9 @@ class Reception:
         elif isinstance(message, Piece) and self._waits(peer, message):
             self._courier.answer(source, peer, Turn(message.kind, message.sequence, False))
 
-    def _welcome(self, source: bytes, body: MessageData, message: Message) -> Peer | None:
+    def _welcome(
+        self, source: bytes, body: MessageData, message: Message, size: int
+    ) -> Peer | None:
         """Make the unknown sender a peer, unless it is one that has left."""
         tombstone = self._roster.tombstones.get(body.fr)
         if tombstone is not None:
@@ -139,14 +151,11 @@ class Reception:
                     self._courier.acknowledge(source, body)
                 return None
         # The one that forwards for it has had its proof.
-        trusted = source != body.fr and self._links.trusts(source)
-        if isinstance(message, Synchronize):  # that is answered by ours anyway
-            return self._associations.admit(body.fr, trusted=trusted)
-        return self._make_known(body.fr, trusted=trusted)
-
-    def _make_known(self, sid: bytes, *, trusted: bool = False) -> Peer | None:
-        peer = self._associations.admit(sid, trusted=trusted)
-        if peer is not None:
+        told = source != body.fr and self._links.trusts(source)
+        peer = self._associations.admit(body.fr, told=told)
+        if told:
+            self._links.hear_rumour([body.fr], size)
+        if peer is not None and not isinstance(message, Synchronize):  # which ours answers anyway
             self._courier.synchronize(peer)
         return peer
 

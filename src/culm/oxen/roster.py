@@ -71,8 +71,8 @@ class Roster:
 
     def _strangers(self) -> list[Peer]:
         """Those that have proved nothing, and that nobody has named."""
-        trusts = self._links.trusts
-        return [peer for sid, peer in self.peers.items() if not (peer.known_to_user or trusts(sid))]
+        known = self._links.has_heard_of
+        return [peer for sid, peer in self.peers.items() if not (peer.known_to_user or known(sid))]
 
     def add(self, sid: bytes) -> Peer:
         """Make a server a peer that is not one yet, and for which there is room."""
