@@ -326,16 +326,6 @@ def what_a_member_tells_of_is_sought_at_any_price(patch: pytest.MonkeyPatch) -> 
 
 
 @canary_in("pieces")
-def what_is_refused_stays_under_way(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Outgoing, "refuse", lambda self, delivery, sequence, now: 0)
-
-
-@canary_in("pieces")
-def nobody_is_told_to_wait(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Assemblies, "waits", lambda self, key, sequence: False)
-
-
-@canary_in("pieces")
 def a_place_is_never_given_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Assemblies, "settle", lambda self, sid, delivery, position: None)
 

@@ -34,6 +34,7 @@ class Limits:
     queue_max
         Messages to one peer that are not acknowledged yet: at most that many payloads of
         `datagram_size_max` bytes, and about 650 bytes more for each.
+        As many again in each of the two streams while a large message waits there for a place.
     window_max
         How far messages in order may be ahead of the next one: a receiver keeps that many for each
         of a peer's two streams, a sender never goes beyond. It should be the same on all nodes of
@@ -53,7 +54,7 @@ class Limits:
         and get pieces. The pieces of the last message in a queue may exceed `queue_max`.
     assemblies_max
         Messages that come in pieces at the same time, each of at most `message_size_max` bytes: one
-        for each of a peer's two streams. Further ones have to wait.
+        for each of a peer's two streams. Further ones have to wait for their turn.
     tags_size_max
         Bytes of the tags of a node, this one's and each peer's, as an XENC dictionary; 0 turns tags
         off. There are at most 64 of them, which take about 200 bytes of memory more each. Peers are
