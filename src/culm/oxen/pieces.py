@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeAlias
 
@@ -65,7 +65,7 @@ Key: TypeAlias = tuple[bytes, Delivery]
 """A stream of a peer."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Turn:
     """A stream that waits for a place: the number with which its message begins."""
 
@@ -112,8 +112,7 @@ class Assemblies:
             self.held[key] = assembly = _Assembly()
             self.queue.pop(key, None)
         elif assembly is None or (sequence > assembly.latest and self._others_wait(key)):
-            turn = self.queue.setdefault(key, _Turn(sequence, now))
-            turn.sequence, turn.heard, turn.told = sequence, now, False
+            self.queue[key] = _Turn(sequence, now)
             return False
         assembly.latest = max(assembly.latest, sequence)
         return True
@@ -134,8 +133,8 @@ class Assemblies:
         """Those whose turn has come, and who are to be told: what begins with that number."""
         free = self._count_max - len(self.held)
         found = [(key, turn) for key, turn in islice(self.queue.items(), free) if not turn.told]
-        for _, turn in found:
-            turn.told = True
+        for key, turn in found:
+            self.queue[key] = replace(turn, told=True)
         return [(key, turn.sequence) for key, turn in found]
 
     def expire(self, now: float) -> None:

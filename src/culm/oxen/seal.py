@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
+from operator import attrgetter
 from random import Random
 
 from nacl.bindings import crypto_secretbox, crypto_secretbox_open
@@ -60,16 +61,23 @@ def _key_between(key: bytes, source: bytes, to: bytes) -> bytes:
 class _Life:
     """Which of the datagrams have come that a server has sent since it started.
 
-    name: orders the lives of a server; told: when an earlier one was last told of it.
+    name: orders the lives of a server.
     """
 
-    __slots__ = ("_newest", "_seen", "name", "told")
+    __slots__ = ("_newest", "_seen", "_told", "name")
 
     def __init__(self, name: bytes) -> None:
         self.name = name
-        self.told = -math.inf
+        self._told = -math.inf  # when an earlier one was told of this one
         self._newest = 0
         self._seen = 0  # a bit for each: the lowest is the newest
+
+    def tell(self, now: float, again_s: float) -> bool:
+        """Whether to tell an earlier one of this one; no more often than that."""
+        if now - self._told < again_s:
+            return False
+        self._told = now
+        return True
 
     def admit(self, counter: int) -> bool:
         """Whether that one comes for the first time, as far as can be told; it is noted."""
@@ -166,9 +174,8 @@ class Seal:
         if is_latest and life.admit(int.from_bytes(datagram[_LIFE_SIZE:_NONCE_SIZE])):
             return parcel
         self._dropped[DropReason.REPLAYED] += 1
-        if is_latest or self._clock.now - life.told < self._again_s:
+        if is_latest or not life.tell(self._clock.now, self._again_s):
             return None
-        life.told = self._clock.now
         return int.from_bytes(life.name[:_TIME_SIZE])
 
     def _life_of(self, source: bytes, name: bytes) -> _Life:
@@ -180,7 +187,7 @@ class Seal:
         if len(self._sources) > self._sources_max:
             earliest = min(self._sources, key=lambda sid: self._sources[sid].name)
             forgotten = self._sources.pop(earliest)
-            self._forgotten.name = max(self._forgotten.name, forgotten.name)
+            self._forgotten = max(self._forgotten, forgotten, key=attrgetter("name"))
         return life
 
 
