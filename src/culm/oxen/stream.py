@@ -39,6 +39,10 @@ class Item:
     before: float | None = field(init=False)
     way: int = field(init=False)
 
+    def await_dispatch(self) -> None:
+        """It is not sent yet, and somebody may ask whether it is."""
+        self.id = -1
+
     def dispatch(self, id: int, order: int, now: float, way: int) -> None:
         """It is sent for the first time, under that ID."""
         self.id = id
@@ -119,7 +123,7 @@ class Stream:
     def begin(self, number: int) -> None:
         """What was queued last is the first piece of the caller's message `number`."""
         item = self.waiting[-1]
-        item.id = -1  # until it is sent: the peer may speak of it sooner
+        item.await_dispatch()
         self._begun[self.last] = item, number
 
     def append_as(self, number: int, sequence: int, d: Value) -> None:
