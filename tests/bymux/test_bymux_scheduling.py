@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from array import array
+from collections.abc import Sequence
 
 import pytest
 from bymux_support import (
@@ -149,6 +150,24 @@ def test_credit_decides_who_takes_part() -> None:
     feed(connection, credit(0, 1), credit(1, 1))
     assert ids(split(connection.data_to_send())) == [0, 1]
     assert connection.stream(0).unsent_size == 3
+
+
+@pytest.mark.parametrize("stuck", [[0], [2], [0, 1, 3]])
+def test_streams_without_credit_hold_up_no_other_one(stuck: list[int]) -> None:
+    """Whoever gave their data first: the others need no more takes, nor bytes, than alone."""
+
+    def taken(streams: Sequence[int]) -> list[bytes]:
+        free = {n: FREE for n in range(4) if n not in stuck}
+        connection = connect(free | dict.fromkeys(stuck, (5, 0)), limits=Limits(write_size_max=10))
+        for n in streams:
+            connection.stream(n).send_data(bytes([n]) * 45)
+            for _ in range(2 if n in stuck else 0):
+                connection.data_to_send(12)
+        takes = iter(lambda: connection.data_to_send(12), b"")
+        return [take for take in takes if take[1] not in stuck]
+
+    healthy = [n for n in range(4) if n not in stuck]
+    assert taken([*stuck, *healthy]) == taken(healthy)
 
 
 def test_control_packets_leave_before_data() -> None:

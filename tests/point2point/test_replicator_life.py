@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 from replicator_life import Life
-from replicator_support import FETCH, KEEP, SERVE, World, key_of, news_of, settled, store_of
+from replicator_support import FETCH, KEEP, SERVE, End, World, key_of, news_of, settled, store_of
 
+from culm.bamboo.effects import ReadEntries, ReadLog, ReadPayload
+from culm.bamboo.entry import LogKey
+from culm.machine import Effect
 from culm.point2point import CancelReason
-from culm.point2point.replication import LogRefused, ReplicatorLimits
+from culm.point2point.replication import EntryStored, LogRefused, LogSynced, ReplicatorLimits
 from effort import seeds
 
 
@@ -59,3 +64,39 @@ def test_a_log_for_which_there_is_no_place_is_told_of(logs_max: int, interest: o
     end = world.connect(holder, world.node(interest=KEEP)).left
     world.wait(3)
     assert len(end.of(LogRefused)) == len(NEWS) - logs_max
+
+
+def run_without(world: World, end: End, log: LogKey, kind: type[Effect]) -> None:
+    """Run while a store never does what it is asked of one log."""
+    for _ in range(5):
+        while True:
+            end.effects = deque(
+                each
+                for each in end.effects
+                if not (isinstance(each, kind) and getattr(each, "log", None) == log)
+            )
+            moves = list(world.moves())
+            if not moves:
+                break
+            moves[0]()
+        world.now += 1
+        for node in world.nodes:
+            node.end.machine.advance(world.now)
+            node.end.drain()
+
+
+@pytest.mark.parametrize("kind", [ReadLog, ReadEntries, ReadPayload])
+@pytest.mark.parametrize("at", range(4))
+def test_a_log_that_its_server_cannot_read_holds_up_no_other(kind: type[Effect], at: int) -> None:
+    """Before it is offered, before its entries, or inside a payload; whichever log it is."""
+    news = [news_of((20, 300, 20), log_id=number) for number in range(4)]
+    stuck = key_of(news[at])
+    others = [key_of(each) for each in news if key_of(each) != stuck]
+    world = World()
+    server, client = world.node(store_of(*news), interest=SERVE), world.node(interest=FETCH)
+    cable = world.connect(client, server)
+    run_without(world, cable.right, stuck, kind)
+    assert {event.log for event in cable.left.of(LogSynced)} == set(others)
+    assert [event.log for event in cable.left.of(EntryStored) if event.seqnum == 3] == others
+    head = client.store.head(stuck)
+    assert head is None or head.seqnum < 3
