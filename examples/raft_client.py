@@ -35,6 +35,7 @@ ANSWER_TIMEOUT_S = 5.0
 PATIENCE_S = 20.0
 LINE_SIZE_MAX = 1 << 20
 
+_PATIENCE_MIN_S = 1.0
 _PAUSE_S = 0.1
 _DONE = (Outcome.APPLIED, Outcome.REPEATED)
 # After these another server, or the same one a little later, may do it.
@@ -152,10 +153,14 @@ class _Copies:
 
 
 class Cluster:
-    """Servers by their control ports, of which the one is asked that answered last."""
+    """Servers by their control ports, of which the one is asked that answered last.
+
+    One that hangs is left for the next soon; where all are slow, they get more and more time.
+    """
 
     def __init__(self, ports: Mapping[int, int]) -> None:
         self._ports = list(ports.values())
+        self._patience_s = _PATIENCE_MIN_S
 
     async def propose(self, value: bytes) -> Committed | Failed:
         """For `Client`."""
@@ -184,15 +189,15 @@ class Cluster:
             return answer
 
     async def _ask_first(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        answer = await ask_one(self._ports[0], question)
+        answer = await ask_one(self._ports[0], question, self._patience_s)
         if not answer.get("ok"):
             self._ports.append(self._ports.pop(0))
+        if answer.get("error") == "NO_ANSWER":
+            self._patience_s = min(2 * self._patience_s, ANSWER_TIMEOUT_S + 1)
         return answer
 
 
-async def ask_one(
-    port: int, question: Mapping[str, Any], patience_s: float = ANSWER_TIMEOUT_S + 1
-) -> dict[str, Any]:
+async def ask_one(port: int, question: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
     """What a server answers; an error if it is not there, or was asked and has not answered."""
     asked = False
     try:

@@ -41,7 +41,7 @@ from arguments import folder, number
 from culm.garlic.sessions import Sessions
 from culm.garlic.store import recover
 from ending import DONE, FAILED, ImpossibleError, end_with, exits
-from raft_client import Client, Cluster, NotAppliedError, UnknownError, ask_one
+from raft_client import ANSWER_TIMEOUT_S, Client, Cluster, NotAppliedError, UnknownError, ask_one
 from raft_display import changes, table_of_servers
 from raft_farm import Farm
 from raft_server import KeyValues, run
@@ -129,7 +129,7 @@ def recover_alone(farm: Farm, number: int, *, as_json: bool) -> None:
 
 
 def kill(farm: Farm, number: int, *, as_json: bool) -> None:
-    found = asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"}))
+    found = asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"}, ANSWER_TIMEOUT_S))
     pid = found.get("pid")
     if pid is not None:
         os.kill(pid, signal.SIGKILL)
@@ -175,6 +175,8 @@ def told(found: dict[str, Any], text: str, *, as_json: bool) -> int:
     match found:
         case {"ok": True}:
             pass
+        case {"error": "TIMEOUT"}:
+            text = "TIMEOUT: it may be done yet; ask again to see"
         case {"error": str(error)}:
             leader = found.get("leader")
             text = f"{error}; the leader is {leader}" if leader else error

@@ -268,3 +268,26 @@ def test_a_server_that_is_not_there_was_not_asked() -> None:
         assert await Cluster({1: port}).propose(b"value") is Failed.FOR_CERTAIN
 
     asyncio.run(main())
+
+
+def test_a_server_that_hangs_holds_up_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One beside a healthy one costs a moment once; where all are slow, they get time."""
+    waited: list[float] = []
+
+    async def ask_one(port: int, question: Any, patience_s: float) -> dict[str, Any]:
+        waited.append(patience_s)
+        return {"ok": True, "value": "v"} if port == 2 else {"error": "NO_ANSWER"}
+
+    async def main() -> None:
+        healthy = Cluster({1: 1, 2: 2})
+        for _ in range(3):
+            assert (await healthy.ask({"do": "get"}))["ok"]
+        assert (waited[0], len(waited)) == (1.0, 4)
+        waited.clear()
+        slow = Cluster({1: 1, 3: 3})
+        for _ in range(5):
+            assert await slow.propose(b"value") is Failed.PERHAPS
+
+    monkeypatch.setattr(raft_client, "ask_one", ask_one)
+    asyncio.run(main())
+    assert waited == [1.0, 2.0, 4.0, 6.0, 6.0]
