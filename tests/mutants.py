@@ -370,27 +370,35 @@ class Copy:
         )
         report = folder / "report.xml"
         began = time.monotonic()
-        status, out = self._run([*room.test_files, f"--junit-xml={report}"], limit=None)
+        status, out = self._run([*room.test_files, f"--junit-xml={report}"])
         if status != 0:
             raise SystemExit(f"a test fails without any mutant:\n{out}")
         # All is compiled by now.  What is compiled of a mutant must not outlive it.
         self._env["PYTHONDONTWRITEBYTECODE"] = "1"
-        self._limit = 30.0 + 3 * (time.monotonic() - began)
+        limit_s = 30.0 + 3 * (time.monotonic() - began)
         self._took = dict.fromkeys(room.test_files, 0.0)
-        for case in ElementTree.parse(report).iter("testcase"):
+        cases = list(ElementTree.parse(report).iter("testcase"))
+        # On a busy machine a test may take long without any mutant.
+        slowest_s = max(float(case.attrib["time"]) for case in cases)
+        self._limits = limit_s, round(30.0 + 5 * slowest_s)
+        for case in cases:
             modules = case.attrib["classname"].split(".")
             for name in self._took:
                 if Path(name).stem in modules:
                     self._took[name] += float(case.attrib["time"])
         self._kills = dict.fromkeys(self._took, 0)
 
-    def _run(self, names: list[str], limit: float | None) -> tuple[int, str]:
+    def _run(
+        self, names: list[str], limits_s: tuple[float | None, int] = (None, 0)
+    ) -> tuple[int, str]:
+        """Run tests, with limits for all of them and for each; 0 is none."""
+        limit_s, test_limit_s = limits_s
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
         # A canary is no test of the code: who breaks it may well die of luck.
-        command += ["-k", "not canar", "--timeout", "60", *names]
+        command += ["-k", "not canar", f"--timeout={test_limit_s}", *names]
         try:
             done = subprocess.run(
-                command, cwd=ROOT, env=self._env, capture_output=True, text=True, timeout=limit
+                command, cwd=ROOT, env=self._env, capture_output=True, text=True, timeout=limit_s
             )
         except subprocess.TimeoutExpired:
             return 1, "FAILED: too long"
@@ -403,7 +411,7 @@ class Copy:
         path.write_bytes(mutant.put_into(source))
         try:
             names = sorted(self._took, key=lambda name: self._took[name] / (1 + self._kills[name]))
-            status, out = self._run(names, self._limit)
+            status, out = self._run(names, self._limits)
         finally:
             path.write_bytes(source)
         if status == 0:
