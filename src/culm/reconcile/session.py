@@ -222,7 +222,6 @@ class Session:
             raise RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "it is not the peer's turn")
         incoming = self._incoming
         if isinstance(message, EmptySet) and incoming.lower is None:
-            self._round += 1
             self._answer_empty_set(message.can_respond)
         elif isinstance(message, Terminal) and incoming.complete:
             self._round += 1
