@@ -38,6 +38,10 @@ BAD_FRAMES = (
 SILENCE = 0.3
 
 
+# In some clusters nodes have as few places as there can be.
+PLACES = {"strangers_max": 1, "requests_max": 1}
+
+
 @dataclass
 class End:
     """One side of a connection; `link` is none where the simulator itself has dialled."""
@@ -90,6 +94,7 @@ class GarlicSimulator(Simulator):
     def __init__(self, seed: int, **options: object) -> None:
         chance = random.Random(seed)
         self.handshake = chance.random() < 0.2
+        self._places = PLACES if chance.random() < 0.2 else {}
         self._secrets: dict[int, Secrets] = {}
         self._ends: dict[int, tuple[Wire, End]] = {}  # by the link's identity
         self.wires: list[Wire] = []
@@ -105,6 +110,7 @@ class GarlicSimulator(Simulator):
             now=self.now * node.rate,
             handshake_timeout_s=ELECTION_TIMEOUT,
             answer_timeout_s=2 * ELECTION_TIMEOUT,
+            **self._places,
         )
         node.core, node.raft = core, core._core
         self._secrets.setdefault(node.id, Secrets(Nonces(rng=random.Random(node.id))))

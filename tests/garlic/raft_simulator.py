@@ -11,6 +11,7 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 
 from linearizability import Operation, find_violation
@@ -130,7 +131,7 @@ class Simulator:
 
     def start(self, node: Node) -> None:
         self.happened["start"] += 1
-        stored = node.disk.stored()
+        stored = self._remembered(node.disk)
         try:
             self._wake(node, stored)
         except ValueError as error:
@@ -141,6 +142,18 @@ class Simulator:
         assert node.raft is not None
         self.checker.restarted(node.raft)
         self.drain(node)
+
+    def _remembered(self, disk: Disk) -> Stored:
+        """What is found on the disk: how much is committed may be told by an older version.
+
+        Everything else there is a promise, and has to be kept.
+        """
+        stored = disk.stored()
+        if self.weather.forgets and self.rng.random() < 0.5:
+            self.happened["older commit index"] += 1
+            low, high = sorted((stored.snapshot.index, stored.commit_index))
+            return replace(stored, commit_index=self.rng.randint(low, high))
+        return stored
 
     def _wake(self, node: Node, stored: Stored) -> None:
         node.core = node.raft = Raft(

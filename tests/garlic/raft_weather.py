@@ -27,6 +27,7 @@ class Weather:
     leader_crash: float = 0.0  # at each message that a leader takes
     write_crash: float = 0.0  # in the middle of each change of a disk
     joiner_crash: float = 0.0  # at each message that a server takes which is being added
+    forgets: bool = False  # a store tells an older commit index
     stall: float = 0.0  # a process is stopped for a while, and goes on
 
     @classmethod
@@ -49,6 +50,7 @@ class Weather:
             write_crash=rng.choice((0.0, 0.01, 0.05)),
             joiner_crash=rng.choice((0.0, 0.1, 0.4)),
             stall=some(0.3),
+            forgets=rng.random() < 0.3,
         )
 
 
@@ -74,5 +76,19 @@ def draw_limits(rng: random.Random) -> Limits:
         term_step_max=rng.choice((4, 2**20)),
         snapshot_size_max=10_000,
     )
+    if rng.random() < 0.15:  # as little as can be of everything that somebody may want more of
+        limits = replace(
+            limits,
+            in_flight_max=1,
+            append_entries_max=1,
+            append_size_max=1,
+            sync_gap=1,
+            attempts_max=1,
+            proposals_max=1,
+            reads_max=1,
+            apply_entries_max=1,
+            writes_max=1,
+            term_step_max=1,
+        )
     # Nobody is waited for, or who is a little behind.
     return replace(limits, catch_up_entries=limits.snapshot_distance * limits.trailing_entries)

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 from garlic_cluster import USERS, Cluster, Member
+from garlic_simulator import BAD_FRAMES
 from raft_disk import Disk
 from raft_intruder import STRANGER, Intruder
 from raft_simulator import Simulator, run_seed
@@ -15,7 +16,9 @@ from raft_weather import Weather
 
 from culm import garlic
 from culm.garlic.events import LinkClosed
+from culm.garlic.node import Node
 from culm.garlic.raft import (
+    Entry,
     ErrorCode,
     LeadershipTransferred,
     Left,
@@ -309,3 +312,78 @@ def test_without_a_handshake_nobody_speaks_for_a_server_that_is_bound() -> None:
     cluster = Cluster(1, 2, 3, users=USERS)
     cluster.run(3.0)
     assert {one.node.state for one in members(cluster)}.isdisjoint({State.LEADER})
+
+
+# One bad frame, and one stuck server
+
+
+def asked(node: Node, number: int, previous: int, values: list[bytes]) -> bytes:
+    """The frame by which server 1, which leads, gives `number` these entries."""
+    request = m.AppendRequest(
+        source=1,
+        destination=number,
+        term=1,
+        previous_index=previous,
+        previous_term=1 if previous else 0,
+        commit_index=previous,
+        entries=[Entry(1, value) for value in values],
+    )
+    return node._translator.encode_request(request).encode()
+
+
+def whole() -> int:
+    return 1 << 20
+
+
+def byte_by_byte() -> int:
+    return 1
+
+
+def told(frames: bytes, cuts: Callable[[], int]) -> tuple[object, bytes]:
+    """What a server keeps that hears `frames` in pieces, and all it answers."""
+    cluster = Cluster(1, 2, 3)
+    member = cluster.members[2]
+    link, answers = member.node.accepted(), b""
+    while frames and not link.closed:
+        size = cuts()
+        link.receive_data(frames[:size])
+        frames = frames[size:]
+        cluster._drain(member)
+        member.node.links_to_send()
+        answers += link.data_to_send()
+    kept = member.store.load()
+    return (kept.term, kept.entries, member.node.commit_index), answers
+
+
+@pytest.mark.parametrize("bad", range(len(BAD_FRAMES)))
+def test_a_bad_frame_costs_nothing_of_what_came_before_however_all_is_cut(bad: int) -> None:
+    node = Cluster(1, 2, 3).members[2].node
+    good = [asked(node, 2, index, [b"%d" % index]) for index in range(6)]
+    for place in range(len(good) + 1):
+        stream = b"".join([*good[:place], BAD_FRAMES[bad], *good[place:]])
+        at_random = partial(random.Random(place).randint, 1, 60)
+        ways = [told(stream, cuts) for cuts in (whole, byte_by_byte, at_random)]
+        kept = ways[0][0]
+        assert [one for one, _ in ways] == [kept] * 3
+        if place:
+            assert kept == told(b"".join(good[:place]), whole)[0]
+
+
+def time_of_commits(cluster: Cluster, count: int) -> float:
+    leader = cluster.leader()
+    began = cluster.now
+    for number in range(count):
+        leader.node.propose([b"%d" % number])
+        wanted = leader.node.last_index
+        assert cluster.run(5.0, lambda wanted=wanted: leader.node.commit_index >= wanted)
+    return cluster.now - began
+
+
+def test_a_stuck_server_holds_up_nobody_else() -> None:
+    healthy, beside = Cluster(1, 2, 3), Cluster(1, 2, 3)
+    expected = time_of_commits(healthy, 50)
+    stuck = others_of(beside, beside.leader())[0]
+    beside.paused.add(stuck)
+    assert time_of_commits(beside, 50) <= expected + 0.01
+    beside.paused.clear()
+    assert beside.run(5.0, lambda: len(beside.members[stuck].machine.values) == 50)
