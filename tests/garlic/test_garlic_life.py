@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
-from garlic_cluster import USERS, Cluster, Member
+from garlic_cluster import CORE_LIMITS, USERS, Cluster, Member, server
 from garlic_simulator import BAD_FRAMES
 from raft_disk import Disk
 from raft_intruder import STRANGER, Intruder
@@ -16,6 +17,7 @@ from raft_weather import Weather
 
 from culm import garlic
 from culm.garlic.events import LinkClosed
+from culm.garlic.messages import MessageType
 from culm.garlic.node import Node
 from culm.garlic.raft import (
     Entry,
@@ -49,6 +51,7 @@ class Bricks(Simulator):
         super().__init__(seed, weather=CALM, size=3, intrudes=False)
         self.limits = type(self.limits)()
         for node in self.nodes.values():
+            self.crash(node)
             self.start(node)
         self.falls = falls
         self.at(0.5, lambda: strike(self))
@@ -387,3 +390,24 @@ def test_a_stuck_server_holds_up_nobody_else() -> None:
     assert time_of_commits(beside, 50) <= expected + 0.01
     beside.paused.clear()
     assert beside.run(5.0, lambda: len(beside.members[stuck].machine.values) == 50)
+
+
+# A joiner that may be JRaft's
+
+
+@pytest.mark.parametrize("speaks", ["JRaft's frames", "culm's too"])
+def test_who_may_be_jrafts_gets_no_pack_but_the_first(speaks: str) -> None:
+    """JRaft keeps the places in a pack, and reads other entries there once it has compacted."""
+    core = replace(CORE_LIMITS, append_entries_max=10)
+    cluster = Cluster(1, 2, 3, handshake=speaks == "culm's too", core=core)
+    leader = cluster.leader()
+    leader.node.propose([b"%d" % number for number in range(50)])
+    cluster.run(0.5)
+    joiner = cluster.add(4)
+    leader.node.add_server(server(4))
+    assert cluster.run(5.0, lambda: 4 in leader.node.configuration.ids)
+    assert cluster.run(1.0, lambda: len(joiner.machine.values) == 50)
+    heard = b"".join(bytes(one.up) for one in cluster.pipes if one.to == 4)
+    addresses = leader.node.server_id.to_bytes(4, "big") + (4).to_bytes(4, "big")
+    pack = bytes([MessageType.SYNC_LOG_REQUEST]) + addresses
+    assert heard.count(pack) == (1 if speaks == "JRaft's frames" else 5)

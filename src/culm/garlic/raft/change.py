@@ -10,9 +10,13 @@ effect when it is committed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 from culm.garlic.raft.messages import (
+    AppendRequest,
+    AppendResponse,
+    Extension,
     JoinRequest,
     JoinResponse,
     LeaveRequest,
@@ -20,10 +24,11 @@ from culm.garlic.raft.messages import (
     SyncRequest,
     SyncResponse,
 )
-from culm.garlic.raft.model import Configuration, Server
+from culm.garlic.raft.model import Configuration, Entry, Server
 from culm.garlic.raft.progress import Chunk, Progress
 from culm.garlic.raft.replicator import Replicator
 from culm.garlic.raft.shared import Shared
+from culm.garlic.raft.ways import Ways
 
 __all__ = ["Change", "ChangeState"]
 
@@ -58,16 +63,18 @@ class Change:
         "_replicator",
         "_shared",
         "_since",
+        "_ways",
         "progress",
         "server",
         "state",
     )
 
     def __init__(
-        self, shared: Shared, replicator: Replicator, server: Server, *, adding: bool
+        self, shared: Shared, replicator: Replicator, ways: Ways, server: Server, *, adding: bool
     ) -> None:
         self._shared = shared
         self._replicator = replicator
+        self._ways = ways
         self._attempts = 0
         self._invitations = 0
         self._furthest = (0, 0)  # entries, and bytes of a snapshot, that were taken at most
@@ -162,6 +169,11 @@ class Change:
         if first <= journal.log.base_index:
             self._install()
             return
+        entries = journal.log.batch(first, limits.append_entries_max, limits.append_size_max)
+        may_be_jrafts = self._ways.leads_to(self.server.server_id, Extension.LEARNERS) is False
+        if may_be_jrafts and first > _FIRST_INDEX:
+            self._send_entries(first - 1, entries)
+            return
         journal.send_now(
             SyncRequest(
                 source=self._shared.server_id,
@@ -170,7 +182,29 @@ class Change:
                 sequence=self._sequence(),
                 previous_index=first - 1,
                 commit_index=journal.commit_index,
-                entries=journal.log.batch(first, limits.append_entries_max, limits.append_size_max),
+                entries=entries,
+            )
+        )
+
+    def _send_entries(self, previous: int, entries: Sequence[Entry]) -> None:
+        """Give a server that may be JRaft's the same in AppendEntries, which it takes as well.
+
+        It writes the places in a pack into its index as they are, and those of any pack but the
+        first are wrong once it has compacted its log on the way.
+        """
+        journal = self._shared.journal
+        previous_term = journal.log.term_at(previous)
+        assert previous_term is not None  # it is in the log, or right before it
+        journal.send_now(
+            AppendRequest(
+                source=self._shared.server_id,
+                destination=self.server.server_id,
+                term=journal.term,
+                sequence=self._sequence(),
+                previous_index=previous,
+                previous_term=previous_term,
+                commit_index=min(journal.commit_index, previous + len(entries)),
+                entries=entries,
             )
         )
 
@@ -239,7 +273,7 @@ class Change:
             self._sync_from(_FIRST_INDEX)
         return response.accepted
 
-    def on_sync_response(self, response: SyncResponse) -> None:
+    def on_sync_response(self, response: SyncResponse | AppendResponse) -> None:
         if self.state is not ChangeState.SYNCING or not self._answered(response.sequence):
             return
         if response.accepted:

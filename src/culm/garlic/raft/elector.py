@@ -191,11 +191,11 @@ class Elector:
                 journal.set_term(journal.term, request.source)
             self.restart_timer()
         elif self.role is State.CANDIDATE and _last_of(request) > self._last:
-            self._give_way()
+            self.give_way()
         self._shared.respond(request, 0, accepted=granted)
         return up_to_date
 
-    def _give_way(self) -> None:
+    def give_way(self) -> None:
         """Let another candidate of our term, whose log is ahead of ours, stand again first.
 
         Without our vote it may not win, and without its log we may not; if each went on in its own

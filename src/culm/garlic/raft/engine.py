@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, ClassVar, NamedTuple
 
 from culm.garlic.raft import messages as m
-from culm.garlic.raft.departure import Departure
+from culm.garlic.raft.departure import Departure, DepartureState
 from culm.garlic.raft.elector import Elector
 from culm.garlic.raft.errors import ErrorCode
 from culm.garlic.raft.follower_reads import FollowerReads
@@ -216,6 +216,8 @@ class Engine:
             self.elector.stand(transfer=transfer)
         else:
             self.elector.ask_first()
+        if self.departure.state is DepartureState.NEEDED:
+            self.elector.give_way()  # a member may have what we have, and does not ask us
 
     @property
     def _may_stand(self) -> bool:
@@ -366,9 +368,12 @@ class Engine:
             self._stand(transfer=True)
 
     def _on_append_response(self, response: m.AppendResponse) -> None:
-        assert self.leadership is not None
-        if self.leadership.replicator.on_append_response(response):
-            self.leadership.hand_over()
+        leadership = self.leadership
+        assert leadership is not None
+        if leadership.replicator.on_append_response(response):
+            leadership.hand_over()
+        elif leadership.change is not None and response.source == leadership.joiner:
+            leadership.change.on_sync_response(response)
 
     def _on_snapshot_response(self, response: m.SnapshotResponse) -> None:
         leadership = self.leadership

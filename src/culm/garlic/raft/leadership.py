@@ -208,14 +208,14 @@ class Leadership:
         return self.refuse_change()
 
     def add(self, server: Server) -> None:
-        self._change = Change(self._shared, self.replicator, server, adding=True)
+        self._change = Change(self._shared, self.replicator, self._ways, server, adding=True)
         if self._knows_learners(server.server_id):
             self._change.let_in()
 
     def remove(self, server_id: int) -> None:
         server = self._shared.journal.membership.current.find(server_id)
         assert server is not None
-        self._change = Change(self._shared, self.replicator, server, adding=False)
+        self._change = Change(self._shared, self.replicator, self._ways, server, adding=False)
 
     @property
     def joiner(self) -> int | None:
