@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from broken_machines import breaks
 
-from culm.machine import Buffer, Event, RemoteProtocolError
+from culm.machine import Buffer, Event, LocalProtocolError, RemoteProtocolError
 from culm.testing.contents import JSON
 from culm.testing.machines import Flood, Frame
 from toy_links import CHAT, Chat, Said
@@ -104,3 +104,26 @@ class LooksAheadForFaults(Keeper):
     def receive_data(self, data: Buffer) -> None:
         if bytes(data).count(b"\n") < 2 or bytes(data).isascii():
             super().receive_data(data)
+
+
+@breaks("least", KEEPER, "still not Closed")
+class NeedsRoomForTwo(Keeper):
+    """Something always waits for the other."""
+
+    def _step(self) -> Event | None:
+        return None if self._effects_max < 2 else super()._step()
+
+    def _step_eof(self) -> Event | None:
+        return None if self._effects_max < 2 else super()._step_eof()
+
+    def advance(self, now: float) -> None:
+        super().advance(now)
+        self._deadlines.clear()
+
+
+@breaks("least", LINES, "raised by what is no call")
+class CannotSayHello(Lines):
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        if self._line_max < 5:
+            raise LocalProtocolError(ToyErrorCode.LINE_TOO_LONG)
+        return super().data_to_send(size_max)

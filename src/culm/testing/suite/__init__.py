@@ -28,6 +28,7 @@ from culm.testing.suite.arguments import arguments, every_argument
 from culm.testing.suite.careless import careless
 from culm.testing.suite.faults import every_fault, faults
 from culm.testing.suite.floods import floods, limits
+from culm.testing.suite.least import least
 from culm.testing.suite.processes import LeftOutWarning, processes
 from culm.testing.suite.pumped import pumped
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
@@ -173,6 +174,11 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(name="limits", check_once=floods, check_example=limits, share=0.25),
     Property(name="unsent", check_once=repeats, check_example=unsent, share=0.5),
+    Property(
+        name="least",
+        check_once=least,
+        applies=lambda spec: bool(spec.scenarios or spec.meetings),
+    ),
     Property(
         name="alone",
         check_example=alone,

@@ -1,0 +1,80 @@
+"""The property that every limit may be as low as its machine takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from culm.machine import LocalProtocolError
+from culm.testing.config import Key
+from culm.testing.driver import Driver
+from culm.testing.machines import lookup
+from culm.testing.record import meet, play
+from culm.testing.spec import Config, MachineSpec, Meeting, Scenario
+from culm.testing.suite.runs import PropertyError, finish, watchdog
+
+__all__ = ["least"]
+
+_DOUBLINGS_MAX = 20
+_STAGES_MAX = 3  # for each limit; for the next one they are others
+_REFUSALS = (LocalProtocolError, TypeError, ValueError)
+
+
+def least(spec: MachineSpec) -> None:
+    """With each limit at its least, all scenarios and meetings come to rest.
+
+    Calls may be refused; nothing is raised otherwise, and all members end when they are told to.
+    What is a limit: each key with a name in ``_max`` and a whole number.
+    """
+    stages: list[Scenario | Meeting] = [*spec.scenarios, *spec.meetings]
+    limits = [key for key in spec.keys if key.name.endswith("_max") and key.type is int]
+    for number, key in enumerate(limits):
+        for stage in (*stages[number % len(stages) :], *stages)[:_STAGES_MAX]:
+            for value in _least(spec, key, stage):
+                try:
+                    with watchdog():
+                        _check(spec, stage, {key.name: value})
+                except Exception as error:
+                    error.add_note(f"{stage.name}, with {key.name} = {value}")
+                    raise
+
+
+def _least(spec: MachineSpec, key: Key, stage: Scenario | Meeting) -> Iterator[int]:
+    """The least value of a power of two with which all machines of the stage can be made."""
+    configs = stage.members.values() if isinstance(stage, Meeting) else (stage.left, stage.right)
+    for doublings in range(_DOUBLINGS_MAX):
+        if all(_is_made(spec, {**config, key.name: 1 << doublings}) for config in configs):
+            yield 1 << doublings
+            return
+
+
+def _is_made(spec: MachineSpec, config: Config) -> bool:
+    try:
+        spec.make(config)
+    except _REFUSALS:
+        return False
+    return True
+
+
+def _check(spec: MachineSpec, stage: Scenario | Meeting, limit: Config) -> None:
+    try:
+        drivers = _played(spec, stage, limit)
+    except LocalProtocolError as error:
+        raise PropertyError(f"raised by what is no call: {error}") from error
+    except ValueError:
+        return  # of a call that asks for more than the limit
+    for driver in drivers:
+        finish(driver)
+        if driver.closed is None:
+            raise PropertyError("eof, close, answers and all deadlines past: still not Closed")
+
+
+def _played(spec: MachineSpec, stage: Scenario | Meeting, limit: Config) -> list[Driver]:
+    if isinstance(stage, Meeting):
+        members = {name: {**config, **limit} for name, config in stage.members.items()}
+        return [*meet(spec, replace(stage, members=members)).members.values()]
+    left, right = {**stage.left, **limit}, stage.right
+    if stage.peer is None or lookup(stage.peer) is spec:
+        right = {**right, **limit}
+    link = play(spec, replace(stage, left=left, right=right))
+    return [link.left.driver, link.right.driver]
