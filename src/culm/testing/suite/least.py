@@ -29,7 +29,8 @@ def least(spec: MachineSpec) -> None:
     stages: list[Scenario | Meeting] = [*spec.scenarios, *spec.meetings]
     limits = [key for key in spec.keys if key.name.endswith("_max") and key.type is int]
     for number, key in enumerate(limits):
-        for stage in (*stages[number % len(stages) :], *stages)[:_STAGES_MAX]:
+        first = number % len(stages)
+        for stage in [*stages[first:], *stages[:first]][:_STAGES_MAX]:
             for value in _least(spec, key, stage):
                 try:
                     with watchdog():
