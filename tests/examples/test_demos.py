@@ -17,9 +17,27 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS_MAX = 120
 
 
-def ended(name: str, *arguments: object) -> tuple[int, list[str], str]:
-    """The exit status of a demo, and the lines of its stdout and its stderr."""
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, arguments)]
+# A directory that is gone when the demo gets to it: its arguments have been checked before.
+GONE = """
+import runpy, sys
+from pathlib import Path
+
+sys.path[0] = str(Path(sys.argv[1]).parent)
+import arguments
+
+arguments.source = Path
+sys.argv[:] = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def ended(name: str, *arguments: object, program: str = "") -> tuple[int, list[str], str]:
+    """The exit status of a demo, and the lines of its stdout and its stderr.
+
+    program: of Python, that runs the demo.
+    """
+    begin = ["-c", program] if program else []
+    command = [sys.executable, *begin, str(EXAMPLES / f"{name}.py"), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout.splitlines(), done.stderr
@@ -66,7 +84,7 @@ def test_a_demo_that_fails_says_why(tmp_path: Path, name: str, figures: dict[str
         pytest.importorskip("pyspark")
     source = tmp_path / "nowhere"
     more = ["--posts", 3, "--output", tmp_path / "reports"] if name == "demo_spark" else []
-    status, (line,), errors = ended(name, "--source", source, "--json", *more)
+    status, (line,), errors = ended(name, "--source", source, "--json", *more, program=GONE)
     told = json.loads(line)
     assert told.pop("seconds") >= 0
     assert told.pop("error").startswith("publish has failed with status 2")
