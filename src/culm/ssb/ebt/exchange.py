@@ -147,8 +147,8 @@ class Exchange:
     def _loaded(self, session: Session, clock: PeerClock) -> None:
         if session.state is SessionState.ENDED:
             return
+        clock = session.remember(clock, stored=self.feeds.stored)
         if clock.told:
-            clock = session.remember(clock, stored=self.feeds.stored)
             self.work.save_clock(session.peer, clock)
         if session.role is SessionRole.SERVER:
             session.move(SessionInput.LOADED_AS_SERVER)
