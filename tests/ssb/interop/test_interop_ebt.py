@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -12,16 +13,25 @@ from our_peer import OurPeer
 
 from culm.machine import Ticket
 from culm.ssb.ebt import (
+    TURNS,
     AppendMessages,
     EndReason,
     FeedExtended,
+    FeedForked,
     Message,
     SessionEnded,
     SessionOpened,
 )
 from culm.ssb.messages import ClassicMessage, create_message, read_message
 from culm.ssb.muxrpc import CallType
-from culm.ssb.peer import ExchangeInput, FellBack, PeerConnected, PeerDisconnected
+from culm.ssb.peer import (
+    ExchangeInput,
+    FellBack,
+    OwnFeedConfirmed,
+    PeerConnected,
+    PeerDisconnected,
+    PeerLink,
+)
 from culm.ssb.store import MemoryStore
 
 pytestmark = pytest.mark.interop
@@ -221,6 +231,71 @@ def test_a_peer_that_is_killed_in_the_middle(js_peer: StartPeer, ours: StartOurs
     until_level(again, alice, alice=2000, culm=2)
     came = [event.first for event in told(again, FeedExtended) if event.feed == alice.id]
     assert came[:1] in ([], [had + 1])
+
+
+def hang_up(peer: OurPeer, link: PeerLink) -> None:
+    peer.call(link.close)
+    until(lambda: link.closed, peer.turn)
+
+
+def sessions_until(peer: OurPeer, alice: JsPeer, is_level: Callable[[], bool]) -> int:
+    """Connect again and again, for a second each; how often it took."""
+    for number in range(1, TURNS + 1):
+        link = peer.dial(alice)
+        for _ in range(100):
+            if is_level():
+                return number
+            peer.turn()
+        hang_up(peer, link)
+    raise AssertionError("they do not become level")
+
+
+def test_a_folder_from_a_backup_catches_up(js_peer: StartPeer, ours: StartOurs) -> None:
+    """With the clocks of then; its own feed comes back before it publishes."""
+    alice, peer = js_peer("alice"), ours()
+    ask(alice, "publish", contents=posts(4))
+    peer.publish(*posts(3))
+    follow_each_other(peer, alice)
+    link = peer.dial(alice)
+    until_level(peer, alice, alice=4, culm=3)
+    hang_up(peer, link)
+    backup = deepcopy(peer.store)
+    for count in (1, 2):  # the second time, we have told what we had
+        link = peer.dial(alice)
+        ask(alice, "publish", peer.turn, contents=posts(1, "since then"))
+        peer.publish(*posts(1, "since then"))
+        until_level(peer, alice, alice=4 + count, culm=3 + count)
+        hang_up(peer, link)
+    peer.stop()
+    again = ours(store=backup, restored=True)
+    again.call(again.peer.follow, alice.id)
+    sessions_until(again, alice, lambda: again.peer.clock == {again.id: 5, alice.id: 6})
+    until(lambda: not again.peer.restored, again.turn)
+    assert told(again, OwnFeedConfirmed) == [OwnFeedConfirmed(last=5)]
+    again.publish(*posts(1, "after all"))
+    until_level(again, alice, culm=6)
+    assert told(again, FeedForked) == []
+
+
+def test_a_feed_that_was_followed_late_survives_a_kill(js_peer: StartPeer, ours: StartOurs) -> None:
+    """It remembers that we did not want its feed, and was killed before it could learn better."""
+    alice, peer = js_peer("alice"), ours()
+    ask(alice, "publish", contents=posts(2))
+    for feed in (alice.id, peer.id):
+        ask(alice, "request", peer.turn, feed=feed, value=True)
+    link = peer.dial(alice)
+    until(lambda: any(alice.id in notes for notes in peer.notes), peer.turn)
+    hang_up(peer, link)
+    peer.call(peer.peer.follow, alice.id)
+    peer.dial(alice)
+    until_level(peer, alice=2)
+    alice.kill()
+    until(lambda: not peer.peer.links, peer.turn)
+    alice = js_peer("alice", port=alice.port)
+    for feed in (alice.id, peer.id):
+        ask(alice, "request", peer.turn, feed=feed, value=True)
+    ask(alice, "publish", peer.turn, contents=posts(1, "one more"))
+    sessions_until(peer, alice, lambda: peer.peer.clock[alice.id] == 3)
 
 
 def test_a_stalled_peer_is_replaced_by_another_one(js_peer: StartPeer, ours: StartOurs) -> None:
