@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from peer_support import Node, connect, feed_of, packet, run
 
-from culm.ssb import history, muxrpc
+from culm.ssb import ebt, history, muxrpc
 from culm.ssb.ebt import SessionEnded, SessionRole
 from culm.ssb.peer import ErrorCode, Limits, PeerDisconnected, PeerLink, Settings
 
@@ -117,3 +117,26 @@ def test_a_peer_that_reads_nothing_is_asked_for_no_more_feeds() -> None:
     assert not link.closed
     assert link.rpc._outbox.size < 3000
     assert link.data_to_send().count(b"createHistoryStream") > 4
+
+
+def test_whom_there_is_no_session_for_gets_one_when_there_is_a_place() -> None:
+    tight = Limits(ebt=ebt.Limits(sessions_max=1))
+    alice, bob, carol = Node("alice", limits=tight), Node("bob"), Node("carol")
+    for other in (bob, carol):
+        alice.peer.follow(other.peer.me)
+        other.peer.follow(alice.peer.me)
+        other.peer.publish(POST)
+        run(other)
+    first, _ = connect(alice, bob)
+    connect(alice, carol)
+    run(alice, bob, carol)
+    assert alice.peer.clock[carol.peer.me] == 0
+    for now in (6.0, 20.0):
+        alice.advance(now)
+        run(alice, bob, carol)
+    first.close()
+    run(alice, bob, carol)
+    for now in (50.0, 100.0):
+        alice.advance(now)
+        run(alice, bob, carol)
+    assert alice.peer.clock[bob.peer.me] == alice.peer.clock[carol.peer.me] == 1

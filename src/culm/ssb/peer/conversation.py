@@ -118,6 +118,11 @@ class Conversation:
             self._deadlines.set(_SESSION, now + self._context.settings.session_s)
         elif not isinf(self._context.settings.ping_s):
             self._call_ping(now)
+        self._wait_for_place(now)
+
+    def _wait_for_place(self, now: float) -> None:
+        if self.exchange.lacks_place:
+            self.resume(now)
 
     def receive(self, event: Event, now: float) -> None:
         """Take an event of a call."""
@@ -222,6 +227,7 @@ class Conversation:
         while (number := self._deadlines.pop_due(now)) is not None:
             if number == _SESSION:
                 self.exchange.wait_over()
+                self._wait_for_place(now)
             else:
                 self._serve(number, now)
         if self.exchange.waits_for_store:

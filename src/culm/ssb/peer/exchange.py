@@ -116,6 +116,11 @@ class LinkExchange:
         doublings = min(self._resumed, _DOUBLINGS_MAX) + (self._core.me > self._peer)
         return self._settings.session_s * 2.0**doublings
 
+    @property
+    def lacks_place(self) -> bool:
+        """Whether there is no session with the peer because there are too many with others."""
+        return self.mode is ExchangeMode.RESTING and not self._core.has_session(self._peer)
+
     def wait_over(self) -> None:
         """The peer has had its time to open a session."""
         if self.pause_s is not None and not self._core.has_session(self._peer):
@@ -136,8 +141,8 @@ class LinkExchange:
             session = self._core.connect(
                 self._peer, role=SessionRole.CLIENT, heard_at=self._heard_at
             )
-        except LocalProtocolError:  # too many
-            self._move(ExchangeInput.SESSION_ENDED)
+        except LocalProtocolError:  # too many: another time
+            self._move(ExchangeInput.SESSION_LOST)
             return
         arguments: JsonValue = {"version": _VERSION, "format": _FORMAT}
         self._begin(session)

@@ -20,7 +20,7 @@ class ExchangeMode(Enum):
     """We have opened a session, of which the peer has not said anything yet."""
     EBT = "ebt"
     RESTING = "resting"
-    """The session was lost; we ask for one again, unless another link to the peer has one."""
+    """The session was lost, or had no place; we ask again, unless another link has one."""
     HISTORY = "history"
     """One of the two seems not to support EBT: feeds are asked for one by one."""
 
@@ -35,7 +35,7 @@ class ExchangeInput(Enum):
     NOTES_CAME = "notes came"  # in the session that we have opened
     SESSION_REFUSED = "session refused"  # ended by the peer with an error: scenario 1
     SESSION_ENDED = "session ended"  # without one, or by us
-    SESSION_LOST = "session lost"  # it gave way to another one, or the first notes were late
+    SESSION_LOST = "session lost"  # it gave way, the first notes were late, or it had no place
     RESUMED = "resumed"  # there is no session with the peer, and we ask
     HISTORY_ASKED = "history asked"  # by the peer, instead of a session: scenario 2
     WAITED = "waited"  # long enough for a session: scenario 3
