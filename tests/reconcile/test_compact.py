@@ -419,3 +419,16 @@ def test_parameters_are_sensible():
     for wrong in ({"view": None}, {"role": "initiator"}, {"rng": 1}):
         with pytest.raises(TypeError):
             CompactSession(**{"view": View, "role": Role.INITIATOR, "rng": Random(1), **wrong})
+
+
+@pytest.mark.parametrize(("list_from", "rounds"), [(1, 3), (2, 4), (3, 5)])
+def test_from_that_round_on_ranges_are_listed(list_from: int, rounds: int) -> None:
+    """A list is answered by wishes and items, and these by items."""
+    both = spread(1000, 1)
+    ours, theirs = both | spread(200, 2), both | spread(200, 3)
+    chosen = CompactParameters(
+        list_from=list_from, list_threshold=1, first_split=2, branching=2, keyed=False
+    )
+    link = talk(tree_of(ours, 32), tree_of(theirs, 32), (chosen, chosen))
+    check_union(link, ours, theirs)
+    assert rounds_in(link) == rounds

@@ -545,3 +545,8 @@ def test_pairs_are_looked_for_among_so_many_items(count: int, digest_size: int, 
     assert session.next_message() == LowerBound(bytes(8))
     assert isinstance(session.next_message(), RangeFingerprint)
     assert view.pairs == asked
+
+
+def test_more_items_than_are_read_at_a_time_are_each_sent_once() -> None:
+    held = {number.to_bytes(2) for number in range(2500)}
+    check(reconcile(tree_of(set()), tree_of(held)), set(), held)
