@@ -107,6 +107,33 @@ def test_what_came_before_the_fault_of_a_peer_is_stored_however_it_is_cut(kind: 
             assert [error and error.code for error in ended] == [reason]
 
 
+@pytest.mark.parametrize("size", [401, 500, 5000])
+def test_an_operation_that_is_too_large_is_left_out(size: int):
+    """A laxer implementation may have larger ones; it is passed over as it comes."""
+    bad = signed(creation("x" * (size - len(creation("")))), 9)
+    limits = {"connection": Limits(operation_size_max=400, operation_skip_max=6000)}
+    for place in places():
+        for cut in CUTS.values():
+            said = [*VALID[:place], bad, *VALID[place:]]
+            victim, events = heard(said, cut, **limits)
+            assert victim.entries() == {each.entry for each in VALID}, (place, cut)
+            (told,) = [each for each in events if isinstance(each, OperationLeftOut)]
+            assert told.reason is Reason.TOO_LARGE
+            assert not [each for each in events if isinstance(each, SessionEnded | Closed)]
+
+
+@pytest.mark.parametrize("missing", [1, 4000])
+def test_the_end_of_the_bytes_within_a_large_operation_is_a_fault(missing: int):
+    victim = Victim(connection=Limits(operation_size_max=400))
+    victim.begin()
+    victim.tell(CODEC.encode(signed(creation("x" * 4500), 9))[:-missing])
+    victim.machine.receive_eof()
+    (*_, closed) = victim.run()
+    assert isinstance(closed, Closed)
+    assert closed.error is not None
+    assert closed.error.code is ErrorCode.EOF_IN_MESSAGE
+
+
 def test_what_came_before_a_fault_survives_a_conflict():
     """Another peer has stored another branch meanwhile, so that the batch is written again."""
     victim, other = Victim(), Victim()

@@ -33,8 +33,8 @@ class Author:
     time: two that continue after the same entry fork the log.
 
     operation_size_max: the size of an operation, in bytes.  It should not exceed what other nodes
-        accept (`Limits.operation_size_max`): they refuse to talk to a peer that sends a larger one,
-        and nothing that follows it in the log reaches anybody.
+        accept (`Limits.operation_size_max`): they leave a larger one out, and nothing that follows
+        it in the log reaches them.
 
     Each method raises `ValueError` for an operation that would be larger; nothing is stored then.
     """

@@ -219,6 +219,8 @@ class Codec:
             return SendEntry(session_id, entry, operation)
         if operation is None and self._dialect is Dialect.AQUADOGGO and self.is_entry(entry, b""):
             return SendEntry(session_id, entry, None)
+        if self.is_entry(entry, b"") and type(operation) is bytes:
+            return SendEntry(session_id, entry, None)  # it is too large
         raise _malformed("an entry, or an operation, that cannot be one")
 
     def is_entry(self, entry: object, operation: object) -> bool:

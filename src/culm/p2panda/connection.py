@@ -100,7 +100,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._limits = limits
         self._in_runs = in_runs
         self._codec = Codec(dialect=dialect, limits=limits)
-        self._framer = Framer(self._inbox, self._codec)
+        self._framer = Framer(self._inbox, self._codec, skip_max=limits.operation_skip_max)
         self._ours, self._theirs = Interests(), Interests()
         self._sessions = Sessions(
             yields=local_peer < remote_peer,
@@ -284,17 +284,17 @@ class Connection(StreamBase[ConnectionEvent]):
                 return None
             if self._in_runs and (run := self._take_run()) is not None:
                 return run
-            encoded = self._framer.take()
-            if encoded is None:
+            taken = self._framer.take()
+            if taken is None:
                 return None
-            event = self._receive(self._codec.decode(encoded))
+            event = self._receive(self._codec.decode(taken) if isinstance(taken, bytes) else taken)
             if event is not None:
                 return event
 
     def _step_eof(self) -> ConnectionEvent | None:
         if self._overfull:
             return None
-        if self._inbox.size:
+        if self._inbox.size or self._framer.left:
             raise RemoteProtocolError(ErrorCode.EOF_IN_MESSAGE)
         running = [talk for talk in self._sessions if talk.local is not Half.BROKEN]
         if any(talk.remote is not Half.DONE for talk in running):

@@ -106,6 +106,8 @@ class Reason(ProtocolErrorCode):
     """The operation does not have the size and the hash that the entry gives."""
     MISSING_OPERATION = 47
     """The entry came without its operation."""
+    TOO_LARGE = 48
+    """The operation is larger than `Limits.operation_size_max`."""
 
     # The operation as a part of its document.
     UNKNOWN_PREVIOUS = 60

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from culm.buffer import ReceiveBuffer
 from culm.machine import RemoteProtocolError
-from culm.p2panda.codec import Codec, Form
+from culm.p2panda.codec import ENTRY_SIZE_MAX, Codec, Form
 from culm.p2panda.errors import ErrorCode
+from culm.p2panda.messages import MessageType, SendEntry
 from culm.wire import cbor
 from culm.wire.cbor import Scanner
 from culm.wire.errors import DecodeError, WireErrorCode
@@ -18,32 +19,45 @@ _DIRECT_MAX = 23
 _ONE_BYTE = 24
 _FRONT_SIZE = 3  # of what tells the type of a message, at most
 _ENTRY = b"\x84\x02"  # what the message begins with, before the session id
+_FRONT_SIZE_MAX = 2 + 3 * 9  # of an entry's message, besides the entry and the operation
 _RUN_MAX = 64
 _RUN_SIZE_MAX = 1 << 16
 
 
 class Framer:
-    """Takes messages, which stand back to back, from the front of `inbox`."""
+    """Takes messages, which stand back to back, from the front of `inbox`.
 
-    __slots__ = ("_codec", "_form", "_inbox", "_scanner")
+    skip_max: the size of an operation that is passed over since it is too large.
+    left: bytes of such an operation that are still to come.
+    """
 
-    def __init__(self, inbox: ReceiveBuffer, codec: Codec) -> None:
+    __slots__ = ("_codec", "_form", "_inbox", "_scanner", "_skip_max", "left")
+
+    def __init__(self, inbox: ReceiveBuffer, codec: Codec, *, skip_max: int = 0) -> None:
         self._inbox = inbox
         self._codec = codec
         self._form: Form | None = None  # of the message that has begun
         self._scanner: Scanner | None = None
+        self._skip_max = skip_max
+        self.left = 0
 
     @property
     def size_max(self) -> int:
         """How many bytes the next message may have, as far as its first bytes tell."""
         return _FRONT_SIZE if self._form is None else self._form.size_max
 
-    def take(self) -> bytes | None:
-        """The next message, if it is complete.
+    def take(self) -> bytes | SendEntry | None:
+        """The next message, if it is complete; an entry alone if its operation is too large.
 
         Raises `RemoteProtocolError`, the same for every chunking: ``MALFORMED``,
         ``UNKNOWN_MESSAGE``, ``MESSAGE_TOO_LARGE``.
         """
+        if self.left:
+            skipped = min(self.left, self._inbox.size)
+            self._inbox.consume(skipped)
+            self.left -= skipped
+        if self.left:
+            return None
         if self._scanner is None:
             self._form = form = self._begin()
             if form is None:
@@ -54,6 +68,8 @@ class Framer:
                 size = self._scanner.scan(data, len(data))
         except DecodeError as error:
             too_large = error.code is WireErrorCode.LIMIT_EXCEEDED
+            if too_large and (entry := self._without_operation()) is not None:
+                return entry
             code = ErrorCode.MESSAGE_TOO_LARGE if too_large else ErrorCode.MALFORMED
             raise RemoteProtocolError(code, str(error)) from None
         if size is None:
@@ -66,7 +82,7 @@ class Framer:
     def entry_session(self) -> int | None:
         """The session of the next message, if that is an entry and the session's id is small."""
         inbox = self._inbox
-        if self._scanner is not None or inbox.size < 3 or inbox.peek(2) != _ENTRY:
+        if self._scanner is not None or self.left or inbox.size < 3 or inbox.peek(2) != _ENTRY:
             return None
         session_id = inbox[2]
         if session_id <= _DIRECT_MAX:
@@ -95,6 +111,25 @@ class Framer:
             behind = end
         self._inbox.consume(behind)
         return tuple(found)
+
+    def _without_operation(self) -> SendEntry | None:
+        """An entry whose operation is passed over as it comes, if that is what is too large."""
+        if self._form is not self._codec.forms[MessageType.ENTRY]:
+            return None
+        data = self._inbox.peek(_FRONT_SIZE_MAX + ENTRY_SIZE_MAX)
+        session_id, end = cbor.decode_first(data, 2, 0)
+        entry, end = cbor.decode_first(data, end, 0) if end > 0 else (None, end)
+        if type(session_id) is not int or type(entry) is not bytes or end >= len(data):
+            return None
+        kind, width = data[end] >> 5, 1 << (data[end] & 31) - _ONE_BYTE
+        behind = end + 1 + width
+        size = int.from_bytes(data[end + 1 : behind], "big")
+        if kind != cbor.BYTES or len(entry) > ENTRY_SIZE_MAX or size > self._skip_max:
+            return None
+        self._inbox.consume(behind)
+        self.left = size
+        self._form = self._scanner = None
+        return SendEntry(session_id, entry, None)
 
     def _begin(self) -> Form | None:
         """The form of the message that begins here; ``None`` if too little has arrived."""

@@ -195,6 +195,8 @@ class Intake:
                 blame.append(_Blame(sender, _fault_of(encoded, entry), _ENTRY_SIZE))
                 break
             operation = _operation_in(payload, schema_ids)
+            if payload is None and entry.payload_size > self._limits.connection.operation_size_max:
+                operation = InvalidOperation(Reason.TOO_LARGE)
             size = _ENTRY_SIZE + len(encoded) + len(payload or b"")
             taken.append(Arrival(sender, session_id, entry, operation, size))
         self._work.hold(sum([each.size for each in taken]) + len(blame) * _ENTRY_SIZE)

@@ -22,8 +22,10 @@ class Limits:
         Schema ids in one announcement or request, and the size of one.  One announcement is kept
         for each side, and the schemas of each session.
     operation_size_max
-        The size of one operation; a message is buffered as a whole.  A node that accepts more than
-        others is refused by them when it passes such an operation on.
+        The size of one operation; a message is buffered as a whole.
+    operation_skip_max
+        The size of an operation that is too large, and is left out: it is passed over as it comes.
+        One that is larger still ends the connection.
     logs_max
         Logs in one ``Have``: 85 bytes each on the wire, some 400 while the session lasts.
     sessions_max
@@ -48,6 +50,7 @@ class Limits:
     schemas_max: int = 256
     schema_id_size_max: int = 1024
     operation_size_max: int = 1 << 19
+    operation_skip_max: int = 1 << 26
     logs_max: int = 100_000
     sessions_max: int = 16
     faults_max: int = 16

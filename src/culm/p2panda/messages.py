@@ -94,7 +94,10 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True)
 class SendEntry:
-    """``Entry``: an entry and its operation, encoded; in aquadoggo's dialect it may be ``None``."""
+    """``Entry``: an entry and its operation, encoded.
+
+    operation: ``None`` if it is missing, as it may be in aquadoggo's dialect, or too large.
+    """
 
     session_id: int
     entry: bytes
