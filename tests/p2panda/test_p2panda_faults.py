@@ -122,6 +122,17 @@ def test_an_operation_that_is_too_large_is_left_out(size: int):
             assert not [each for each in events if isinstance(each, SessionEnded | Closed)]
 
 
+@pytest.mark.parametrize("kind", range(8))
+@pytest.mark.parametrize("argument", [0, 23, 24, 25, 26, 27, 28, 31])
+def test_whatever_stands_in_the_place_of_an_operation_is_no_accident(kind: int, argument: int):
+    """It is too large, or too deep, or no operation."""
+    victim = Victim(connection=Limits(operation_size_max=0))
+    victim.begin()
+    data = CODEC.encode(SendEntry(0, VALID[0].entry, b""))[:-1]
+    events = victim.tell(data + bytes([kind << 5 | argument]) + b"\xff" * 8)
+    assert {type(each) for each in events} <= {OperationLeftOut, SessionEnded, Closed}
+
+
 @pytest.mark.parametrize("missing", [1, 4000])
 def test_the_end_of_the_bytes_within_a_large_operation_is_a_fault(missing: int):
     victim = Victim(connection=Limits(operation_size_max=400))

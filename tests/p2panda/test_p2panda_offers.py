@@ -100,6 +100,10 @@ def test_logs_are_remembered_up_to_the_limit_the_last_ones():
     assert offers.span(three, 1, 9) == Span(three, 2, 9)
     assert offers.span(one, 1, 9) == Span(one, 2, 9)
     assert offers.span(three, 4, 9) == Span(three, 5, 9)
+    for _ in range(5):
+        offers.span(three, 4, 9)
+    assert offers.span(three, 4, 9) == Span(three, 5, 5)
+    assert offers.span(three, 5, 9) == Span(three, 6, 9)  # it has taken that one
 
 
 def test_a_log_that_a_peer_names_again_is_sent_once():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from culm.buffer import ReceiveBuffer
+from culm.kernels import cbor as _kernel
 from culm.machine import RemoteProtocolError
 from culm.p2panda.codec import ENTRY_SIZE_MAX, Codec, Form
 from culm.p2panda.errors import ErrorCode
@@ -118,15 +119,13 @@ class Framer:
             return None
         data = self._inbox.peek(_FRONT_SIZE_MAX + ENTRY_SIZE_MAX)
         session_id, end = cbor.decode_first(data, 2, 0)
-        entry, end = cbor.decode_first(data, end, 0) if end > 0 else (None, end)
-        if type(session_id) is not int or type(entry) is not bytes or end >= len(data):
+        entry, end = cbor.decode_first(data, end, 0) if end > 0 else (b"", end)
+        if type(session_id) is not int or not self._codec.is_entry(entry, b"") or end < 0:
             return None
-        kind, width = data[end] >> 5, 1 << (data[end] & 31) - _ONE_BYTE
-        behind = end + 1 + width
-        size = int.from_bytes(data[end + 1 : behind], "big")
-        if kind != cbor.BYTES or len(entry) > ENTRY_SIZE_MAX or size > self._skip_max:
+        kind, size, head_size = _kernel.head(data[end : end + 9], 0)
+        if kind != cbor.BYTES or head_size < 0 or size > self._skip_max:
             return None
-        self._inbox.consume(behind)
+        self._inbox.consume(end + head_size)
         self.left = size
         self._form = self._scanner = None
         return SendEntry(session_id, entry, None)

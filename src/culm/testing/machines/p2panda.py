@@ -91,6 +91,7 @@ _TIGHT = {
     "schemas_max": 4,
     "schema_id_size_max": 100,
     "operation_size_max": 400,
+    "operation_skip_max": 2000,
     "logs_max": 8,
     "sessions_max": 4,
     "faults_max": 8,
@@ -353,6 +354,10 @@ CONNECTION = register(
             Flood(unit=_announcement),
             Flood(unit=_request_of, after="set reconciliation, then live mode/right"),
             Flood(unit=_request_of, after="a side without anything/right"),
+            Flood(
+                unit=cbor.encode([2, 0, b"entry", bytes(1900)]),
+                after="several sessions at once, of which one ends early/right",
+            ),
             Flood(
                 opening=cbor.encode([2, 0, b"entry", bytes(380)])[:-1],
                 unit=cbor.encode([2, 0, b"entry", bytes(380)]),
