@@ -51,7 +51,7 @@ __all__ = ["Associations"]
 
 # By themselves: to look one up in its class costs more than a message can afford.
 _SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
-_IN_ORDER = Delivery.IN_ORDER
+_IN_ORDER, _IN_ORDER_BROADCAST = Delivery.IN_ORDER, Delivery.IN_ORDER_BROADCAST
 
 # Who has not asked for a place for so many of the longest intervals of redelivery is gone.
 _TURN_INTERVALS = 4
@@ -156,7 +156,7 @@ class Associations:
             parts = [(number, sequence, write_broadcast(sequence, data))]
         for peer in self.peers.values():
             outgoing = peer.outgoing
-            full = outgoing.is_full(Delivery.IN_ORDER_BROADCAST)
+            full = outgoing.is_full(_IN_ORDER_BROADCAST)
             if peer.state is _SYNCHRONIZING and full:
                 # It follows nobody's broadcasts yet: let it begin with later ones.
                 outgoing.restart(self._roster.broadcast_sequence)
@@ -175,7 +175,7 @@ class Associations:
                 for ending, sequence, d in parts:
                     outgoing.add_broadcast(ending, sequence, d)
                     if in_pieces and sequence == parts[0][1]:
-                        outgoing.begin(Delivery.IN_ORDER_BROADCAST, number)
+                        outgoing.begin(_IN_ORDER_BROADCAST, number)
                 self.courier.pump(peer)
 
     def _numbered_pieces(self, number: int, data: bytes) -> list[tuple[int, int, Value]]:

@@ -90,7 +90,8 @@ class Courier:
         sid = peer.sid
         for item in items:
             self._links.send(new_tuple(MessageData, (sid, self._me, item.id, item.d)), item.way)
-        deadline = peer.outgoing.next_deadline()
+        outgoing = peer.outgoing
+        deadline = (outgoing if outgoing.resting else outgoing.flight).next_deadline()
         if deadline is not None:
             earliest = self._deadlines.get(sid)
             if earliest is None or deadline < earliest:

@@ -206,12 +206,13 @@ class Links:
             else:
                 self._drop(DropReason.STRAY_KEEPALIVE)
         if body is None or isinstance(body, Gossip):
-            return None if body is None else (body, _paying(data, ka))
+            size = len(data) if ka is None else len(data) - _ANSWER_SHARE
+            return None if body is None else (body, size)
         if body.fr == self._me:
             self._drop(DropReason.FROM_SELF)
             return None
         if body.to == self._me:
-            return body, _paying(data, ka)
+            return body, len(data) if ka is None else len(data) - _ANSWER_SHARE
         if self.trusts(source):
             self._forward(source, body)
         else:
@@ -233,7 +234,9 @@ class Links:
 
     def send(self, body: MessageData, attempt: int) -> None:
         """Send message data of our own for the `attempt`-th time (0 is the first)."""
-        self._post(self._routes.hop(body.to, self._clock.unix, attempt=attempt), body)
+        hop = self._routes.hop(body.to, self._clock.unix, attempt=attempt)
+        if body.to not in self._proofs.pending or self._is_paid(hop, body):
+            self._put(hop, body)
 
     def send_through_some(self, body: MessageData) -> None:
         """Send message data of our own through a few neighbours, picked at random."""
@@ -245,7 +248,9 @@ class Links:
     def answer(self, source: bytes, body: MessageAck | MessageData) -> None:
         """Send an answer back the way the message came, if that is open."""
         usable = self.contacts.usable(self._me, source, self._clock.unix)
-        self._post(source if usable else self._routes.hop(body.to, self._clock.unix), body)
+        hop = source if usable else self._routes.hop(body.to, self._clock.unix)
+        if body.to not in self._proofs.pending or self._is_paid(hop, body):
+            self._put(hop, body)
 
     def ask_around(self) -> None:
         """Ask for signs of life from those that have lately given none."""
@@ -324,17 +329,15 @@ class Links:
             hop = self._routes.hop(body.to, self._clock.unix, attempt=times, avoid=avoid)
             self._put(hop, body)
 
-    def _post(self, hop: bytes | None, body: MessageData | MessageAck) -> None:
-        """Send what is ours, if it goes to one that is there, or is paid for.
+    def _is_paid(self, hop: bytes | None, body: MessageData | MessageAck) -> bool:
+        """Whether that may be sent to one that has acknowledged nothing yet.
 
         What goes straight to one that is not trusted is paid for when it leaves.
         """
-        to, proofs = body.to, self._proofs
-        if to in proofs.pending and (hop != to or to in proofs.trusted):
-            size = len(encode_parcel((None, None, body), self._dialect)) + _ASKING_SIZE
-            if not self._may_send(to, size):
-                return
-        self._put(hop, body)
+        if hop == body.to and hop not in self._proofs.trusted:
+            return True
+        size = len(encode_parcel((None, None, body), self._dialect)) + _ASKING_SIZE
+        return self._may_send(body.to, size)
 
     def _put(self, hop: bytes | None, body: Body) -> None:
         if hop is None:
@@ -353,7 +356,3 @@ class Links:
 
     def _drop(self, reason: DropReason) -> None:
         self._dropped[reason] += 1
-
-
-def _paying(data: Buffer, ka: int | None) -> int:
-    return len(data) if ka is None else len(data) - _ANSWER_SHARE

@@ -334,7 +334,8 @@ class Node:
                 source, data = datagram
                 received = self._links.receive(source, data)
                 if received is not None:
-                    self._reception.receive(source, *received)
+                    body, size = received
+                    self._reception.receive(source, body, size)
             elif self._state is _LEAVING and self._associations.settled:
                 self._state = _CLOSED
                 return Closed()
@@ -478,7 +479,7 @@ class Node:
 def _refuse_when_full(peers: Iterable[Peer], delivery: Delivery) -> None:
     """Refuse the call if one of these that answers has a full queue."""
     for peer in peers:
-        if peer.outgoing.holds_up(delivery):
+        if peer.outgoing.is_full(delivery) and peer.outgoing.holds_up(delivery):
             raise LocalProtocolError(ErrorCode.QUEUE_FULL, repr(peer.sid))
 
 

@@ -56,7 +56,8 @@ class Outgoing:
         self._size = 0  # of what waits and what is not acknowledged
         self._turn = False  # which stream goes first
         self.pressure = Pressure.NONE
-        self._resting: list[Stream] = []  # those with a message that has no place
+        self.resting: list[Stream] = []
+        """Streams with a message that has no place."""
         self.resumed: list[int] = []
         """The caller's numbers of messages that have found a place, until somebody takes them."""
 
@@ -71,29 +72,26 @@ class Outgoing:
         if self._size < self._queue_max:
             return False
         held = 0
-        for stream in self._resting:
+        for stream in self.resting:
             held += len(stream.waiting)
             if stream is self._stream(delivery) and len(stream.waiting) >= self._queue_max:
                 return True
         return self._size - held >= self._queue_max
 
     def holds_up(self, delivery: Delivery) -> bool:
-        """Whether broadcasts that are sent so have to wait for room here.
+        """Whether broadcasts that are sent so have to wait while there is no room here.
 
         Not for a peer that does not answer, nor for one that has no place for a large message.
         """
-        return (
-            self.is_full(delivery)
-            and not self.flight.is_stuck
-            and self._stream(delivery) not in self._resting
-        )
+        return not self.flight.is_stuck and self._stream(delivery) not in self.resting
 
     def relieve(self) -> bool:
         """Whether the user, who has found the queue full, may try again."""
-        if not any(map(self.is_full, Delivery)):
+        full = [delivery for delivery in Delivery if self.is_full(delivery)]
+        if not full:
             self.pressure = Pressure.NONE
             return True
-        if self.pressure is _FULL and not any(map(self.holds_up, Delivery)):
+        if self.pressure is _FULL and not any(map(self.holds_up, full)):
             self.pressure = Pressure.STUCK
             return True
         return False
@@ -208,9 +206,8 @@ class Outgoing:
         items = flight.take_lost(now) if flight.lost else []
         if not self.open:
             return items
-        for stream in self._resting:
-            if stream.rests_until is not None and stream.rests_until <= now:
-                stream.wake()
+        if self.resting:
+            self._wake(now)
         room = flight.room
         if room > 0:
             fresh = self._take(room)
@@ -261,9 +258,14 @@ class Outgoing:
         stream = item.stream
         if stream is None:
             return [item.number] if item.number else []
-        if stream.has_begun:
+        if stream.begun:
             self._find_place(stream, item)
         return stream.acknowledge(item)
+
+    def _wake(self, now: float) -> None:
+        for stream in self.resting:
+            if stream.rests_until is not None and stream.rests_until <= now:
+                stream.wake()
 
     def _find_place(self, stream: Stream, item: Item) -> None:
         """If `item` begins a message that had no place, it has one now."""
@@ -271,7 +273,7 @@ class Outgoing:
         if number:
             self.resumed.append(number)
             if stream.barrier is None:
-                self._resting.remove(stream)
+                self.resting.remove(stream)
 
     def refuse(self, delivery: Delivery, sequence: int, now: float) -> int:
         """The peer has no place for the message whose first piece has that number.
@@ -286,8 +288,8 @@ class Outgoing:
             return 0
         self.flight.acknowledge(item.id, now)
         number = stream.put_back(item)
-        if stream not in self._resting:
-            self._resting.append(stream)
+        if stream not in self.resting:
+            self.resting.append(stream)
         if sequence == stream.barrier:
             least, most = self._timing.redelivery_first_s, self._timing.redelivery_max_s
             pause = min(max(2 * stream.rest, least), max(least, most))
@@ -303,7 +305,7 @@ class Outgoing:
     def next_deadline(self) -> float | None:
         """When `due` is due."""
         deadline = self.flight.next_deadline()
-        for stream in self._resting:
+        for stream in self.resting:
             until = stream.rests_until
             if until is not None and (deadline is None or until < deadline):
                 deadline = until
@@ -324,7 +326,7 @@ class Outgoing:
         self.flight = Flight(timing=self._timing, rng=self._rng)
         self._size = 0
         self.pressure = Pressure.NONE
-        self._resting.clear()
+        self.resting.clear()
         self.resumed.clear()
         return sorted(lost)
 

@@ -120,7 +120,7 @@ class Reception:
         except ParcelError:
             self._dropped[DropReason.MALFORMED] += 1
             return
-        if isinstance(message, Outlived):
+        if type(message) is Outlived:
             self._links.outlive(message.milliseconds)
             return
         peer = self._roster.peers.get(body.fr)

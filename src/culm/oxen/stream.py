@@ -64,10 +64,10 @@ class Stream:
 
     __slots__ = (
         "_acknowledged",
-        "_begun",
         "_refused",
         "_window",
         "barrier",
+        "begun",
         "first",
         "last",
         "rest",
@@ -81,7 +81,8 @@ class Stream:
         self.last = last  # the last that there is
         self.waiting: deque[Item] = deque()
         self._acknowledged: dict[int, int] = {}  # after the first: the callers' numbers
-        self._begun: dict[int, tuple[Item, int]] = {}  # first pieces, and the callers' numbers
+        self.begun: dict[int, tuple[Item, int]] = {}
+        """First pieces that are not acknowledged, by number, and the callers' numbers."""
         self._refused: set[int] = set()  # of these
         self._rest_all()
 
@@ -104,7 +105,7 @@ class Stream:
         self.last = last
         self.waiting.clear()
         self._acknowledged.clear()
-        self._begun.clear()
+        self.begun.clear()
         self._refused.clear()
         self._rest_all()
         return held
@@ -124,7 +125,7 @@ class Stream:
         """What was queued last is the first piece of the caller's message `number`."""
         item = self.waiting[-1]
         item.await_dispatch()
-        self._begun[self.last] = item, number
+        self.begun[self.last] = item, number
 
     def append_as(self, number: int, sequence: int, d: Value) -> None:
         """Queue a message that has a sequence number already."""
@@ -145,7 +146,7 @@ class Stream:
 
     def beginning(self, sequence: int) -> Item | None:
         """The first piece of that number, if it is not acknowledged."""
-        begun = self._begun.get(sequence)
+        begun = self.begun.get(sequence)
         return None if begun is None else begun[0]
 
     def put_back(self, item: Item) -> int:
@@ -161,7 +162,7 @@ class Stream:
             return 0
         self._refused.add(item.sequence)
         self.barrier = min(self._refused)
-        return self._begun[item.sequence][1]
+        return self.begun[item.sequence][1]
 
     def sleep(self, until: float, seconds: float) -> None:
         """Do not ask for a place again before then, which is so many seconds away."""
@@ -173,18 +174,13 @@ class Stream:
 
     def find_place(self, sequence: int) -> int:
         """The message that begins with that number has a place; the caller's, if it had none."""
-        _, number = self._begun.pop(sequence, (None, 0))
+        _, number = self.begun.pop(sequence, (None, 0))
         if sequence not in self._refused:
             return 0
         self._refused.discard(sequence)
         self._rest_all()
         self.barrier = min(self._refused, default=None)
         return number
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether there is a message in pieces of which not even the first is acknowledged."""
-        return bool(self._begun)
 
     def acknowledge(self, item: Item) -> list[int]:
         """The peer has `item`; returns the caller's numbers of those that it has delivered now."""
