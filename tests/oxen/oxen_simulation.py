@@ -37,6 +37,8 @@ from culm.oxen import (
     PeerState,
     PeerUnreachable,
     SendFailed,
+    SendResumed,
+    SendWaiting,
     State,
     TagsChanged,
     Timing,
@@ -142,6 +144,8 @@ class Ledger:
     )
     broadcast: dict[Life, set[int]] = field(default_factory=lambda: defaultdict(set))
     delivered: dict[Life, set[tuple[bytes, int]]] = field(default_factory=lambda: defaultdict(set))
+    waiting: dict[Life, set[tuple[bytes, int]]] = field(default_factory=lambda: defaultdict(set))
+    """Large messages that have no place at the peer yet."""
     failed_early: set[tuple[Life, bytes]] = field(default_factory=set)
     """Of whom a broadcast failed that was not promised: it went out before the peer joined."""
     present: dict[tuple[Life, bytes], bool] = field(default_factory=dict)
@@ -184,10 +188,17 @@ class Ledger:
                 assert self.present.get((life, peer)), (life, event)
                 assert self.tags[life, peer] != tags, (life, event)
                 self.tags[life, peer] = tags
+            case SendWaiting(peer=peer, message=number):
+                assert (peer, number) not in self.delivered[life] | self.waiting[life], event
+                self.waiting[life].add((peer, number))
+            case SendResumed(peer=peer, message=number):
+                self.waiting[life].remove((peer, number))
             case Delivered(peer=peer, message=number):
                 assert (peer, number) not in self.delivered[life], (life, event)
+                assert (peer, number) not in self.waiting[life], (life, event)
                 self.delivered[life].add((peer, number))
             case SendFailed(peer=peer, message=number):
+                self.waiting[life].discard((peer, number))
                 assert (peer, number) not in self.delivered[life], (life, event)
                 found = [
                     promise
@@ -219,6 +230,7 @@ class Ledger:
                 numbers = [_number(data) for data in got]
                 assert numbers == sorted(set(numbers)), (life, peer, delivery, numbers)
         for life in living:
+            assert not self.waiting[life], (life, self.waiting[life])
             for other in living:
                 if life != other:
                     for delivery in Delivery:
