@@ -14,14 +14,22 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from garlic_cluster import Journal
 from jraft_field import Field, client_request, needs_jraft
+from jraft_storm import jraft_log
 
 from culm.garlic.limits import Limits
 from culm.garlic.messages import MessageType, Request, Response
 from culm.garlic.node import Node
+from culm.garlic.raft import Entry, State, Stored, Timing
 from culm.garlic.raft import Limits as RaftLimits
-from culm.garlic.raft import State, Stored, Timing
 from culm.garlic.store import MemoryStore
-from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_server, encode_server_id
+from culm.garlic.values import (
+    LogEntry,
+    ValueType,
+    encode_entries,
+    encode_server,
+    encode_server_id,
+    packed,
+)
 from drivers.node_driver import NodeDriver
 
 pytestmark = needs_jraft
@@ -199,5 +207,31 @@ def test_one_node_of_ours_joins_follows_leads_adds_and_removes(tmp_path: Path) -
             await until(lambda: all(field.commits(number)[-1] == "last:one" for number in left))
             assert node.configuration.ids == {4, *left}
             assert field.machine.values == [*said, b"last:one"]
+
+    asyncio.run(scenario())
+
+
+def test_a_joiner_of_jraft_that_compacts_on_the_way_has_our_entries(tmp_path: Path) -> None:
+    """It takes a snapshot every 5,000 entries, and keeps the offsets of packs."""
+
+    async def scenario() -> None:
+        async with field_in(tmp_path) as field:
+            field.name(1, 4)
+            node = await field.start_ours(1, field.founding(1), EAGER, append_entries_max=100)
+            await until(lambda: node.state is State.LEADER and node.commit_index >= 1)
+            for round_ in range(12):
+                await field.ask_leader(client_request(*values(f"r{round_}-", 600)), 1)
+            field.start_jraft(4, (4,))
+            await asyncio.sleep(8.0)  # it leads itself before it is asked to join
+            add = change_request(MessageType.ADD_SERVER_REQUEST, encode_server(field.servers[4]))
+            await field.ask_leader(add, 1)
+            await until(lambda: node.configuration.ids == {1, 4})
+            await field.ask_leader(client_request(b"last:one"), 1)
+            await until(lambda: field.commits(4)[-1:] == ["last:one"])
+            field.kill(4)
+            log = node._core.log
+            held = dict(jraft_log(field.home(4)))
+            assert min(held) > 1  # it has compacted
+            assert held == {index: packed(Entry(*log.slice(index, index)[0])) for index in held}
 
     asyncio.run(scenario())
