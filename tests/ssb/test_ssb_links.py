@@ -12,6 +12,7 @@ from culm.ssb.ebt import SessionEnded, SessionRole
 from culm.ssb.peer import ErrorCode, Limits, PeerDisconnected, PeerLink, Settings
 
 POST = {"type": "post", "text": "hello"}
+OPEN = b'{"name":["ebt","replicate"],"args":[{"version":3,"format":"classic"}],"type":"duplex"}'
 REFUSED = {"message": "method:ebt,replicate is not in list of allowed methods", "name": "Error"}
 
 
@@ -117,6 +118,34 @@ def test_a_peer_that_reads_nothing_is_asked_for_no_more_feeds() -> None:
     assert not link.closed
     assert link.rpc._outbox.size < 3000
     assert link.data_to_send().count(b"createHistoryStream") > 4
+
+
+@pytest.mark.parametrize("stuck", [0, 1, 5, 20])
+@pytest.mark.parametrize("claims", ["its own", "bob"])
+def test_stuck_peers_hold_up_nobody_else(stuck: int, claims: str) -> None:
+    """They promise much, send nothing and read nothing; Bob's feed comes as if they were not there.
+
+    If it is his feed that they promise, each of them may have a turn of `stall_s` before him.
+    """
+    alice, bob = Node("alice"), Node("bob")
+    alice.peer.follow(bob.peer.me)
+    for _ in range(100):
+        bob.peer.publish(POST)
+    run(bob)
+    for number in range(stuck):
+        name = f"stuck {number}"
+        alice.peer.follow(feed_of(name))
+        link = accept(alice, name)
+        promised = feed_of("bob" if claims == "bob" else name)
+        link.receive_data(packet(1, OPEN) + packet(1, {promised: 2 * 100}))
+        alice.drain()
+    connect(alice, bob)
+    run(alice, bob)
+    end_s = 3.0 * stuck if claims == "bob" else 0.0
+    while (due := alice.peer.next_deadline()) is not None and due <= end_s:
+        alice.advance(due)
+        run(alice, bob)
+    assert alice.peer.clock[bob.peer.me] == 100
 
 
 def test_whom_there_is_no_session_for_gets_one_when_there_is_a_place() -> None:
