@@ -39,9 +39,13 @@ async def follow_logs(
     fetched = Fetched()
     # A signal that reached the thread of the store would be too late for our handlers.
     with StoreThread(store, initializer=block_signals) as thread:
+        followers: list[_Follower] = []
 
         def follower(left_out: Collection[LogKey]) -> Fetcher:
-            return _Follower(thread, terms, fetched, update, on_progress, left_out)
+            for before in followers:
+                before.replaced = True
+            followers.append(_Follower(thread, terms, fetched, update, on_progress, left_out))
+            return followers[-1]
 
         await fetch_all_sound(follower, host, port)
     return fetched
@@ -69,7 +73,7 @@ class _Follower(Fetcher):
         self._stale = True  # there is something of which `update` has not been told
         self._updating: asyncio.Task[None] | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._finished = False
+        self.replaced = False  # another connection is being made
 
     def connected(self) -> None:
         # Until the loop ends: there may be a second signal, which must not cut short the end.
@@ -80,8 +84,8 @@ class _Follower(Fetcher):
     def _stop(self) -> None:
         if self.is_open:
             self.say_goodbye()
-        elif self._finished and self._task is not None:
-            self._task.cancel()  # another connection is being made
+        elif self.replaced and self._task is not None:
+            self._task.cancel()
 
     def handle(self, event: Event) -> None:
         super().handle(event)
@@ -107,7 +111,6 @@ class _Follower(Fetcher):
             await self._updating
         if self._stale:
             await self._call_update()
-        self._finished = True
 
     def _bring_up_to_date(self) -> None:
         if self._caught_up and self._stale and self._updating is None and not self.over:
