@@ -65,6 +65,7 @@ class Link:
         self._wake = wake  # called when there may be events
         self._server_id = server_id
         self._users = users
+        self._log_size_max = limits.log_size_max
         self._translator = translator
         self._connection = Connection(role=role, limits=limits, unanswered_max=unanswered_max)
         self._machine: StreamMachine = self._connection
@@ -197,7 +198,8 @@ class Link:
     def ask(self, message: m.Request) -> bool:
         """Send a request, unless too many are unanswered, too many bytes unsent, or it is ending.
 
-        A request of an extension that was not agreed upon in the handshake is not sent.
+        A request of an extension that was not agreed upon in the handshake is not sent, nor is one
+        that exceeds our own limit of a frame.
         """
         connection = self._connection
         unsent = connection.unsent
@@ -208,9 +210,12 @@ class Link:
         extension = m.EXTENSION_OF.get(type(message))
         if extension is not None and extension not in self.extensions:
             return False
+        request = self._translator.encode_request(message)
+        if len(request.log) > self._log_size_max:
+            return False
         if not unsent:
             self._waiting_since = self._now()
-        connection.send_request(self._translator.encode_request(message))
+        connection.send_request(request)
         if not self._asked:
             self._moved_at = self._now()
         self._asked.append(message)
