@@ -30,6 +30,8 @@ from culm.stack import over, then
 HERE = Path(__file__).parent
 NETWORK = sha256(b"a network of tests").digest()
 PATIENCE_S = 60.0
+#: Of every test here.  What is built and installed before it has a limit of its own.
+INTEROP = [pytest.mark.interop, pytest.mark.timeout(func_only=True)]
 
 
 def key_of(name: str) -> SigningKey:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from interop_support import (
+    INTEROP,
     JsPeer,
     Wire,
     all_of,
@@ -37,7 +38,7 @@ from culm.ssb.muxrpc import (
     ValueReceived,
 )
 
-pytestmark = pytest.mark.interop
+pytestmark = INTEROP
 
 StartPeer = Callable[..., JsPeer]
 OFFER = Manifest({"createHistoryStream": CallType.SOURCE, "ebt.replicate": CallType.DUPLEX})

@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from interop_support import NETWORK, JsPeer, all_of, ask, feed_of, key_of, posts, until
+from interop_support import INTEROP, NETWORK, JsPeer, all_of, ask, feed_of, key_of, posts, until
 from our_peer import OurPeer
 
 from culm.machine import Ticket
@@ -34,7 +34,7 @@ from culm.ssb.peer import (
 )
 from culm.ssb.store import MemoryStore
 
-pytestmark = pytest.mark.interop
+pytestmark = INTEROP
 
 StartPeer = Callable[..., JsPeer]
 StartOurs = Callable[..., OurPeer]

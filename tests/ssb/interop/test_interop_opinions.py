@@ -14,14 +14,14 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from interop_support import HERE, NETWORK, Wire, dial, key_of, until
+from interop_support import HERE, INTEROP, NETWORK, Wire, dial, key_of, until
 from nacl.public import PrivateKey
 
 from culm.machine import DataReceived, Event, RemoteProtocolError, StreamMachine
 from culm.ssb import Authenticated, BoxStream, ClientHandshake, ErrorCode, ServerHandshake
 from culm.stack import then
 
-pytestmark = pytest.mark.interop
+pytestmark = INTEROP
 
 BUILT = HERE.parents[2] / ".tox" / "ssb-opinions"
 OTHER_NETWORK = bytes(32)
