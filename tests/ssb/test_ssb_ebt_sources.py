@@ -254,6 +254,38 @@ def test_of_a_feed_that_does_not_move_who_has_waited_longest_comes_first() -> No
     assert sources_of(host) == [(DAVE, CAROL)]
 
 
+@pytest.mark.parametrize("liars", [1, 10, 50])
+def test_the_author_does_not_wait_for_all_who_promise_its_feed(liars: int) -> None:
+    host, _ = promised(*(feed(f"liar {number}") for number in range(liars)))
+    author = host.accept(BOB)
+    host.tell(author, {BOB: on(4)})
+    while host.machine.source(BOB) != BOB:
+        due = host.machine.next_deadline()
+        assert due is not None
+        host.advance(due)
+    host.tell(author, *as_frames(chain(BOB, 4)))
+    assert (host.now, host.machine.clock[BOB]) == (Timing().stall_s, 4)
+
+
+def test_an_author_that_keeps_no_promise_rests_as_others_do() -> None:
+    host, (author, *_) = promised(BOB, CAROL, DAVE)
+    host.advance(3.0)
+    assert host.machine.source(BOB) == CAROL
+    host.tell(author, {BOB: on(MUCH + 1)})
+    host.advance(6.0)
+    assert host.machine.source(BOB) == DAVE
+
+
+def test_who_has_brought_something_comes_before_the_author() -> None:
+    host, (first, _) = promised(DAVE, CAROL)
+    host.tell(first, *as_frames(chain(BOB, 1)))
+    host.advance(3.0)
+    assert host.machine.source(BOB) == CAROL
+    host.tell(host.accept(BOB), {BOB: on(MUCH)})
+    host.advance(6.0)
+    assert host.machine.source(BOB) == DAVE
+
+
 def test_who_has_brought_something_comes_before_who_has_not() -> None:
     host, (first, second, _) = promised(CAROL, DAVE, EVE)
     messages = as_frames(chain(BOB, 2))

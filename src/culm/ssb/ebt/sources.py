@@ -27,8 +27,9 @@ class Sources:
     after a turn behind all sessions that exist by then.  While a feed moves, the peer that claims
     most comes first, since then nobody else has to be asked.  If a feed does not move, the peer
     that has waited longest comes first, whatever others claim: a promise costs nothing, and neither
-    does taking it back, nor a new name.  Before both come peers that have brought something of the
-    feed, and after them those that rest because their turns were in vain.
+    does taking it back, nor a new name.  Before both comes the feed's author, since that name is
+    nobody else's; before the author come peers that have brought something of the feed, and after
+    all of them those that rest because their turns were in vain.
     """
 
     def __init__(
@@ -248,11 +249,11 @@ class Sources:
         """The one of them that comes first in the line."""
         moves = feed.moved + self._timing.stall_s > self._now
 
-        def key(each: tuple[Session, Record]) -> tuple[float, float, int, tuple[int, float]]:
+        def key(each: tuple[Session, Record]) -> tuple[float, float, bool, int, tuple[int, float]]:
             session, record = each
             rest = record.rests_until if self._rests(feed, session, record) else -inf
             most = session.clock[feed.id] if moves else 0
-            return rest, -record.pace, -most, record.place
+            return rest, -record.pace, session.peer != feed.id, -most, record.place
 
         return min(self._others(feed, turn), key=key, default=None)
 
