@@ -45,8 +45,10 @@ class Pipe:
     def fill(self, source: Any, now: float, sizer: Sizer | None) -> bytes:
         """Send as much of what `source` has as there is room for, in pieces; returns that.
 
-        source: has `data_to_send`; sizer: the sizes of the pieces.  Raises `EndlessError` when
-        it is more than `allow` has allowed.
+        source: has `data_to_send`.
+        sizer: the sizes of the pieces.
+
+        Raises `EndlessError` when it is more than `allow` has allowed.
         """
         pieces: list[bytes] = []
         while not self.ended and self.room > 0:
