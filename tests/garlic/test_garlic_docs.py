@@ -72,11 +72,14 @@ def test_the_diagrams_show_the_transitions_that_happen_and_no_others(
         Transitions(monkeypatch, Progress, "state"),
         Transitions(monkeypatch, Change, "state"),
     ]
-    for seed in range(400):
-        run_seed(seed)
     diagrams = re.findall(r"^```{mermaid}\n(.*?)^```", page, flags=re.M | re.S)
-    for diagram, transitions in zip(diagrams, watched, strict=True):
-        drawn = set(re.findall(r"^    (\w+) --> (\w+):", diagram, flags=re.M))
+    drawn = [set(re.findall(r"^    (\w+) --> (\w+):", one, flags=re.M)) for one in diagrams]
+    both = list(zip(drawn, watched, strict=True))
+    for seed in range(2000):
+        run_seed(seed)
+        if seed >= 200 and all(shown <= transitions.seen for shown, transitions in both):
+            break  # rare ones may be long in coming
+    for shown, transitions in both:
         happened = {(old, new) for old, new in transitions.seen if old != new}
-        assert drawn - transitions.seen == set()
-        assert happened - drawn == set()
+        assert shown - transitions.seen == set()
+        assert happened - shown == set()

@@ -93,7 +93,7 @@ def test_the_faults_of_the_simulator_happen() -> None:
         "SnapshotInstalled": 15,
         "ReadReady": 40,
         "ReadFailed": 15,
-        "ReadReady elsewhere": 30,
+        "ReadReady elsewhere": 15,
         "ReadFailed elsewhere": 15,
         "Forwarded": 40,
         "ForwardFailed": 20,
