@@ -254,17 +254,45 @@ def test_of_a_feed_that_does_not_move_who_has_waited_longest_comes_first() -> No
     assert sources_of(host) == [(DAVE, CAROL)]
 
 
+@pytest.mark.parametrize("honest", [BOB, CAROL], ids=["the author", "a peer that is followed"])
 @pytest.mark.parametrize("liars", [1, 10, 50])
-def test_the_author_does_not_wait_for_all_who_promise_its_feed(liars: int) -> None:
+def test_who_is_known_does_not_wait_for_all_strangers_that_promise(liars: int, honest: str) -> None:
     host, _ = promised(*(feed(f"liar {number}") for number in range(liars)))
-    author = host.accept(BOB)
-    host.tell(author, {BOB: on(4)})
-    while host.machine.source(BOB) != BOB:
+    session = host.follow(CAROL).accept(honest)
+    host.tell(session, {BOB: on(4)})
+    while host.machine.source(BOB) != honest:
         due = host.machine.next_deadline()
         assert due is not None
         host.advance(due)
-    host.tell(author, *as_frames(chain(BOB, 4)))
+    host.tell(session, *as_frames(chain(BOB, 4)))
     assert (host.now, host.machine.clock[BOB]) == (Timing().stall_s, 4)
+
+
+def test_the_author_comes_before_peers_that_are_followed() -> None:
+    host, _ = promised(CAROL, DAVE, BOB)
+    host.follow(DAVE).advance(3.0)
+    assert host.machine.source(BOB) == BOB
+    host.advance(6.0)
+    assert host.machine.source(BOB) == DAVE
+
+
+@pytest.mark.parametrize("after_s", [2.9, 3.0])
+def test_peers_that_are_followed_and_come_again_keep_no_stranger_waiting(after_s: float) -> None:
+    """Each session of theirs is a new one, without a record."""
+    host, _ = promised(CAROL)
+    sessions = {peer: host.follow(peer).accept(peer) for peer in (DAVE, EVE)}
+    host.tell(host.accept(stranger := feed("stranger")), {BOB: on(4)})
+    for turn in range(1, 10):
+        for peer, session in sessions.items():
+            host.tell(session, {BOB: on(MUCH)})
+            if host.machine.source(BOB) == peer:
+                host.machine.disconnect(session)
+                sessions[peer] = host.accept(peer)
+        if host.machine.source(BOB) == stranger:
+            break
+        host.advance(turn * after_s)
+    assert host.machine.source(BOB) == stranger
+    assert host.now <= 5 * Timing().stall_s
 
 
 def test_an_author_that_keeps_no_promise_rests_as_others_do() -> None:

@@ -59,7 +59,11 @@ class Exchange:
         self.events: deque[ReplicatorEvent] = deque()
         self.sessions: dict[int, Session] = {}
         self.sources = Sources(
-            sessions=self.sessions, timing=timing, now=now, tell=self.events.append
+            sessions=self.sessions,
+            follows=self.feeds.follows,
+            timing=timing,
+            now=now,
+            tell=self.events.append,
         )
         self._me = me
         self._format = format

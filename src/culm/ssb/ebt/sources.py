@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import inf
+from typing import Final
 
 from culm.ssb.ebt.events import SourceChanged
 from culm.ssb.ebt.feed import Feed
@@ -14,39 +15,45 @@ from culm.timers import Deadlines
 
 __all__ = ["Sources"]
 
-_TICK_S = 0.1  # so that whoever has no patience is not asked without end
+_STRANGER: Final = 2
+_TICK_S: Final = 0.1  # so that whoever has no patience is not asked without end
 
 
 class Sources:
     """One source for each feed; all other peers that have it stand by.
 
     sessions: the open ones by number, oldest first.
+    follows: whether we follow a peer.
     tell: gets the events.
 
     Peers that claim more of a feed stand in a line: each at the place of its session's number, and
     after a turn behind all sessions that exist by then.  While a feed moves, the peer that claims
     most comes first, since then nobody else has to be asked.  If a feed does not move, the peer
     that has waited longest comes first, whatever others claim: a promise costs nothing, and neither
-    does taking it back, nor a new name.  Before both comes the feed's author, since that name is
-    nobody else's; before the author come peers that have brought something of the feed, and after
-    all of them those that rest because their turns were in vain.
+    does taking it back, nor a new name.  Every other turn is for those whose names cost something,
+    if there are any: the feed's author, then peers that we follow.  Before all these come peers
+    that have brought something of the feed, and after them those that rest because their turns were
+    in vain.
     """
 
     def __init__(
         self,
         *,
         sessions: dict[int, Session],
+        follows: Callable[[str], bool],
         timing: Timing,
         now: float,
         tell: Callable[[SourceChanged], None],
     ) -> None:
         self._sessions = sessions
+        self._follows = follows
         self._timing = timing
         self._now = now
         self._tell = tell
         self._pause_s = max(timing.stall_s, _TICK_S)
         self._full_at = -inf  # when we did not take messages
         self._turns: dict[str, Turn] = {}  # by feed
+        self._known: set[str] = set()  # feeds whose last turn was not a stranger's
         self._fed: dict[int, dict[str, Feed]] = {}  # feeds by the number of their source
         self._records: dict[int, dict[str, Record]] = {}  # by session and feed: who had a turn
         self._deadlines: Deadlines[str] = Deadlines()
@@ -78,6 +85,7 @@ class Sources:
         relation.ask()
         self._turns[feed.id] = made = Turn(feed, session, relation, self._now)
         made.promise(session.clock.get(feed.id, 0))
+        self._note_known(feed, session)
         self._fed.setdefault(session.number, {})[feed.id] = feed
         self.wait(feed)
         if turn is not None and not turn.is_kept:
@@ -248,14 +256,29 @@ class Sources:
     def _first(self, feed: Feed, turn: Turn | None) -> tuple[Session, Record] | None:
         """The one of them that comes first in the line."""
         moves = feed.moved + self._timing.stall_s > self._now
+        in_line = feed.id in self._known
 
-        def key(each: tuple[Session, Record]) -> tuple[float, float, bool, int, tuple[int, float]]:
+        def key(each: tuple[Session, Record]) -> tuple[float, float, int, int, tuple[int, float]]:
             session, record = each
             rest = record.rests_until if self._rests(feed, session, record) else -inf
             most = session.clock[feed.id] if moves else 0
-            return rest, -record.pace, session.peer != feed.id, -most, record.place
+            distance = 0 if in_line else self._distance(feed, session)
+            return rest, -record.pace, distance, -most, record.place
 
         return min(self._others(feed, turn), key=key, default=None)
+
+    def _distance(self, feed: Feed, session: Session) -> int:
+        """The author is next to its feed, and strangers are farther away than peers we follow."""
+        if session.peer == feed.id:
+            return 0
+        return 1 if self._follows(session.peer) else _STRANGER
+
+    def _note_known(self, feed: Feed, session: Session) -> None:
+        """Note whether the next turn may go to a peer that is known, whoever is before it."""
+        if self._distance(feed, session) < _STRANGER:
+            self._known.add(feed.id)
+        else:
+            self._known.discard(feed.id)
 
     def _seek(self, feed: Feed) -> None:
         """Find a source for a feed without one: the first in the line."""
@@ -297,5 +320,6 @@ class Sources:
 
     def _forget(self, feed: Feed) -> None:
         feed.forget_claims()
+        self._known.discard(feed.id)
         self._deadlines.cancel(feed.id)
         self._feeds.pop(feed.id, None)
