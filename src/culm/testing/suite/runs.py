@@ -199,11 +199,11 @@ class _Answered:
 
 
 def _from_store(operation: Operation, answers: Mapping[int, object]) -> Operation | _Answered:
-    if isinstance(operation, Complete) and isinstance(operation.ticket, int):
-        ticket = operation.ticket
-        if ticket in answers and answers[ticket] is operation.result:
+    match operation:
+        case Complete(int(ticket), result) if ticket in answers and answers[ticket] is result:
             return _Answered(ticket)
-    return operation
+        case _:  # laws also complete what is no ticket
+            return operation
 
 
 _witnesses: list[_Witness] = []  # of the examples under way, one within the other
