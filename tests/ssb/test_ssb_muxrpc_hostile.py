@@ -209,6 +209,19 @@ class TestFloods:
         machine.data_to_send(300)
         assert machine.read_size() > 0
 
+    def test_answers_wait_until_they_are_taken_whatever_was_taken_before(self) -> None:
+        machine = connection(answers_max=10)
+        number = 0
+        for last in (11, 22):
+            while machine.read_size():
+                number += 1
+                machine.receive_data(packet(number, UNKNOWN) + packet(number, b"true", end=True))
+                events(machine)
+            assert number == last
+            machine.data_to_send(1)
+            assert machine.read_size() == 0
+            machine.data_to_send()
+
     @pytest.mark.parametrize("word", [b"x", b"\xff", b"\\u0001"])
     def test_long_words_are_not_repeated(self, word: bytes) -> None:
         """Neither a name, nor a malformed request, nor the error that ends a stream."""
