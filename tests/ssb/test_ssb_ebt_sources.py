@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from ebt_support import ALICE, BOB, CAROL, DAVE, EVE, Host, alice, as_frames, chain, feed, off, on
 
 from culm.ssb.ebt import Limits, ReplicatorEffect, SourceChanged, Timing
+from culm.ssb.ebt.turns import Record
 
 
 def test_a_feed_is_received_from_one_peer_and_the_others_stand_by() -> None:
@@ -344,6 +348,18 @@ def test_turns_in_vain_lead_to_longer_and_longer_pauses() -> None:
             source = host.machine.source(BOB)
         before = source
     assert len(begun) <= 6
+
+
+def test_who_has_brought_something_after_all_begins_with_the_shortest_pause() -> None:
+    in_vain: Any = SimpleNamespace(is_in_vain=True)
+    record = Record(1)
+    pauses = []
+    for brings in (False, False, True, False):
+        if brings:
+            record.forgive()
+        record.finish(in_vain, 0.0, (1, 0.0), 3.0)
+        pauses.append(record.rests_until)
+    assert pauses == [6.0, 12.0, 6.0, 12.0]
 
 
 def test_what_others_bring_is_no_excuse_for_the_source() -> None:
