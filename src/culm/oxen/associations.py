@@ -416,13 +416,23 @@ class Associations:
         now, claim = self._clock.unix, peer.claim
         if claim is not None and claim.state is ClaimState.ASKED and claim.is_repeated_by(message):
             if now >= claim.until:
-                return self.restart(peer, message, one=self._roster.next_start())
+                return self.restart(peer, message, one=self._roster.next_start(message.known))
         elif claim is None or now >= claim.until:
             peer.doubt(message, now + peer.outgoing.flight.patience)
             if not peer.outgoing.challenged:
                 self.courier.challenge(peer)
         self._dropped[DropReason.STALE_SYNCHRONIZE] += 1
         return False
+
+    def outbid(self, peer: Peer, known: int) -> None:
+        """The peer, which has not joined, holds greater numbers of ours, of a former life.
+
+        It would take ours for older ones, so we go on above those.
+        """
+        one = self._roster.next_start(known)
+        if one > known and not self.leaving:
+            peer.outgoing.renumber(one)
+            self.courier.synchronize(peer)
 
     def go_in_peace(self, peer: Peer, incoming: Incoming) -> None:
         """A peer says goodbye that we did not know to have joined.

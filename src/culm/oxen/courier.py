@@ -32,7 +32,7 @@ class Courier:
 
     def synchronize(self, peer: Peer) -> None:
         """Send our synchronize message under a new ID."""
-        self._send(peer, [peer.outgoing.synchronize(self._clock.now)])
+        self._send(peer, [peer.outgoing.synchronize(self._clock.now, known=peer.known)])
 
     def challenge(self, peer: Peer) -> None:
         """Ask what a peer can answer only if it has not restarted."""

@@ -133,6 +133,8 @@ class Synchronize(NamedTuple):
     """``z``: bytes of the largest message that the sender takes in pieces; absent: none."""
     tags_size_max: int = 0
     """``t``: bytes of the tags that the sender takes; absent: none."""
+    known: int = 0
+    """``a``: the receiver's one-to-one number as the sender has it; absent: none."""
 
 
 class Finalize(NamedTuple):
@@ -313,6 +315,8 @@ def write_message(message: Message) -> Value:
         d[b"z"] = message.message_size_max
     if message.tags_size_max:
         d[b"t"] = message.tags_size_max
+    if message.known:
+        d[b"a"] = message.known
     return d
 
 
@@ -352,8 +356,8 @@ def read_message(d: Value) -> Message:
         one = _number(d.get(b"1"), SEQUENCE_MAX)
         if kind == b"f":
             return Finalize(broadcast, one)
-        message_size_max = _number(d.get(b"z", 0), SEQUENCE_MAX)
-        return Synchronize(broadcast, one, message_size_max, _number(d.get(b"t", 0), SEQUENCE_MAX))
+        pieces, tags, known = (_number(d.get(key, 0), SEQUENCE_MAX) for key in (b"z", b"t", b"a"))
+        return Synchronize(broadcast, one, pieces, tags, known)
     if type(kind) is bytes and kind in _PIECES:
         whole, position = _PIECES[kind]
         return Piece(whole, _number(d.get(b"s"), SEQUENCE_MAX), position, _octets(d.get(b"d")))
@@ -442,7 +446,7 @@ _READERS: dict[bytes, Callable[[dict[bytes, Value], int], Body]] = {
     b"ma": _read_ack,
     b"lc": _read_gossip,
 }
-_MESSAGE_KEYS = (b"m", b"s", b"d", b"b", b"1", b"z", b"t", b"v")
+_MESSAGE_KEYS = (b"m", b"s", b"d", b"b", b"1", b"z", b"t", b"v", b"a")
 _PIECES = {
     kind + position.value: (kind, position) for kind in (b"1", b"b") for position in Position
 }

@@ -28,8 +28,9 @@ class Numbers:
         self._rng = rng
         self._last = -2 * RESTART_GAP
 
-    def next_start(self) -> int:
+    def next_start(self, above: int = 0) -> int:
+        """A start that is far above the number `above`, too, unless no honest life got so far."""
         elapsed_ms = max(0, int((self._clock.unix - _EPOCH_S) * 1000))
         start = (elapsed_ms << _SHIFT) + self._rng.getrandbits(_SHIFT)
         self._last = max(min(start, _START_MAX), self._last + 2 * RESTART_GAP)
-        return self._last
+        return max(self._last, above + 2 * RESTART_GAP if above < _START_MAX else 0)

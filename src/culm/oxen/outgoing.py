@@ -12,6 +12,7 @@ from random import Random
 
 from culm.oxen.events import Delivery
 from culm.oxen.flight import Flight
+from culm.oxen.incoming import RESTART_GAP
 from culm.oxen.limits import Timing
 from culm.oxen.messages import (
     Finalize,
@@ -150,14 +151,18 @@ class Outgoing:
         self._last_word = Item(0, d)
         self._size += 1
 
-    def synchronize(self, now: float) -> Item:
-        """Our synchronize message, to be sent; earlier ones are not sent again."""
+    def synchronize(self, now: float, *, known: int) -> Item:
+        """Our synchronize message, to be sent; earlier ones are not sent again.
+
+        known: the peer's one-to-one number; 0 if it has told none.
+        """
         for item in [item for item in self.flight if not item.number]:
             self.flight.forget(item)
             self._size -= 1
         self._challenge = None
         broadcast, one = self._broadcast.first - 1, self._one.first - 1
-        item = Item(0, write_message(self._start._replace(broadcast=broadcast, one=one)))
+        start = self._start._replace(broadcast=broadcast, one=one, known=known)
+        item = Item(0, write_message(start))
         self._size += 1
         self.flight.dispatch(item, now)
         return item
@@ -329,6 +334,11 @@ class Outgoing:
         self.resting.clear()
         self.resumed.clear()
         return sorted(lost)
+
+    def excess_of(self, known: int) -> int:
+        """By how much the one-to-one number that the peer names exceeds ours; 0 if it is ours."""
+        excess = known - self._one.last
+        return 0 if known == 0 or abs(excess) < RESTART_GAP else excess
 
     def renumber(self, one: int) -> None:
         """Go on after one-to-one number `one`, now that there are no such messages."""

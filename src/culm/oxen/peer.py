@@ -65,6 +65,11 @@ class Peer:
     """How often others were asked to reach it since there was a sign of it."""
 
     @property
+    def known(self) -> int:
+        """Its last one-to-one number that we know; 0 if it has told none."""
+        return 0 if self.incoming is None else self.incoming.one.position
+
+    @property
     def message_size_max(self) -> int:
         """Bytes of the largest message that it takes in pieces; 0 if none, as far as we know."""
         return 0 if self.incoming is None else self.incoming.message_size_max

@@ -240,6 +240,19 @@ class Reception:
         return True
 
     def _receive_synchronize(self, peer: Peer, message: Synchronize) -> bool:
+        """Take the peer's numbers; acknowledge them only to one that has ours, or has not said."""
+        excess = peer.outgoing.excess_of(message.known)
+        if not excess:
+            return self._follow(peer, message)
+        if peer.state in _TALKING:
+            return self._associations.doubt(peer, message)
+        if excess > 0:
+            self._associations.outbid(peer, message.known)
+        self._follow(peer, message)
+        return False
+
+    def _follow(self, peer: Peer, message: Synchronize) -> bool:
+        """Count what the peer sends in order from its numbers."""
         incoming = peer.incoming
         if peer.state is _SYNCHRONIZING:
             # It counts us as a peer for so long from now, once it has our acknowledgement.

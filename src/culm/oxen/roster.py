@@ -45,9 +45,9 @@ class Roster:
         self.broadcast_sequence += 1
         return self.broadcast_sequence
 
-    def next_start(self) -> int:
-        """A number to begin one-to-one messages with that no association has had."""
-        return self._numbers.next_start()
+    def next_start(self, above: int) -> int:
+        """A number to begin one-to-one messages with that no association has had, above that."""
+        return self._numbers.next_start(above)
 
     def has_room_for(self, *, trusted: bool) -> bool:
         """Whether there is room for one more server, which is trusted or a stranger.

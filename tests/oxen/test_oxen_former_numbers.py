@@ -1,0 +1,118 @@
+"""Two nodes of which one holds numbers of the other that this one no longer has.
+
+``CULM_OXEN_NUMBERS_SEEDS`` says how many stories of each kind to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from oxen_network import WatchedNetwork
+from oxen_simulation import EPOCH, LIMITS, SUSPICION
+
+import effort
+from culm.oxen import MessageReceived, Node, PeerState
+from culm.testing.cluster import Cluster
+from culm.testing.cluster import Node as Host
+from culm.testing.network import Conditions
+
+ONE, OTHER = b"N01", b"N02"
+SETBACK_S = 1.0
+STORIES = effort.seeds("OXEN_NUMBERS", usual=60, long=5_000)
+
+BOUND_S = 5.0
+"""Within so many seconds after the last fault both have joined, and hear each other."""
+
+
+class Pair:
+    """Two nodes that have joined; the clock of a second life is set back."""
+
+    def __init__(self, seed: int) -> None:
+        self.network = WatchedNetwork(seed=seed)
+        self.rng = self.network.random("story")
+        self.cluster = Cluster(self.network)
+        self.one, self.other = (self.cluster.add(sid, self._build) for sid in (ONE, OTHER))
+        self.network.set_conditions(Conditions(delay_min=0.001, delay_max=0.02))
+        self.one.call("start")
+        self.ask(self.other, ONE)
+        assert self.run(3.0, self.have_joined)
+
+    def _build(self, host: Host) -> Node:
+        assert isinstance(host.address, bytes)
+        rng = self.network.random(f"{host.address!r} {host.incarnation}")
+        epoch = EPOCH - (SETBACK_S if host.incarnation > 1 else 0.0)
+        return Node(me=host.address, rng=rng, epoch=epoch, limits=LIMITS, timing=SUSPICION)
+
+    def run(self, seconds: float, done: Callable[[], bool] | None = None) -> bool:
+        return self.network.run(self.network.clock.now + seconds, done=done)
+
+    def ask(self, host: Host, sid: bytes) -> None:
+        self.network.introduce(host.address, sid)
+        host.call("join", sid=sid)
+
+    def state(self, host: Host, sid: bytes) -> PeerState | None:
+        view = host.machine.peers().get(sid)
+        return None if view is None else view.state
+
+    def have_joined(self) -> bool:
+        pairs = (self.one, OTHER), (self.other, ONE)
+        return all(self.state(host, sid) is PeerState.JOINED for host, sid in pairs)
+
+    def hear(self) -> bool:
+        """Whether both have got the last word of the other."""
+        return all(
+            any(isinstance(event, MessageReceived) for time, event in host.events if time > self.end)
+            for host in (self.one, self.other)
+        )
+
+    def suffer(self) -> None:
+        """Half of what is sent is lost, for a while or not at all, and no longer after that."""
+        loss = self.rng.choice([0.0, 0.3, 0.5])
+        self.network.set_conditions(Conditions(loss=loss, delay_min=0.001, delay_max=0.02))
+        self.run(self.rng.choice([0.1, 0.5, 1.0, 2.0]))
+        self.network.set_conditions(Conditions(delay_min=0.001, delay_max=0.02))
+        self.end = self.network.clock.now
+
+    def check(self) -> None:
+        """Both join, and stay so, and what is said then arrives."""
+        assert self.run(BOUND_S, self.have_joined), (
+            self.state(self.one, OTHER),
+            self.state(self.other, ONE),
+        )
+        self.one.call("send_in_order", to=OTHER, data=b"to the other")
+        self.other.call("send_in_order", to=ONE, data=b"to the one")
+        assert self.run(BOUND_S, self.hear)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_one_that_is_taken_back_has_forgotten_us(part: int) -> None:
+    for seed in STORIES[part::2]:
+        pair = Pair(seed)
+        with pair.network:
+            pair.network.cut(ONE, OTHER)
+            given_up = lambda pair=pair: pair.state(pair.one, OTHER) is PeerState.GIVEN_UP
+            assert pair.run(20.0, given_up)
+            pair.other.call("forget", sid=ONE)
+            pair.network.heal()
+            pair.ask(pair.other, ONE)
+            pair.suffer()
+            pair.check()
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_a_former_life_with_greater_numbers_is_repeated(part: int) -> None:
+    for seed in STORIES[part::2]:
+        pair = Pair(seed)
+        with pair.network:
+            said = [start for start in pair.network.starts if start[0] == OTHER]
+            pair.other.crash()
+            pair.one.call("forget", sid=OTHER)
+            pair.other.start()
+            pair.ask(pair.other, ONE)
+            for _ in range(pair.rng.randrange(1, 8)):
+                start = pair.rng.choice(said)
+                delay = pair.rng.random() * pair.rng.choice([0.05, 1.0])
+                pair.network.timetable.after(delay, lambda s=start, p=pair: p.network.replay(s))
+            pair.suffer()
+            pair.check()
