@@ -442,7 +442,7 @@ def test_a_peer_that_did_not_give_up_on_us_misses_nothing_but_what_failed(table:
     table.contact(P)
     table.wait(1.0)
     again = table.accept(P, P)
-    assert again == Synchronize(start.broadcast, start.one + 1)
+    assert again == Synchronize(start.broadcast, start.one + 1, known=100)
     table.node.send_in_order(P, b"next")
     table.drain()
     assert table.messages() == [OneToOne(start.one + 2, b"next")]

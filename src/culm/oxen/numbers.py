@@ -33,4 +33,4 @@ class Numbers:
         elapsed_ms = max(0, int((self._clock.unix - _EPOCH_S) * 1000))
         start = (elapsed_ms << _SHIFT) + self._rng.getrandbits(_SHIFT)
         self._last = max(min(start, _START_MAX), self._last + 2 * RESTART_GAP)
-        return max(self._last, above + 2 * RESTART_GAP if above < _START_MAX else 0)
+        return max(self._last, above + 2 * RESTART_GAP if 0 < above < _START_MAX else 0)

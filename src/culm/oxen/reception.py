@@ -240,16 +240,16 @@ class Reception:
         return True
 
     def _receive_synchronize(self, peer: Peer, message: Synchronize) -> bool:
-        """Take the peer's numbers; acknowledge them only to one that has ours, or has not said."""
-        excess = peer.outgoing.excess_of(message.known)
-        if not excess:
-            return self._follow(peer, message)
-        if peer.state in _TALKING:
-            return self._associations.doubt(peer, message)
-        if excess > 0:
-            self._associations.outbid(peer, message.known)
-        self._follow(peer, message)
-        return False
+        """Take the peer's numbers; acknowledge them only if it has ours, or does not say."""
+        outgoing, known = peer.outgoing, message.known
+        excess = outgoing.excess_of(known)
+        if excess and peer.state in _TALKING:
+            taken = self._associations.doubt(peer, message)
+        else:
+            if excess > 0:
+                self._associations.outbid(peer, known)
+            taken = self._follow(peer, message)
+        return taken and not outgoing.excess_of(known)  # ours may have changed
 
     def _follow(self, peer: Peer, message: Synchronize) -> bool:
         """Count what the peer sends in order from its numbers."""
