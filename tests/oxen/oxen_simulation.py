@@ -7,8 +7,6 @@ In those with `seeds` nobody helps afterwards: each node asks all others until t
 In those with `pieces` some messages are larger than a datagram, and some nodes do not take those.
 In those with `keys` datagrams are sealed, the key is replaced, strangers repeat what they hear, and
 clocks are set back by a little when nodes restart.
-In those with `setbacks` clocks are set back as well, nothing is sealed, and what peers said at a start
-comes again more often.
 In those with `suspicion` nodes ask others to reach those who are silent, and give up sooner.
 In those with `tags` nodes say what they are, and send to groups; some take fewer tags, or none.
 In the stories with `scars` many links stay broken for good: then everybody must be joined
@@ -305,7 +303,6 @@ class Simulation:
         keys: bool = False,
         suspicion: bool = False,
         tags: bool = False,
-        setbacks: bool = False,
     ) -> None:
         self.network = WatchedNetwork(seed=seed, keys=KEYS if keys else ())
         self.rng = rng = self.network.random("story")
@@ -323,7 +320,6 @@ class Simulation:
         self._seeds = seeds
         self._pieces = pieces
         self._keys = keys
-        self._set_back = setbacks
         self._timing = SUSPICION if suspicion else TIMING
         self._steps = dict.fromkeys(self.names, 0)  # of the key's replacement
         self._limits = dict.fromkeys(self.names, LIMITS)
@@ -470,7 +466,7 @@ class Simulation:
             (self._some_crash, rng.choice([0.0, 0.6])),
             (self._some_restart, 1.0),
             (self._some_goodbye, rng.choice([0.0, 0.15])),
-            (self._some_replay, 4.0 if self._set_back else rng.choice([0.0, 0.0, 2.0])),
+            (self._some_replay, rng.choice([0.0, 0.0, 2.0])),
             (self._some_forgery, 1.0),
             *([(self._some_tags, 5.0), (self._some_group, 3.0)] if self._tags else []),
             *([(self._some_rekeying, 3.0), (self._some_intrusion, 3.0)] if self._keys else []),
@@ -766,11 +762,10 @@ class Simulation:
 
     def _build(self, host: Host) -> Node:
         rng = self.network.random(f"{host.address!r} {host.incarnation}")
-        sets_back = (self._keys or self._set_back) and host.incarnation > 1
         return Node(
             me=host.address,  # type: ignore[arg-type]
             rng=rng,
-            epoch=EPOCH - (rng.choice(SETBACKS) if sets_back else 0.0),
+            epoch=EPOCH - (rng.choice(SETBACKS) if self._keys and host.incarnation > 1 else 0.0),
             limits=self._limits[host.address],  # type: ignore[index]
             timing=self._timing,
             keys=STEPS[self._steps[host.address]] if self._keys else (),  # type: ignore[index]
@@ -804,7 +799,6 @@ def simulate(
     keys: bool = False,
     suspicion: bool = False,
     tags: bool = False,
-    setbacks: bool = False,
 ) -> Simulation:
     """Run the story of `seed`; raises `AssertionError` with the seed as a note."""
     simulation = Simulation(
@@ -816,7 +810,6 @@ def simulate(
         keys=keys,
         suspicion=suspicion,
         tags=tags,
-        setbacks=setbacks,
     )
     simulation.run()
     return simulation

@@ -429,9 +429,8 @@ class Associations:
 
         It would take ours for older ones, so we go on above those.
         """
-        one = self._roster.next_start(known)
-        if one > known and not self.leaving:
-            peer.outgoing.renumber(one)
+        if not self.leaving:
+            peer.outgoing.renumber(self._roster.next_start(known))
             self.courier.synchronize(peer)
 
     def go_in_peace(self, peer: Peer, incoming: Incoming) -> None:

@@ -11,10 +11,13 @@ from enum import Enum
 from culm.oxen.events import Delivery
 from culm.oxen.messages import Finalize, Piece, Synchronize, Tags
 
-__all__ = ["RESTART_GAP", "Age", "InOrder", "Incoming"]
+__all__ = ["RESTART_GAP", "START_MAX", "Age", "InOrder", "Incoming"]
 
 RESTART_GAP = 2**26
 """Numbers of one association lie closer together than this, those of two farther apart."""
+
+START_MAX = 2**62
+"""No start is greater by itself: what a peer says of numbers beyond it, somebody has made up."""
 
 
 class Age(Enum):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from random import Random
 
 from culm.oxen.clock import Clock
-from culm.oxen.incoming import RESTART_GAP
+from culm.oxen.incoming import RESTART_GAP, START_MAX
 
 __all__ = ["Numbers"]
 
 _EPOCH_S = 1_420_070_400  # 2015-01-01
 _SHIFT = 22
-_START_MAX = 2**62
 
 
 class Numbers:
@@ -29,8 +28,8 @@ class Numbers:
         self._last = -2 * RESTART_GAP
 
     def next_start(self, above: int = 0) -> int:
-        """A start that is far above the number `above`, too, unless no honest life got so far."""
+        """A start that is far above the number `above`, too, if that may have been one of ours."""
         elapsed_ms = max(0, int((self._clock.unix - _EPOCH_S) * 1000))
         start = (elapsed_ms << _SHIFT) + self._rng.getrandbits(_SHIFT)
-        self._last = max(min(start, _START_MAX), self._last + 2 * RESTART_GAP)
-        return max(self._last, above + 2 * RESTART_GAP if 0 < above < _START_MAX else 0)
+        self._last = max(min(start, START_MAX), self._last + 2 * RESTART_GAP)
+        return max(self._last, above + 2 * RESTART_GAP if 0 < above < START_MAX else 0)

@@ -12,7 +12,7 @@ from random import Random
 
 from culm.oxen.events import Delivery
 from culm.oxen.flight import Flight
-from culm.oxen.incoming import RESTART_GAP
+from culm.oxen.incoming import RESTART_GAP, START_MAX
 from culm.oxen.limits import Timing
 from culm.oxen.messages import (
     Finalize,
@@ -336,9 +336,12 @@ class Outgoing:
         return sorted(lost)
 
     def excess_of(self, known: int) -> int:
-        """By how much the one-to-one number that the peer names exceeds ours; 0 if it is ours."""
+        """By how much the one-to-one number that the peer names exceeds ours.
+
+        0 if it is ours, or the peer names none, or one that can never have been ours.
+        """
         excess = known - self._one.last
-        return 0 if known == 0 or abs(excess) < RESTART_GAP else excess
+        return excess if 0 < known < START_MAX and abs(excess) >= RESTART_GAP else 0
 
     def renumber(self, one: int) -> None:
         """Go on after one-to-one number `one`, now that there are no such messages."""
