@@ -1,4 +1,4 @@
-"""Two nodes of which one holds numbers of the other that this one no longer has.
+"""Those who hold numbers of ours that we no longer have: a synchronize message names them.
 
 ``CULM_OXEN_NUMBERS_SEEDS`` says how many stories of each kind to try.
 """
@@ -10,19 +10,97 @@ from collections.abc import Callable
 import pytest
 from oxen_network import WatchedNetwork
 from oxen_simulation import EPOCH, LIMITS, SUSPICION
+from oxen_support import Table
 
 import effort
-from culm.oxen import MessageReceived, Node, PeerState
+from culm.oxen import DropReason, LeaveReason, MessageReceived, Node, PeerLeft, PeerState
+from culm.oxen.incoming import RESTART_GAP, START_MAX
+from culm.oxen.messages import (
+    SEQUENCE_MAX,
+    MessageAck,
+    MessageData,
+    OneToOne,
+    Synchronize,
+    read_message,
+)
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
 from culm.testing.network import Conditions
 
+P = b"P"
 ONE, OTHER = b"N01", b"N02"
 SETBACK_S = 1.0
 STORIES = effort.seeds("OXEN_NUMBERS", usual=60, long=5_000)
 
 BOUND_S = 5.0
 """Within so many seconds after the last fault both have joined, and hear each other."""
+
+
+def our_start(table: Table) -> Synchronize:
+    """The synchronize message that was sent last."""
+    return [each for each in table.messages(P) if isinstance(each, Synchronize)][-1]
+
+
+def asked() -> tuple[Table, int]:
+    """A node that `P` has asked for help, and its one-to-one number."""
+    table = Table()
+    table.tell_message(P, Synchronize(0, 5), id=1)
+    start = our_start(table)
+    assert start.known == 5
+    return table, start.one
+
+
+def test_only_one_that_holds_our_number_is_acknowledged() -> None:
+    table, ours = asked()
+    for known, acknowledged in ((ours - 2**30, []), (ours, [3]), (0, [4])):
+        id = acknowledged[0] if acknowledged else 2
+        table.tell_message(P, Synchronize(0, 5, known=known), id=id)
+        assert table.acknowledged() == acknowledged
+    assert table.node.peers()[P].state is PeerState.SYNCHRONIZING
+
+
+def test_the_numbers_of_one_that_holds_others_are_taken_all_the_same() -> None:
+    """Otherwise two that both go on with new numbers would refuse each other for ever."""
+    table, ours = asked()
+    table.tell_message(P, Synchronize(0, 2**40, known=ours - 2**30), id=2)
+    start = our_start(table)
+    assert (start.one, start.known) == (ours, 2**40)
+
+
+def test_we_go_on_above_a_greater_number_that_a_peer_holds() -> None:
+    table, ours = asked()
+    held = ours + 2**40
+    table.tell_message(P, Synchronize(0, 5, known=held), id=2)
+    assert our_start(table).one >= held + RESTART_GAP
+
+
+@pytest.mark.parametrize("known", [START_MAX, SEQUENCE_MAX])
+def test_a_number_that_was_never_ours_says_nothing(known: int) -> None:
+    table, _ = asked()
+    table.tell_message(P, Synchronize(0, 5, known=known), id=2)
+    assert table.acknowledged() == [2]
+
+
+@pytest.mark.parametrize("distance", [-(2**30), 2**40])
+def test_in_an_association_it_is_a_claim(distance: int) -> None:
+    table = Table()
+    ours = table.join(P, one=5).one
+    table.events()
+    message = Synchronize(0, 5, known=ours + distance)
+    table.tell_message(P, message, id=9)
+    assert table.messages(P) == [OneToOne(ours, b"")]
+    assert table.node.dropped[DropReason.STALE_SYNCHRONIZE] == 1
+    table.wait(8.0, alive=(P,))
+    table.said()
+    table.tell_message(P, message, id=9)
+    assert table.events() == [PeerLeft(peer=P, reason=LeaveReason.RESTARTED)]
+    sent = table.said(P)
+    assert not any(isinstance(parcel.body, MessageAck) for parcel in sent)
+    starts = [
+        read_message(parcel.body.d) for parcel in sent if isinstance(parcel.body, MessageData)
+    ]
+    assert isinstance(starts[-1], Synchronize)
+    assert starts[-1].one >= max(ours, message.known) + RESTART_GAP
 
 
 class Pair:
@@ -63,7 +141,9 @@ class Pair:
     def hear(self) -> bool:
         """Whether both have got the last word of the other."""
         return all(
-            any(isinstance(event, MessageReceived) for time, event in host.events if time > self.end)
+            any(
+                isinstance(event, MessageReceived) for time, event in host.events if time > self.end
+            )
             for host in (self.one, self.other)
         )
 
