@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from oxen_network import WatchedNetwork
@@ -192,6 +193,6 @@ def test_a_former_life_with_greater_numbers_is_repeated(part: int) -> None:
             for _ in range(pair.rng.randrange(1, 8)):
                 start = pair.rng.choice(said)
                 delay = pair.rng.random() * pair.rng.choice([0.05, 1.0])
-                pair.network.timetable.after(delay, lambda s=start, p=pair: p.network.replay(s))
+                pair.network.timetable.after(delay, partial(pair.network.replay, start))
             pair.suffer()
             pair.check()

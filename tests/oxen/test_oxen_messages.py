@@ -147,6 +147,7 @@ def test_what_is_no_flat_parcel_is_refused(encoded: bytes) -> None:
 MESSAGES = [
     (Datagram(b"x"), b"x"),
     (Synchronize(123, 345), {b"m": b"s", b"b": 123, b"1": 345}),
+    (Synchronize(1, 2, known=3), {b"m": b"s", b"b": 1, b"1": 2, b"a": 3}),
     (Finalize(678, 789), {b"m": b"f", b"b": 678, b"1": 789}),
     (Broadcast(123, b"...data..."), {b"m": b"b", b"s": 123, b"d": b"...data..."}),
     (OneToOne(345, b"...data..."), {b"m": b"1", b"s": 345, b"d": b"...data..."}),
