@@ -334,8 +334,7 @@ class Node:
                 source, data = datagram
                 received = self._links.receive(source, data)
                 if received is not None:
-                    body, size = received
-                    self._reception.receive(source, body, size)
+                    self._reception.receive(source, *received)
             elif self._state is _LEAVING and self._associations.settled:
                 self._state = _CLOSED
                 return Closed()

@@ -70,8 +70,10 @@ class Outgoing:
 
         What a stream holds while it waits for a place counts for that stream alone.
         """
-        if self._size < self._queue_max:
-            return False
+        return self._size >= self._queue_max and self._is_full_but_for_rest(delivery)
+
+    def _is_full_but_for_rest(self, delivery: Delivery) -> bool:
+        """The same where there is no room in all."""
         held = 0
         for stream in self.resting:
             held += len(stream.waiting)
