@@ -387,7 +387,7 @@ def test_who_refuses_where_the_logs_agree_is_asked_at_heartbeats_only() -> None:
     lab = leader()
     lab.core.propose([b"a"])
     (request,) = (m for m in lab.drain() if m.destination == 2)
-    assert [m for m in lab.answer(request, 1, accepted=False) if m.destination == 2] == []
+    assert [m for m in lab.answer(request, 2, accepted=False) if m.destination == 2] == []
     (again,) = (m for m in lab.wait(0.5) if m.destination == 2)
     lab.settle(lab.accept(again))
     assert lab.core.commit_index == 2

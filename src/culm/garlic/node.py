@@ -358,6 +358,7 @@ class Node:
                     self._core.receive_message(message)
                 case ResponseReceived():
                     response = link.read_response(event)
+                    self._speaking = None  # what a response shows ends no connection
                     self._dials.answered(response.source)
                     self._core.receive_message(response)
                 case Authenticated():

@@ -26,3 +26,4 @@ class ErrorCode(ProtocolErrorCode):
     NOT_UNDERSTOOD = 14
     CONTRADICTION = 20
     SNAPSHOT_TOO_LARGE = 21
+    LOST_ENTRIES = 22

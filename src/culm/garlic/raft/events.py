@@ -75,11 +75,14 @@ class LeadershipTransferred(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerFault(Event):
-    """`peer` has said what no server in its right mind says; it was refused.
+    """`peer` has said what no server in its right mind says.
 
     ``CONTRADICTION``: as leader it denies what is committed here, so one of the two has lost data;
-    ``SNAPSHOT_TOO_LARGE``: its snapshot exceeds `Limits.snapshot_size_max`.  A node ends the
-    connection that this came on, with that error, instead of reporting it.
+    ``SNAPSHOT_TOO_LARGE``: its snapshot exceeds `Limits.snapshot_size_max`.  Both are refused, and
+    a node ends the connection that this came on, with that error, instead of reporting it.
+
+    ``LOST_ENTRIES``: as follower it lacks what it had confirmed to this leader, which now serves it
+    from there, and counts it only for what it confirms anew.
     """
 
     peer: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -46,10 +46,11 @@ class Chunk(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """An unanswered request: when it was sent, and the index its entries follow."""
+    """An unanswered request: when it was sent, the index its entries follow, and the match then."""
 
     sent_at: float
     previous_index: int
+    match_index: int
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +70,7 @@ class Progress:
     in_flight: dict[int, Flight] = field(default_factory=dict[int, Flight])
     sent: int = 0  # sequence of the last request
     acknowledged: int = 0  # sequence of the last answered request
+    lost_at: int = 0  # up to this sequence what it has accepted may be lost
     search_step: int = 1
     refused_at: int = 0  # lowest index at which the logs are known to disagree, in a search
     waiting: bool = False
@@ -82,7 +84,7 @@ class Progress:
 
     def sent_request(self, sequence: int, now: float, previous_index: int) -> None:
         self.sent = sequence
-        self.in_flight[sequence] = Flight(now, previous_index)
+        self.in_flight[sequence] = Flight(now, previous_index, self.match_index)
 
     def sent_append(
         self, sequence: int, now: float, previous_index: int, count: int, commit_index: int
@@ -110,6 +112,17 @@ class Progress:
         if index <= self.match_index:
             return False
         self.match_index = index
+        return True
+
+    def lost(self, flight: Flight, hint: int) -> bool:
+        """Whether a refusal shows that the peer lacks what it had confirmed before it was asked.
+
+        Then nothing counts that it has confirmed.  A server that cannot take entries at the moment
+        says where its log ends, which is not below the match, or 0.
+        """
+        if not 0 < hint <= flight.previous_index <= flight.match_index:
+            return False
+        self.match_index, self.lost_at = 0, self.sent
         return True
 
     def refused(self, previous_index: int, hint: int, base_index: int) -> None:
@@ -277,7 +290,7 @@ class Progress:
         if self.is_of_term:
             self.heard_at = now
         for sequence, flight in self.in_flight.items():
-            self.in_flight[sequence] = Flight(now, flight.previous_index)
+            self.in_flight[sequence] = replace(flight, sent_at=now)
 
     def overdue(self, before: float) -> bool:
         """Whether the oldest unanswered request was sent before that time."""

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Collection
 
 from culm.garlic.raft.effects import ReadSnapshot, SnapshotChunk
+from culm.garlic.raft.errors import ErrorCode
+from culm.garlic.raft.events import PeerFault
 from culm.garlic.raft.messages import (
     AppendRequest,
     AppendResponse,
@@ -15,6 +17,7 @@ from culm.garlic.raft.messages import (
 from culm.garlic.raft.model import Snapshot
 from culm.garlic.raft.progress import Chunk, Progress, ProgressState
 from culm.garlic.raft.shared import Shared
+from culm.machine import RemoteProtocolError
 
 __all__ = ["Replicator"]
 
@@ -163,13 +166,23 @@ class Replicator:
         if response.accepted:
             if index > self._shared.journal.log.last_index:
                 return False
-            if progress.state is ProgressState.SNAPSHOT:
+            if progress.state is ProgressState.SNAPSHOT or response.sequence <= progress.lost_at:
                 return False
             return progress.matched(index)
         if flight is not None:
+            confirmed = progress.match_index
+            if progress.lost(flight, response.next_index):
+                self._report_loss(response, confirmed)
             base_index = self._shared.journal.log.base_index
             progress.refused(flight.previous_index, response.next_index, base_index)
         return False
+
+    def _report_loss(self, response: AppendResponse, confirmed: int) -> None:
+        told = f"server {response.source} had confirmed entry {confirmed}"
+        error = RemoteProtocolError(
+            ErrorCode.LOST_ENTRIES, f"{told}, and lacks entry {response.next_index}"
+        )
+        self._shared.work.emit(PeerFault(peer=response.source, error=error))
 
     # Snapshots
 
