@@ -142,6 +142,7 @@ class Pub:
         self._loop = asyncio.get_running_loop()
         self._place = place
         self._keep_place = store.keep_place
+        self._stored = store.messages
         self._bar = Bar(quiet=options.quiet)
         self._executor = ThreadPoolExecutor(1, "store")
         self._settings = options
@@ -162,9 +163,11 @@ class Pub:
         )
 
     def _apply(self, whom: str, name: str, value: bool) -> None:
-        if name == "following" and whom != self.peer.me:
+        if whom == self.peer.me:
+            return
+        if name == "following":
             self.peer.follow(whom, value)
-        elif name == "blocking":
+        else:
             self.peer.block(self.peer.me, whom, value)
 
     async def run(self) -> None:
@@ -187,6 +190,18 @@ class Pub:
     def _close(self) -> None:
         self._driver.call(self.peer.close)
 
+    def _heed_feed(self, first: int, last: int) -> None:
+        """Apply what our own feed says from now on: it may have come back from others."""
+        found = self._loop.run_in_executor(
+            self._executor, lambda: list(contacts(self._stored(self.peer.me, first, last)))
+        )
+        found.add_done_callback(lambda done: self._apply_all(done.result()))
+
+    def _apply_all(self, found: list[tuple[str, str, bool]]) -> None:
+        with suppress(LocalProtocolError):  # all is over
+            for whom, name, value in found:
+                self._driver.call(self._apply, whom, name, value)
+
     # What has happened
 
     def _on_event(self, event: Event) -> None:
@@ -195,8 +210,10 @@ class Pub:
                 say(event="connected", peer=peer)
             case PeerDisconnected(peer=peer, error=error):
                 say(event="disconnected", peer=peer, error=None if error is None else str(error))
-            case FeedExtended(feed=feed, last=last):
+            case FeedExtended(feed=feed, first=first, last=last):
                 say(event="stored", feed=feed, sequence=last)
+                if feed == self.peer.me:
+                    self._heed_feed(first, last)
             case FeedForked(feed=feed):
                 say(event="forked", feed=feed)
             case MessageRefused(feed=feed, peer=peer, sequence=sequence, reason=reason):
@@ -246,7 +263,10 @@ class Pub:
                 self._publish({"type": "post", "text": rest})
             case "follow" | "unfollow" | "block" | "unblock":
                 name, value = _VERBS[verb]
-                self._driver.call(self._apply, rest, name, value)
+                if not is_feed_id(rest) or rest == self.peer.me:
+                    raise ValueError(f"{rest!r} is not the id of another feed")
+                if self.peer.restored:  # otherwise once it stands on our feed
+                    self._driver.call(self._apply, rest, name, value)
                 self._publish({"type": "contact", "contact": rest, name: value})
             case "connect":
                 self._connect(Address.parse(rest))

@@ -80,10 +80,12 @@ class SsbSqliteStore:
             forked=frozenset(feed for (feed,) in forked),
         )
 
-    def messages(self, feed: str) -> list[bytes]:
-        """All messages of a feed, as they are stored."""
+    def messages(self, feed: str, first: int = 1, last: int = 2**53) -> list[bytes]:
+        """The messages of a feed, as they are stored; all by default."""
         found = self._db.execute(
-            "SELECT data FROM messages WHERE feed = ? ORDER BY sequence", (feed,)
+            "SELECT data FROM messages WHERE feed = ? AND sequence BETWEEN ? AND ?"
+            " ORDER BY sequence",
+            (feed, first, last),
         )
         return [data for (data,) in found]
 

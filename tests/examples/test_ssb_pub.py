@@ -197,11 +197,13 @@ def test_it_does_what_it_is_told(start: Callable[..., Process]) -> None:
     bob = start("bob", "--connect", where)
     _, bob_feed = address(bob)
     assert bob.until_event("connected", peer=alice_feed)
-    alice.tell("dance", "follow nobody", "connect nowhere", "status")
-    errors = [alice.until_event("error") for _ in range(3)]
+    own = f"block {alice_feed}"
+    alice.tell("dance", "follow nobody", own, "connect nowhere", "status")
+    errors = [alice.until_event("error") for _ in range(4)]
     assert [error and error["line"] for error in errors] == [
         "dance",
         "follow nobody",
+        own,
         "connect nowhere",
     ]
     assert alice.until_event("status", clock={alice_feed: 0}, links=1)
@@ -327,6 +329,28 @@ def test_a_copy_of_the_folder_publishes_nothing_before_its_feed_is_whole(
     bob.close()
     assert not {"restored", "error"} & {said["event"] for said in again.said}
     assert "forked" not in {said["event"] for said in bob.said}
+
+
+def test_follows_and_blocks_that_come_back_with_our_feed_are_in_force(
+    start: Callable[..., Process],
+) -> None:
+    """Of the key alone: who is followed confirms the feed, and who is blocked is not dialled."""
+    alice, bob, carol = start("alice"), start("bob"), start("carol")
+    alice_where, alice_feed = address(alice)
+    bob_where, bob_feed = address(bob)
+    carol_where, carol_feed = address(carol)
+    alice.tell(f"block {carol_feed}", f"follow {bob_feed}")
+    bob.tell(f"follow {alice_feed}", f"connect {alice_where}")
+    assert bob.until_stored(alice_feed, 2)
+    alice.close()
+    made(alice.folder.with_name("new"))
+    key = "feeds.sqlite.key"
+    shutil.copy2(alice.folder / key, alice.folder.with_name("new") / key)
+    new = start("new", "--restored", "--connect", bob_where)
+    assert new.until(lambda said: said["event"] in ("confirmed", "disconnected")) is not None
+    assert new.said[-1] == {"event": "confirmed", "feed": alice_feed, "sequence": 2}
+    new.tell(f"connect {carol_where}")
+    assert new.until_event("unreachable", address=carol_where)
 
 
 def test_a_backup_of_a_whole_disk_is_said_to_be_one(start: Callable[..., Process]) -> None:
