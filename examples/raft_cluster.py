@@ -119,6 +119,7 @@ def recover_alone(farm: Farm, number: int, *, as_json: bool) -> None:
             raise ImpossibleError(f"server {number} has no store")
         store = RaftSqliteStore(path, Sessions(KeyValues(echo=False)))
         stored = recover(store, [farm.server(number)])
+        farm.note_store(path, store.written)
         store.close()
     farm.is_alone(number)
     answer(

@@ -111,9 +111,26 @@ class Farm:
         except StoreFilesError:
             raise ImpossibleError(f"server {number} runs already") from None
 
-    def note_store(self, store: Path) -> None:
-        """That store is there from now on."""
-        self._mark_of(store).touch()
+    def note_store(self, store: Path, written: int) -> None:
+        """That store is there from now on, and was written so often.
+
+        To be called after a write and before anybody hears of it.  The mark needs no sync: one that
+        is older than the store, or empty, refuses less.
+        """
+        mark = self._mark_of(store)
+        noted = mark.with_suffix(".new")
+        noted.write_text(str(written))
+        noted.replace(mark)
+
+    def check_store(self, number: int, store: Path, written: int) -> None:
+        """Is a store as new as what others have heard from it?"""
+        mark = self._mark_of(store)
+        noted = mark.read_text() if mark.exists() else ""
+        if noted.isdecimal() and int(noted) > written:
+            raise ImpossibleError(
+                f"the store of server {number} is older than it was: put the newest one back, or"
+                " remove that server and add one with a new number"
+            )
 
     @staticmethod
     def _mark_of(store: Path) -> Path:

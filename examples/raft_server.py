@@ -10,6 +10,7 @@ import random
 import signal
 import sqlite3
 import ssl
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from culm.garlic.raft import (
     ForwardFailed,
     LeadershipTransferred,
     Lost,
+    PeerFault,
     ReadFailed,
     ReadReady,
     Server,
@@ -36,7 +38,8 @@ from culm.garlic.raft import (
 )
 from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.sessions import Outcome, Sessions
-from culm.machine import Event, LocalProtocolError, StreamMachine
+from culm.garlic.store import StateMachine
+from culm.machine import Effect, Event, LocalProtocolError, StreamMachine
 from drivers.node_driver import NodeDriver
 from ending import ImpossibleError
 from raft_client import ANSWER_TIMEOUT_S, LINE_SIZE_MAX, Failed
@@ -115,6 +118,32 @@ class Outcomes:
         return self._known[index]
 
 
+class MarkedStore(RaftSqliteStore):
+    """The store of a server, with a mark beside it by which an older copy is known."""
+
+    def __init__(self, farm: Farm, number: int, path: Path, machine: StateMachine) -> None:
+        super().__init__(path, machine, farm.founding(number))
+        self._farm = farm
+        self._path = path
+        try:
+            farm.check_store(number, path, self.written)
+        except ImpossibleError:
+            self.close()
+            raise
+        self._noted = 0
+        self._mark()
+
+    def _mark(self) -> None:
+        if self._noted != (written := self.written):
+            self._farm.note_store(self._path, written)
+            self._noted = written
+
+    def perform(self, effect: Effect[Any]) -> object:
+        result = super().perform(effect)
+        self._mark()
+        return result
+
+
 def settle(future: asyncio.Future[R], result: R) -> None:
     """Whoever has asked may have lost patience meanwhile."""
     if not future.done():
@@ -144,8 +173,7 @@ class Service:
         self._machine = KeyValues(echo=echo)
         self._outcomes = Outcomes()
         sessions = Sessions(self._machine, self._outcomes.tell)
-        self._store = RaftSqliteStore(path, sessions, farm.founding(number))
-        farm.note_store(path)
+        self._store = MarkedStore(farm, number, path, sessions)
         self._loop = asyncio.get_running_loop()
         self.node = Node(
             server_id=number,
@@ -225,6 +253,8 @@ class Service:
                 settle(self._reads.pop(number), True)
             case ReadFailed(read=number):
                 settle(self._reads.pop(number), False)
+            case PeerFault(error=error):
+                print(error, file=sys.stderr, flush=True)
             case (
                 ConfigurationChanged() | ChangeFailed() | LeadershipTransferred() | TransferFailed()
             ):

@@ -45,6 +45,10 @@ CREATE TABLE IF NOT EXISTS snapshot (
 );
 CREATE TABLE IF NOT EXISTS image (at INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS incoming (at INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS written (
+    only_one INTEGER PRIMARY KEY CHECK (only_one = 1), times INTEGER NOT NULL
+);
+INSERT OR IGNORE INTO written VALUES (1, 0);
 """
 
 _NEW_ENTRY = "INSERT INTO entries (at, term, is_configuration, value) VALUES (?, ?, ?, ?)"
@@ -78,9 +82,14 @@ class RaftSqliteStore:
     def close(self) -> None:
         self._db.close()
 
+    @property
+    def written(self) -> int:
+        """How often something was written: fewer times in an older copy of the file."""
+        return int(self._db.execute("SELECT times FROM written").fetchone()[0])
+
     def _found(self, stored: Stored) -> None:
-        with self._transaction():
-            if self._db.execute("SELECT 1 FROM state").fetchone() is None:
+        if self._db.execute("SELECT 1 FROM state").fetchone() is None:
+            with self._transaction():
                 self._db.execute("INSERT INTO state VALUES (1, 0, NULL, 0, 1)")
                 self._put_snapshot(stored.snapshot, self._machine.snapshot())
 
@@ -226,6 +235,7 @@ class _Transaction:
 
     def __enter__(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("UPDATE written SET times = times + 1")
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self._db.execute("COMMIT" if kind is None else "ROLLBACK")

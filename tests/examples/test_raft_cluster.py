@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from pictures import words_of
 
 import raft_server
 from culm.garlic.sessions import Sessions
+from ending import ImpossibleError
 from raft_client import Client, Cluster
 from raft_display import changes, table_of_servers
 from raft_farm import Farm as RaftFarm
@@ -393,6 +395,70 @@ def test_who_loses_patience_with_a_store_that_stalls_ends_nothing(
     asyncio.run(main())
 
 
+@contextlib.asynccontextmanager
+async def served(farm: RaftFarm) -> AsyncIterator[raft_server.Service]:
+    """Server 1 of a cluster of one, in this process, when it leads."""
+    with farm.claimed(1) as path:
+        service = raft_server.Service(farm, 1, path, echo=False)
+        serving = asyncio.create_task(service.serve())
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while service.node.leader is None:
+                    await asyncio.sleep(0.01)
+            yield service
+        finally:
+            serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+
+def test_an_older_store_of_one_server_is_refused(tmp_path: Path) -> None:
+    """However often it is tried; the newest one is taken again, and so is a whole folder."""
+    folder, old, newest = tmp_path / "farm", tmp_path / "old", tmp_path / "newest"
+    farm = RaftFarm.found(folder, 1, tls=False)
+    store = folder / "node-1.sqlite"
+
+    async def put(key: str) -> None:
+        async with served(farm):
+            await Client(Cluster(farm.control_ports()).propose).do(
+                json.dumps({"key": key, "value": "1"}).encode()
+            )
+
+    asyncio.run(put("a"))
+    shutil.copytree(folder, old)
+    asyncio.run(put("b"))
+    shutil.copytree(folder, newest)
+    shutil.copy(old / store.name, store)
+    for _ in range(3):
+        with pytest.raises(ImpossibleError, match="older than it was"):
+            asyncio.run(put("c"))
+    shutil.copy(newest / store.name, store)
+    asyncio.run(put("c"))
+    shutil.rmtree(folder)
+    shutil.copytree(old, folder)
+    asyncio.run(put("d"))
+
+
+@pytest.mark.slow
+def test_an_older_store_may_be_recovered(farm: Farm) -> None:
+    """It is all that is left: then it goes on alone, and is refused no more."""
+    cluster = RaftFarm.found(farm.folder, 1, tls=False)
+
+    async def serve() -> None:
+        async with served(cluster):
+            pass
+
+    asyncio.run(serve())
+    store = farm.folder / "node-1.sqlite"
+    old = store.read_bytes()
+    asyncio.run(serve())
+    store.write_bytes(old)
+    with pytest.raises(ImpossibleError, match="older than it was"):
+        asyncio.run(serve())
+    assert farm.ask("recover", "1")[0]["recovered"] == 1
+    asyncio.run(serve())
+
+
 NO_QUESTIONS = [b"nonsense", b"[]", b"{}", b'{"do": "propose", "value": "xyz"}', b"9" * (1 << 21)]
 
 
@@ -463,7 +529,7 @@ def test_what_a_server_must_not_start_from_is_refused(case: str, tmp_path: Path)
     found = RaftFarm.found(farm.folder, 2, tls=False)
     with found.claimed(1) as path:
         RaftSqliteStore(path, Sessions(KeyValues(echo=False)), found.founding(1)).close()
-        found.note_store(path)
+        found.note_store(path, 1)
     harm(farm.folder)
     refused = farm.run(verb, *(["1"] if verb != "start" else []))
     assert (refused.returncode, refused.stdout) == (2, "")
