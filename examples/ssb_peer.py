@@ -67,6 +67,7 @@ from culm.ssb.v8json import JsonValue
 from directory.files import StoreFilesError, load_key, locked
 from drivers.ssb_driver import DialFailed, PeerDriver
 from ending import DONE, ImpossibleError, end_with, end_without, exits
+from stores.ssb_placed_store import SsbPlacedStore
 from stores.ssb_sqlite_store import SsbSqliteStore
 from tables import Bars, Table, Teller, show, size_of
 
@@ -77,7 +78,6 @@ except ModuleNotFoundError as error:
 
 _STORE = "feeds.sqlite"
 _PING_S = 300.0
-_NOWHERE = "from a backup"  # the place of no folder
 _VERBS = {  # what a contact message says
     "follow": ("following", True),
     "unfollow": ("following", False),
@@ -124,25 +124,12 @@ def contacts(messages: list[bytes]) -> Iterator[tuple[str, str, bool]]:
                     yield whom, name, value
 
 
-def place_of(path: Path) -> str:
-    """The place of a folder: no copy of it has the same, nor what a backup brings back."""
-    found = path.with_name(path.name + ".key").stat()
-    return f"{found.st_ino} {found.st_ctime_ns}"
-
-
 class Pub:
-    """The program while it runs.
+    """The program while it runs."""
 
-    place: what `place_of` says of its folder.
-    """
-
-    def __init__(
-        self, options: argparse.Namespace, key: SigningKey, store: SsbSqliteStore, place: str
-    ) -> None:
+    def __init__(self, options: argparse.Namespace, key: SigningKey, store: SsbPlacedStore) -> None:
         self._loop = asyncio.get_running_loop()
-        self._place = place
-        self._keep_place = store.keep_place
-        self._stored = store.messages
+        self._store = store
         self._bar = Bar(quiet=options.quiet)
         self._executor = ThreadPoolExecutor(1, "store")
         self._settings = options
@@ -152,7 +139,7 @@ class Pub:
             now=self._loop.time(),
             epoch=time.time() - self._loop.time(),
             network=options.network,
-            restored=store.place != place,
+            restored=store.restored,
             settings=Settings(ping_s=_PING_S, session_s=options.session_s),
             limits=Limits(links_max=options.links_max),
         )
@@ -190,10 +177,14 @@ class Pub:
     def _close(self) -> None:
         self._driver.call(self.peer.close)
 
+    def _settle(self, last: int) -> None:
+        self._executor.submit(self._store.settle, last)
+        say(event="confirmed", feed=self.peer.me, sequence=last)
+
     def _heed_feed(self, first: int, last: int) -> None:
         """Apply what our own feed says from now on: it may have come back from others."""
         found = self._loop.run_in_executor(
-            self._executor, lambda: list(contacts(self._stored(self.peer.me, first, last)))
+            self._executor, lambda: list(contacts(self._store.messages(self.peer.me, first, last)))
         )
         found.add_done_callback(lambda done: self._apply_all(done.result()))
 
@@ -223,8 +214,7 @@ class Pub:
             case DialFailed(address=address, error=error, again_s=again_s):
                 say(event="unreachable", address=str(address), error=error, again_s=again_s)
             case OwnFeedConfirmed(last=last):
-                self._executor.submit(self._keep_place, self._place)
-                say(event="confirmed", feed=self.peer.me, sequence=last)
+                self._settle(last)
             case FellBack(peer=peer, reason=reason):
                 say(event="fell back", peer=peer, reason=reason.value)
             case StoreFailed(error=error):
@@ -272,8 +262,7 @@ class Pub:
                 self._connect(Address.parse(rest))
             case "confirm":
                 self._driver.call(self.peer.confirm)
-                self._executor.submit(self._keep_place, self._place)
-                say(event="confirmed", feed=self.peer.me, sequence=self.peer.clock[self.peer.me])
+                self._settle(self.peer.clock[self.peer.me])
             case "status":
                 self._tell_status()
             case "quit":
@@ -320,14 +309,13 @@ def run(options: argparse.Namespace, path: Path) -> None:
         say.write_json()
 
     async def serve() -> None:
-        await Pub(options, key, store, place).run()
+        await Pub(options, key, placed).run()
 
     with locked(path):
         key = load_key(path, create=True)
-        store, place = SsbSqliteStore(path), place_of(path)
+        me, store = feed_id_of(bytes(key.verify_key)), SsbSqliteStore(path)
         try:
-            if options.restored or store.place is None:
-                store.keep_place(_NOWHERE if options.restored else place)
+            placed = SsbPlacedStore(store, path, me=me, restored=options.restored)
             asyncio.run(serve())
         finally:
             store.close()

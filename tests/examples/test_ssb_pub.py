@@ -331,6 +331,62 @@ def test_a_copy_of_the_folder_publishes_nothing_before_its_feed_is_whole(
     assert "forked" not in {said["event"] for said in bob.said}
 
 
+FILE = "feeds.sqlite"
+
+
+@pytest.mark.parametrize("mark", ["later", "earlier", "cut short"])
+def test_a_database_that_is_set_back_is_noticed_though_the_key_is_not_touched(
+    start: Callable[..., Process], mark: str
+) -> None:
+    """As ``rsync -a`` does it: what has changed is put back, and everything else left alone."""
+    alice = start("alice")
+    alice.tell("publish in the backup")
+    assert alice.until_event("stored", sequence=1)
+    alice.close()
+    backup = alice.folder.with_name("backup")
+    shutil.copytree(alice.folder, backup)
+    alice = start("alice")
+    alice.tell("publish after the backup")
+    assert alice.until_event("stored", sequence=2)
+    alice.close()
+    if mark == "cut short":
+        (alice.folder / (FILE + ".mark")).write_text("00000-")
+    for name in (FILE, FILE + ".mark")[: 1 + (mark == "earlier")]:
+        shutil.copy2(backup / name, alice.folder / "staged")
+        (alice.folder / "staged").rename(alice.folder / name)
+
+    for _ in range(2):  # it is not forgotten
+        alice = start("alice")
+        alice.tell("publish too early")
+        assert alice.until(lambda said: said["event"] in ("error", "stored")) is not None
+        assert alice.said[-1]["event"] == "error"
+        alice.close()
+
+
+@pytest.mark.parametrize("change", ["chmod", "link", "chown", "lock"])
+def test_a_folder_whose_key_was_touched_is_no_backup(
+    start: Callable[..., Process], tmp_path: Path, change: str
+) -> None:
+    alice = start("alice")
+    alice.tell("publish one")
+    assert alice.until_event("stored", sequence=1)
+    alice.close()
+    key = alice.folder / (FILE + ".key")
+    match change:
+        case "chmod":
+            key.chmod(0o400)
+        case "link":
+            os.link(key, tmp_path / "link")
+        case "chown":
+            os.chown(key, os.getuid(), os.getgid())
+        case _:
+            (alice.folder / (FILE + ".lock")).unlink()
+    alice = start("alice")
+    alice.tell("publish two")
+    assert alice.until(lambda said: said["event"] in ("error", "stored")) is not None
+    assert alice.said[-1]["event"] == "stored"
+
+
 def test_follows_and_blocks_that_come_back_with_our_feed_are_in_force(
     start: Callable[..., Process],
 ) -> None:
