@@ -22,7 +22,7 @@ from culm.ssb.muxrpc.requests import encode_error
 from culm.wire import cbor
 
 HALF = "\ud800"
-KEY = f"{'A' * 43}="
+KEY = "O2onvM62pC1io6jQKm8Nc2UyFXcd4kOmOsBIoYtZ2ik="
 
 
 def operation(text: str) -> bytes:

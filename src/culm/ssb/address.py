@@ -6,7 +6,10 @@ import re
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from culm.ssb.feed_id import check_feed_id
+from nacl.bindings import crypto_sign_ed25519_pk_to_curve25519
+from nacl.exceptions import CryptoError
+
+from culm.ssb.feed_id import check_feed_id, public_key_of
 
 __all__ = ["Address"]
 
@@ -35,7 +38,8 @@ class Address(NamedTuple):
         """Read ``net:HOST:PORT~shs:KEY``.
 
         The host is a name in letters, digits and hyphens, or an address, with or without brackets
-        if it is one of IPv6; the port is 1 to 65535.  Raises `ValueError`.
+        if it is one of IPv6; the port is 1 to 65535; with the key a secret can be shared.  Raises
+        `ValueError`.
         """
         found = _TEXT.fullmatch(text)
         if found is None or not text.isascii():
@@ -47,10 +51,21 @@ class Address(NamedTuple):
             raise ValueError(f"not an address, the port is above {_PORT_MAX}: {text!r}")
         peer = f"@{found['key']}.ed25519"
         check_feed_id("key", peer)
+        if not _can_prove(public_key_of(peer)):
+            raise ValueError(f"not an address, the key is nobody's public key: {text!r}")
         return cls(host, int(found["port"]), peer)
 
     def __str__(self) -> str:
         return f"net:{self.host}:{self.port}~shs:{self.peer[1:45]}"
+
+
+def _can_prove(key: bytes) -> bool:
+    """Whether somebody may have the secret half of a key."""
+    try:
+        crypto_sign_ed25519_pk_to_curve25519(key)
+    except (CryptoError, TypeError, ValueError):
+        return False
+    return True
 
 
 def _is_host(host: str, *, bracketed: bool) -> bool:
