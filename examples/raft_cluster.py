@@ -182,7 +182,7 @@ def told(found: dict[str, Any], text: str, *, as_json: bool) -> int:
             leader = found.get("leader")
             text = f"{error}; the leader is {leader}" if leader else error
         case _:
-            text = "it has come to nothing: ask again"
+            text = "given up, though it may be done yet: see `status`"
     answer(found, text, as_json=as_json)
     return DONE if found.get("ok") else FAILED
 

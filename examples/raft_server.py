@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import ssl
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from culm.garlic.raft import (
     ReadFailed,
     ReadReady,
     Server,
+    State,
     Timing,
     TransferFailed,
 )
@@ -52,6 +54,7 @@ R = TypeVar("R")
 
 USER = "farm"
 OUTCOMES_MAX = 10_000
+UNDER_WAY = (ErrorCode.CHANGE_IN_PROGRESS, ErrorCode.TRANSFER_IN_PROGRESS)
 TIMING = Timing(
     election_timeout_min_s=0.5,
     election_timeout_max_s=1.0,
@@ -199,6 +202,7 @@ class Service:
         self._proposed: dict[tuple[int, int], asyncio.Future[int | Failed]] = {}
         self._reads: dict[int, asyncio.Future[bool]] = {}
         self._changes: list[asyncio.Future[bool]] = []
+        self._wanted: object = None  # the change that was begun last
 
     def _tls(self, purpose: ssl.Purpose) -> ssl.SSLContext | None:
         if not self._farm.data["tls"]:
@@ -280,7 +284,7 @@ class Service:
             if not (line := await reader.readline()):
                 return None
             question = json.loads(line)
-        except ValueError:  # also if it is too long
+        except (ValueError, RecursionError):  # also if it is too long, or too deep
             return {"error": "NOT_A_QUESTION", "certain": True}
         return await self._answer(question)
 
@@ -297,26 +301,31 @@ class Service:
         match question:
             case {"do": "propose", "value": str(value)} if is_hex(value):
                 return await self._propose(bytes.fromhex(value))
-            case {"do": "get", "key": key}:
-                read: asyncio.Future[bool] = self._loop.create_future()
-                self._reads[self.node.read()] = read
-                if not await self._wait(read):
+            case {"do": "get", "key": str(key)}:
+                if not await self._read():
                     return {"error": "READ_FAILED", "leader": self.node.leader}
                 return {"ok": True, "value": self._machine.values.get(key)}
+            case {"id": bool()}:
+                pass
             case {"do": "add", "id": int(number)}:
-                place = Farm(self._farm.folder).server(number)
-                wanted = replace(place, voter=not question.get("learner"))
+                farm = Farm(self._farm.folder)
+                if number not in farm.control_ports():
+                    return {"error": "UNKNOWN_SERVER", "certain": True}
+                wanted = replace(farm.server(number), voter=not question.get("learner"))
                 return {"ok": await self._member(wanted)}
             case {"do": "remove", "id": int(number)}:
                 return {"ok": await self._no_member(number)}
             case {"do": "transfer", "id": int(number)}:
-                if self.node.leader == number:
-                    return {"ok": True}
-                self.node.transfer_leadership(number)
-                return {"ok": await self._changed()}
+                return {"ok": await self._lead(number)}
             case {"do": "status"}:
                 return self._status()
         return {"error": "UNKNOWN_COMMAND", "certain": True}
+
+    async def _read(self) -> bool:
+        """Whether the state machine is as new as a read must find it."""
+        read: asyncio.Future[bool] = self._loop.create_future()
+        self._reads[self.node.read()] = read
+        return await self._wait(read)
 
     async def _propose(self, value: bytes) -> dict[str, Any]:
         proposed: asyncio.Future[int | Failed] = self._loop.create_future()
@@ -335,23 +344,36 @@ class Service:
     async def _member(self, wanted: Server) -> bool:
         """Whoever asked before may not have heard that it was done."""
         try:
-            self.node.add_server(wanted)
+            return await self._change(wanted, lambda: self.node.add_server(wanted))
         except LocalProtocolError as error:
             if error.code is not ErrorCode.ALREADY_MEMBER:
                 raise
-            return self.node.configuration.find(wanted.server_id) == wanted
-        return await self._changed()
+            if self.node.configuration.find(wanted.server_id) != wanted:
+                raise
+            return True
 
     async def _no_member(self, number: int) -> bool:
         try:
-            self.node.remove_server(number)
+            return await self._change(number, lambda: self.node.remove_server(number))
         except LocalProtocolError as error:
             if error.code is not ErrorCode.NOT_MEMBER:
                 raise
             return True
-        return await self._changed()
 
-    async def _changed(self) -> bool:
+    async def _lead(self, number: int) -> bool:
+        """That another server leads is not for us to say: it may be dead by now."""
+        if number == self.number and self.node.state is State.LEADER:
+            return await self._read()
+        return await self._change(("lead", number), lambda: self.node.transfer_leadership(number))
+
+    async def _change(self, wanted: object, begin: Callable[[], None]) -> bool:
+        """Begin a change, or wait for the one that is under way if that is the same."""
+        try:
+            begin()
+        except LocalProtocolError as error:
+            if error.code not in UNDER_WAY or wanted != self._wanted:
+                raise
+        self._wanted = wanted
         change: asyncio.Future[bool] = self._loop.create_future()
         self._changes.append(change)
         return await self._wait(change)

@@ -396,14 +396,14 @@ def test_who_loses_patience_with_a_store_that_stalls_ends_nothing(
 
 
 @contextlib.asynccontextmanager
-async def served(farm: RaftFarm) -> AsyncIterator[raft_server.Service]:
-    """Server 1 of a cluster of one, in this process, when it leads."""
-    with farm.claimed(1) as path:
-        service = raft_server.Service(farm, 1, path, echo=False)
+async def served(farm: RaftFarm, number: int = 1) -> AsyncIterator[raft_server.Service]:
+    """A server in this process; of a cluster of one, when it leads."""
+    with farm.claimed(number) as path:
+        service = raft_server.Service(farm, number, path, echo=False)
         serving = asyncio.create_task(service.serve())
         try:
             async with asyncio.timeout(PATIENCE_S):
-                while service.node.leader is None:
+                while len(farm.data["founders"]) == 1 and service.node.leader is None:
                     await asyncio.sleep(0.01)
             yield service
         finally:
@@ -459,7 +459,68 @@ def test_an_older_store_may_be_recovered(farm: Farm) -> None:
     asyncio.run(serve())
 
 
-NO_QUESTIONS = [b"nonsense", b"[]", b"{}", b'{"do": "propose", "value": "xyz"}', b"9" * (1 << 21)]
+def test_who_asks_again_for_the_change_that_is_under_way_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raft_server, "ANSWER_TIMEOUT_S", 0.1)
+
+    async def main() -> None:
+        farm = RaftFarm.found(tmp_path / "farm", 1, tls=False)
+        farm.add(2)
+        farm.add(3)
+        port = farm.control_ports()[1]
+        async with served(farm) as service:
+            await Client(Cluster(farm.control_ports()).propose).do(b"1")
+            for _ in range(2):
+                answer = await ask(port, {"do": "add", "id": 2})
+                assert (answer.get("error"), answer.get("certain")) == ("TIMEOUT", None)
+            other = await ask(port, {"do": "add", "id": 3})
+            assert (other["error"], other["certain"]) == ("CHANGE_IN_PROGRESS", True)
+            monkeypatch.setattr(raft_server, "ANSWER_TIMEOUT_S", PATIENCE_S)
+            waiting = asyncio.create_task(ask(port, {"do": "add", "id": 2}))
+            await asyncio.sleep(0.1)
+            service.node.cancel_change()
+            assert await waiting == {"ok": False}
+            voter = await ask(port, {"do": "add", "id": 1, "learner": True})
+            assert (voter["error"], voter["certain"]) == ("ALREADY_MEMBER", True)
+            assert await ask(port, {"do": "transfer", "id": 1}) == {"ok": True}
+
+    asyncio.run(main())
+
+
+def test_a_transfer_to_a_leader_that_is_gone_is_not_done(tmp_path: Path) -> None:
+    """Its followers take it for the leader until an election timeout has passed."""
+
+    async def main() -> None:
+        farm = RaftFarm.found(tmp_path / "farm", 2, tls=False)
+        async with served(farm, 1) as one:
+            async with served(farm, 2) as two, asyncio.timeout(PATIENCE_S):
+                while one.node.leader is None or one.node.leader != two.node.leader:
+                    await asyncio.sleep(0.01)
+                if one.node.leader == 1:
+                    two._driver.soon()
+                    one.node.transfer_leadership(2)
+                while one.node.leader != 2:
+                    one._driver.soon()
+                    await asyncio.sleep(0.01)
+            answer = await ask(farm.control_ports()[1], {"do": "transfer", "id": 2})
+            assert answer == {"error": "NOT_LEADER", "leader": 2, "certain": True}
+
+    asyncio.run(main())
+
+
+NO_QUESTIONS = [
+    b"nonsense",
+    b"[]",
+    b"{}",
+    b'{"do": "propose", "value": "xyz"}',
+    b'{"do": "get", "key": []}',
+    b'{"do": "add", "id": 9}',
+    b'{"do": "add", "id": true}',
+    b'{"do": "remove", "id": true}',
+    b"[" * 100_000,
+    b"9" * (1 << 21),
+]
 
 
 def test_what_is_no_question_is_answered(tmp_path: Path) -> None:
