@@ -55,9 +55,10 @@ from directory.files import (
 from directory.folders import FolderBusyError
 from directory.listing import differences, list_entries, list_paths
 from directory.live import block_signals, follow_logs
+from directory.look import look_at_servers
 from directory.mirror import Mirror
 from directory.options import PROGRAM, conflict_of, parser_for
-from directory.parts import all_lacking, chooser, fetch_parts, lacking_of, look_at_servers
+from directory.parts import all_lacking, chooser, fetch_parts, lacking_of
 from directory.progress import Progress
 from directory.publish import Published, publish_directory
 from directory.records import PACK_SIZE_MAX, RecordError
@@ -289,7 +290,7 @@ def _fetch_into(
 
     def update(fetched: Fetched) -> Failure | None:
         made, failure = mirror.update()
-        if failure is None and mirror.log is not None:
+        if failure is None and (mirror.log is not None or store.logs()):
             _write(report.of_update(store, mirror.log, fetched, made))
         return failure
 

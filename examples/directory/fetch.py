@@ -105,6 +105,7 @@ class Fetched:
 
     entries, payload_bytes: received and stored this time; wire_bytes: both directions.
     offered: how far the peer has each log; positions: how far we have it.
+    unsound: the logs that did not verify.
     """
 
     entries: int = 0
@@ -112,6 +113,7 @@ class Fetched:
     wire_bytes: int = 0
     offered: dict[LogKey, int] = field(default_factory=dict)
     positions: dict[LogKey, int] = field(default_factory=dict)
+    unsound: set[LogKey] = field(default_factory=set)
     failure: Failure | None = None
 
     def fail(self, failure: Failure) -> None:
@@ -123,6 +125,7 @@ class Fetched:
         self.entries += other.entries
         self.payload_bytes += other.payload_bytes
         self.wire_bytes += other.wire_bytes
+        self.unsound |= other.unsound
         for mine, theirs in ((self.offered, other.offered), (self.positions, other.positions)):
             mine.update((log, max(seqnum, mine.get(log, 0))) for log, seqnum in theirs.items())
 
@@ -168,8 +171,11 @@ async def fetch_all_sound(
         made = fetcher(left_out)
         await made.run(host, port)
         failure = failure or made.fetched.failure
+        if made.over:
+            break
         if not misled and await made.was_misled():
             misled, failure = True, None
+            made.fetched.unsound.clear()
             continue
         log = made.log_at_fault
         is_only_one = log == made.terms.wanted or len(made.fetched.offered) == 1
@@ -273,6 +279,11 @@ class Fetcher:
         if (missing := await self.thread.call(self.why_incomplete)) is not None:
             self.fetched.fail(Failure("INCOMPLETE", missing))
 
+    def abandon(self) -> None:
+        """End the connection at once; there is no need for another one."""
+        self.over = True
+        self.protocol.abort()
+
     async def was_misled(self) -> bool:
         """Whether the payload that did not verify had been begun by an earlier peer.
 
@@ -321,6 +332,7 @@ class Fetcher:
                 self.refusals.append(f"{log_name(log)}: {_why(event)}")
                 if fault is Reason.INVALID_LOG:
                     self.log_at_fault = log
+                    fetched.unsound.add(log)
             case Settled():
                 self.settled()
 

@@ -88,10 +88,10 @@ class Mirror:
     def update(self) -> tuple[Materialised, Failure | None]:
         """Bring the directory up to date; what was done, and what has gone wrong."""
         log, logs = self.log, self._store.logs()
-        if log is None and logs:
-            return Materialised(), several_logs(logs)
-        if log is None or self._into is None:
+        if self._into is None or (log is None and not logs):
             return Materialised(), None
+        if log is None:
+            return Materialised(), several_logs(logs)
         made = Materialised()
         failure = None
         try:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from os import fsdecode
 
 from culm.bamboo import LogKey, LogStore
-from culm.point2point.replication import Interest
-from directory.fetch import Added, Failure, Fetched, Fetcher, Terms
+from directory.fetch import Added, Failure, Fetched, Terms
+from directory.look import Lookout
 from directory.records import PACK_SIZE_MAX, PAYLOAD_SIZE_MAX, RecordError
-from directory.several import Address, fetch_from_all, fetch_from_fastest
-from directory.survey import Survey
+from directory.several import Address, fetch_from_all, fetch_from_fastest, final_of
 from directory.thread import StoreThread
 from directory.tree import TreeReader
 
-__all__ = ["all_lacking", "chooser", "fetch_parts", "lacking_of", "look_at_servers"]
+__all__ = ["all_lacking", "chooser", "fetch_parts", "lacking_of"]
 
 _READ_SIZE_MAX = 1 << 20
 
@@ -77,11 +76,12 @@ async def fetch_parts(
     *,
     on_progress: Callable[[Fetched], object] = lambda fetched: None,
 ) -> Fetched:
-    """Fetch entries and small payloads from one server, and what is `lacking` then from all.
+    """Fetch entries and small payloads, then what is `lacking` from all servers at once.
 
-    A server that fails is left out; what it was asked for is asked of the others.
+    A server that fails is left out; what it was asked for is asked of the others.  A log that
+    does not verify costs nothing but that log.
     """
-    total, added = Fetched(), Added()
+    total, added, servers = Fetched(), Added(), list(dict.fromkeys(servers))
     terms = replace(terms, payload_size_max=min(PACK_SIZE_MAX, terms.want.size_max))
 
     def missing_of() -> dict[LogKey, list[int]]:
@@ -89,42 +89,76 @@ async def fetch_parts(
         return {log: lacking(store, log) for log in logs}
 
     with StoreThread(store) as thread:
-        working = await fetch_from_fastest(thread, servers, terms, total, added, on_progress)
+        outcomes = await _fetch_small(thread, servers, terms, total, added, on_progress)
+        working, failure = _those_that_work(servers, outcomes)
+        total.unsound.clear()  # from here on: those of which a large payload does not verify
         before: dict[LogKey, list[int]] | None = None
-        while working and total.failure is None:
-            missing = await thread.call(missing_of)
+        while working and final_of(outcomes) is None:
+            found = await thread.call(missing_of)
+            missing = {log: each for log, each in found.items() if log not in total.unsound}
             if not any(missing.values()) or missing == before:
                 break
             before = missing
-            working = await fetch_from_all(thread, working, terms, missing, total, added)
+            outcomes = await fetch_from_all(thread, working, terms, missing, total, added)
+            working, failed = _those_that_work(working, outcomes)
+            failure = failure or failed
             on_progress(total)
-        if working and total.failure is None and any((await thread.call(missing_of)).values()):
+        if failure is not None:
+            total.fail(failure)
+        elif any((await thread.call(missing_of)).values()):
             total.fail(Failure("INCOMPLETE", "no server has all of what is missing"))
     return total
 
 
-class _Looker(Fetcher):
-    """Hears what a server has, and asks for nothing."""
+def _those_that_work(
+    servers: Sequence[Address], outcomes: Mapping[Address, Failure | None]
+) -> tuple[list[Address], Failure | None]:
+    """Which servers can be asked for more; why not all has come, if none of them is well."""
+    failures = {server: each for server, each in outcomes.items() if each is not None}
+    working = [
+        each for each in servers if each not in failures or failures[each].code == "INVALID_DATA"
+    ]
+    if len(failures) < len(outcomes):
+        return working, final_of(outcomes)
+    return working, final_of(outcomes) or next(iter(failures.values()))
 
-    def prepare(self) -> None:
-        """Nothing is wanted."""
 
-    def survey(self, log: LogKey) -> Survey:
-        head = self.store.head(log)
-        return Survey(0 if head is None else head.seqnum)
+async def _fetch_small(
+    thread: StoreThread,
+    servers: Sequence[Address],
+    terms: Terms,
+    total: Fetched,
+    added: Added,
+    on_progress: Callable[[Fetched], object],
+) -> dict[Address, Failure | None]:
+    """Fetch entries and small payloads from one server, and what others have beyond from them."""
+    outcomes: dict[Address, Failure | None] = {}
+    lookout = Lookout(thread, servers if len(servers) > 1 else (), terms)
+    asked = servers
+    try:
+        while asked and final_of(outcomes) is None:
+            outcomes |= await fetch_from_fastest(thread, asked, terms, total, added, on_progress)
+            offers = await lookout.offers()
+            ahead = await thread.call(partial(_ahead, thread.store, offers, terms))
+            asked = [server for server in ahead if server not in outcomes]
+            for failure in filter(None, map(outcomes.get, () if asked else ahead)):
+                total.fail(failure)
+    finally:
+        await lookout.end(total)
+    return outcomes
 
-    def why_incomplete(self) -> str | None:
-        return None
 
-
-async def look_at_servers(
-    store: LogStore, servers: Sequence[Address], terms: Terms
-) -> list[Fetched]:
-    """What each of the servers offers."""
-    interest = Interest(live=False, accept_new_logs=True, want=None)
-    results = [Fetched() for _ in servers]
-    with StoreThread(store) as thread:
-        lookers = [_Looker(thread, terms, result, interest) for result in results]
-        runs = (each.run(*server) for each, server in zip(lookers, servers, strict=True))
-        await asyncio.gather(*runs)
-    return results
+def _ahead(
+    store: LogStore, offers: Mapping[Address, Mapping[LogKey, int]], terms: Terms
+) -> list[Address]:
+    """The servers that have more than the store of what is wanted."""
+    heads = {log: store.head(log) for log in store.logs()}
+    positions = {log: head.seqnum for log, head in heads.items() if head is not None}
+    return [
+        server
+        for server, offered in offers.items()
+        if any(
+            seqnum > positions.get(log, 0) and (terms.wanted in (None, log) or log in heads)
+            for log, seqnum in offered.items()
+        )
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,13 +17,13 @@ from culm.point2point.replication import (
     LogSynced,
     Settled,
 )
-from directory.fetch import Added, Failure, Fetched, Fetcher, Terms
+from directory.fetch import Added, Failure, Fetched, Fetcher, Terms, fetch_all_sound
 from directory.records import PAYLOAD_SIZE_MAX
 from directory.shares import Shares
 from directory.survey import Survey, survey_log
 from directory.thread import StoreThread
 
-__all__ = ["Address", "fetch_from_all", "fetch_from_fastest"]
+__all__ = ["Address", "fetch_from_all", "fetch_from_fastest", "final_of"]
 
 Address = tuple[str, int]
 
@@ -39,8 +39,11 @@ class _Run:
     def __init__(self, fetcher: Fetcher, server: Address) -> None:
         self.fetcher = fetcher
         self.server = server
-        self.task = asyncio.create_task(fetcher.run(*server))
+        self.task = asyncio.create_task(self._work())
         self._received_size = 0
+
+    async def _work(self) -> None:
+        await self.fetcher.run(*self.server)
 
     @property
     def failure(self) -> Failure | None:
@@ -49,8 +52,28 @@ class _Run:
 
     def came_lately(self) -> int:
         """How many bytes have come since this was asked last."""
-        before, self._received_size = self._received_size, self.fetcher.protocol.pump.bytes_received
+        fetcher, before = self.fetcher, self._received_size
+        earlier = fetcher.fetched.wire_bytes  # over connections that have ended
+        self._received_size = earlier + fetcher.protocol.pump.bytes_received
         return self._received_size - before
+
+
+class _SoundRun(_Run):
+    """At work with one server, over one connection more for each log that does not verify.
+
+    `make` makes a fetcher that leaves out such logs.
+    """
+
+    def __init__(self, make: Callable[[Collection[LogKey]], Fetcher], server: Address) -> None:
+        self._make = make
+        super().__init__(make(()), server)
+
+    async def _work(self) -> None:
+        await fetch_all_sound(self._next, *self.server)
+
+    def _next(self, left_out: Collection[LogKey]) -> Fetcher:
+        self.fetcher = self._make(left_out)
+        return self.fetcher
 
 
 async def _end(runs: Iterable[_Run], total: Fetched) -> None:
@@ -65,7 +88,7 @@ async def _end(runs: Iterable[_Run], total: Fetched) -> None:
     await asyncio.wait(tasks, timeout=_GOODBYE_S)
     for run in runs:
         if not run.task.done():
-            run.fetcher.protocol.abort()
+            run.fetcher.abandon()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     for run in runs:
         total.add(run.fetcher.fetched)
@@ -81,23 +104,29 @@ async def fetch_from_fastest(
     total: Fetched,
     added: Added,
     on_progress: Callable[[Fetched], object],
-) -> list[Address]:
-    """Fetch what is wanted from one server; that one, and those that have not failed.
+) -> dict[Address, Failure | None]:
+    """Fetch what is wanted from one server; how it went with those that are done.
 
     A server that is not done after `Terms.patience_s` has to be faster than the next one: for as
     long again both are asked, and then the one goes on from which more has come.
     """
-    interest, untried, runs = terms.interest(live=False), list(servers), list[_Run]()
-    going_on: list[_Run] = []
-    winner: _Run | None = None
-    failure: Failure | None = None
+    untried, runs, going_on = list(servers), list[_Run](), list[_Run]()
+    outcomes: dict[Address, Failure | None] = {}
+
+    def start(server: Address) -> _Run:
+        fetched, interest = Fetched(), terms.interest(live=False)
+
+        def make(left_out: Collection[LogKey]) -> Fetcher:
+            return Fetcher(
+                thread, terms, fetched, interest, on_progress, added=added, left_out=left_out
+            )
+
+        return _SoundRun(make, server)
+
     try:
-        while (
-            winner is None and (untried or going_on) and (failure is None or failure.code != "FORK")
-        ):
+        while (untried or going_on) and None not in outcomes.values() and not final_of(outcomes):
             if untried:
-                fetcher = Fetcher(thread, terms, Fetched(), interest, on_progress, added=added)
-                runs.append(_Run(fetcher, untried.pop(0)))
+                runs.append(start(untried.pop(0)))
                 going_on.append(runs[-1])
             patience_s = terms.patience_s if untried or len(going_on) > 1 else None
             done, _ = await asyncio.wait(
@@ -106,22 +135,21 @@ async def fetch_from_fastest(
                 return_when=asyncio.FIRST_COMPLETED,
             )
             ended = [run for run in going_on if run.task in done]
-            winner = next((run for run in ended if run.failure is None), None)
-            failure = next((run.failure for run in ended if run.failure), failure)
+            outcomes |= {run.server: run.failure for run in ended}
             going_on = [run for run in going_on if run not in ended]
             if not ended and len(going_on) > 1:
                 slower = min(going_on, key=_Run.came_lately)
                 going_on.remove(slower)
-                slower.fetcher.protocol.abort()
+                slower.fetcher.abandon()
     finally:
-        failed = {run.server for run in runs if run.task.done() and run.failure is not None}
         await _end(runs, total)
-    if winner is None:
-        assert failure is not None
-        total.fail(failure)
-        return []
-    others = [each for each in servers if each not in failed and each != winner.server]
-    return [winner.server, *others]
+    return outcomes
+
+
+def final_of(outcomes: Mapping[Address, Failure | None]) -> Failure | None:
+    """A failure that no other server makes good."""
+    failures = (each for each in outcomes.values() if each is not None)
+    return next((each for each in failures if each.code in _FINAL), None)
 
 
 async def fetch_from_all(
@@ -131,8 +159,8 @@ async def fetch_from_all(
     missing: Mapping[LogKey, Sequence[int]],
     total: Fetched,
     added: Added,
-) -> list[Address]:
-    """Fetch payloads that are missing, each from one of the servers; those that did not fail."""
+) -> dict[Address, Failure | None]:
+    """Fetch payloads that are missing, each from one of the servers; how it went with each."""
 
     def look() -> dict[LogKey, Survey]:
         return {
@@ -153,12 +181,9 @@ async def fetch_from_all(
     try:
         await crew.over.wait()
     finally:
-        failures = {run.server: run.failure for run in runs if run.failure is not None}
+        outcomes = {run.server: run.failure for run in runs}
         await _end(runs, total)
-    final = next((each for each in failures.values() if each.code in _FINAL), None)
-    if final is not None or len(failures) == len(set(servers)):
-        total.fail(final or next(iter(failures.values())))
-    return [server for server in servers if server not in failures]
+    return outcomes
 
 
 class _Crew:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from processes import Done, Throttle, fetch, run, serving, start_fetch, whole_entries
+from test_directory_servers import make_store
 from trees import contents, details, make_tree
 
 TREE: dict[str, bytes | str | None] = {
@@ -140,6 +141,16 @@ def test_what_is_published_meanwhile_comes(
     with serving(published) as port:
         again = fetch(store, port, target)
     assert (again.status, again.summary["entries"], again.summary["written"]) == (0, 0, 0)
+
+
+@pytest.mark.once
+def test_without_a_directory_it_follows_all_logs(tmp_path: Path) -> None:
+    several, store = tmp_path / "several.store", tmp_path / "fetched.store"
+    make_store(several, [2, 3])
+    with serving(several) as port, following(store, port, None) as live:
+        said = live.next()
+        assert (said["log"], said["entries"]) == (None, 5)
+        assert live.end().status == 0
 
 
 @pytest.mark.slow
