@@ -15,8 +15,8 @@ from culm.bamboo.effects import perform
 from culm.point2point import Limits, Request, RequestState, Role, State
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.pump import AbortedError
-from directory.places import Places
 from drivers.asyncio_driver import MachineProtocol
+from places import Places
 
 __all__ = ["Bounds", "serve_logs"]
 

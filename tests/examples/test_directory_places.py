@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from directory.places import Places
+from places import Places
 
 STALL_S = 1.0
 

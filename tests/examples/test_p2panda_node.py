@@ -15,8 +15,11 @@ from typing import Any
 
 import pytest
 
+import p2panda_dial
 import p2panda_node
+import p2panda_peers
 from ending import ImpossibleError
+from p2panda_dial import Door
 from stores.p2panda_sqlite_store import OperationSqliteStore
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "p2panda_node.py")
@@ -120,19 +123,26 @@ def test_peers_that_are_gone_at_once_and_peers_without_end_shut_nobody_out(nodes
     server.send_signal(signal.SIGCONT)
     until(server, "closed")
     with ExitStack() as crowd:
-        for _ in range(p2panda_node.PEERS_MAX):
+        for _ in range(p2panda_peers.PEERS_MAX):
             crowd.enter_context(socket.create_connection(("127.0.0.1", port)))
         nodes.sync("b", "--from", f"127.0.0.1:{port}")
         assert nodes.show("b") == nodes.show("a")
 
 
-def test_a_peer_that_says_nothing_is_left(nodes: Nodes) -> None:
+def test_a_peer_that_says_nothing_is_left(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def dial(host: str, port: int, *, until: float) -> Door:
+        return await p2panda_dial.dial(host, port, until=until + SECONDS_MAX)
+
+    monkeypatch.setattr(p2panda_peers, "dial", dial)  # so that only the peer takes too long
     with socket.create_server(("127.0.0.1", 0)) as silent:
         here = f"127.0.0.1:{silent.getsockname()[1]}"
-        process = nodes.start("a", "sync", "--from", here, "--patience", "0.001")
-        out, errors = process.communicate(timeout=SECONDS_MAX)
-    assert (process.returncode, errors) == (1, "")
-    assert [json.loads(line)["event"] for line in out.splitlines()] == ["unanswered", "closed"]
+        options = ("--store", str(nodes.folder / "a"), "--from", here, "--patience", "0.001")
+        monkeypatch.setattr(sys, "argv", [PROGRAM, "sync", *options])
+        assert p2panda_node.main() == 1
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["event"] for each in told] == ["unanswered", "closed"]
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,9 @@ CASES: dict[str, list[str]] = {
         "sync --store FOLDER/a.store --from 127.0.0.1:99999",
         "sync --store FOLDER/a.store --from nowhere",
         "sync --store FOLDER/a.store --from 127.0.0.1:1 --patience nan",
+        "sync --store FOLDER/a.store",
         "sync --store FOLDER/a.store --port -1",
+        "serve --store FOLDER/a.store --port 0 --peers-max 0",
         "update --store FOLDER/a.store xyz name=Ada",
     ],
     "raft_cluster": [

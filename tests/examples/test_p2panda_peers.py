@@ -1,0 +1,165 @@
+"""Peers of a p2panda node that are stuck, silent or gone: none of them is in the others' way."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from processes import saying
+from test_p2panda_node import SECONDS_MAX, Nodes, nodes, until
+
+import p2panda_node
+from culm.p2panda.codec import Codec, Dialect
+from culm.p2panda.limits import Limits
+from culm.p2panda.messages import Announce, Have, Message, Mode, SyncDone, SyncRequest
+from p2panda_dial import Door, dial
+
+__all__ = ["nodes"]
+
+SCHEMAS = (p2panda_node.SCHEMA,)
+GOING_LIVE: list[Message] = [
+    Announce(1, SCHEMAS),
+    SyncRequest(0, Mode.LOG_HEIGHT, SCHEMAS),
+    Have(0, ()),
+    SyncDone(0, True),
+]
+
+
+def encoded(*messages: Message) -> bytes:
+    codec = Codec(dialect=Dialect.SEED, limits=Limits())
+    return b"".join(map(codec.encode, messages))
+
+
+def connect(port: int, *messages: Message) -> socket.socket:
+    """A peer that says this, and nothing after it."""
+    made = socket.create_connection(("127.0.0.1", port))
+    made.sendall(encoded(*messages))
+    return made
+
+
+@contextmanager
+def stuck() -> Iterator[str]:
+    """The address of a node whose queue is full: an attempt to connect has no answer."""
+    with ExitStack() as stack, socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for _ in range(4):
+            made = stack.enter_context(socket.socket())
+            made.setblocking(False)
+            made.connect_ex(listening.getsockname())
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@contextmanager
+def refusing() -> Iterator[str]:
+    """An address at which nobody listens."""
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{made.getsockname()[1]}"
+
+
+def told_by(process: Any) -> tuple[int, list[dict[str, Any]]]:
+    """What a node has told by its end: the status, and its lines."""
+    output, errors = process.communicate(timeout=SECONDS_MAX)
+    assert errors == ""
+    return process.returncode, [json.loads(line) for line in output.splitlines()]
+
+
+def test_live_peers_that_say_nothing_make_way(nodes: Nodes) -> None:
+    nodes.write("a", "create", "name=a")
+    server = nodes.start("a", "serve", "--port", "0", "--peers-max", "3")
+    port = until(server, "listening")["port"]
+    with ExitStack() as crowd:
+        for _ in range(3):
+            crowd.enter_context(connect(port, *GOING_LIVE))
+        for _ in range(3):
+            until(server, "live")
+        nodes.sync("b", "--from", f"127.0.0.1:{port}")
+    assert nodes.show("b") == nodes.show("a")
+
+
+def test_who_is_live_keeps_a_place_before_who_is_not(nodes: Nodes) -> None:
+    nodes.write("a", "create", "name=a")
+    server = nodes.start("a", "serve", "--port", "0", "--peers-max", "2")
+    port = until(server, "listening")["port"]
+    with connect(port, *GOING_LIVE) as live:
+        until(server, "live")
+        with connect(port) as mute:
+            process = nodes.start("b", "sync", "--from", f"127.0.0.1:{port}")
+            until(server, "closed", peer="{}:{}".format(*mute.getsockname()))
+        finish(process)
+        live.sendall(encoded(SyncDone(0, False)))
+        live.shutdown(socket.SHUT_WR)
+        until(server, "closed", peer="{}:{}".format(*live.getsockname()), error=None)
+    assert nodes.show("b") == nodes.show("a")
+
+
+def test_so_many_from_one_address_have_a_place(nodes: Nodes) -> None:
+    nodes.write("a", "create", "name=a")
+    server = nodes.start("a", "serve", "--port", "0", "--address-max", "1")
+    port = until(server, "listening")["port"]
+    with connect(port, *GOING_LIVE) as live:
+        until(server, "live")
+        nodes.sync("b", "--from", f"127.0.0.1:{port}")
+        until(server, "closed", peer="{}:{}".format(*live.getsockname()), error="aborted")
+    assert nodes.show("b") == nodes.show("a")
+
+
+def test_who_is_gone_without_a_word_is_noticed() -> None:
+    async def both_ends() -> list[int]:
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            near = await dial(*listening.getsockname(), until=loop.time() + SECONDS_MAX)
+            _, far = await loop.connect_accepted_socket(Door, listening.accept()[0])
+        ends = [each.transport.get_extra_info("socket") for each in (near, far)]
+        set_ = [each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for each in ends]
+        for each in (near, far):
+            each.transport.abort()
+        return set_
+
+    assert asyncio.run(both_ends()) == [1, 1]
+
+
+def test_a_node_that_is_not_reached_holds_up_no_other_one(nodes: Nodes) -> None:
+    nodes.write("a", "create", "name=a")
+    server = nodes.start("a", "serve", "--port", "0")
+    healthy = f"127.0.0.1:{until(server, 'listening')['port']}"
+    with stuck() as silent, refusing() as closed:
+        peers = [word for each in (closed, silent, healthy) for word in ("--from", each)]
+        process = nodes.start("b", "sync", *peers, "--patience", "1000")
+        assert process.stdout is not None
+        waited_for = {("unreachable", closed), ("closed", healthy)}
+        while waited_for:
+            told = json.loads(process.stdout.readline())
+            waited_for.discard((told["event"], told.get("peer")))
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=SECONDS_MAX)
+    assert (process.returncode, output, errors) == (130, "", "interrupted\n")
+    assert nodes.show("b") == nodes.show("a")
+
+
+def test_the_nodes_that_were_not_reached_are_named(nodes: Nodes) -> None:
+    with stuck() as silent, refusing() as closed:
+        peers = ("--from", silent, "--from", closed)
+        status, told = told_by(nodes.start("a", "sync", *peers, "--patience", "0.5"))
+    assert status == 1
+    assert {(each["event"], each["peer"]) for each in told} == {
+        ("unreachable", silent),
+        ("unreachable", closed),
+    }
+    assert all(each["error"] for each in told)
+
+
+@pytest.mark.parametrize("said", [(), (Announce(1, ("other_" + SCHEMAS[0][5:],)),)])
+def test_a_node_that_leaves_without_a_session_has_failed(
+    nodes: Nodes, said: tuple[Message, ...]
+) -> None:
+    with saying(encoded(*said), then_close=True) as port:
+        status, told = told_by(nodes.start("a", "sync", "--from", f"127.0.0.1:{port}"))
+    assert status == 1
+    assert [(each["event"], each["error"] is None) for each in told] == [("closed", False)]
