@@ -216,7 +216,7 @@ class Node:
         finally:
             self._peers.discard(peer)
             self._places.clients.discard(peer)
-        reason = None if error is None else str(error)
+        reason = None if error is None else str(error) or "aborted"
         if peer.asks and not (reason or peer.had_session or self._left):
             reason = "there was no session"
         self._tell("closed", peer=peer.name, error=reason)

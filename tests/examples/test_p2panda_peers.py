@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from processes import saying
-from test_p2panda_node import SECONDS_MAX, Nodes, nodes, until
+from test_p2panda_node import SECONDS_MAX, Nodes, finish, nodes, until
 
 import p2panda_node
 from culm.p2panda.codec import Codec, Dialect
