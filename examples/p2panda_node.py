@@ -40,7 +40,7 @@ from culm.p2panda import (
 )
 from culm.wire.multihash import YASMF
 from ending import DONE, FAILED, ImpossibleError, end_with, exits
-from p2panda_peers import ADDRESS_MAX, PEERS_MAX, Node
+from p2panda_links import ADDRESS_MAX, PEERS_MAX, Node
 from stores.p2panda_sqlite_store import OperationSqliteStore
 from tables import Table, Teller, show
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import p2panda_dial
+import p2panda_links
 import p2panda_node
-import p2panda_peers
 from ending import ImpossibleError
 from p2panda_dial import Door
 from stores.p2panda_sqlite_store import OperationSqliteStore
@@ -123,7 +123,7 @@ def test_peers_that_are_gone_at_once_and_peers_without_end_shut_nobody_out(nodes
     server.send_signal(signal.SIGCONT)
     until(server, "closed")
     with ExitStack() as crowd:
-        for _ in range(p2panda_peers.PEERS_MAX):
+        for _ in range(p2panda_links.PEERS_MAX):
             crowd.enter_context(socket.create_connection(("127.0.0.1", port)))
         nodes.sync("b", "--from", f"127.0.0.1:{port}")
         assert nodes.show("b") == nodes.show("a")
@@ -135,7 +135,7 @@ def test_a_peer_that_says_nothing_is_left(
     async def dial(host: str, port: int, *, until: float) -> Door:
         return await p2panda_dial.dial(host, port, until=until + SECONDS_MAX)
 
-    monkeypatch.setattr(p2panda_peers, "dial", dial)  # so that only the peer takes too long
+    monkeypatch.setattr(p2panda_links, "dial", dial)  # so that only the peer takes too long
     with socket.create_server(("127.0.0.1", 0)) as silent:
         here = f"127.0.0.1:{silent.getsockname()[1]}"
         options = ("--store", str(nodes.folder / "a"), "--from", here, "--patience", "0.001")
