@@ -11,7 +11,18 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["address", "any_port", "count", "folder", "number", "port", "positive", "source"]
+__all__ = [
+    "address",
+    "any_port",
+    "count",
+    "file",
+    "folder",
+    "host",
+    "number",
+    "port",
+    "positive",
+    "source",
+]
 
 _PORT_MAX = 2**16 - 1
 _POSITIVE_MIN, _POSITIVE_MAX = 1e-6, 1e9  # as seconds: no more than clocks can be asked for
@@ -49,17 +60,35 @@ def positive(text: str) -> float:
     return found
 
 
+def host(text: str) -> str:
+    """A name or address of a machine, of a form that can be looked up."""
+    try:
+        is_one = bool(text.encode("idna"))
+    except UnicodeError:
+        is_one = False
+    if not is_one:
+        raise ArgumentTypeError(f"{text!r} is not a host")
+    return text
+
+
 def address(text: str) -> tuple[str, int]:
     """``HOST:PORT``, with brackets around an address of IPv6."""
-    host, _, behind = text.rpartition(":")
-    if not host or not _is_number(behind) or not 0 < int(behind) <= _PORT_MAX:
+    name, _, behind = text.rpartition(":")
+    if not name or not _is_number(behind) or not 0 < int(behind) <= _PORT_MAX:
         raise ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(behind)
+    return host(name.removeprefix("[").removesuffix("]")), int(behind)
+
+
+def file(text: str) -> Path:
+    """A path of something, which may be there or not: for whoever opens it."""
+    if not text:
+        raise ArgumentTypeError("an empty word is not a path")
+    return Path(text)
 
 
 def folder(text: str) -> Path:
     """A folder to write to, which is there or can be made."""
-    path = Path(text)
+    path = file(text)
     there = next((one for one in (path, *path.parents) if os.path.exists(one)), path)
     if not os.path.isdir(there):
         raise ArgumentTypeError(f"{text!r} cannot be a folder: {str(there)!r} is a file")

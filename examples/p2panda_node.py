@@ -32,7 +32,7 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
-from arguments import address, any_port, count, positive
+from arguments import address, any_port, count, file, host, positive
 from culm.p2panda import (
     Author,
     InvalidOperation,
@@ -154,7 +154,7 @@ def parser() -> argparse.ArgumentParser:
     def command(name: str, purpose: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=purpose, description=purpose, epilog=epilog)
         made.add_argument(
-            "--store", type=Path, required=True, metavar="FILE", help="the file with the documents"
+            "--store", type=file, required=True, metavar="FILE", help="the file with the documents"
         )
         made.add_argument("--json", action="store_true", help="write JSON even on a terminal")
         made.add_argument(
@@ -191,7 +191,10 @@ def parser() -> argparse.ArgumentParser:
     )
     for each in (serve, sync):
         each.add_argument(
-            "--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)"
+            "--host",
+            type=host,
+            default="127.0.0.1",
+            help="the address to listen on (default: %(default)s)",
         )
         each.add_argument(
             "--peers-max",

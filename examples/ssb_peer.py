@@ -47,7 +47,7 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
-from arguments import any_port, count, folder, positive
+from arguments import any_port, count, folder, host, positive
 from culm.machine import Closed, Event, LocalProtocolError, StoreFailed
 from culm.ssb import MAIN_NETWORK
 from culm.ssb.address import Address
@@ -390,7 +390,10 @@ def parser() -> argparse.ArgumentParser:
     serving = command("run", run, "run a peer until interrupted")
     serving.add_argument("--json", action="store_true", help="write JSON even on a terminal")
     serving.add_argument(
-        "--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)"
+        "--host",
+        type=host,
+        default="127.0.0.1",
+        help="the address to listen on (default: %(default)s)",
     )
     serving.add_argument(
         "--port",

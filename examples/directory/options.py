@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
-from arguments import address, any_port, count, number, positive
+from arguments import address, any_port, count, file, host, number, positive
 from culm.bamboo import LogKey
 from ending import exits
 
@@ -118,7 +117,10 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
         "--port", type=any_port, required=True, metavar="N", help="the port; 0: any free one"
     )
     command.add_argument(
-        "--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)"
+        "--host",
+        type=host,
+        default="127.0.0.1",
+        help="the address to listen on (default: %(default)s)",
     )
     command.add_argument(
         "--clients-max",
@@ -170,7 +172,7 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
         help="a server; may be repeated: large payloads come from all of them at once",
     )
     command.add_argument(
-        "--into", type=Path, metavar="DIR", help="the directory to write; without it, only fetch"
+        "--into", type=file, metavar="DIR", help="the directory to write; without it, only fetch"
     )
     _add_log(command, "the only log to fetch, as publish names it")
     command.add_argument(
@@ -224,12 +226,12 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
 
 
 def _add_directory(command: argparse.ArgumentParser, purpose: str) -> None:
-    command.add_argument("directory", type=Path, metavar="DIR", help=purpose)
+    command.add_argument("directory", type=file, metavar="DIR", help=purpose)
 
 
 def _add_store(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--store", type=Path, required=True, metavar="FILE", help="where the logs are kept"
+        "--store", type=file, required=True, metavar="FILE", help="where the logs are kept"
     )
 
 

@@ -29,13 +29,17 @@ DIGITS = ["", "x", "-5", "1_0", "1.0", "\uff11", "9" * 5000, "0x10", " 1"]
 PORTS = [*DIGITS, "65536", "99999", "99999999"]
 NUMBERS = [*DIGITS, "0", str(2**63)]
 TIMES = ["", "x", "0", "-1", "1e-7", "nan", "inf", "-inf", "1e10", "1_0", "\uff11"]
+HOSTS = ["", "a..b", ".", "x" * 64, "\udcff"]
 WRONG: list[tuple[Callable[[str], object], list[str]]] = [
     (arguments.port, [*PORTS, "0"]),
     (arguments.any_port, PORTS),
     (arguments.count, NUMBERS),
     (arguments.positive, TIMES),
     (arguments.address, ["", "x", ":1", "host", *(f"host:{text}" for text in [*PORTS, "0"])]),
-    (arguments.folder, ["FILE", "FILE/below", "FILE/far/below"]),
+    (arguments.address, [f"{text}:9" for text in HOSTS]),
+    (arguments.host, HOSTS),
+    (arguments.file, [""]),
+    (arguments.folder, ["", "FILE", "FILE/below", "FILE/far/below"]),
     (arguments.source, ["", "FILE", "nowhere"]),
 ]
 
@@ -57,6 +61,8 @@ def test_words_that_are_fine(tmp_path: Path) -> None:
     assert [arguments.positive(text) for text in ("1", ".5", "1e-3", "1e9")] == [1, 0.5, 1e-3, 1e9]
     assert arguments.address("localhost:1") == ("localhost", 1)
     assert arguments.address("[::1]:65535") == ("::1", 65535)
+    assert arguments.host("xn--bcher-kva.example") == "xn--bcher-kva.example"
+    assert arguments.file("nowhere/x") == Path("nowhere/x")
     assert arguments.folder(str(tmp_path / "new" / "er")) == tmp_path / "new" / "er"
     assert arguments.source(str(tmp_path)) == tmp_path
 
@@ -77,11 +83,15 @@ def test_no_number_is_taken_as_python_takes_it(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_ports_and_folders_are_checked_in_one_way(program: str) -> None:
+def test_hosts_ports_and_paths_are_checked_in_one_way(program: str) -> None:
     kinds: dict[str, set[Any]] = {
         "port": {arguments.port, arguments.any_port},
         "dir": {arguments.folder},
         "source": {arguments.source},
+        "store": {arguments.file},
+        "directory": {arguments.file},
+        "into": {arguments.file},
+        "host": {arguments.host},
         "output": {arguments.folder},
     }
     for parser in with_commands(parser_of(program)):
@@ -111,6 +121,7 @@ CASES: dict[str, list[str]] = {
         "serve --store FOLDER --port 0",
         "serve --store FILE/below --port 0",
         "serve --store FOLDER/a.store --port 0 --host nowhere.invalid",
+        "serve --store FOLDER/a.store --port 0 --host a..b",
         "sync --store FOLDER/a.store --from 127.0.0.1:99999",
         "sync --store FOLDER/a.store --from nowhere",
         "sync --store FOLDER/a.store --from 127.0.0.1:1 --patience nan",
@@ -135,6 +146,8 @@ CASES: dict[str, list[str]] = {
     "replicate_directory": [
         *(f"serve --store FOLDER/a.store --port {port}" for port in (99999, -1, "x", "TAKEN")),
         "publish FILE --store FOLDER/a.store",
+        "serve --store FOLDER/a.store --port 0 --host a..b",
+        "fetch --store FOLDER/a.store --from a..b:9",
         "publish FOLDER/nowhere --store FOLDER/a.store",
         "publish FOLDER --store FILE/below",
         "serve --store FILE/below --port 0",
@@ -146,6 +159,7 @@ CASES: dict[str, list[str]] = {
     ],
     "ssb_peer": [
         *("run --dir FILE", "run --dir FILE/below", "run --dir FOLDER/pub --port 99999"),
+        "run --dir FOLDER/pub --port 0 --host a..b",
         *("run --dir FOLDER/pub --port TAKEN", "run --dir FOLDER/pub --port -1"),
         *("run --dir FOLDER/pub --links-max 0", "run --dir FOLDER/pub --session-s nan"),
         *("run --dir FOLDER/pub --connect nonsense", "run --dir FOLDER/pub --network x"),
