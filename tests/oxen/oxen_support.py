@@ -64,6 +64,8 @@ class Table:
         self.keys = keys
         self._sealed = 0
         self.dialect = dialect
+        self.starts: dict[bytes, Synchronize] = {}
+        """What was synchronized with each puppet that answered, by its ID."""
         self.now = 1.0
         self.sent: list[tuple[bytes, Parcel]] = []
         self._events: list[Event] = []
@@ -185,6 +187,7 @@ class Table:
         )
         start = read_message(body.d)
         assert isinstance(start, Synchronize)
+        self.starts[sid] = start
         for parcel in parcels:
             if parcel.ka is not None:
                 self.tell(hop, kk=parcel.ka)

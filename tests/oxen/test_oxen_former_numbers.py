@@ -18,6 +18,7 @@ from culm.oxen import DropReason, LeaveReason, MessageReceived, Node, PeerLeft, 
 from culm.oxen.incoming import RESTART_GAP, START_MAX
 from culm.oxen.messages import (
     SEQUENCE_MAX,
+    Broadcast,
     MessageAck,
     MessageData,
     OneToOne,
@@ -196,3 +197,35 @@ def test_a_former_life_with_greater_numbers_is_repeated(part: int) -> None:
                 pair.network.timetable.after(delay, partial(pair.network.replay, start))
             pair.suffer()
             pair.check()
+
+
+AHEAD = [Synchronize(90, 5), Synchronize(7, 90), Synchronize(90, 90)]
+
+
+@pytest.mark.parametrize("wrong", ["none", "below", "above"])
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("ahead", AHEAD)
+def test_nothing_is_skipped_for_one_that_does_not_name_our_number(
+    ahead: Synchronize, joined: bool, wrong: str
+) -> None:
+    """What was skipped would be acknowledged as a duplicate, and nobody would get it."""
+    table = Table()
+    table.tell_message(P, Synchronize(7, 5))
+    ours = (table.answer(P, P) if joined else our_start(table)).one
+    table.said()
+    known = {"none": 0, "below": ours - 1, "above": ours + 1}[wrong]
+    table.tell_message(P, ahead._replace(known=known), id=99)
+    assert table.messages(P) == ([OneToOne(ours, b"")] if joined else [])
+    assert table.node.dropped[DropReason.STALE_SYNCHRONIZE] == 1
+    table.tell_message(P, ahead._replace(known=ours), id=98)
+    assert table.acknowledged() == [98]
+
+
+def test_what_one_says_that_does_not_name_our_number_is_still_delivered() -> None:
+    table = Table()
+    table.join(P, broadcast=7, one=5)
+    table.events()
+    for each in (*AHEAD, OneToOne(6, b"one"), Broadcast(8, b"all")):
+        table.tell_message(P, each)
+    got = [event.data for event in table.events() if isinstance(event, MessageReceived)]
+    assert got == [b"one", b"all"]

@@ -436,7 +436,7 @@ def test_who_starts_anew_in_the_middle_has_no_place_any_more() -> None:
 def test_who_gives_it_up_in_the_middle_has_no_place_any_more() -> None:
     """It goes on after what its user was told to have failed."""
     table = full()
-    table.tell_message(P, Synchronize(0, 5))
+    table.tell_message(P, Synchronize(0, 5, known=table.starts[P].one))
     assert begun(table)
     table.tell_message(P, one(6, LAST, b"b"))
     assert [type(event) for event in table.events()] == []

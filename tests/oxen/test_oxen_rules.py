@@ -452,7 +452,7 @@ def test_a_peer_that_did_not_give_up_on_us_misses_nothing_but_what_failed(table:
 
 def test_what_waited_when_both_gave_up_is_delivered_when_both_are_back(table: Table) -> None:
     """It was acknowledged: P's user was told of the failure of what is missing, not of this."""
-    table.join(P, broadcast=50, one=100)
+    ours = table.join(P, broadcast=50, one=100).one
     for held in (OneToOne(102, b"102"), OneToOne(104, b"104"), Broadcast(52, b"52")):
         table.tell_message(P, held)
     assert len(table.acknowledged()) == 3
@@ -461,7 +461,7 @@ def test_what_waited_when_both_gave_up_is_delivered_when_both_are_back(table: Ta
     table.contact(P)
     table.wait(1.0)
     # P has given up 101, 103 and 51, and goes on.  A late duplicate changes nothing.
-    for start in (Synchronize(52, 104), Synchronize(51, 101)):
+    for start in (Synchronize(52, 104, known=ours), Synchronize(51, 101, known=ours)):
         table.tell_message(P, start)
     assert table.events() == []
     table.accept(P, P)

@@ -389,7 +389,7 @@ class Associations:
         self._links.accept(peer.sid)
         self._appear(peer, incoming)
         self._links.share(peer.sid)
-        peer.outgoing.release()
+        peer.outgoing.release(peer.known)
         self._tell(peer)
         self.courier.pump(peer)
 

@@ -118,6 +118,10 @@ class Incoming:
         """The stream for that kind of delivery in order."""
         return self.one if delivery is Delivery.IN_ORDER else self.broadcast
 
+    def is_passed_by(self, start: Synchronize) -> bool:
+        """Whether `start` gives up anything that is missing."""
+        return start.one > self.one.position or start.broadcast > self.broadcast.position
+
     def go_on(self, start: Synchronize) -> None:
         """The sender goes on after `start`: it has given up what is missing up to there."""
         for delivery, stream, position in (

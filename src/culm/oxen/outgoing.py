@@ -43,6 +43,7 @@ class Outgoing:
         self.open = False
         self._queue_max = queue_max
         self._start = start
+        self._known = 0  # the peer's one-to-one number when it had synchronized
         self._timing = timing
         self._rng = rng
         self._broadcast = Stream(start.broadcast, window)
@@ -109,9 +110,13 @@ class Outgoing:
         if self._size >= self._queue_max and self.is_full(delivery):
             self.pressure = _FULL
 
-    def release(self) -> None:
-        """The peer has synchronized: everything may go now."""
+    def release(self, known: int) -> None:
+        """The peer has synchronized, and has that number: everything may go now."""
         self.open = True
+        self._known = known
+        for item in self._broadcast.waiting:
+            if item.gap:
+                item.d = self._word_of(item.sequence)
 
     def add(self, number: int, delivery: Delivery, data: bytes) -> None:
         """Queue a one-to-one message or a plain datagram."""
@@ -139,8 +144,13 @@ class Outgoing:
 
     def skip_broadcast(self, sequence: int) -> None:
         """Leave out our broadcast of that number, and tell the peer when it has the rest."""
-        start = self._start._replace(broadcast=sequence, one=self._one.first - 1)
-        self._size += self._broadcast.skip(sequence, write_message(start))
+        self._size += self._broadcast.skip(sequence, self._word_of(sequence))
+
+    def _word_of(self, sequence: int) -> Value:
+        """What tells the peer that nothing is missing up to our broadcast of that number."""
+        one = self._one.first - 1
+        start = self._start._replace(broadcast=sequence, one=one, known=self._known)
+        return write_message(start)
 
     def add_finalize(self) -> None:
         """Queue the announcement that nothing follows what was queued before.
@@ -344,6 +354,10 @@ class Outgoing:
         """
         excess = known - self._one.last
         return excess if 0 < known < START_MAX and abs(excess) >= RESTART_GAP else 0
+
+    def holds(self, known: int) -> bool:
+        """Whether the one-to-one number that the peer names is of the present association."""
+        return self._start.one <= known <= self._one.last
 
     def renumber(self, one: int) -> None:
         """Go on after one-to-one number `one`, now that there are no such messages."""

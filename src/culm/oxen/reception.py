@@ -264,7 +264,8 @@ class Reception:
             self._courier.synchronize(peer)  # again: only now do we know to whom
             return True
         age = incoming.age_of(message)
-        if age is Age.SAME:
+        vouched = not incoming.is_passed_by(message) or peer.outgoing.holds(message.known)
+        if age is Age.SAME and vouched:
             peer.trust()
             incoming.go_on(message)
             if peer.state in _TALKING:
@@ -273,7 +274,7 @@ class Reception:
             return True
         if peer.state in _TALKING:
             return self._associations.doubt(peer, message)
-        if age is Age.OLDER:  # if it is meant, it comes again when there is somebody to ask
+        if age is not Age.NEWER:  # if it is meant, it comes again when there is somebody to ask
             return self._refuse(DropReason.STALE_SYNCHRONIZE)
         return self._associations.restart(peer, message)
 
