@@ -114,9 +114,7 @@ class Outgoing:
         """The peer has synchronized, and has that number: everything may go now."""
         self.open = True
         self._known = known
-        for item in self._broadcast.waiting:
-            if item.gap:
-                item.d = self._word_of(item.sequence)
+        self._broadcast.reword(self._word_of)
 
     def add(self, number: int, delivery: Delivery, data: bytes) -> None:
         """Queue a one-to-one message or a plain datagram."""

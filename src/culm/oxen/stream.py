@@ -6,6 +6,7 @@ Source: manual/dev-oxen.md, "Messaging".
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from culm.oxen.messages import Piece, Position, write_message, write_one_to_one
@@ -38,6 +39,10 @@ class Item:
     sent: float = field(init=False)
     before: float | None = field(init=False)
     way: int = field(init=False)
+
+    def reword(self, d: Value) -> None:
+        """It has not been sent yet, and says `d` instead."""
+        self.d = d
 
     def await_dispatch(self) -> None:
         """It is not sent yet, and somebody may ask whether it is."""
@@ -143,6 +148,12 @@ class Stream:
         self.last = sequence
         self.waiting.append(Item(0, d, self, sequence, gap))
         return gap == sequence
+
+    def reword(self, word_of: Callable[[int], Value]) -> None:
+        """Tell the peer anew what is skipped, by the last number of each gap."""
+        for item in self.waiting:
+            if item.gap:
+                item.reword(word_of(item.sequence))
 
     def beginning(self, sequence: int) -> Item | None:
         """The first piece of that number, if it is not acknowledged."""
