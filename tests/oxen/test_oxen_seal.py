@@ -529,3 +529,35 @@ def test_parcels_mean_what_they_mean_without_a_seal() -> None:
     assert [message.data for message in table_.messages(P)] == [b"answer"]
     table_.wait(2.0, alive=(P,))
     assert table_.bodies(Gossip) is not None
+
+
+# -- who is forgotten ---------------------------------------------------------------------------
+
+
+def test_no_member_is_forgotten_for_those_who_come_and_go() -> None:
+    """Members that have run for long have the earliest lives of all."""
+    table_ = table(limits=Limits(peers_max=2))
+    assert heard(table_, sealed(start(), life=LIFE))
+    for number in range(20):
+        source, life = b"x%d" % number, LATER[:5] + bytes([9 + number]) + bytes(10)
+        table_.node.receive_datagram(sealed(b"de", life=life, source=source), source=source)
+        table_.drain()
+    assert heard(table_, sealed(start(), 2, life=LIFE))
+
+
+def test_two_that_have_forgotten_each_other_hear_each_other() -> None:
+    """Each tells the other that it is not heard, and that is heard."""
+    table_ = table(limits=Limits(peers_max=1))
+    late = int((EPOCH + 100.0) * 1000)
+    for number in range(3):
+        life = (late + number).to_bytes(6) + bytes(10)
+        source = b"x%d" % number
+        table_.node.receive_datagram(sealed(b"de", life=life, source=source), source=source)
+        table_.drain()
+    told = encode_parcel(Parcel(body=MessageData(ME, P, None, write_message(Outlived(late + 5)))))
+    table_.node.receive_datagram(sealed(told, life=LIFE), source=P)
+    table_.sent.clear()
+    assert table_.node.next_event() is None
+    datagrams = [data for to, data in table_.node.datagrams_to_send() if to == P]
+    assert datagrams
+    assert int.from_bytes(datagrams[-1][:6]) == late + 6

@@ -28,6 +28,7 @@ from culm.oxen.messages import (
     ParcelError,
     decode_parcel,
     encode_parcel,
+    read_message,
     write_message,
 )
 from culm.oxen.outbox import Occasion, Outbox
@@ -98,6 +99,8 @@ class Links:
         """Keep in touch with `sid`, and give it a place in the table."""
         self.contacts.add(sid)
         self._keepalives.add(sid)
+        if self._seal is not None:
+            self._seal.keep(sid)
 
     def retire(self, sid: bytes) -> None:
         """`sid` has left: nobody is told of it any more, but it can be reached for a while."""
@@ -105,6 +108,8 @@ class Links:
         self._shared.discard(sid)
         self._told.pop(sid, None)
         self._untold.discard(sid)
+        if self._seal is not None:
+            self._seal.release(sid)
 
     def remove(self, sid: bytes) -> None:
         """Forget `sid`."""
@@ -180,11 +185,8 @@ class Links:
             self._drop(DropReason.FROM_SELF)
             return None
         if self._seal is not None:
-            parcel = self._seal.open(source, data)
-            if not isinstance(parcel, bytes):
-                if parcel is not None:
-                    told = write_message(Outlived(parcel))
-                    self._put(source, MessageData(source, self._me, None, told))
+            parcel = self._open(self._seal, source, data)
+            if parcel is None:
                 return None
             data = parcel
         elif source not in self._proofs.trusted:
@@ -218,6 +220,31 @@ class Links:
         else:
             self._drop(DropReason.UNPROVED)
         return None
+
+    def _open(self, seal: Seal, source: bytes, data: Buffer) -> bytes | None:
+        """The parcel in a sealed datagram, if it counts.
+
+        One of a life that is not heard is answered.  If it says the same of us, we go by that:
+        otherwise two that have forgotten each other would never hear each other's answers.
+        """
+        opened = seal.open(source, data)
+        if opened is None or opened.fresh:
+            return None if opened is None else opened.parcel
+        if opened.later is not None:
+            told = write_message(Outlived(opened.later))
+            self._put(source, MessageData(source, self._me, None, told))
+        self._listen(opened.parcel)
+        return None
+
+    def _listen(self, parcel: bytes) -> None:
+        """Take nothing from a parcel but news of a life of ours, which does no harm twice."""
+        try:
+            body = decode_parcel(parcel, self._dialect, sid_size_max=self._limits.sid_size_max)[2]
+            message = read_message(body.d) if isinstance(body, MessageData) else None
+        except ParcelError:
+            return
+        if isinstance(body, MessageData) and body.to == self._me and type(message) is Outlived:
+            self.outlive(message.milliseconds)
 
     def outlive(self, milliseconds: int) -> None:
         """Somebody knows of a life of ours that began then."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from operator import attrgetter
 from random import Random
+from typing import NamedTuple
 
 from nacl.bindings import crypto_secretbox, crypto_secretbox_open
 from nacl.exceptions import CryptoError
@@ -58,6 +59,17 @@ def _key_between(key: bytes, source: bytes, to: bytes) -> bytes:
     return blake2b(names, key=key, digest_size=KEY_SIZE, person=b"culm oxen seal").digest()
 
 
+class Opened(NamedTuple):
+    """The parcel in a datagram, and whether it is of the life that is heard and has not come yet.
+
+    later: if not, and the server is to be told so: when the later life began, in milliseconds.
+    """
+
+    parcel: bytes
+    fresh: bool
+    later: int | None = None
+
+
 class _Life:
     """Which of the datagrams have come that a server has sent since it started.
 
@@ -103,8 +115,9 @@ class Seal:
     back is told of its latest life, and goes on as a later one.
 
     again_s: how often a server is told that at most.
-    sources_max: servers to keep account of; beyond that, the one with the earliest life is
-        forgotten, and nobody unknown is heard whose life is not later than that.
+    sources_max: servers to keep account of, more than are ever kept; beyond that, of those that are
+        no peers the one with the earliest life is forgotten, and nobody unknown is heard whose
+        life is not later than that.
     """
 
     def __init__(
@@ -128,6 +141,7 @@ class Seal:
         self._life = b""
         self._counter = 0
         self._sources: dict[bytes, _Life] = {}
+        self._kept: set[bytes] = set()
         self._forgotten = _Life(b"")  # the latest of those of servers that were forgotten
 
     overhead = OVERHEAD
@@ -139,6 +153,14 @@ class Seal:
     def _begin(self, milliseconds: int) -> None:
         salt = self._rng.getrandbits(8 * _SALT_SIZE)
         self._life = milliseconds.to_bytes(_TIME_SIZE) + salt.to_bytes(_SALT_SIZE)
+
+    def keep(self, source: bytes) -> None:
+        """That server is a peer, and is not forgotten before others."""
+        self._kept.add(source)
+
+    def release(self, source: bytes) -> None:
+        """That server is no peer any more."""
+        self._kept.discard(source)
 
     def outlive(self, milliseconds: int) -> None:
         """A peer knows of a life of ours that began then: if that seems later, ours begins anew."""
@@ -155,11 +177,8 @@ class Seal:
         nonce = self._life + self._counter.to_bytes(_COUNTER_SIZE)
         return close_box(parcel, nonce, key=self._keys[0], source=self._me, to=to)
 
-    def open(self, source: bytes, datagram: Buffer) -> bytes | int | None:
-        """The parcel in a datagram from server `source`; ``None`` if it cannot be trusted.
-
-        If the server has begun a later life since, and is to be told so: when, in milliseconds.
-        """
+    def open(self, source: bytes, datagram: Buffer) -> Opened | None:
+        """What is in a datagram from server `source`; ``None`` if it cannot be trusted."""
         datagram = bytes(datagram)
         for key in self._keys:
             parcel = open_box(datagram, key=key, source=source, to=self._me)
@@ -172,11 +191,13 @@ class Seal:
         life = self._life_of(source, name)
         is_latest = life.name == name and life is not self._forgotten
         if is_latest and life.admit(int.from_bytes(datagram[_LIFE_SIZE:_NONCE_SIZE])):
-            return parcel
+            return Opened(parcel, True)
         self._dropped[DropReason.REPLAYED] += 1
-        if is_latest or not life.tell(self._clock.now, self._again_s):
+        if is_latest:
             return None
-        return int.from_bytes(life.name[:_TIME_SIZE])
+        if not life.tell(self._clock.now, self._again_s):
+            return Opened(parcel, False)
+        return Opened(parcel, False, int.from_bytes(life.name[:_TIME_SIZE]))
 
     def _life_of(self, source: bytes, name: bytes) -> _Life:
         """The latest life of `source`, which is `name` unless a later one is known."""
@@ -185,7 +206,8 @@ class Seal:
             return life
         self._sources[source] = life = _Life(name)
         if len(self._sources) > self._sources_max:
-            earliest = min(self._sources, key=lambda sid: self._sources[sid].name)
+            others = self._sources.keys() - self._kept
+            earliest = min(others, key=lambda sid: self._sources[sid].name)
             forgotten = self._sources.pop(earliest)
             self._forgotten = max(self._forgotten, forgotten, key=attrgetter("name"))
         return life
