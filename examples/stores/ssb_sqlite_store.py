@@ -47,6 +47,7 @@ _LATER_COLUMNS = {
     "held": "TEXT NOT NULL DEFAULT '{}'",
     "stored": "INTEGER NOT NULL DEFAULT 0",
     "sessions": "INTEGER NOT NULL DEFAULT 0",
+    "distrusted": "TEXT NOT NULL DEFAULT '[]'",
 }
 
 
@@ -143,8 +144,9 @@ class SsbSqliteStore:
     def _save_clock(self, peer: str, clock: PeerClock) -> None:
         (saved,) = self._db.execute("SELECT COALESCE(MAX(saved), 0) + 1 FROM clocks").fetchone()
         self._db.execute(
-            "INSERT OR REPLACE INTO clocks (peer, told, refused, held, stored, sessions, saved)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO clocks"
+            " (peer, told, refused, held, stored, sessions, distrusted, saved)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 peer,
                 json.dumps(dict(clock.told)),
@@ -152,6 +154,7 @@ class SsbSqliteStore:
                 json.dumps(dict(clock.held)),
                 clock.stored,
                 clock.sessions,
+                json.dumps(sorted(clock.distrusted)),
                 saved,
             ),
         )
@@ -193,15 +196,17 @@ class SsbSqliteStore:
 
     def _load_clock(self, peer: str) -> PeerClock:
         row = self._db.execute(
-            "SELECT told, refused, held, stored, sessions FROM clocks WHERE peer = ?", (peer,)
+            "SELECT told, refused, held, stored, sessions, distrusted FROM clocks WHERE peer = ?",
+            (peer,),
         ).fetchone()
         if row is None:
             return PeerClock()
-        told, refused, held, stored, sessions = row
+        told, refused, held, stored, sessions, distrusted = row
         return PeerClock(
             told=json.loads(told),
             refused=frozenset(json.loads(refused)),
             held=json.loads(held),
             stored=stored,
             sessions=sessions,
+            distrusted=frozenset(json.loads(distrusted)),
         )

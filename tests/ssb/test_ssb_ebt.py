@@ -32,6 +32,7 @@ from culm.machine import (
     Ticket,
 )
 from culm.ssb.ebt import (
+    TURNS,
     EndReason,
     ErrorCode,
     FeedExtended,
@@ -485,6 +486,36 @@ def test_too_many_messages_that_are_not_valid_end_the_session() -> None:
     assert isinstance(ended, SessionEnded)
     assert ended.error is not None
     assert ended.error.code is ErrorCode.INVALID_MESSAGES
+
+
+def test_feeds_with_something_wrong_do_not_keep_others_away_for_ever() -> None:
+    """Five feeds that the peer has wrong, of which three end a session, and then a right one."""
+    wrong, right = [feed(str(number)) for number in range(5)], feed("right")
+    host = Host(ALICE, limits=Limits(invalid_max=2)).follow(*wrong, right)
+    for _ in range(3):
+        session = host.accept(BOB)
+        for name in (*wrong, right):
+            message = {**as_frames(chain(name, 1))[0], "valid": name == right}
+            if host.machine.has_session(BOB):
+                host.tell(session, {name: on(1)})
+            if host.machine.has_session(BOB):
+                host.tell(session, message)
+        host.machine.disconnect(session)
+        host.drain()
+    assert host.machine.clock[right] == 1
+
+
+def test_what_was_wrong_once_is_tried_again() -> None:
+    """Within as many sessions as there are turns: what is remembered is a hint."""
+    name = feed("0")
+    host = Host(ALICE).follow(name)
+    message = as_frames(chain(name, 1))[0]
+    for number in range(TURNS + 1):
+        session = host.accept(BOB)
+        host.tell(session, {name: on(1)}, {**message, "valid": number > 0})
+        host.machine.disconnect(session)
+        host.drain()
+    assert host.machine.clock[name] == 1
 
 
 def test_too_many_feeds_end_the_session() -> None:

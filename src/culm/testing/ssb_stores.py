@@ -76,7 +76,12 @@ def _read(feed: str, first: int, count_max: int = _MANY, size_max: int = _MANY) 
 def _save(peer: str, told: dict[str, int], *refused: str) -> SaveClock:
     held, size = {_ALICE: 2**52 - 1, _BOB: 0}, len(told)
     clock = PeerClock(
-        told=told, refused=frozenset(refused), held=held, stored=2**53 - size, sessions=size
+        told=told,
+        refused=frozenset(refused),
+        held=held,
+        stored=2**53 - size,
+        sessions=size,
+        distrusted=frozenset(told),
     )
     return SaveClock(ticket=_TICKET, peer=peer, clock=clock)
 

@@ -16,10 +16,15 @@ from culm.ssb.ebt.states import (
     SupplyInput,
 )
 
-__all__ = ["TURNS", "Feed", "Relation"]
+__all__ = ["TURNS", "Feed", "Relation", "turn_of"]
 
 TURNS: Final = 16
 """In one of so many sessions in a row each feed is mentioned, whatever is remembered."""
+
+
+def turn_of(feed_id: str) -> int:
+    """The session, of `TURNS` in a row, in which a feed is mentioned."""
+    return crc32(feed_id.encode()) % TURNS
 
 
 class Feed:
@@ -52,7 +57,7 @@ class Feed:
         self.claimed = 0
         self.moved = 0.0
         self.followed = False
-        self.turn = crc32(feed_id.encode()) % TURNS
+        self.turn = turn_of(feed_id)
 
     @property
     def head(self) -> Head | None:

@@ -88,6 +88,7 @@ class PeerClock:
     held: the last sequence that we had of a feed then, where that is not the one in `told`.
     stored: how many messages our store had then, of all feeds.  A store that has fewer is older
         than this memory, which counts for nothing then.
+    distrusted: the feeds of which it has sent something wrong, and nothing right since.
     sessions: how many sessions with the peer began with such a memory: it says whose turn it is to
         be told of again.
     """
@@ -97,6 +98,7 @@ class PeerClock:
     held: Mapping[str, int] = field(default_factory=dict[str, int])
     stored: int = 0
     sessions: int = 0
+    distrusted: frozenset[str] = frozenset()
 
 
 class Progress(NamedTuple):

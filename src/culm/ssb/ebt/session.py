@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from culm.machine import RemoteProtocolError
 from culm.ssb.ebt.errors import ErrorCode
-from culm.ssb.ebt.feed import TURNS, Feed, Relation
+from culm.ssb.ebt.feed import TURNS, Feed, Relation, turn_of
 from culm.ssb.ebt.feeds import Feeds
 from culm.ssb.ebt.limits import Limits
 from culm.ssb.ebt.model import PeerClock
@@ -60,6 +60,8 @@ class Session:
         self._turn = 0  # of the feeds that are mentioned in any case
         self._refuses_many = False
         self._distrusted: set[str] = set()  # feeds of which it has sent something wrong
+        self._distrusted_before: set[str] = set()  # in earlier sessions, and not yet again
+        self._tried: frozenset[str] = frozenset()  # those of them that have another chance
 
     def move(self, happened: SessionInput) -> None:
         self.state = SESSION_RULES[self.state][happened]
@@ -77,9 +79,20 @@ class Session:
         self._turn = clock.sessions % TURNS
         self.clock.update(clock.told)
         self._refused_before.update(clock.refused)
+        self._distrusted_before.update(clock.distrusted)
+        self._tried = self._in_turn(clock)
         refusals = list(clock.told.values()).count(REFUSAL)
         self._refuses_many = refusals > self._limits.notes_max
         return replace(clock, sessions=clock.sessions + 1)
+
+    def _in_turn(self, clock: PeerClock) -> frozenset[str]:
+        """Distrusted feeds whose turn it is: not so many that they could end the session."""
+        found = sorted(feed for feed in clock.distrusted if turn_of(feed) == self._turn)
+        if not found:
+            return frozenset()
+        count_max = self._limits.invalid_max
+        start = clock.sessions // TURNS * count_max % len(found)
+        return frozenset((found[start:] + found[:start])[:count_max])
 
     def memory(self, feeds: Feeds) -> PeerClock:
         """What is kept for the next session, without feeds that we do not follow.
@@ -99,6 +112,7 @@ class Session:
             held=held,
             stored=feeds.stored,
             sessions=self._memory.sessions + 1,
+            distrusted=frozenset(filter(feeds.follows, self._distrusted | self._distrusted_before)),
         )
 
     def is_level(self, feed: Feed) -> bool:
@@ -151,6 +165,7 @@ class Session:
         self.heard = now
         relation.bring()
         feed_id = relation.feed.id
+        self._distrusted_before.discard(feed_id)
         told = self.clock.get(feed_id, 0)
         if told < sequence:
             self.clock[feed_id] = sequence
@@ -172,7 +187,13 @@ class Session:
             raise RemoteProtocolError(ErrorCode.INVALID_MESSAGES)
 
     def distrusts(self, feed_id: str) -> bool:
-        return feed_id in self._distrusted
+        """Whether a feed is not exchanged with the peer, for what it has sent of it.
+
+        What it sent in an earlier session is a hint: each such feed has its turn in one of
+        `culm.ssb.ebt.TURNS` sessions.
+        """
+        before = feed_id in self._distrusted_before and feed_id not in self._tried
+        return before or feed_id in self._distrusted
 
     # What it is told
 
