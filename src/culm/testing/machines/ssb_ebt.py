@@ -132,7 +132,8 @@ def dial_failed(machine: object, name: str) -> None:
 def peer_clock(plain: Any) -> PeerClock:
     """What `LoadClock` is answered with, from its plain form."""
     fields = plain["fields"]
-    return PeerClock(**fields | {"refused": frozenset(fields["refused"])})
+    sets = {name: frozenset(fields.get(name, ())) for name in ("refused", "distrusted")}
+    return PeerClock(**fields | sets)
 
 
 def kept(effect: Effect[Any]) -> list[tuple[str, int, str]]:
