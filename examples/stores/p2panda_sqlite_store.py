@@ -40,7 +40,7 @@ from culm.p2panda.store import (
 )
 from culm.reconcile.monoids import DEFAULT
 from stores.columns import column, number
-from stores.file_store import FileStore
+from stores.file_store import FileStore, refuse_other_files
 
 __all__ = ["OperationSqliteStore"]
 
@@ -80,6 +80,7 @@ class OperationSqliteStore(FileStore):
     """A `culm.p2panda.store.OperationStore` in the file at `path`, for one thread at a time."""
 
     def __init__(self, path: Path | str) -> None:
+        refuse_other_files(path)
         self._db = sqlite3.connect(
             path, isolation_level=None, timeout=30.0, check_same_thread=False
         )

@@ -23,7 +23,7 @@ from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError, StoreErro
 from culm.wire.multihash import HashFamily
 from stores.columns import column as _column
 from stores.columns import number as _number
-from stores.file_store import FileStore
+from stores.file_store import FileStore, refuse_other_files
 
 __all__ = ["CHUNK_SIZE", "SqliteStore", "StoreFileError"]
 
@@ -434,6 +434,7 @@ class _Database:
     def __init__(self, path: Path | str, family: str, *, durable: bool, must_exist: bool) -> None:
         mode = "rw" if must_exist else "rwc"
         try:
+            refuse_other_files(path)
             self._connection = sqlite3.connect(
                 f"{Path(path).absolute().as_uri()}?mode={mode}",
                 uri=True,
@@ -441,7 +442,7 @@ class _Database:
                 isolation_level=None,  # transactions begin and end where the code says so
                 check_same_thread=False,
             )
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise StoreFileError(f"{path}: {error}") from None
         self.execute = self._connection.execute
         self.execute_many = self._connection.executemany

@@ -58,6 +58,7 @@ def _write_until_killed(path: Path, seconds: float) -> tuple[int, int]:
 
 def test_a_file_that_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
     text, other, missing = tmp_path / "text", tmp_path / "other", tmp_path / "missing"
+    (tmp_path / "short").write_text("x")  # which SQLite would take for an empty database
     text.write_text("This is no database. " * 1000)
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE logs (id)")
@@ -65,6 +66,7 @@ def test_a_file_that_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> No
     SqliteStore(yasmf, family=YASMF).close()
     for path, reason in (
         (text, "file is not a database"),
+        (tmp_path / "short", "file is not a database"),
         (other, "not a store of logs"),
         (yasmf, "a store of YASMF hashes, not YAMF"),
         (tmp_path, "unable to open database file"),
