@@ -86,6 +86,41 @@ def test_who_is_crowded_out_is_told_why_and_who_is_known_is_refused_beyond_its_b
     machine.accepted()
 
 
+def crowded_out(machine: Node) -> list[int]:
+    ended = [event for event in events_of(machine) if isinstance(event, LinkClosed)]
+    assert all(each.error and each.error.code is ErrorCode.CROWDED_OUT for each in ended)
+    return [each.link for each in ended]
+
+
+def answer(machine: Node) -> None:
+    """Write what is to be written, and answer the requests that waited for it."""
+    events_of(machine)
+    while (effect := machine.next_effect()) is not None:
+        machine.complete(effect.ticket, None)  # type: ignore[misc]
+    machine.links_to_send()
+
+
+def test_an_idle_place_is_given_to_a_peer_that_comes_and_not_to_a_stranger() -> None:
+    machine = node(links_max=2, strangers_max=2)
+    idle, busy = machine.accepted(), machine.accepted()
+    for number, link in ((2, idle), (3, busy)):
+        link.receive_data(heartbeat(source=number))
+    answer(machine)
+    machine.advance(0.2)
+    busy.receive_data(heartbeat(source=3))
+    answer(machine)
+    machine.advance(0.4)
+    strangers = [machine.accepted() for _ in range(2)]
+    assert crowded_out(machine) == []
+    strangers[0].receive_data(heartbeat(source=2))
+    assert crowded_out(machine) == [idle.number]
+    strangers[1].receive_data(heartbeat(source=2))  # nobody else is idle
+    assert crowded_out(machine) == [strangers[1].number]
+    with pytest.raises(LocalProtocolError):
+        machine.accepted()
+    assert set(machine.links) >= {busy, strangers[0]}
+
+
 # Dials
 
 

@@ -11,6 +11,7 @@ from culm.garlic.raft import (
     ChangeFailed,
     LeaderChanged,
     Left,
+    Limits,
     ReadSnapshot,
     Server,
     Snapshot,
@@ -32,6 +33,14 @@ from culm.garlic.raft.messages import (
     SyncRequest,
     SyncResponse,
 )
+
+
+@pytest.mark.parametrize("name", ["append_entries_max", "apply_entries_max", "sync_gap"])
+def test_a_limit_of_0_with_which_nothing_is_ever_done_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        Limits(**{name: 0})
+    Limits(**{name: 1})
+
 
 NEW = Server(4, "tcp://lab:4")
 

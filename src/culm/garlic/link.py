@@ -136,6 +136,10 @@ class Link:
         """Since when no byte has moved, if answers are owed to us."""
         return self._moved_at if self._asked else None
 
+    def idle_since(self, before: float) -> float | None:
+        """When a byte moved last, if that was at `before` at the latest and nobody waits for us."""
+        return None if self._slots or self._moved_at > before else self._moved_at
+
     def rest(self) -> None:
         """Note that everything that has come or gone is reported."""
         self._stirred = False

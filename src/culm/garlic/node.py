@@ -78,7 +78,8 @@ class Node:
         speaks for all servers.
     links_max
         Concurrent accepted connections whose peers are known: authenticated or, without a
-        handshake, from their first request on.
+        handshake, from their first request on.  When all places are held, who has been idle for
+        the longest election timeout makes way for a peer that comes.
     strangers_max
         Concurrent accepted connections of others; when there are more, the oldest is ended.
     requests_max
@@ -144,6 +145,7 @@ class Node:
         self._users = users
         self._now = now
         self._links_max = links_max
+        self._idle_s = timing.election_timeout_max_s
         self._strangers_max = strangers_max
         self._requests_max = requests_max
         self._asked_max = core_limits.in_flight_max + _SPARE_REQUESTS
@@ -243,10 +245,10 @@ class Node:
 
         If too many peers have not yet said who they are, the one that has had the most time for it
         is cut off (``CROWDED_OUT``).  Raises `LocalProtocolError`: ``QUEUE_FULL`` if there are too
-        many others, ``ALREADY_CLOSED``.
+        many others and none is idle, ``ALREADY_CLOSED``.
         """
         self._check_open()
-        if len(self._guests) >= self._links_max:
+        if len(self._guests) >= self._links_max and self._idlest() is None:
             raise LocalProtocolError(ErrorCode.QUEUE_FULL, "connections")
         link = self._open(ConnectionRole.LISTENER, None, handshake, self._requests_max)
         while len(self._strangers) >= self._strangers_max:
@@ -380,8 +382,25 @@ class Node:
 
     def _meet(self, link: Link) -> None:
         """The peer of an accepted connection has said who it is."""
-        if self._strangers.pop(link.number, None) is not None:
-            self._guests.add(link.number)
+        if self._strangers.pop(link.number, None) is None:
+            return
+        if len(self._guests) >= self._links_max:
+            idle = self._idlest()
+            if idle is None:
+                raise RemoteProtocolError(ErrorCode.CROWDED_OUT)
+            self._guests.discard(idle.number)
+            idle.fail(RemoteProtocolError(ErrorCode.CROWDED_OUT))
+        self._guests.add(link.number)
+
+    def _idlest(self) -> Link | None:
+        """The guest that has been idle for longest: no leader is, as it sends heartbeats."""
+        before = self._now - self._idle_s
+        idle = [
+            (since, number)
+            for number in self._guests
+            if (since := self._links[number].idle_since(before)) is not None
+        ]
+        return self._links[min(idle)[1]] if idle else None
 
     def _ended(self, link: Link, closed: Closed) -> LinkClosed:
         del self._links[link.number], self._awake[link.number]

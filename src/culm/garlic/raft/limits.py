@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from culm.arguments import check_numbers
+from culm.arguments import check_int, check_numbers
 
 __all__ = ["Limits", "Timing"]
+
+# With 0 of these nothing is ever sent, applied or let in.
+_NEVER_0 = ("append_entries_max", "apply_entries_max", "sync_gap")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ class Timing:
 class Limits:
     """How much at a time, and in all.  The defaults are JRaft's, where it has one.
 
-    Raises `ValueError` for one below 0.
+    Raises `ValueError` for one below 0, and for a 0 with which nothing would ever be done.
 
     in_flight_max
         Requests to one peer that may be unanswered; 1 as in JRaft.
@@ -99,3 +102,5 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_numbers(self)
+        for name in _NEVER_0:
+            check_int(name, getattr(self, name), 1)
