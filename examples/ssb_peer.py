@@ -78,6 +78,7 @@ except ModuleNotFoundError as error:
 
 _STORE = "feeds.sqlite"
 _PING_S = 300.0
+_SAID_MAX = 300  # characters of a line that are said again
 _VERBS = {  # what a contact message says
     "follow": ("following", True),
     "unfollow": ("following", False),
@@ -229,9 +230,10 @@ class Pub:
 
     def _read_lines(self) -> None:
         """Runs in a thread of its own, which may wait for a line for ever."""
-        rest = b""
-        while data := os.read(0, 1 << 16):
-            *lines, rest = (rest + data).split(b"\n")
+        rest, data = b"", b"\n"
+        while data:
+            data = os.read(0, 1 << 16)
+            *lines, rest = (rest + (data or b"\n")).split(b"\n")  # the last one may have none
             for line in lines:
                 with suppress(RuntimeError):  # all is over
                     self._loop.call_soon_threadsafe(
@@ -243,7 +245,7 @@ class Pub:
         try:
             self._do(verb, rest.strip())
         except (LocalProtocolError, MessageError, ValueError) as error:
-            say(event="error", line=line, error=str(error))
+            say(event="error", line=line[:_SAID_MAX], error=str(error)[:_SAID_MAX])
 
     def _do(self, verb: str, rest: str) -> None:
         match verb:
@@ -354,10 +356,10 @@ def peer_address(text: str) -> Address:
 
 
 def network_of(text: str) -> bytes:
-    key = b64decode(text, validate=True)
-    if len(key) != 32:
-        raise ValueError(text)
-    return key
+    with suppress(ValueError):
+        if len(key := b64decode(text, validate=True)) == 32:
+            return key
+    raise argparse.ArgumentTypeError(f"{text!r} is not 32 bytes in base64")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -238,6 +238,26 @@ def test_the_program_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert json.loads(capsys.readouterr().out)["content"] == {"type": "post", "text": "hello"}
 
 
+def test_the_last_line_needs_no_newline(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(PROGRAM), "run", "--dir", str(tmp_path), "--port", "0"],
+        input="x" * 9999 + "\nquit",
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert ran.returncode == 0
+    assert max(map(len, ran.stdout.splitlines())) < 1000
+
+
+def test_a_key_of_a_network_has_32_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        ssb_peer.main(["run", "--dir", str(tmp_path), "--network", "AAAA"])
+    assert "'AAAA' is not 32 bytes in base64" in capsys.readouterr().err
+
+
 def test_only_one_process_writes_a_feed(start: Callable[..., Process]) -> None:
     address(start("alice"))
     second = start("alice")
