@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import toy_distribution
 
 from culm.testing import drive, machines
 from culm.testing.drive import LineDriver, verb_words
+from culm.testing.ending import end_with
 from culm.testing.machines import ConfigError, Key, lookup, names
 from toy_machines import KEEPER, LINES, PINGER, Keep, Lines
 
@@ -319,3 +321,11 @@ def test_every_line_of_output_is_json_and_flushed(capsys: Any, monkeypatch: Any)
         "error",
         "deadline",
     ]
+
+
+def test_a_broken_pipe_ends_nobody_once_the_program_is_over() -> None:
+    """A program may run in a process that has sockets."""
+    before = signal.getsignal(signal.SIGPIPE)
+    with pytest.raises(SystemExit):
+        end_with(lambda: 0)
+    assert signal.getsignal(signal.SIGPIPE) is before

@@ -13,8 +13,14 @@ __all__ = ["end_with"]
 def end_with(main: Callable[[], int]) -> NoReturn:
     """Run a program that has no sockets, and exit with its status.
 
-    Where nobody reads its output any more (``| head``), SIGPIPE ends it, as it ends others.
+    Where nobody reads its output any more (``| head``), SIGPIPE ends it, as it ends others: only
+    while the program runs, as a caller in the same process may have sockets.
     """
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.exit(main())
+    if not hasattr(signal, "SIGPIPE"):
+        sys.exit(main())
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        sys.exit(main())
+    finally:
+        sys.stdout.flush()
+        signal.signal(signal.SIGPIPE, before)
