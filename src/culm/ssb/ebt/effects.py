@@ -73,9 +73,10 @@ class LoadClock(Effect[PeerClock]):
     peer: str
 
     def accepts(self, result: object) -> TypeGuard[PeerClock]:
-        if type(result) is not PeerClock or type(result.refused) is not frozenset:
+        if type(result) is not PeerClock:
             return False
-        if not all(map(_is_feed, result.refused)):
+        sets = (result.refused, result.distrusted)
+        if not all(type(each) is frozenset and all(map(_is_feed, each)) for each in sets):
             return False
         if not all(
             type(number) is int and number >= 0 for number in (result.stored, result.sessions)
