@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from time import time_ns
 
 import pytest
@@ -222,7 +223,7 @@ def test_a_full_disk_ends_fetching_with_what_was_stored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, store, target = (tmp_path / name for name in ("source", "fetched", "target"))
-    make_tree(source, {f"file{n}": os.urandom(MIB) for n in range(9)})
+    make_tree(source, {f"file{n}": Random(n).randbytes(MIB) for n in range(9)})
     head = run("publish", source, "--store", tmp_path / "store").summary["head"]
     really_append = SqliteStore.append
 
