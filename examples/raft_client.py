@@ -38,10 +38,13 @@ LINE_SIZE_MAX = 1 << 20
 _PATIENCE_MIN_S = 1.0
 _PAUSE_S = 0.1
 _DONE = (Outcome.APPLIED, Outcome.REPEATED)
-# After these another server, or the same one a little later, may do it.
-_ASK_AROUND = frozenset(
-    ("NOT_LEADER", "NO_LEADER", "NOTHING_COMMITTED", "READ_FAILED", "NOT_THERE", "NO_ANSWER")
-)
+# After these another server, or the same one a little later, may do it; and how much each says.
+_ASK_AROUND = {
+    **dict.fromkeys(("NOT_THERE", "NO_ANSWER"), -1),
+    "NOBODY_ANSWERS": 0,
+    **dict.fromkeys(("NOT_LEADER", "NO_LEADER", "NOTHING_COMMITTED", "READ_FAILED"), 1),
+    **dict.fromkeys(("CHANGE_IN_PROGRESS", "TRANSFER_IN_PROGRESS"), 2),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +185,7 @@ class Cluster:
                         found = await self._ask_first(question)
                         if found.get("error") not in _ASK_AROUND:
                             return found
-                        if found["error"] not in ("NOT_THERE", "NO_ANSWER"):
-                            answer = found
+                        answer = max(found, answer, key=lambda each: _ASK_AROUND[each["error"]])
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
             return answer

@@ -270,6 +270,22 @@ def test_a_server_that_is_not_there_was_not_asked() -> None:
     asyncio.run(main())
 
 
+def test_who_has_to_wait_for_another_change_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is told of that change if it does not end."""
+    answers = iter(["CHANGE_IN_PROGRESS", "NOT_LEADER"] * 2 + [""])
+
+    async def ask_one(port: int, question: Any, patience_s: float) -> dict[str, Any]:
+        error = next(answers)
+        return {"error": error} if error else {"ok": True}
+
+    monkeypatch.setattr(raft_client, "ask_one", ask_one)
+    assert asyncio.run(Cluster({1: 1, 2: 2}).ask({"do": "transfer", "id": 2})) == {"ok": True}
+    answers = iter(["CHANGE_IN_PROGRESS", "NOT_LEADER"])
+    monkeypatch.setattr(raft_client, "PATIENCE_S", 0)  # for one round
+    told = asyncio.run(Cluster({1: 1, 2: 2}).ask({"do": "transfer", "id": 2}))
+    assert told == {"error": "CHANGE_IN_PROGRESS"}
+
+
 def test_a_server_that_hangs_holds_up_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """One beside a healthy one costs a moment once; where all are slow, they get time."""
     waited: list[float] = []

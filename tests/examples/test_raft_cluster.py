@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -478,7 +479,8 @@ def test_who_asks_again_for_the_change_that_is_under_way_waits_for_it(
             assert (other["error"], other["certain"]) == ("CHANGE_IN_PROGRESS", True)
             monkeypatch.setattr(raft_server, "ANSWER_TIMEOUT_S", PATIENCE_S)
             waiting = asyncio.create_task(ask(port, {"do": "add", "id": 2}))
-            await asyncio.sleep(0.1)
+            while all(change.done() for change in service._changes):
+                await asyncio.sleep(0)
             service.node.cancel_change()
             assert await waiting == {"ok": False}
             voter = await ask(port, {"do": "add", "id": 1, "learner": True})
@@ -488,20 +490,20 @@ def test_who_asks_again_for_the_change_that_is_under_way_waits_for_it(
     asyncio.run(main())
 
 
-def test_a_transfer_to_a_leader_that_is_gone_is_not_done(tmp_path: Path) -> None:
+def test_a_transfer_to_a_leader_that_is_gone_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its followers take it for the leader until an election timeout has passed."""
+    never = {"election_timeout_min_s": 2 * PATIENCE_S, "election_timeout_max_s": 4 * PATIENCE_S}
 
     async def main() -> None:
         farm = RaftFarm.found(tmp_path / "farm", 2, tls=False)
-        async with served(farm, 1) as one:
-            async with served(farm, 2) as two, asyncio.timeout(PATIENCE_S):
-                while one.node.leader is None or one.node.leader != two.node.leader:
-                    await asyncio.sleep(0.01)
-                if one.node.leader == 1:
-                    two._driver.soon()
-                    one.node.transfer_leadership(2)
-                while one.node.leader != 2:
-                    one._driver.soon()
+        usual = raft_server.TIMING
+        monkeypatch.setattr(raft_server, "TIMING", replace(usual, **never))
+        async with served(farm, 1) as follower:
+            monkeypatch.setattr(raft_server, "TIMING", usual)
+            async with served(farm, 2), asyncio.timeout(PATIENCE_S):
+                while follower.node.leader != 2:
                     await asyncio.sleep(0.01)
             answer = await ask(farm.control_ports()[1], {"do": "transfer", "id": 2})
             assert answer == {"error": "NOT_LEADER", "leader": 2, "certain": True}
