@@ -366,6 +366,8 @@ class OperationSqliteStore(FileStore):
         except BaseException:
             if self._db.in_transaction:  # SQLite itself gives some up, as on a full disk
                 self._db.execute("ROLLBACK")
+            self._trees.clear()  # they may show what has been taken back
+            self._tips.clear()
             raise
 
 

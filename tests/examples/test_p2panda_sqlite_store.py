@@ -21,6 +21,7 @@ from nacl.signing import SigningKey
 from culm.bamboo.entry import LogKey, sign
 from culm.p2panda import Action, Author, MemoryStore, Operation, Policy, Replicator, materialise
 from culm.p2panda.effects import perform
+from culm.p2panda.items import decode_item
 from culm.p2panda.store import Conflict, DocumentState, NewOperation, OperationStore, Span
 from culm.testing.link import Link
 from culm.wire.multihash import YASMF
@@ -264,3 +265,28 @@ def test_a_kill_at_any_statement_loses_nothing_that_was_stored(tmp_path: Path):
             assert_level(store, twin)
         seen.add(done)
     assert seen == set(range(len(batches)))
+
+
+def test_what_was_read_in_a_block_that_fails_is_forgotten_with_it(store: OperationSqliteStore):
+    author = Author(KEYS[0], store)
+    document_id = author.create(SCHEMAS[0], {"n": 0})
+    store.range(SCHEMAS)
+    before = store.state_of(document_id)
+
+    def fail() -> None:
+        with store.alone():
+            author.update(document_id, {"n": 1})
+            assert store.state_of(document_id) != before
+            raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        fail()
+    heights = store.range(SCHEMAS)
+    ((item,),) = heights.view.batches()
+    assert (heights.position, decode_item(item).seqnum) == (1, 1)
+    assert store.state_of(document_id) == before
+    author.update(document_id, {"n": 2})
+    ids = list(store.operations(document_id))
+    state = store.state_of(document_id)
+    assert state is not None
+    assert state.tips == (ids[-1],)
