@@ -8,13 +8,16 @@ from p2panda_faults import accepted
 from p2panda_nodes import SCHEMA, Node, connect, replicators
 
 from culm.bamboo import LogKey
+from culm.bamboo.entry import decode
 from culm.p2panda import Author, Height, Mode, Offers
 from culm.p2panda.comparison import Comparison
 from culm.p2panda.items import ITEM_SIZE_MAX, decode_item, encode_item
 from culm.p2panda.messages import Fingerprint, LowerBound, Payload, Terminal
-from culm.p2panda.store import Span
+from culm.p2panda.operation import decode as decode_operation
+from culm.p2panda.store import NewOperation, Span
 from culm.reconcile import Parameters, Tree
 from culm.testing.link import Link
+from culm.wire.multihash import YASMF
 
 every_mode = pytest.mark.parametrize("mode", Mode)
 
@@ -126,3 +129,19 @@ def test_a_log_that_a_peer_names_again_is_sent_once():
         while comparison.next_message() is not None:
             pass
     assert wanted == [Span(low, 4, 9)]
+
+
+@every_mode
+def test_a_peer_restored_from_a_backup_gets_everything_in_a_live_session(mode: Mode):
+    """Again and again; no next session would bring what is held back in this one."""
+    right, offers = Node(2), Offers()
+    other, document = Node(3, right.store), right.create(name="shared")
+    (first,) = right.store.read_new((SCHEMA,), count_max=9, size_max=1 << 20)
+    entry, operation = decode(first.entry, family=YASMF), decode_operation(first.operation)
+    for age in range(9):
+        (other if age % 2 else right).author.update(document, {"age": age})
+    for _ in range(5):
+        left = Node(1)
+        left.store.append([NewOperation(entry, operation, document)])
+        connect(left, right, machines=replicators(mode=mode, live=True, offers=offers))
+        assert left.documents() == right.documents()

@@ -206,6 +206,39 @@ def test_interests_may_change_again_and_again():
         assert session.state is SessionState.LIVE
 
 
+@pytest.mark.parametrize("places", [(1, 1), (1, 16), (16, 1)])
+@pytest.mark.parametrize("asks", [(True, True), (True, False)])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_live_session_makes_room_for_the_one_that_replaces_it(
+    places: tuple[int, int], asks: tuple[bool, bool], order: tuple[int, int]
+):
+    left, right = Node(1), Node(2)
+    machines = tuple(
+        replicators(
+            live=True,
+            asks=asks,
+            limits=ReplicatorLimits(connection=Limits(sessions_max=places[side])),
+        )[side]
+        for side in (0, 1)
+    )
+    for machine in machines:
+        machine.advance(0.0)
+    link = connect(left, right, machines=(machines[0], machines[1]), schema_ids=(SCHEMA,))
+    for node in (left, right):
+        node.author.create(OTHER, {"n": 1})
+    for side in order:
+        machines[side].announce((SCHEMA, OTHER), timestamp=2)
+        link.run()
+    for now in (31.0, 62.0, 93.0):
+        for machine in machines:
+            machine.advance(now)
+        link.run()
+    assert len(left.documents()) == 2
+    assert left.documents() == right.documents()
+    (session,) = machines[0].connection.sessions
+    assert (session.schema_ids, session.state) == ((SCHEMA, OTHER), SessionState.LIVE)
+
+
 def test_what_was_announced_again_while_a_request_went_unanswered_is_asked_for_again():
     left, right = Node(1), Node(2)
     right.create(name="Lu")

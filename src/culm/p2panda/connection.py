@@ -109,7 +109,6 @@ class Connection(StreamBase[ConnectionEvent]):
         )
         self._events: deque[ConnectionEvent] = deque()  # besides that of the next message
         self._faults = 0
-        self._too_far: RemoteProtocolError | None = None  # what the caller could see alone
         self._now = 0.0
         self._started = False  # the time is known
         self._deadlines: Deadlines[Talk] = Deadlines()
@@ -220,10 +219,6 @@ class Connection(StreamBase[ConnectionEvent]):
         """Note that the peer has spoilt a session that is already over."""
         self._faults += 1
 
-    def give_up(self, error: RemoteProtocolError) -> None:
-        """End the connection: the peer has gone too far in a way that only the caller can see."""
-        self._too_far = error
-
     def _goodbye(self) -> None:
         for talk in self._sessions:
             if talk.local not in (Half.DONE, Half.BROKEN):
@@ -278,8 +273,6 @@ class Connection(StreamBase[ConnectionEvent]):
                 return Closed()
             if self._faults > self._limits.faults_max:
                 raise RemoteProtocolError(ErrorCode.TOO_MANY_FAULTS, f"{self._faults}")
-            if self._too_far is not None:
-                raise self._too_far
             if self._overfull:
                 return None
             if self._in_runs and (run := self._take_run()) is not None:

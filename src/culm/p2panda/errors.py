@@ -23,8 +23,6 @@ class ErrorCode(ProtocolErrorCode):
     """The bytes ended between two messages, but sessions were running."""
     TOO_MANY_FAULTS = 6
     """The peer has broken the rules in more than `Limits.faults_max` sessions."""
-    TOO_MANY_LEFT_OUT = 7
-    """More entries were left out than `ReplicatorLimits.left_out_max`."""
 
     # One session: these end it, and the connection goes on.
     UNEXPECTED_MESSAGE = 20

@@ -6,7 +6,7 @@ Source: seed, "Validation"; decision 7.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
@@ -19,7 +19,7 @@ from culm.bamboo.entry import decode as decode_entry
 from culm.effects import Place, StoreWork
 from culm.machine import RemoteProtocolError
 from culm.p2panda.effects import AppendOperations, LookUp
-from culm.p2panda.errors import ErrorCode, InvalidOperation, Reason
+from culm.p2panda.errors import InvalidOperation, Reason
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.operation import Operation
 from culm.p2panda.operation import decode as decode_operation
@@ -72,6 +72,14 @@ class Sender(Protocol):
 
         Raises `RemoteProtocolError` if that was once too often.
         """
+        ...
+
+    def refuse(self, log: LogKey, seqnum: int) -> None:
+        """Note that an entry was left out when this log was so high here."""
+        ...
+
+    def refused(self, log: LogKey, seqnum: int) -> bool:
+        """Whether an entry was left out when this log was so high, as it still is."""
         ...
 
     def settle(self, position: int | None) -> None:
@@ -161,22 +169,14 @@ class Intake:
     """Takes the entries of all sessions, in the order in which they arrived.
 
     An entry that is not valid is left out, with what depends on it; if its sender must have seen
-    that, it ends the session as well.  The unwritten size counts their bytes and their overhead.
-
-    give_up: ends the connection, on which too many have been left out.
+    that, it ends the session as well.  The rest of its log does not fit until somebody else has
+    brought what was left out, and is passed over.  The unwritten size counts their bytes and their
+    overhead.
     """
 
-    def __init__(
-        self,
-        *,
-        work: StoreWork,
-        limits: ReplicatorLimits,
-        give_up: Callable[[RemoteProtocolError], None],
-    ) -> None:
+    def __init__(self, *, work: StoreWork, limits: ReplicatorLimits) -> None:
         self._work = work
         self._limits = limits
-        self._give_up = give_up
-        self._left_out = 0
         self._queue: deque[Arrival | _Blame] = deque()
         self._doing = _Doing.NOTHING
         self._batch: list[Arrival] = []  # which the store is working on
@@ -275,6 +275,27 @@ class Intake:
         for key in {arrival.log: None for arrival in self._batch}:
             if key not in self._logs:
                 self._logs[key] = _Log(key, found.logs.get(key))
+        unknown = self._at_taken_places()
+        if unknown:
+            self._work.ask(LookUp, self._found_taken, logs=(), operations=unknown)
+        else:
+            self._verify()
+
+    def _at_taken_places(self) -> tuple[bytes, ...]:
+        """The entries in whose places there are others, or the same: it is not known which."""
+        old = {
+            arrival.entry.hash(): None
+            for arrival in self._batch
+            if arrival.entry.seqnum <= self._logs[arrival.log].position
+            and not self._passes_over(arrival, self._logs[arrival.log])
+        }
+        return tuple([each for each in old if each not in self._operations])
+
+    def _found_taken(self, found: Found) -> None:
+        self._operations.update(found.operations)
+        self._verify()
+
+    def _verify(self) -> None:
         logs = [self._logs[arrival.log] for arrival in self._batch]
         self._check_signatures(logs)
         valid: list[Arrival] = []
@@ -283,7 +304,7 @@ class Intake:
             try:
                 new = self._verified(arrival, log)
             except InvalidOperation as error:
-                self._leave_out(arrival, error.reason)
+                self._leave_out(arrival, error.reason, log.position)
                 continue
             except RemoteProtocolError as error:
                 self._put_back(_Blame(arrival.sender, error, arrival.size), *self._batch[place:])
@@ -312,12 +333,21 @@ class Intake:
             arrival
             for arrival, log in zip(self._batch, logs, strict=True)
             if arrival.signed is None
-            and not arrival.sender.broken
-            and arrival.entry.seqnum > log.position
+            and not self._passes_over(arrival, log)
+            and not self._is_repeated(arrival.entry, log)
         ]
         signed = signatures_are_valid([arrival.entry for arrival in asked])
         for arrival, each in zip(asked, signed, strict=True):
             arrival.verified(each)
+
+    def _passes_over(self, arrival: Arrival, log: _Log) -> bool:
+        """Whether no more entries are taken from the session, or none of this log."""
+        sender = arrival.sender
+        return sender.broken or sender.refused(arrival.log, log.position)
+
+    def _is_repeated(self, entry: Entry, log: _Log) -> bool:
+        """Whether the entry is in the store, or will be with this batch."""
+        return entry.seqnum <= log.position and entry.hash() in self._operations
 
     def _verified(self, arrival: Arrival, log: _Log) -> NewOperation | None:
         """The entry in the form to be stored; ``None`` if it is not new, or not of interest.
@@ -326,15 +356,19 @@ class Intake:
         is to blame.
         """
         entry, sender, operation = arrival.entry, arrival.sender, arrival.operation
-        if sender.broken:
+        if self._passes_over(arrival, log):
             return None
-        if entry.seqnum <= log.position:
+        if self._is_repeated(entry, log):
             again = log.is_from(arrival.session_id, entry.seqnum)
             sender.repeat(arrival.log, entry.seqnum, again=again)
             return None
-        faults = log.verifier.faults(entry, signed=arrival.signed)
-        if LogReason.BAD_SIGNATURE in faults:
+        if arrival.signed is None:
+            return None  # its log was being passed over when the batch began
+        if not arrival.signed:
             raise RemoteProtocolError(Reason.BAD_SIGNATURE, f"entry {entry.seqnum}")
+        if entry.seqnum <= log.position:
+            raise InvalidOperation(Reason.FORK, f"entry {entry.seqnum}")
+        faults = log.verifier.faults(entry, signed=True)
         if isinstance(operation, InvalidOperation):
             raise operation
         if faults:
@@ -375,7 +409,9 @@ class Intake:
         """Let these have their turn again when the rest of the batch is in the store."""
         self._queue.extendleft(reversed(arrivals))
 
-    def _leave_out(self, arrival: Arrival, reason: Reason) -> None:
+    def _leave_out(self, arrival: Arrival, reason: Reason, position: int) -> None:
+        """Leave an entry out of a log of this height, and what the session brings behind it."""
+        arrival.sender.refuse(arrival.log, position)
         left_out = OperationLeftOut(
             session_id=arrival.session_id,
             log=arrival.log,
@@ -383,10 +419,6 @@ class Intake:
             reason=reason,
         )
         self._drop(arrival, left_out)
-        self._left_out += 1
-        if self._left_out > self._limits.left_out_max:
-            error = RemoteProtocolError(ErrorCode.TOO_MANY_LEFT_OUT, f"{self._left_out}")
-            self._give_up(error)
 
     # Writing.
 
@@ -409,7 +441,7 @@ class Intake:
             self._logs.pop(arrival.log, None)
             self._operations.pop(entry.hash(), None)
             if arrival.log == conflict.log and entry.seqnum == conflict.seqnum:
-                self._leave_out(arrival, Reason.FORK)
+                self._leave_out(arrival, Reason.FORK, entry.seqnum)
             else:
                 again.append(arrival)
         self._put_back(*again)

@@ -88,8 +88,8 @@ class ReplicatorLimits:
         Repeated entries in one session (which we had when it began, or which it had brought before)
         in excess of new ones.
     left_out_max
-        Entries that are left out before the connection is closed: for each, a signature has been
-        verified and an event told.
+        Logs remembered in a session of which an entry was left out: what follows in one of them is
+        passed over; 300 bytes each.  If one is forgotten, another signature of it is verified.
     connection
         The limits of the connection.
     parameters
@@ -104,7 +104,7 @@ class ReplicatorLimits:
     logs_known_max: int = 1024
     operations_known_max: int = 8192
     repeated_max: int = 1000
-    left_out_max: int = 100_000
+    left_out_max: int = 4096
     connection: Limits = field(default_factory=Limits)
     parameters: Parameters = field(default_factory=lambda: Parameters(ranges_max=1 << 16))
 

@@ -66,7 +66,8 @@ class OperationLeftOut(Event):
     """An entry from the peer that its author has signed, and that is not stored.
 
     The peer may be honest: the author has forked a log, and the store has another branch than the
-    peer; or the peer accepts operations that we do not.  What depends on it is left out as well.
+    peer; or the peer accepts operations that we do not.  What depends on it is left out as well;
+    in the same log, the session passes it over without an event.
     """
 
     session_id: int

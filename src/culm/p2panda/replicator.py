@@ -65,7 +65,7 @@ class _Asking(Enum):
     LEAVING = "leaving"
     """We had left live mode about the same, and the peer has not."""
     NO_ROOM = "no room"
-    """There were as many sessions as there may be."""
+    """There were as many sessions as there may be, here or at the peer."""
 
 
 class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
@@ -114,7 +114,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._policy = policy
         self._monoid = monoid
         self._offers = offers
-        self._intake = Intake(work=self._work, limits=limits, give_up=connection.give_up)
+        self._intake = Intake(work=self._work, limits=limits)
         self._asking = _Asking.ASKED
         self._mode = policy.mode  # of what we ask for
         self._exchanges: dict[int, Exchange] = {}  # those that are not over, oldest first
@@ -272,6 +272,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             case SessionLive() if event.session_id in self._exchanges:
                 self._exchanges[event.session_id].live()
                 self._leave_outdated()
+                self._leave_for_room()
             case _:
                 pass
 
@@ -316,6 +317,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             if error.code not in _IN_THE_WAY:
                 raise
             self._asking = self._in_the_way(set(both))
+            self._leave_for_room()
 
     def _ask_for_heights(self, exchange: Exchange, event: SessionEnded) -> bool:
         """Make a request of ours again in log height mode, if the peer has not taken it."""
@@ -352,7 +354,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def _ask_again(self, event: SessionEnded, *, left: bool) -> None:
         """A session is over, whether we left it or not: request now, if it was in the way."""
         unanswered = event.error is not None and event.error.code in _CAME_TOO_EARLY
-        if (
+        if unanswered and self._asking is _Asking.ASKED and any(self._outdated()):
+            self._asking = _Asking.NO_ROOM
+            self._leave_for_room()
+        elif (
             self._asking is _Asking.NO_ROOM
             or (self._asking is _Asking.UNANSWERED and unanswered)
             or (self._asking is _Asking.LEAVING and left)
@@ -361,12 +366,24 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _leave_outdated(self) -> None:
         """Leave live sessions once there is one about all schemas that both have announced."""
+        outdated = self._outdated()
+        live = [each for each in self._exchanges.values() if each.is_live]
+        if self._policy.asks and len(outdated) < len(live):
+            for each in outdated:
+                each.give_way()
+
+    def _leave_for_room(self) -> None:
+        """Leave one live session if there is no room for the one that replaces it."""
+        leaving = any(each.phase is Phase.LEFT for each in self._exchanges.values())
+        outdated = self._outdated()
+        if self._asking is _Asking.NO_ROOM and outdated and not leaving:
+            outdated[0].give_way()
+
+    def _outdated(self) -> list[Exchange]:
+        """The live sessions that are not about all schemas that both have announced."""
         both = set(self._common())
         live = [each for each in self._exchanges.values() if each.is_live]
-        if self._policy.asks and any(both == set(each.schema_ids) for each in live):
-            for each in live:
-                if both != set(each.schema_ids):
-                    each.give_way()
+        return [each for each in live if both != set(each.schema_ids)]
 
     def _common(self) -> list[str]:
         """The schemas that both have announced, in our order."""
