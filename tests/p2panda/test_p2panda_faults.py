@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from p2panda_faults import BLAMED, LAX, Bad, creation, left_out, signed
-from p2panda_nodes import SCHEMA, Node
+from p2panda_nodes import OTHER, SCHEMA, Node
 from p2panda_victim import CODEC, Victim
 
 from culm.machine import Closed, Event
@@ -197,6 +197,24 @@ def test_what_is_left_out_in_each_of_many_sessions_does_not_end_the_connection()
         )
         assert not [each for each in events if isinstance(each, Closed)]
     assert [each for each in events if isinstance(each, OperationLeftOut)]
+
+
+@pytest.mark.parametrize(("others", "again"), [(3, []), (4, [0, 1])])
+def test_what_is_left_out_has_a_limit_of_its_own_for_a_connection(others: int, again: list[int]):
+    """Whichever sessions have left it out: beyond the limit, what was first is forgotten."""
+    victim = Victim(left_out_max=5)
+    victim.machine.announce((SCHEMA, OTHER), timestamp=2)
+    for session_id, schema_id in enumerate((SCHEMA, OTHER)):
+        victim.tell(SyncRequest(session_id, 1, (schema_id,)))
+    bad = [signed(LAX["a long integer"][0], log_id) for log_id in range(6)]
+    first = bad[:2]
+    assert [type(each) for each in victim.tell(*first)] == [OperationLeftOut] * 2
+    for each in bad[2 : 2 + others]:
+        (told,) = victim.tell(SendEntry(1, each.entry, each.operation))
+        assert isinstance(told, OperationLeftOut)
+    events = victim.tell(*first)
+    assert [each.log.log_id for each in events if isinstance(each, OperationLeftOut)] == again
+    assert len(victim.machine.connection.sessions) == 2
 
 
 def test_however_much_is_left_out_it_does_not_end_the_connection():

@@ -8,7 +8,6 @@ Sources: seed, "Replication"; decisions 5, 7 and 8.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from operator import attrgetter
@@ -67,6 +66,7 @@ class Exchange:
         self,
         session: Session,
         *,
+        number: int,
         work: StoreWork,
         limits: ReplicatorLimits,
         policy: Policy,
@@ -75,6 +75,7 @@ class Exchange:
         count_fault: Callable[[], None],
     ) -> None:
         self.session = session
+        self.number: Final = number  # ids come again
         self.phase = Phase.ASKED
         self._work = work
         self._limits = limits
@@ -90,7 +91,6 @@ class Exchange:
         self._fault: RemoteProtocolError | None = None
         self._unstored = 0  # entries on their way into the store
         self._repeated = 0  # entries that we had, and have not made up for
-        self._refused: OrderedDict[LogKey, int] = OrderedDict()  # how high these logs were then
         self._end: Place | None = None  # where the session's end is to be told
 
     # For whoever takes its entries.
@@ -134,17 +134,6 @@ class Exchange:
         self._repeated += 1
         if self._repeated > self._limits.repeated_max:
             raise RemoteProtocolError(ErrorCode.TOO_MANY_DUPLICATES, f"{self._repeated}")
-
-    def refuse(self, log: LogKey, seqnum: int) -> None:
-        """An entry of a log that is so high here was left out: the next ones do not fit, either."""
-        self._refused[log] = seqnum
-        self._refused.move_to_end(log)
-        if len(self._refused) > self._limits.left_out_max:
-            self._refused.popitem(last=False)
-
-    def refused(self, log: LogKey, seqnum: int) -> bool:
-        """Whether an entry was left out when this log was so high."""
-        return self._refused.get(log) == seqnum
 
     def _could_know(self, log: LogKey, seqnum: int) -> bool:
         """Whether the peer could know that we have that entry."""

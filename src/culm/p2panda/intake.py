@@ -49,6 +49,11 @@ class Sender(Protocol):
     """The session that brings entries."""
 
     @property
+    def number(self) -> int:
+        """Which one it is: no other session on the connection has had that number."""
+        ...
+
+    @property
     def session_id(self) -> int: ...
 
     @property
@@ -72,14 +77,6 @@ class Sender(Protocol):
 
         Raises `RemoteProtocolError` if that was once too often.
         """
-        ...
-
-    def refuse(self, log: LogKey, seqnum: int) -> None:
-        """Note that an entry was left out when this log was so high here."""
-        ...
-
-    def refused(self, log: LogKey, seqnum: int) -> bool:
-        """Whether an entry was left out when this log was so high, as it still is."""
         ...
 
     def settle(self, position: int | None) -> None:
@@ -182,6 +179,8 @@ class Intake:
         self._batch: list[Arrival] = []  # which the store is working on
         self._logs: OrderedDict[LogKey, _Log] = OrderedDict()
         self._operations: OrderedDict[bytes, OperationState] = OrderedDict()
+        # Of which session an entry of a log was left out, and how high the log was here then.
+        self._left_out: OrderedDict[tuple[int, LogKey], int] = OrderedDict()
 
     def take(self, sender: Sender, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Take entries with their operations, up to the first for which the sender is to blame."""
@@ -343,7 +342,7 @@ class Intake:
     def _passes_over(self, arrival: Arrival, log: _Log) -> bool:
         """Whether no more entries are taken from the session, or none of this log."""
         sender = arrival.sender
-        return sender.broken or sender.refused(arrival.log, log.position)
+        return sender.broken or self._left_out.get((sender.number, arrival.log)) == log.position
 
     def _is_repeated(self, entry: Entry, log: _Log) -> bool:
         """Whether the entry is in the store, or will be with this batch."""
@@ -362,8 +361,8 @@ class Intake:
             again = log.is_from(arrival.session_id, entry.seqnum)
             sender.repeat(arrival.log, entry.seqnum, again=again)
             return None
-        if arrival.signed is None:
-            return None  # its log was being passed over when the batch began
+        if arrival.signed is None:  # its log was being passed over when the batch began
+            arrival.verified(signatures_are_valid([entry])[0])
         if not arrival.signed:
             raise RemoteProtocolError(Reason.BAD_SIGNATURE, f"entry {entry.seqnum}")
         if entry.seqnum <= log.position:
@@ -411,7 +410,10 @@ class Intake:
 
     def _leave_out(self, arrival: Arrival, reason: Reason, position: int) -> None:
         """Leave an entry out of a log of this height, and what the session brings behind it."""
-        arrival.sender.refuse(arrival.log, position)
+        log = (arrival.sender.number, arrival.log)
+        self._left_out[log] = position
+        self._left_out.move_to_end(log)
+        _trim(self._left_out, self._limits.left_out_max)
         left_out = OperationLeftOut(
             session_id=arrival.session_id,
             log=arrival.log,

@@ -88,8 +88,9 @@ class ReplicatorLimits:
         Repeated entries in one session (which we had when it began, or which it had brought before)
         in excess of new ones.
     left_out_max
-        Logs remembered in a session of which an entry was left out: what follows in one of them is
-        passed over; 300 bytes each.  If one is forgotten, another signature of it is verified.
+        Logs remembered of which a session has left out an entry, of all sessions together: what
+        follows in one of them is passed over; 400 bytes each.  Beyond that, those of which an entry
+        was left out first are forgotten: the next one is looked at, and told, again.
     connection
         The limits of the connection.
     parameters

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from itertools import count
 from typing import Final
 
 from culm.arguments import check_type
@@ -118,6 +119,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._asking = _Asking.ASKED
         self._mode = policy.mode  # of what we ask for
         self._exchanges: dict[int, Exchange] = {}  # those that are not over, oldest first
+        self._numbers = count()
 
     @property
     def state(self) -> State:
@@ -293,6 +295,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def _add(self, session: Session) -> Exchange:
         exchange = Exchange(
             session,
+            number=next(self._numbers),
             work=self._work,
             limits=self._limits,
             policy=self._policy,
