@@ -33,12 +33,14 @@ def friends(backup: MemoryStore, *, follows: bool = True) -> tuple[Node, Node]:
     return alice, Node("bob", store=deepcopy(BOBS))
 
 
-def _lives() -> tuple[MemoryStore, MemoryStore]:
-    """Alice's store after two messages, and Bob's after four of them."""
+def _lives() -> tuple[MemoryStore, MemoryStore, MemoryStore]:
+    """Alice's store after one message and after two, and Bob's after four of them."""
     alice, bob = Node("alice"), Node("bob")
     for node, other in ((alice, "bob"), (bob, "alice")):
         node.peer.follow(feed_of(other))
-    write(alice, 2)
+    write(alice, 1)
+    first = deepcopy(alice.store)
+    write(alice, 1)
     near, _ = connect(alice, bob)
     run(alice, bob)
     near.close()
@@ -48,10 +50,10 @@ def _lives() -> tuple[MemoryStore, MemoryStore]:
     write(alice, 2)
     run(alice, bob)
     assert len(bob.store.messages(feed_of("alice"))) == 4
-    return backup, bob.store
+    return first, backup, bob.store
 
 
-BACKUP, BOBS = _lives()
+FIRST, BACKUP, BOBS = _lives()
 
 
 def refuses(peer: Peer) -> bool:
@@ -111,6 +113,64 @@ def test_a_friend_that_has_less_than_another_one_does_not_count() -> None:
     alice.peer.follow(feed_of("carol"))
     assert says(alice, "carol", 5) == []
     assert says(alice, "bob", 2) == []
+
+
+@pytest.mark.parametrize("had", [0, 1])
+def test_a_friend_that_had_less_confirms_it_when_it_was_sent_the_rest(had: int) -> None:
+    """Not at once: another friend may know of more."""
+    alice, bob = friends(deepcopy(BACKUP))[0], Node("bob")
+    bob.peer.follow(alice.peer.me)
+    if had:
+        old = Node("alice", store=deepcopy(FIRST))
+        connect(old, bob)
+        run(old, bob)
+    connect(alice, bob)
+    run(alice, bob)
+    assert bob.peer.clock[alice.peer.me] == 2
+    assert refuses(alice.peer)
+    due = alice.peer.next_deadline()
+    assert due == 30.0
+    alice.advance(29.0)
+    assert refuses(alice.peer)
+    alice.advance(due)
+    assert alice.told(OwnFeedConfirmed) == [OwnFeedConfirmed(last=2)]
+    write(alice, 1)
+    run(alice, bob)
+    assert bob.peer.clock[alice.peer.me] == 3
+
+
+def test_meanwhile_another_friend_may_know_of_more() -> None:
+    alice, bob = friends(deepcopy(BACKUP))[0], Node("bob")
+    bob.peer.follow(alice.peer.me)
+    connect(alice, bob)
+    run(alice, bob)
+    alice.peer.follow(feed_of("carol"))
+    assert says(alice, "carol", 3) == []
+    alice.advance(100.0)
+    assert refuses(alice.peer)
+
+
+def test_a_friend_that_leaves_before_has_confirmed_nothing() -> None:
+    alice, bob = friends(deepcopy(BACKUP))[0], Node("bob")
+    bob.peer.follow(alice.peer.me)
+    near, _ = connect(alice, bob)
+    run(alice, bob)
+    near.close()
+    run(alice, bob)
+    assert alice.peer.next_deadline() is None
+    alice.advance(100.0)
+    assert refuses(alice.peer)
+
+
+def test_a_friend_that_stands_by_or_refuses_was_sent_nothing() -> None:
+    alice, _ = friends(deepcopy(BACKUP))
+    for name, note in (("bob", 2 * 1 + 1), ("carol", -1)):
+        alice.peer.follow(feed_of(name))
+        link = alice.peer.attached(feed_of(name), role=SessionRole.SERVER)
+        link.receive_data(packet(1, OPEN) + packet(1, {alice.peer.me: note}))
+        run(alice)
+    alice.advance(100.0)
+    assert refuses(alice.peer)
 
 
 def test_who_knows_better_may_say_so() -> None:

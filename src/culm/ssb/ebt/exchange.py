@@ -248,12 +248,22 @@ class Exchange:
         return False
 
     def is_confirmed(self, feed_id: str) -> bool:
-        told = [
-            session.clock[feed_id]
+        told = [session.clock[feed_id] for session in self._friends(feed_id)]
+        return bool(told) and max(told) == self.feeds[feed_id].stored
+
+    def is_passed_on(self, feed_id: str) -> bool:
+        friends, stored = self._friends(feed_id), self.feeds[feed_id].stored
+        return all(session.clock[feed_id] <= stored for session in friends) and any(
+            session.has_been_sent(feed_id, stored) for session in friends
+        )
+
+    def _friends(self, feed_id: str) -> list[Session]:
+        """Sessions in which a peer that we follow has told what it has of the feed."""
+        return [
+            session
             for session in self.sessions.values()
             if session.has_told(feed_id) and self.feeds.follows(session.peer)
         ]
-        return bool(told) and max(told) == self.feeds[feed_id].stored
 
     # Who exchanges what
 

@@ -138,6 +138,10 @@ class Replicator:
         """
         return self._exchange.is_confirmed(feed)
 
+    def is_passed_on(self, feed: str) -> bool:
+        """Whether none of them has told more than that, and one of them was sent all of it."""
+        return self._exchange.is_passed_on(feed)
+
     def source(self, feed: str) -> str | None:
         """The peer from which a feed is received."""
         return self._exchange.sources.peer_of(feed)

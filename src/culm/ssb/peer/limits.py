@@ -91,6 +91,9 @@ class Settings:
         ours last left.  `ping_s` if that is shorter; infinite: for ever.
     goodbye_s
         How long a peer has to answer our goodbye.
+    confirm_s
+        How long our own feed, if it comes from a backup, is still not confirmed when peers that we
+        follow had less of it and one of them was sent the rest: another one may know of more.
     ebt
         The times of the replicator.
     history
@@ -105,6 +108,7 @@ class Settings:
     ping_s: float = inf
     idle_timeout_s: float = 300.0
     goodbye_s: float = 5.0
+    confirm_s: float = 30.0
     ebt: ebt.Timing = field(default_factory=ebt.Timing)
     history: history.Settings = field(default_factory=history.Settings)
 

@@ -38,6 +38,7 @@ from culm.ssb.peer.frames import ClassicFormat
 from culm.ssb.peer.limits import Limits, Settings
 from culm.ssb.peer.link import PeerLink
 from culm.ssb.peer.links import Links
+from culm.ssb.peer.own_feed import OwnFeed
 from culm.ssb.secret_handshake import MAIN_NETWORK, ClientHandshake, ServerHandshake
 from culm.ssb.v8json import JsonValue
 
@@ -106,7 +107,6 @@ class Peer:
         self._settings = settings
         self._limits = limits
         self._now = now
-        self._restored = restored
         self._core = Replicator(
             me=feed_id_of(bytes(identity.verify_key)),
             stored=stored,
@@ -116,6 +116,7 @@ class Peer:
             limits=limits.ebt,
         )
         self._core.follow(self._core.me)
+        self._own = OwnFeed(self._core, restored=restored, confirm_s=settings.confirm_s, now=now)
         self._ending: Closed | None = None  # the replicator has ended
         self._closed: Closed | None = None
         self._links = Links(
@@ -166,7 +167,7 @@ class Peer:
     @property
     def restored(self) -> bool:
         """Whether it is not known yet if there is more of our own feed."""
-        return self._restored
+        return self._own.restored
 
     def source(self, feed: str) -> str | None:
         """The peer from which a feed is received."""
@@ -204,7 +205,7 @@ class Peer:
         Raises `LocalProtocolError` (``RESTORED``), and as `Replicator.append` does, and whatever
         `culm.ssb.messages.create_message` raises.
         """
-        if self._restored:
+        if self._own.restored:
             raise LocalProtocolError(ErrorCode.RESTORED, "our feed comes from a backup")
         head = self._core.head(self.me)
         message = create_message(
@@ -219,7 +220,7 @@ class Peer:
 
     def confirm(self) -> None:
         """Note that nobody has more of our own feed than the store, though it is from a backup."""
-        self._restored = False
+        self._own.confirm()
 
     def _time_ms(self, now: float) -> int:
         return int((self._epoch + now) * 1000)
@@ -286,8 +287,7 @@ class Peer:
         while self._closed is None:
             if self._events:
                 return self._events.popleft()
-            if self._restored and self._core.is_confirmed(self.me):
-                self.confirm()
+            if self._own.look():
                 return OwnFeedConfirmed(last=self._core.stored(self.me))
             event = self._core.next_event()
             if isinstance(event, Closed):
@@ -332,13 +332,18 @@ class Peer:
     def next_deadline(self) -> float | None:
         if self._closed is not None:
             return None
-        times = (self._core.next_deadline(), self._links.next_deadline())
+        times = (
+            self._core.next_deadline(),
+            self._links.next_deadline(),
+            self._own.next_deadline(),
+        )
         return min((time for time in times if time is not None), default=None)
 
     def advance(self, now: float) -> None:
         """Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``)."""
         self._core.advance(now)
         self._now = now
+        self._own.advance(now)
         self._links.advance(now)
 
     def close(self) -> None:

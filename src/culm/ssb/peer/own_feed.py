@@ -1,0 +1,51 @@
+"""Our own feed after a backup: whether there may be more of it than the store has."""
+
+from __future__ import annotations
+
+from math import isinf
+
+from culm.ssb.ebt import Replicator
+
+__all__ = ["OwnFeed"]
+
+
+class OwnFeed:
+    """Our own feed, of which others may have more if it comes from a backup.
+
+    restored: whether it does, and nobody has confirmed its length.
+    confirm_s: how long to wait for others when a friend that had less was sent the rest.
+    """
+
+    def __init__(self, core: Replicator, *, restored: bool, confirm_s: float, now: float) -> None:
+        self.restored = restored
+        self._core = core
+        self._confirm_s = confirm_s
+        self._now = now
+        self._passed_on_at: float | None = None
+
+    def confirm(self) -> None:
+        """Nobody has more of it."""
+        self.restored = False
+
+    def look(self) -> bool:
+        """Whether the peers that we follow confirm it now, at last."""
+        if not self.restored:
+            return False
+        due = self._core.is_confirmed(self._core.me) or self._is_due()
+        self.restored = not due
+        return due
+
+    def _is_due(self) -> bool:
+        if not self._core.is_passed_on(self._core.me):
+            self._passed_on_at = None
+        elif self._passed_on_at is None:
+            self._passed_on_at = self._now
+        return self._passed_on_at is not None and self._now >= self._passed_on_at + self._confirm_s
+
+    def next_deadline(self) -> float | None:
+        if not self.restored or self._passed_on_at is None or isinf(self._confirm_s):
+            return None
+        return self._passed_on_at + self._confirm_s
+
+    def advance(self, now: float) -> None:
+        self._now = now
