@@ -61,28 +61,112 @@ def half_sent(size: int) -> bytes:
     return packet(1, {"name": ["ebt", "replicate"], "args": ["x" * size]})[:-1]
 
 
+WIDE = muxrpc.Limits(control_size_max=1 << 20)
+
+
 def test_packets_that_come_in_part_are_held_within_a_limit() -> None:
-    """The one that holds most goes; the others, and those who finish theirs, stay."""
-    rpc = muxrpc.Limits(control_size_max=1 << 20)
-    alice = Node("alice", limits=Limits(half_sent_size_max=100_000, rpc=rpc))
-    sizes = [20_000, 50_000, 10_000, 15_000, 15_000]
+    """The slowest goes; the others, and those who finish theirs, stay."""
+    alice = Node("alice", limits=Limits(half_sent_size_max=100_000, rpc=WIDE))
+    sizes = [20_000, 50_000, 10_000, 15_000, 15_000]  # each a second after the other
     links = [accept(alice, f"mallory {number}") for number in range(len(sizes))]
-    for link, size in zip(links, sizes, strict=True):
+    for now, (link, size) in enumerate(zip(links, sizes, strict=True)):
+        alice.advance(float(now))
         link.receive_data(half_sent(size))
         run(alice)
-    assert ends(alice) == [(links[1].number, ErrorCode.HALF_SENT)]
-    links[0].receive_data(b"}")
+    assert ends(alice) == [(links[0].number, ErrorCode.HALF_SENT)]
+    links[2].receive_data(b"}")
     bob = accept(alice, "bob")
-    bob.receive_data(half_sent(30_000))
+    bob.receive_data(half_sent(15_000))
     run(alice)
     assert ends(alice)[1:] == []
     assert not bob.closed
     bob.receive_data(b"}")
     run(alice)
-    for link in links[2:]:
+    for link in [links[1], *links[3:]]:
         link.receive_eof()
     run(alice)
-    assert alice.peer._links._half_sent_size == 0
+    assert alice.peer._links._half_sent.size == 0
+
+
+def test_a_packet_that_was_finished_does_not_make_the_next_one_slow() -> None:
+    alice = Node("alice", limits=Limits(half_sent_size_max=100_000, rpc=WIDE))
+    busy, idle = accept(alice, "bob"), accept(alice, "mallory")
+    for now, link in ((0.0, busy), (1.0, idle)):
+        alice.advance(now)
+        link.receive_data(half_sent(50_000 - 9_000 * int(now)))
+        run(alice)
+    alice.advance(9.0)
+    busy.receive_data(b"}" + half_sent(10_000))
+    run(alice)
+    alice.advance(9.1)
+    other = accept(alice, "carol")
+    other.receive_data(half_sent(50_000))
+    run(alice)
+    assert ends(alice) == [(idle.number, ErrorCode.HALF_SENT)]
+
+
+HELD_MAX, LINKS_MAX = 1 << 20, 128
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("known", ["followed", "dialled", "nobody"])
+@pytest.mark.parametrize("strangers", [3, 20, LINKS_MAX - 1])
+def test_strangers_that_hold_packets_end_nobody_who_goes_on(
+    strangers: int, known: str, waits: bool
+) -> None:
+    """They hold all that there is room for; a packet that is larger than theirs still comes."""
+    rpc = muxrpc.Limits(control_size_max=1 << 21)
+    limits = Limits(half_sent_size_max=HELD_MAX, links_max=LINKS_MAX, rpc=rpc)
+    alice = Node("alice", limits=limits)
+    for number in range(strangers):
+        link = accept(alice, f"stranger {number}")
+        link.receive_data(half_sent((HELD_MAX - 5_000) // strangers))
+        alice.drain()
+    if known == "followed":
+        alice.peer.follow(feed_of("bob"))
+    role = SessionRole.CLIENT if known == "dialled" else SessionRole.SERVER
+    bob = alice.peer.attached(feed_of("bob"), role=role)
+    whole = half_sent(HELD_MAX // 3) + b"}"
+    pieces = [whole[at : at + 20_000] for at in range(0, len(whole), 20_000)]
+    for now, piece in enumerate(pieces):
+        if waits:
+            alice.advance(now / 10)
+        bob.receive_data(piece)
+        alice.drain()
+    assert not bob.closed
+    assert bob.rpc.half_sent_size == 0
+    assert {code for _, code in ends(alice)} == {ErrorCode.HALF_SENT}
+
+
+def test_the_half_of_those_we_know_is_not_for_strangers() -> None:
+    """However fast theirs come, and however long ago the known peer began."""
+    rpc = muxrpc.Limits(control_size_max=1 << 21)
+    alice = Node("alice", limits=Limits(half_sent_size_max=HELD_MAX, rpc=rpc))
+    alice.peer.follow(feed_of("bob"))
+    bob = accept(alice, "bob")
+    bob.receive_data(half_sent(HELD_MAX // 2))
+    for number in range(50):
+        alice.advance(1.0 + number)
+        accept(alice, f"stranger {number}").receive_data(half_sent(HELD_MAX // 4))
+        alice.drain()
+    assert not bob.closed
+    again = accept(alice, "bob")
+    again.receive_data(half_sent(HELD_MAX // 4))
+    alice.drain()
+    assert bob.closed  # by its own
+
+
+def test_links_that_hold_no_more_than_their_share_always_stay() -> None:
+    alice = Node("alice", limits=Limits(half_sent_size_max=HELD_MAX, links_max=64, rpc=WIDE))
+    small = [accept(alice, f"small {number}") for number in range(62)]
+    for link in small:
+        link.receive_data(half_sent(HELD_MAX // 128 - 200))
+        alice.drain()
+    alice.advance(10.0)
+    for number in range(20):
+        accept(alice, f"large {number}").receive_data(half_sent(HELD_MAX // 2))
+        alice.drain()
+    assert not any(link.closed for link in small)
 
 
 def test_a_link_that_ends_holds_nothing() -> None:

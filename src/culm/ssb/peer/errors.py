@@ -18,7 +18,7 @@ class ErrorCode(ProtocolErrorCode):
     REPLACED = 3
     """It has opened more than `Limits.links_of_peer_max` links; this was the oldest."""
     HALF_SENT = 4
-    """Packets that have come in part take more than `Limits.half_sent_size_max`, this one most."""
+    """Packets that have come in part take more than `Limits.half_sent_size_max`; this was slow."""
     # What the caller did
     TOO_MANY_LINKS = 20
     """There are `Limits.links_max` links already."""

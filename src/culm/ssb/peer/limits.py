@@ -25,7 +25,8 @@ class Limits:
         Connections of one peer: one more ends the oldest of them.
     half_sent_size_max
         Bytes of packets that have come in part, of all connections together.  When there are more,
-        the connection that holds most of them ends.
+        the connection whose packet comes slowest ends: of strangers, if they hold more than half,
+        otherwise of peers that we follow or have dialled.
     packets_max
         Packets of the box stream to take from a connection at a time, 4,130 bytes each.
     sessions_max

@@ -14,6 +14,7 @@ from culm.ssb.muxrpc import Connection
 from culm.ssb.peer.conversation import MANIFEST, Context, Conversation
 from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import PeerConnected, PeerDisconnected
+from culm.ssb.peer.half_sent import HalfSent
 from culm.ssb.peer.limits import Limits
 from culm.ssb.peer.link import PeerLink, sealed
 from culm.ssb.peer.liveness import Liveness
@@ -36,8 +37,7 @@ class Links:
         self._conversations: dict[int, Conversation] = {}
         self._awake: dict[int, PeerLink] = {}  # may have events
         self._blocked: dict[int, PeerLink] = {}  # wait for the store
-        self._half_sent: dict[int, int] = {}  # bytes of packets that have come in part
-        self._half_sent_size = 0
+        self._half_sent = HalfSent(size_max=limits.half_sent_size_max, links_max=limits.links_max)
         self._stirred: dict[int, PeerLink] = {}  # may have something to send, or have ended
         self._deadlines: Deadlines[int] = Deadlines()  # of what is said
         self._goodbyes: Deadlines[int] = Deadlines()  # of links that we have closed
@@ -101,15 +101,22 @@ class Links:
             theirs[0].fail(RemoteProtocolError(ErrorCode.REPLACED))
 
     def _count_half_sent(self, link: PeerLink) -> None:
-        """Take note of what a link holds now; the one that holds most may have to end."""
-        size = 0 if link.closed or link.is_failing else link.rpc.half_sent_size
-        self._half_sent_size += size - self._half_sent.pop(link.number, 0)
-        if size:
-            self._half_sent[link.number] = size
-        if self._half_sent_size > self._limits.half_sent_size_max:
-            most = max(self._half_sent, key=self._half_sent.__getitem__)
-            self._links[most].fail(RemoteProtocolError(ErrorCode.HALF_SENT))
-            self._count_half_sent(self._links[most])
+        """Take note of what a link holds now; the slowest one may have to end."""
+        held, now = self._half_sent, self._now
+        held.note(
+            link.number, 0 if link.closed or link.is_failing else link.rpc.half_sent_size, now
+        )
+        while (slowest := held.excess(now, self._is_known)) is not None:
+            self._links[slowest].fail(RemoteProtocolError(ErrorCode.HALF_SENT))
+            held.note(slowest, 0, now)
+
+    def _is_known(self, number: int) -> bool:
+        """Whether a link's peer is one that we follow, or have dialled."""
+        conversation = self._conversations.get(number)
+        if conversation is None:
+            return False
+        is_dialled = self._links[number].role is SessionRole.CLIENT
+        return is_dialled or self._context.core.follows(conversation.peer)
 
     def close_peer(self, peer: str) -> None:
         """Say goodbye to a peer."""

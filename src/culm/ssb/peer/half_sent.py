@@ -1,0 +1,72 @@
+"""Packets that have come in part: how much they hold, and which of them has to go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+__all__ = ["HalfSent"]
+
+
+@dataclass(slots=True)
+class _Part:
+    """The part of a packet that has come.
+
+    since: when it began.
+    """
+
+    size: int
+    since: float
+
+
+class HalfSent:
+    """The packets of all links that have come in part, oldest first.
+
+    size_max: how many bytes they may hold together.
+    links_max: how many links there may be.
+
+    Half of the room is for peers that are known, and half for strangers; what one of the two does
+    not need, the other may use.  A link that holds no more than its share, if all links held
+    the same, always stays.
+    """
+
+    def __init__(self, *, size_max: int, links_max: int) -> None:
+        self.size = 0
+        self._size_max = size_max
+        self._share = size_max // (2 * links_max)
+        self._parts: dict[int, _Part] = {}  # by number of the link
+
+    def note(self, link: int, size: int, now: float) -> None:
+        """A link holds so many bytes now: if they are fewer than before, it is another packet."""
+        part = self._parts.get(link)
+        if part is not None and part.size <= size:
+            self.size += size - part.size
+            part.size = size
+            return
+        if part is not None:
+            self.size -= self._parts.pop(link).size
+        if size:
+            self.size += size
+            self._parts[link] = _Part(size, now)
+
+    def excess(self, now: float, is_known: Callable[[int], bool]) -> int | None:
+        """The link that has to end, ``None`` if there is room for all.
+
+        It is the one whose packet comes slowest: of the strangers, if they hold more than half.
+        """
+        if self.size <= self._size_max:
+            return None
+        known = {link: part for link, part in self._parts.items() if is_known(link)}
+        size_known = sum(part.size for part in known.values())
+        if self.size - size_known > self._size_max / 2:
+            found = {link: part for link, part in self._parts.items() if link not in known}
+        else:
+            found = known
+        large = (link for link, part in found.items() if part.size > self._share)
+        return min(large, key=lambda link: _pace(found[link], now))
+
+
+def _pace(part: _Part, now: float) -> float:
+    """Bytes a second; infinite if the packet has only begun."""
+    return part.size / (now - part.since) if now > part.since else inf
