@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 __all__ = ["HalfSent"]
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(NamedTuple):
     """The part of a packet that has come.
 
     since: when it began.
@@ -39,16 +38,13 @@ class HalfSent:
 
     def note(self, link: int, size: int, now: float) -> None:
         """A link holds so many bytes now: if they are fewer than before, it is another packet."""
-        part = self._parts.get(link)
-        if part is not None and part.size <= size:
-            self.size += size - part.size
-            part.size = size
-            return
-        if part is not None:
-            self.size -= self._parts.pop(link).size
+        part = self._parts.get(link, _Part(0, now))
+        self.size += size - part.size
+        if size < part.size:
+            del self._parts[link]
+            part = _Part(0, now)
         if size:
-            self.size += size
-            self._parts[link] = _Part(size, now)
+            self._parts[link] = part._replace(size=size)
 
     def excess(self, now: float, is_known: Callable[[int], bool]) -> int | None:
         """The link that has to end, ``None`` if there is room for all.
