@@ -129,7 +129,8 @@ def test_a_friend_that_had_less_confirms_it_when_it_was_sent_the_rest(had: int) 
     assert bob.peer.clock[alice.peer.me] == 2
     assert refuses(alice.peer)
     due = alice.peer.next_deadline()
-    assert due is not None and due == 30.0
+    assert due is not None
+    assert due == 30.0
     alice.advance(29.0)
     assert refuses(alice.peer)
     alice.advance(due)
