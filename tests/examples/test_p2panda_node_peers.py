@@ -8,17 +8,21 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import saying
-from test_p2panda_node import SECONDS_MAX, Nodes, finish, nodes, until
+from test_p2panda_node import SECONDS_MAX, Nodes, nodes, until
 
+import p2panda_links
 import p2panda_node
 from culm.p2panda.codec import Codec, Dialect
 from culm.p2panda.limits import Limits
 from culm.p2panda.messages import Announce, Have, Message, Mode, SyncDone, SyncRequest
 from p2panda_dial import Door, dial
+from p2panda_links import Node
+from stores.p2panda_sqlite_store import OperationSqliteStore
 
 __all__ = ["nodes"]
 
@@ -41,6 +45,12 @@ def connect(port: int, *messages: Message) -> socket.socket:
     made = socket.create_connection(("127.0.0.1", port))
     made.sendall(encoded(*messages))
     return made
+
+
+async def welcomed(peer: socket.socket) -> None:
+    """Wait until it has its place, and is greeted."""
+    peer.setblocking(False)
+    assert await asyncio.get_running_loop().sock_recv(peer, 1)
 
 
 @contextmanager
@@ -84,20 +94,52 @@ def test_live_peers_that_say_nothing_make_way(nodes: Nodes) -> None:
     assert nodes.show("b") == nodes.show("a")
 
 
-def test_who_is_live_keeps_a_place_before_who_is_not(nodes: Nodes) -> None:
-    nodes.write("a", "create", "name=a")
-    server = nodes.start("a", "serve", "--port", "0", "--peers-max", "2")
-    port = until(server, "listening")["port"]
-    with connect(port, *GOING_LIVE) as live:
-        until(server, "live")
-        with connect(port) as mute:
-            process = nodes.start("b", "sync", "--from", f"127.0.0.1:{port}")
-            until(server, "closed", peer="{}:{}".format(*mute.getsockname()))
-        finish(process)
-        live.sendall(encoded(SyncDone(0, False)))
-        live.shutdown(socket.SHUT_WR)
-        until(server, "closed", peer="{}:{}".format(*live.getsockname()), error=None)
-    assert nodes.show("b") == nodes.show("a")
+class OwnTime(asyncio.SelectorEventLoop):
+    """A loop in which time passes when the test says so."""
+
+    now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+
+def test_who_is_live_keeps_a_place_before_who_is_not(tmp_path: Path) -> None:
+    told: list[tuple[str, str | None]] = []
+
+    async def main(loop: OwnTime, store: OperationSqliteStore) -> None:
+        node = Node(
+            store,
+            list(SCHEMAS),
+            live=True,
+            patience_s=SECONDS_MAX,
+            peers_max=2,
+            address_max=2,
+            tell=lambda event, **of: told.append((event, of.get("peer"))),
+        )
+        with ExitStack() as stack:
+            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            listening.setblocking(False)
+            port = listening.getsockname()[1]
+            serving = asyncio.create_task(node.serve(listening))
+            stack.enter_context(connect(port, *GOING_LIVE))
+            while ("live", None) not in told:
+                await asyncio.sleep(0)
+            mute = stack.enter_context(connect(port))
+            await welcomed(mute)
+            loop.now += 2 * p2panda_links.STALL_S  # both are idle
+            newcomer = stack.enter_context(connect(port))
+            await welcomed(newcomer)
+            while len(told) < 2:
+                await asyncio.sleep(0)
+            assert told[1:] == [("closed", "{}:{}".format(*mute.getsockname()))]
+            serving.cancel()
+            await asyncio.wait([serving])
+
+    with (
+        OperationSqliteStore(tmp_path / "store") as store,
+        asyncio.Runner(loop_factory=OwnTime) as runner,
+    ):
+        runner.run(main(runner.get_loop(), store))
 
 
 def test_so_many_from_one_address_have_a_place(nodes: Nodes) -> None:
