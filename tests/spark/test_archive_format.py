@@ -267,3 +267,74 @@ def test_a_block_in_which_the_marker_stands_again_is_damaged():
     first, second, block = parts(data)
     assert (first.fault, second.fault) == (Fault.DAMAGED_BLOCK,) * 2
     assert list(block.records()) == [(b"entry", None)]
+
+
+def hundred_blocks() -> bytes:
+    return written([[(b"entry %d" % number, bytes(900))] for number in range(100)])
+
+
+def changed(data: bytes, *places: int) -> bytes:
+    copy = bytearray(data)
+    for at in places:
+        copy[at] ^= 1
+    return bytes(copy)
+
+
+def read_in_parts(data: bytes, count: int) -> tuple[list[Block | Damage], int]:
+    """What parts of equal size give, and how many bytes were read of the file for that."""
+    step = -(-len(data) // count)
+    file = Counted(data)
+    found: list[Block | Damage] = []
+    for start in range(0, len(data), step):
+        header = archive.find_header(file)
+        if header.damage is not None and not start:
+            found.append(header.damage)
+        found += archive.read_blocks(file, header, start=start, stop=start + step)
+    return found, file.count
+
+
+# A bit of the marker, of the magic, of the version, of the kind, of what should be zero.
+@pytest.mark.parametrize("at", [32, 40, 47, 3, 8, 30, 50, 63])
+def test_a_header_with_a_wrong_bit_costs_the_header_alone(at):
+    data = hundred_blocks()
+    found, count = read_in_parts(changed(data, at), 65)
+    assert found[0] == Damage(0, archive.HEADER_SIZE, Fault.DAMAGED_HEADER)
+    assert [list(each.records()) for each in found[1:]] == [
+        list(each.records()) for each in parts(data)
+    ]
+    assert count < 3 * len(data)
+    assert archive.whole_until(io.BytesIO(changed(data, at)), start=0, size=len(data)) == len(data)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_archive_is_read_in_linear_time_and_loses_its_damage(seed):
+    """In however many parts, whatever is damaged: a marker, all of them, a stretch of zeros."""
+    chance = Random(seed)
+    data = hundred_blocks()
+    markers = [each.offset for each in parts(data)]
+    hurt = chance.choice(
+        [chance.sample(markers[1:], 5), markers[1:], [chance.randrange(64, len(data))], [64]]
+    )
+    found, count = read_in_parts(changed(data, *hurt), 65)
+    assert count < 4 * len(data)
+    sound = [each for each in found if isinstance(each, Block)]
+    assert len(sound) >= 100 - len(hurt)
+    starts = [each.offset for each in found]
+    assert starts == sorted(set(starts))
+
+
+def test_one_block_with_its_header_damaged_is_read():
+    data = written([[(b"one", b"two")]])
+    for at in (35, 66):
+        header, *found = read_in_parts(changed(data, at), 3)[0]
+        assert header == Damage(0, archive.HEADER_SIZE, Fault.DAMAGED_HEADER)
+        assert [list(each.records()) for each in found] == [[(b"one", b"two")]]
+
+
+def test_what_is_no_archive_does_not_become_one():
+    for data in (b"", b"culmarch", bytes(500), Random(1).randbytes(500)):
+        with pytest.raises(ArchiveError):
+            archive.find_header(io.BytesIO(data))
+    future = changed(hundred_blocks()[:64], 8) + Random(1).randbytes(500)
+    with pytest.raises(ArchiveError, match="version"):
+        archive.find_header(io.BytesIO(future))

@@ -28,8 +28,8 @@ def test_each_line_is_read_once_however_the_file_is_cut(texts, end, ends, step):
     assert found == list(read_lines(io.BytesIO(data)))
     wanted = (text.removesuffix(b"\r") for text in data.split(b"\n"))
     assert [line.data for line in found] == [text for text in wanted if text]
-    for offset, text in found:
-        assert data[offset:].startswith(text)
+    for offset, text, stop in found:
+        assert data[offset:stop].removesuffix(b"\n").removesuffix(b"\r") == text
         assert offset == 0 or data[offset - 1 : offset] == b"\n"
 
 
@@ -42,5 +42,5 @@ def test_a_line_that_is_too_long_is_told_and_not_held(monkeypatch, step):
         for start in range(0, len(data), step)
         for line in read_lines(io.BytesIO(data), start=start, stop=start + step)
     ]
-    long = [Line(6, None), Line(13, None)]
-    assert found == [Line(0, b"12345"), *long, Line(24, b"12345"), Line(31, None)]
+    long = [Line(6, None, 13), Line(13, None, 24)]
+    assert found == [Line(0, b"12345", 6), *long, Line(24, b"12345", 31), Line(31, None, 37)]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 from pathlib import Path
 from random import Random
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from culm.spark.archive import ArchiveWriter
 from culm.spark.growing import Growing
-from culm.spark.source import read_split
+from culm.spark.options import Reading
+from culm.spark.reading import read_split
 
 RECORDS = [(b"entry %d" % number, b"p" * (number % 5) or None) for number in range(12)]
 
@@ -29,7 +34,7 @@ class Reader:
     """Follows a directory, and has what has come."""
 
     def __init__(self, folder: Path, split_size: int = 1 << 20) -> None:
-        self._growing = Growing(str(folder), split_size, "entry")
+        self._growing = Growing(Reading(paths=(str(folder),), split_size=split_size))
         self.offset: dict[str, int] = {}
         self.rows: list[dict] = []
 
@@ -125,9 +130,9 @@ def test_a_batch_has_so_many_files_and_nothing_that_came_later(tmp_path):
     assert [reader.read(2) for _ in range(4)] == [4, 4, 2, 0]
     assert Reader(tmp_path).read() == 2 * len(RECORDS) + 4 * 2
     with pytest.raises(ValueError, match="split_size"):
-        Growing(str(tmp_path), 0, "entry")
+        Reading(split_size=0)
     with pytest.raises(FileNotFoundError):
-        Growing(str(tmp_path / "nothing"), 1, "entry")
+        Growing(Reading(paths=(str(tmp_path / "nothing"),)))
 
 
 def test_a_name_stands_for_one_file_for_good(tmp_path):
@@ -176,3 +181,64 @@ def test_a_shorter_file_in_the_place_of_another_is_told_and_read(tmp_path, name,
     reader._growing.pin()
     path.write_bytes(shorter)
     assert read() == ([], [])
+
+
+@pytest.mark.parametrize("name", ["archive", "lines.jsonl", "a.parquet", "lines.jsonl.gz"])
+def test_what_cannot_be_read_at_first_is_told_once_and_read_when_it_can(tmp_path, name):
+    """A link that leads nowhere yet: nobody knows its size, so none counts as read."""
+    entries = [b"1", b"2"]
+    lines = b"".join(entry + b"\n" for entry in entries)
+    table = io.BytesIO()
+    parquet.write_table(pyarrow.table({"entry": entries}), table)
+    contents = {
+        "archive": archive([(entry, None) for entry in entries]),
+        "lines.jsonl": lines,
+        "a.parquet": table.getvalue(),
+        "lines.jsonl.gz": gzip.compress(lines),
+    }
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox" / name).symlink_to(tmp_path / "later")
+    reader = Reader(tmp_path / "inbox")
+    assert [reader.read() for _ in range(3)] == [1, 0, 0]
+    assert reader.faults() == ["WAITING"]
+    (tmp_path / "later").write_bytes(contents[name])
+    assert reader.read() == 2
+    assert [entry for entry, _ in reader.records()] == entries
+    assert reader.read() == 0
+
+
+def test_a_table_that_is_still_being_written_is_waited_for(tmp_path):
+    table = io.BytesIO()
+    parquet.write_table(pyarrow.table({"entry": [b"1", b"2"]}), table)
+    path = tmp_path / "a.parquet"
+    reader = Reader(tmp_path)
+    for size in range(0, len(table.getvalue()), 40):
+        path.write_bytes(table.getvalue()[:size])
+        reader.read()
+    path.write_bytes(table.getvalue())
+    reader.read()
+    assert [entry for entry, _ in reader.records()] == [b"1", b"2"]
+    assert reader.faults() == ["WAITING"]
+    # Another table in its place is read from its beginning.
+    parquet.write_table(pyarrow.table({"entry": [b"3" * 99]}), path)
+    reader.read()
+    assert [entry for entry, _ in reader.records()] == [b"1", b"2", b"3" * 99]
+    assert reader.faults() == ["WAITING", "REPLACED"]
+
+
+def test_no_file_starves_beside_one_that_keeps_growing(tmp_path):
+    """Nor beside any number of new ones."""
+    text = b"{}\n"
+    for name in ("a.jsonl", "z.jsonl"):
+        (tmp_path / name).write_bytes(text)
+    reader = Reader(tmp_path)
+    for turn in range(6):
+        (tmp_path / "a.jsonl").write_bytes(text * (turn + 2))
+        (tmp_path / f"b{turn}.jsonl").write_bytes(text)
+        reader.read(1)
+    read = [Path(row["file"]).name for row in reader.rows]
+    assert read[:2] == ["a.jsonl"] * 2
+    assert "z.jsonl" in read
+    assert read.count("a.jsonl") > 2
+    # The order of an offset is that of the queue, also after it was written down.
+    assert list(json.loads(json.dumps(reader.offset))) == list(reader.offset)

@@ -11,6 +11,7 @@ import pyarrow
 import pytest
 from planted import honest_log
 from pyarrow import compute, parquet
+from reads import plan
 
 from culm.spark.archive import write_archive
 from culm.spark.columns import BATCH_SIZE, check_columns
@@ -24,7 +25,8 @@ from culm.spark.quarantine import (
     quarantined,
     sound,
 )
-from culm.spark.source import plan, read_split, register
+from culm.spark.reading import read_split
+from culm.spark.source import register
 from culm.wire.multihash import YASMF
 
 if TYPE_CHECKING:

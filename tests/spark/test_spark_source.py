@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from planted import honest_log
+from reads import plan, rows_of
 
 from culm.spark.archive import ArchiveWriter, Header, encode_block, read_archive
-from culm.spark.source import ROWS, read_split, register
-from culm.spark.splits import Split, plan
+from culm.spark.errors import OnError, UnreadableError
+from culm.spark.reading import ROWS, read_split
+from culm.spark.source import register
 
 
 def archive(path: Path, records, flush_every: int = 3) -> None:
@@ -20,10 +22,6 @@ def archive(path: Path, records, flush_every: int = 3) -> None:
             writer.append(*record)
             if number % flush_every == 0:
                 writer.flush()
-
-
-def rows_of(splits: list[Split]) -> list[dict]:
-    return [row for split in splits for batch in read_split(split) for row in batch.to_pylist()]
 
 
 @pytest.fixture
@@ -73,11 +71,15 @@ def test_what_cannot_be_read_is_a_row(tmp_path, records, split_size):
     assert read == {"damaged": len(records) - 3, "truncated": len(records) - 2}
 
 
-def test_a_file_that_is_gone_is_a_row(tmp_path, records):
+def test_a_file_that_is_gone_is_told(tmp_path, records):
     archive(tmp_path / "a", records)
     splits = plan(str(tmp_path))
     (tmp_path / "a").unlink()
-    assert [row["fault"] for row in rows_of(splits)] == ["UNREADABLE"]
+    with pytest.raises(UnreadableError, match="bytes 0 to 4274: there is no file"):
+        rows_of(splits)
+    [row] = rows_of(splits, OnError.QUARANTINE)
+    assert row["fault"] == "UNREADABLE"
+    assert (row["block"], row["block_end"]) == (0, splits[0].stop)
     with pytest.raises(FileNotFoundError, match="there is nothing at"):
         plan(str(tmp_path / "a"))
     with pytest.raises(ValueError, match="split_size"):

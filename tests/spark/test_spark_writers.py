@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow
 import pytest
+from reads import plan
 
 from culm.spark.archive import read_archive, write_archive
 from culm.spark.files import list_files, open_system, remove, written_whole
-from culm.spark.source import commit_partitions, write_partition
-from culm.spark.splits import plan
 from culm.spark.stream import read_batches
+from culm.spark.writing import commit_partitions, write_partition
 
 
 def test_a_file_has_its_name_when_it_is_complete(tmp_path):
@@ -23,7 +23,7 @@ def test_a_file_has_its_name_when_it_is_complete(tmp_path):
         file.write(b"behind")
         # Whoever is killed here leaves what there was, and a file that nobody reads.
         assert path.read_bytes() == b"before"
-        assert [name for name, _ in list_files(str(tmp_path))] == [str(path)]
+        assert [each.path for each in list_files(str(tmp_path))] == [str(path)]
     assert path.read_bytes() == b"behind"
     with pytest.raises(TypeError), written_whole(str(path)) as file:
         file.write(None)
@@ -65,7 +65,7 @@ def entries_at(folder: Path) -> list[bytes]:
 def test_archives_of_a_write_are_seen_when_all_are_written(tmp_path, monkeypatch, renamed):
     """All at once, where directories can be renamed; without those of tasks that were doubled."""
     if not renamed:
-        monkeypatch.setattr("culm.spark.source._RENAMED_WHOLE", frozenset())
+        monkeypatch.setattr("culm.spark.writing._RENAMED_WHOLE", frozenset())
     names = {written(tmp_path, b"one"), written(tmp_path, b"two", b"three")}
     written(tmp_path, b"two")  # a task that was slow, and done again
     (tmp_path / ".part-1" / "broken.culm").write_bytes(b"culmarch")
@@ -122,7 +122,7 @@ def commit_killed(folder: Path, name: str, steps: int, *, overwrite: bool) -> bo
         return Mortal(system, left), inside
 
     with pytest.MonkeyPatch.context() as patched:
-        for module in ("source", "files"):
+        for module in ("writing", "files"):
             patched.setattr(f"culm.spark.{module}.open_system", opened)
         try:
             names = {
@@ -139,7 +139,7 @@ def commit_killed(folder: Path, name: str, steps: int, *, overwrite: bool) -> bo
 def test_a_write_that_is_killed_anywhere_can_be_done_again(tmp_path, monkeypatch, renamed):
     """Over what was there: all of it stays until all of the new is seen."""
     if not renamed:
-        monkeypatch.setattr("culm.spark.source._RENAMED_WHOLE", frozenset())
+        monkeypatch.setattr("culm.spark.writing._RENAMED_WHOLE", frozenset())
     is_killed, steps, seen = True, 0, set()
     while is_killed:
         folder = tmp_path / str(steps)

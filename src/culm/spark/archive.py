@@ -28,10 +28,13 @@ Bytes that are not mentioned are zero.  A reader that starts in the middle of a 
 marker.  Nobody could know it when the payloads were made, so no payload can hold a forged block; a
 block that contains the marker a second time is damaged.
 
+The header has no checksum, but all blocks repeat its marker, and the first of them lies where it
+ends.  So the two are compared, and where they differ the second block decides (`find_header`).
+
 A reader trusts nothing: bytes that are not a sound block are skipped up to the next marker and
 reported as `Damage`.  A declared size costs nothing until the file is known to have that many bytes
 before the next marker, and sizes, entries and payloads take at most `BLOCK_SIZE_MAX` each: reading
-takes time in proportion to the file, whatever its blocks claim.
+takes time in proportion to the file, whatever its blocks claim, and in how many parts it is read.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from struct import Struct
-from typing import IO, Self
+from typing import IO, NamedTuple, Protocol, Self
 
 import xxhash
 
@@ -56,11 +59,14 @@ __all__ = [
     "HEADER_SIZE",
     "ArchiveError",
     "ArchiveWriter",
+    "Beginning",
     "Block",
     "Damage",
     "Fault",
     "Header",
+    "Readable",
     "encode_block",
+    "find_header",
     "read_archive",
     "read_blocks",
     "read_header",
@@ -86,6 +92,8 @@ _SIZES = Struct("<I4xQQ")
 _NEAR, _FAR = 1 << 12, 1 << 20
 # A block is closed once it has this many bytes.
 _BLOCK_SIZE = 4 << 20
+# How large a first block may be that shows the header to be damaged.
+_SHARED_SIZE = 2 * _BLOCK_SIZE
 _RECORDS_MAX = 1 << 16
 
 
@@ -93,11 +101,16 @@ class Fault(StrEnum):
     """Why a part of a file cannot be read."""
 
     UNREADABLE = "UNREADABLE"
-    """The file cannot be opened, or reading it fails."""
+    """The file system fails, or behind the name there is no file."""
+    WAITING = "WAITING"
+    """Only of streams: nothing can be read behind what has been read, or nothing that is whole.
+    As soon as it can, the stream reads it; nobody else has to."""
     REPLACED = "REPLACED"
     """The file is shorter than what a stream had read of it: it is another one, read anew."""
     NO_ARCHIVE = "NO_ARCHIVE"
     """It does not begin as an archive does, or is of a version or kind that is not known."""
+    DAMAGED_HEADER = "DAMAGED_HEADER"
+    """The header is damaged; blocks are read by the marker that they have in common."""
     NO_BLOCK = "NO_BLOCK"
     """Where a block should begin there is none."""
     TRUNCATED_BLOCK = "TRUNCATED_BLOCK"
@@ -112,6 +125,18 @@ class ArchiveError(ValueError):
     def __init__(self, fault: Fault, message: str) -> None:
         super().__init__(message)
         self.fault = fault
+
+
+class Readable(Protocol):
+    """A file for reading: what is asked for, unless the file ends."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes."""
+        ...
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Go on from there."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +185,11 @@ class Block:
     payload_sizes: memoryview
     entries: memoryview
     payloads: memoryview
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes of the file."""
+        return _BLOCK.size + 8 * self.count + len(self.entries) + len(self.payloads)
 
     def records(self) -> Iterator[tuple[bytes, bytes | None]]:
         """The entries, each with its payload, or ``None`` where that is absent."""
@@ -271,15 +301,76 @@ class ArchiveWriter:
         self._entries, self._payloads, self._size = [], [], 0
 
 
-def read_header(file: IO[bytes]) -> Header:
+def read_header(file: Readable) -> Header:
     """The header of `file`; raises `ArchiveError` if there is none."""
     file.seek(0)
     return Header.decode(file.read(HEADER_SIZE))
 
 
+class Beginning(NamedTuple):
+    """What the beginning of a file shows: a damaged kind is ``None``."""
+
+    kind: str | None
+    marker: bytes
+    damage: Damage | None = None
+
+
+def find_header(file: Readable, size: int | None = None) -> Beginning:
+    """The header of `file`, with its damage where the first blocks show that it is damaged.
+
+    `size` is how many bytes there are, by default all.  Raises `ArchiveError` if nothing shows
+    that this is an archive.
+    """
+    there = file.seek(0, os.SEEK_END)
+    size = there if size is None else min(size, there)
+    file.seek(0)
+    data = file.read(min(HEADER_SIZE + _MARKER_SIZE, size))
+    first = data[HEADER_SIZE:]
+    damage = Damage(0, HEADER_SIZE, Fault.DAMAGED_HEADER)
+    try:
+        header = Header.decode(data)
+    except ArchiveError:
+        _, version, kind, marker = _HEADER.unpack(data[:HEADER_SIZE].ljust(HEADER_SIZE, b"\0"))
+        if not any(first) or not (
+            (version == _VERSION and marker == first) or _is_first(file, first, marker, size)
+        ):
+            raise
+        return Beginning(_kind_of(kind), first, damage)
+    if header.marker.startswith(first) or not _is_first(file, first, header.marker, size):
+        return Beginning(header.kind, header.marker)
+    return Beginning(header.kind, first, damage)
+
+
+def _kind_of(padded: bytes) -> str | None:
+    try:
+        return Header(padded.rstrip(b"\0").decode("ascii"), bytes(_MARKER_SIZE)).kind
+    except ValueError:
+        return None
+
+
+def _is_first(file: Readable, marker: bytes, other: bytes, size: int) -> bool:
+    """Whether the file's marker is that at the place of the first block, not the `other` one.
+
+    The second block tells; if there is none, a sound first one does.
+    """
+    file.seek(HEADER_SIZE)
+    head = file.read(_BLOCK.size)
+    if len(head) < _BLOCK.size:
+        return False
+    _, count, entries_size, payloads_size, _ = _BLOCK.unpack(head)
+    end = HEADER_SIZE + _BLOCK.size + 8 * count + entries_size + payloads_size
+    if end + _MARKER_SIZE <= size:
+        file.seek(end)
+        following = file.read(_MARKER_SIZE)
+        if following in (marker, other):
+            return following == marker
+    size = min(size, HEADER_SIZE + _SHARED_SIZE)
+    return isinstance(_block_at(file, marker, HEADER_SIZE, size), Block)
+
+
 def read_blocks(
-    file: IO[bytes],
-    header: Header,
+    file: Readable,
+    header: Header | Beginning,
     *,
     start: int = 0,
     stop: int | None = None,
@@ -300,23 +391,22 @@ def read_blocks(
     at = max(start, HEADER_SIZE)
     is_end = is_end or not start
     if not is_end:
-        at = _find(file, header.marker, at, size)
+        at = _find(file, header.marker, at, min(size, end + _MARKER_SIZE - 1))
     elif (found := _damage_at(file, header.marker, at, size)) is not None:
         yield found
         at += found.size
     while at < end:
         block = _block_at(file, header.marker, at, size)
         yield block
+        at += block.size
         if isinstance(block, Damage):
-            at += block.size
             continue
-        at += _BLOCK.size + 8 * block.count + len(block.entries) + len(block.payloads)
         if (found := _damage_at(file, header.marker, at, size)) is not None:
             yield found
             at += found.size
 
 
-def whole_until(file: IO[bytes], *, start: int, size: int) -> int:
+def whole_until(file: Readable, *, start: int, size: int) -> int:
     """How far an archive that is still being written can be read, from `start` on.
 
     `start` is 0 or an earlier result; `size` is how many bytes there are.  The result is the end
@@ -328,7 +418,7 @@ def whole_until(file: IO[bytes], *, start: int, size: int) -> int:
     if len(begins) < HEADER_SIZE and _MAGIC.startswith(begins[: len(_MAGIC)]):
         return start
     try:
-        marker = Header.decode(begins).marker
+        marker = find_header(file, size).marker
     except ArchiveError:
         return size
     whole = at = max(start, HEADER_SIZE)
@@ -349,7 +439,7 @@ def whole_until(file: IO[bytes], *, start: int, size: int) -> int:
     return whole
 
 
-def _is_whole(file: IO[bytes], marker: bytes, at: int, end: int, size: int) -> bool:
+def _is_whole(file: Readable, marker: bytes, at: int, end: int, size: int) -> bool:
     """Whether the block that should lie from `at` to `end` does.
 
     If another one begins there, it does, sound or not; the last one has to be sound: part of the
@@ -362,7 +452,7 @@ def _is_whole(file: IO[bytes], marker: bytes, at: int, end: int, size: int) -> b
     return marker.startswith(behind) and isinstance(_block_at(file, marker, at, end), Block)
 
 
-def read_archive(file: IO[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
+def read_archive(file: Readable) -> Iterator[tuple[bytes, bytes | None]]:
     """All records of an archive; raises `ArchiveError` if any of it is damaged."""
     for part in read_blocks(file, read_header(file)):
         if isinstance(part, Damage):
@@ -370,7 +460,7 @@ def read_archive(file: IO[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
         yield from part.records()
 
 
-def _damage_at(file: IO[bytes], marker: bytes, at: int, size: int) -> Damage | None:
+def _damage_at(file: Readable, marker: bytes, at: int, size: int) -> Damage | None:
     """What lies at `at` if that is neither a marker nor the end of the file."""
     file.seek(at)
     if at >= size or file.read(_MARKER_SIZE) == marker:
@@ -378,12 +468,12 @@ def _damage_at(file: IO[bytes], marker: bytes, at: int, size: int) -> Damage | N
     return Damage(at, _find(file, marker, at, size) - at, Fault.NO_BLOCK)
 
 
-def _find(file: IO[bytes], marker: bytes, at: int, size: int) -> int:
-    """Where the first marker is at or behind `at`; the size of the file if there is none."""
+def _find(file: Readable, marker: bytes, at: int, size: int) -> int:
+    """Where the first marker is at or behind `at` and before `size`, or `size` if there is none."""
     step = _NEAR
     while at < size:
         file.seek(at)
-        window = file.read(step)
+        window = file.read(min(step, size - at))
         step = min(2 * step, _FAR)
         found = window.find(marker)
         if found >= 0:
@@ -394,7 +484,7 @@ def _find(file: IO[bytes], marker: bytes, at: int, size: int) -> int:
     return size
 
 
-def _block_at(file: IO[bytes], marker: bytes, at: int, size: int) -> Block | Damage:
+def _block_at(file: Readable, marker: bytes, at: int, size: int) -> Block | Damage:
     """The block whose marker is at `at`, if it is sound."""
 
     def damage(fault: Fault) -> Damage:
@@ -432,7 +522,7 @@ def _block_at(file: IO[bytes], marker: bytes, at: int, size: int) -> Block | Dam
     return block
 
 
-def _read_up_to(file: IO[bytes], marker: bytes, size: int) -> bytes | None:
+def _read_up_to(file: Readable, marker: bytes, size: int) -> bytes | None:
     """The next `size` bytes, or as many as there are; ``None`` if the marker is among them."""
     parts: list[bytes] = []
     tail = b""

@@ -1,12 +1,33 @@
-"""Why a job cannot be started."""
+"""Why a job cannot be started, or not be done."""
 
 from __future__ import annotations
 
-__all__ = ["ColumnError", "SparkSetupError"]
+from enum import StrEnum
+
+__all__ = ["ColumnError", "OnError", "SparkSetupError", "UnreadableError"]
+
+
+class OnError(StrEnum):
+    """Where a file system fails to read (option ``on_io_error``): what becomes of the job."""
+
+    FAIL = "fail"
+    """The task fails, so that Spark tries it again; if that does not help, the job fails."""
+    QUARANTINE = "quarantine"
+    """A row with the fault ``UNREADABLE`` names the part of the file; all else is read."""
 
 
 class SparkSetupError(RuntimeError):
     """Spark cannot run here; the message says what to install or to set."""
+
+
+class UnreadableError(OSError):
+    """The file system fails to read a part of a file; the message says which part, and why."""
+
+    def __init__(self, path: str, start: int, stop: int, error: OSError) -> None:
+        super().__init__(
+            f"{path} cannot be read, bytes {start} to {max(start, stop)}: {error}"
+            f" (option on_io_error={OnError.QUARANTINE}: set them aside and go on)"
+        )
 
 
 class ColumnError(ValueError):

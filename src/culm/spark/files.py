@@ -1,7 +1,14 @@
-"""Files on any file system that pyarrow knows: this machine's, ``s3://``, ``gs://``, ``hdfs://``."""
+"""Files on any file system that pyarrow knows: this machine's, ``s3://``, ``gs://``, ``hdfs://``.
+
+Three answers are kept apart: a file of a known size, a name behind which there is nothing that
+could be read (a pipe, a link that leads nowhere), and an error of the file system, which is no
+answer at all: it is an `OSError`, and whether it ends a job is for others to say.
+"""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import re
 import secrets
@@ -9,16 +16,20 @@ import stat
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "Found",
+    "WatchedFile",
     "escaped",
+    "exists",
     "is_hidden",
     "is_inside",
     "list_files",
+    "list_folder",
     "open_file",
     "open_system",
     "read_table",
@@ -28,54 +39,153 @@ __all__ = [
 
 # What stands for other signs where Spark reads from.
 _PATTERN = re.compile(r"([][{}*?\\])")
+# A path of this machine as Spark writes it; it is taken as it is, without escapes.
+_LOCAL = re.compile(r"file:(//(localhost)?)?/+")
+# Names of schemes that Hadoop has, and pyarrow has not.
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+# What the file system says of a link that leads nowhere.
+_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+
+
+class Found(NamedTuple):
+    """A name that was found: its path, how many bytes there are, and when they were changed.
+
+    A `size` of ``None`` says that there is nothing to be read; `modified` is in seconds of Unix
+    time, 0 if it is not known.
+    """
+
+    path: str
+    size: int | None
+    modified: float = 0.0
+
+
+class WatchedFile(io.RawIOBase):
+    """A file for reading, which remembers the error that ended a read of it.
+
+    Libraries that decode tell of damage by `OSError`, too: `check` tells one from the other.
+    """
+
+    def __init__(self, file: Any) -> None:
+        super().__init__()
+        self._file = file
+        self._error: OSError | None = None
+
+    def check(self) -> None:
+        """Raise the `OSError` that the file system has given, if it has given one."""
+        if self._error is not None:
+            raise self._error
+
+    def read(self, size: int | None = -1) -> bytes:
+        """The next bytes: all that are asked for, unless the file ends."""
+        with self._watched():
+            return bytes(self._file.read(None if size is None or size < 0 else size))
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` as far as there are bytes."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go on from there."""
+        with self._watched():
+            return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return int(self._file.tell())
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._error = error
+            raise
 
 
 def open_system(path: str) -> tuple[Any, str]:
     """The file system of a path, and the path within it."""
     from pyarrow import fs
 
-    if "://" in path:
-        system, inside = fs.FileSystem.from_uri(path)
+    if (local := _LOCAL.match(path)) is not None:
+        path = f"/{path[local.end() :]}"
+    elif "://" in path:
+        scheme, rest = path.split("://", 1)
+        system, inside = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}://{rest}")
         return system, inside
     return fs.LocalFileSystem(), os.path.abspath(path)
 
 
-def open_file(path: str) -> Any:
+def open_file(path: str) -> WatchedFile:
     """Open a file for reading, with seeks.
 
-    Raises `OSError` if it cannot be opened or is not a file, so that nothing waits for a pipe.
+    Raises `FileNotFoundError` if there is none, or something else, so that nothing waits for a
+    pipe; other `OSError` if the file system fails.
     """
     from pyarrow import fs
 
     system, inside = open_system(path)
     if system.get_file_info(inside).type != fs.FileType.File:
         raise FileNotFoundError(f"there is no file at {path}")
-    return system.open_input_file(inside)
+    return WatchedFile(system.open_input_file(inside))
 
 
-def list_files(path: str) -> list[tuple[str, int]]:
-    """The files at a path, with their sizes: the path itself, or all below it except hidden ones.
+def exists(path: str) -> bool:
+    """Whether there is something; a link that leads nowhere is nothing."""
+    from pyarrow import fs
 
-    What cannot be read as a file (a dangling link, a pipe, a directory without permission, a name
-    that is not text) is included, with a size of 1, so that whoever opens it reports the error.
-    Each local directory is visited once, whatever links lead to it.
+    system, inside = open_system(path)
+    return bool(system.get_file_info(inside).type != fs.FileType.NotFound)
 
-    Raises `FileNotFoundError` if there is nothing.
+
+def list_folder(path: str) -> list[str]:
+    """The names in a directory, sorted; none if it is no directory."""
+    from pyarrow import fs
+
+    system, inside = open_system(path)
+    if system.get_file_info(inside).type != fs.FileType.Directory:
+        return []
+    return sorted(each.base_name for each in system.get_file_info(fs.FileSelector(inside)))
+
+
+def list_files(path: str, *, errors_kept: bool = False) -> list[Found]:
+    """The files at a path: the path itself, or all below it except hidden ones.
+
+    What cannot be a file (a link that leads nowhere, a pipe, a name that is not text) is
+    included, without a size.  Each local directory is visited once, whatever links lead to it.
+
+    Raises `FileNotFoundError` if there is nothing, other `OSError` if the file system fails; with
+    `errors_kept` a name or directory that it fails for is included without a size.
     """
     from pyarrow import fs
 
     system, inside = open_system(path)
+    if system.type_name == "local":
+        return _list_local(path, inside, errors_kept=errors_kept)
     info = system.get_file_info(inside)
     if info.type == fs.FileType.NotFound:
         raise FileNotFoundError(f"there is nothing at {path}")
     if info.type != fs.FileType.Directory:
-        return [(path, _size(info))]
+        return [_found(path, info)]
     prefix = path.rstrip("/")
-    if isinstance(system, fs.LocalFileSystem):
-        return sorted((f"{prefix}/{name}", size) for name, size in _walk(inside))
     found = system.get_file_info(fs.FileSelector(inside, recursive=True))
     return sorted(
-        (prefix + each.path.removeprefix(inside.rstrip("/")), _size(each))
+        _found(prefix + each.path.removeprefix(inside.rstrip("/")), each)
         for each in found
         if each.type != fs.FileType.Directory and not is_hidden(each.path.removeprefix(inside))
     )
@@ -131,8 +241,13 @@ def read_table(spark: SparkSession, path: str) -> DataFrame:
     return spark.read.parquet(escaped(path))
 
 
-def _size(info: Any) -> int:
-    return 1 if info.size is None else int(info.size)
+def _found(path: str, info: Any) -> Found:
+    """A file of a system that is not local; it has no size if it is none."""
+    from pyarrow import fs
+
+    modified = 0.0 if info.mtime_ns is None else info.mtime_ns / 1e9
+    is_file = info.type == fs.FileType.File and info.size is not None
+    return Found(path, int(info.size) if is_file else None, modified)
 
 
 def is_hidden(path: str) -> bool:
@@ -140,13 +255,29 @@ def is_hidden(path: str) -> bool:
     return any(part.startswith((".", "_")) for part in path.split("/"))
 
 
-def _walk(root: str) -> list[tuple[str, int]]:
-    """The names below `root`, and the sizes, of all that are not directories.
+def _list_local(path: str, root: str, *, errors_kept: bool) -> list[Found]:
+    """The files at a path of this machine, the absolute form of which is `root`."""
+    try:
+        found = os.stat(root)
+    except OSError as error:
+        if error.errno in _NOWHERE:
+            raise FileNotFoundError(f"there is nothing at {path}") from None
+        if not errors_kept:
+            raise
+        return [Found(path, None)]
+    if not stat.S_ISDIR(found.st_mode):
+        return [_looked_at(path, found)]
+    prefix = path.rstrip("/")
+    below = _walk(root, errors_kept=errors_kept)
+    return sorted(each._replace(path=prefix + each.path.removeprefix(root)) for each in below)
+
+
+def _walk(root: str, *, errors_kept: bool) -> Iterator[Found]:
+    """All below `root` that are not directories.
 
     Links to directories are followed last, so that a directory keeps its own name where it has
     one, and a link to a parent leads to nothing new.
     """
-    found: list[tuple[str, int]] = []
     seen: set[str] = set()
     waiting, linked = [root], deque[str]()
     while waiting or linked:
@@ -156,28 +287,49 @@ def _walk(root: str) -> list[tuple[str, int]]:
             continue
         seen.add(real)
         try:
-            inside = sorted(os.scandir(folder), key=lambda each: each.name)
+            names = os.listdir(folder)
+        except FileNotFoundError:
+            continue  # it has gone in between
         except OSError:
-            found.append((_below(root, folder), 1))
+            if not errors_kept:
+                raise
+            yield Found(_text(folder), None)
             continue
-        for each in inside:
-            if is_hidden(each.name):
+        for path in (f"{folder}/{name}" for name in names if not is_hidden(name)):
+            try:
+                found = _stat(path)
+            except OSError:
+                if not errors_kept:
+                    raise
+                yield Found(_text(path), None)
                 continue
-            if os.path.isdir(each.path):
-                (linked if each.is_symlink() else waiting).append(each.path)
+            if found is None:
+                continue  # it has gone in between
+            if stat.S_ISDIR(found.st_mode):
+                (linked if os.path.islink(path) else waiting).append(path)
             else:
-                found.append((_below(root, each.path), _file_size(each.path)))
-    return found
+                yield _looked_at(path, found)
 
 
-def _file_size(path: str) -> int:
+def _stat(path: str) -> os.stat_result | None:
+    """The state of a file, or of a link that leads nowhere; ``None`` if there is no such name."""
     try:
-        found = os.stat(path)
-    except OSError:
-        return 1
-    return found.st_size if stat.S_ISREG(found.st_mode) else 1
+        return os.stat(path)
+    except OSError as error:
+        if error.errno not in _NOWHERE:
+            raise
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
 
 
-def _below(root: str, path: str) -> str:
-    """The rest of a path in a form that Spark can write: bytes that are not UTF-8 are escaped."""
-    return os.fsencode(os.path.relpath(path, root)).decode("utf-8", "backslashreplace")
+def _looked_at(path: str, found: os.stat_result) -> Found:
+    text = _text(path)
+    is_file = stat.S_ISREG(found.st_mode) and text == path
+    return Found(text, found.st_size if is_file else None, found.st_mtime)
+
+
+def _text(path: str) -> str:
+    """A path in a form that Spark can write: bytes that are not UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -3,79 +3,133 @@
 An offset of the stream maps each file to the number of bytes that have been read.  An archive is
 read up to its last complete block, lines up to the last line feed: what follows may still be being
 written, and is read once it is complete.  A table has to be complete when it gets its name, and so
-does a file of any other kind.  What lies between readable blocks is damage, and is reported.  A
-file that is shorter than what has been read of it must be another one in its place: that is
-reported, too, and it is read from its beginning.
+does a compressed file; a table that is not is waited for.  What lies between readable blocks is
+damage, and is reported.  A file that is shorter than what has been read of it, or a complete one of
+another size, must be another one in its place: that is reported, too, and it is read from its
+beginning.
+
+Nobody knows the size of what cannot be read, so nothing of it counts as read: it is told once
+(``WAITING``), and read when it can be.  An offset notes that as ``[read, told]``.
+
+Files stand in an offset as in a queue: new ones join at the end, and so does a file of which
+something is read in a batch.  So each has its turn, whatever the others do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import PurePosixPath
+from collections.abc import Mapping, Sequence
 
-from culm.spark.archive import whole_until
-from culm.spark.files import list_files, open_file
+from culm.spark.archive import Fault, whole_until
+from culm.spark.errors import OnError
+from culm.spark.files import WatchedFile, open_file
 from culm.spark.lines import lines_until
-from culm.spark.splits import LINES, TABLES, Split, check_split_size, cut
+from culm.spark.options import Reading
+from culm.spark.splits import Form, Split, cut, form_of
 
-__all__ = ["Growing"]
+__all__ = ["Growing", "Offset"]
+
+#: Of each file how many bytes have been read; if it is waited for, also what was told of it.
+Offset = Mapping[str, int | Sequence[int]]
+
+_TABLE_END = (b"PAR1", b"PARE")
 
 
 class Growing:
-    """The files at a path, as they grow.
+    """The files at some paths, as they grow.  Raises `FileNotFoundError` if nothing is there."""
 
-    Raises `FileNotFoundError` if nothing is there yet, `ValueError` unless `split_size` > 0.
-    """
-
-    def __init__(self, path: str, split_size: int, column: str) -> None:
-        check_split_size(split_size)
-        list_files(path)
-        self._path = path
-        self._split_size = split_size
-        self._column = column
-        self._pinned: Mapping[str, int] | None = None
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._pinned: Mapping[str, int | None] | None = None
+        self._sizes()
 
     def pin(self) -> None:
         """From now on, ignore what arrives later."""
-        self._pinned = dict(list_files(self._path))
+        self._pinned = self._sizes()
 
-    def after(self, start: Mapping[str, int], files_max: int | None = None) -> dict[str, int]:
-        """The next offset, further in at most `files_max` files; `start` if nothing is new."""
-        found = dict(start)
-        moved = 0
-        for file, size in list_files(self._path):
-            if moved == files_max:
+    def after(self, start: Offset, files_max: int | None = None) -> Offset:
+        """The next offset, further in at most `files_max` files; `start` if nothing is new.
+
+        Raises `OSError` if the file system fails, unless that is to be waited for.
+        """
+        sizes = self._sizes()
+        queue = {**start, **{file: 0 for file in sizes if file not in start}}
+        moved: dict[str, int | Sequence[int]] = {}
+        for file in queue:
+            if len(moved) == files_max:
                 break
-            if self._pinned is not None:
-                if file not in self._pinned:
-                    continue
-                size = min(size, self._pinned[file])
-            done = start.get(file, 0)
-            if size != done and (end := _end(file, done if done < size else 0, size)) != done:
-                found[file] = end
-                moved += 1
-        return found
+            if file in sizes and (now := self._now(file, start.get(file), sizes[file])) is not None:
+                moved[file] = now
+        if not moved:
+            return start
+        return {**{file: each for file, each in queue.items() if file not in moved}, **moved}
 
-    def between(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Split]:
+    def between(self, start: Offset, end: Offset) -> list[Split]:
         """The parts in which what lies between two offsets is read."""
         splits: list[Split] = []
-        for file, stop in sorted(end.items()):
-            done = start.get(file, 0)
-            if stop < done:
-                splits.append(Split(file, done, stop, self._column))
+        for file, value in end.items():
+            before = start.get(file, 0)
+            if value == before:
+                continue
+            done, stop = _read(before), _read(value)
+            if stop < done or (0 < done != stop and not form_of(file).grows):
+                splits.append(Split(file, done, done, fault=Fault.REPLACED))
                 done = 0
-            splits += cut(file, done, stop, self._split_size, self._column)
-        return splits
+            if done < stop:
+                reading = self._reading
+                splits += cut(file, done, stop, reading.split_size, reading.column)
+            if not isinstance(value, int):
+                splits.append(Split(file, stop, max(value), fault=Fault.WAITING))
+        return sorted(splits, key=lambda split: split.path)
+
+    def _sizes(self) -> dict[str, int | None]:
+        """The files that are there, and their sizes."""
+        found = {each.path: each.size for each in self._reading.find()}
+        pinned = self._pinned
+        if pinned is None:
+            return found
+        return {
+            file: size if size is None else min(size, pinned[file] or 0)
+            for file, size in found.items()
+            if file in pinned
+        }
+
+    def _now(
+        self, file: str, before: int | Sequence[int] | None, size: int | None
+    ) -> int | Sequence[int] | None:
+        """What the next offset says of a file; ``None`` if nothing is new."""
+        done = _read(before or 0)
+        waiting = None if isinstance(before, Sequence) else [done, max(done, size or 0)]
+        if size is None:
+            return waiting
+        if size == done:
+            return None
+        try:
+            with open_file(file) as opened:
+                end = _end(form_of(file), opened, done if done < size else 0, size)
+        except FileNotFoundError:
+            return None  # it has gone in between
+        except OSError:
+            if self._reading.on_io_error is OnError.FAIL:
+                raise
+            return waiting
+        if end is None:
+            return waiting
+        return None if end == done else end
 
 
-def _end(path: str, start: int, size: int) -> int:
-    """Up to where a file of that size can be read, of which all before `start` has been."""
-    suffix = PurePosixPath(path).suffix
-    if suffix in TABLES:
+def _read(value: int | Sequence[int]) -> int:
+    return value if isinstance(value, int) else value[0]
+
+
+def _end(form: Form, file: WatchedFile, start: int, size: int) -> int | None:
+    """How far a file of that size can be read, of which all before `start` has been.
+
+    ``None`` if it has to be complete, and is not.
+    """
+    if form is Form.TABLE:
+        file.seek(max(size - 4, 0))
+        return size if file.read(4) in _TABLE_END else None
+    if form is Form.GZIP_LINES:
         return size
-    look = lines_until if suffix in LINES else whole_until
-    try:
-        with open_file(path) as file:
-            return look(file, start=start, size=size)
-    except OSError:
-        return size  # whoever reads it reports the error
+    look = lines_until if form is Form.LINES else whole_until
+    return look(file, start=start, size=size)

@@ -1,27 +1,69 @@
-"""The parts in which files are read: each is one task's part of one file."""
+"""The parts in which files are read, and how they are shared out to tasks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from enum import Enum, auto
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from culm.spark.files import list_files
-
-__all__ = ["LINES", "SPLIT_SIZE", "TABLES", "Split", "check_split_size", "cut", "plan"]
+__all__ = [
+    "SPLIT_SIZE",
+    "Form",
+    "Split",
+    "check_split_size",
+    "cut",
+    "form_of",
+    "pack",
+]
 
 #: How many bytes of a file one task reads, unless the option ``split_size`` is given.
 SPLIT_SIZE = 64 << 20
-#: The suffixes of files of lines, and of tables.
-LINES = frozenset({".jsonl", ".ndjson"})
-TABLES = frozenset({".parquet"})
+# To open a file costs as much as to read so many bytes.
+_OPEN_SIZE = 64 << 10
+# Into how many tasks files are packed at least, if there is so much to read.
+_TASKS = 64
+
+
+class Form(Enum):
+    """The forms of files, which their names tell."""
+
+    ARCHIVE = auto()
+    """`culm.spark.archive`."""
+    LINES = auto()
+    """A record on each line."""
+    GZIP_LINES = auto()
+    """The same, compressed."""
+    TABLE = auto()
+    """Parquet."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether what follows later can be read by itself; other files have to be whole."""
+        return self in (Form.ARCHIVE, Form.LINES)
+
+
+_FORMS = {
+    (".jsonl",): Form.LINES,
+    (".ndjson",): Form.LINES,
+    (".jsonl", ".gz"): Form.GZIP_LINES,
+    (".ndjson", ".gz"): Form.GZIP_LINES,
+    (".parquet",): Form.TABLE,
+}
+
+
+def form_of(path: str) -> Form:
+    """The form of a file, by the end of its name in upper or lower case."""
+    suffixes = tuple(PurePosixPath(path.lower()).suffixes[-2:])
+    return _FORMS.get(suffixes) or _FORMS.get(suffixes[-1:]) or Form.ARCHIVE
 
 
 class Split(NamedTuple):
-    """The part of a file that one task reads: all blocks that begin from `start` up to `stop`.
+    """The part of a file that a task reads: all blocks that begin from `start` up to `stop`.
 
     The file is taken to have `size` bytes, if that is given: it may have grown since.  `is_end`
-    says that everything before `start` has been read, and that a block ended there.  A `stop`
-    before `start` means that there is nothing to read: up to `start`, another file of the same
-    name has been read.
+    says that a block ended at `start`, and that its first `row` rows have been read.  With a
+    `fault` nothing is read: it is told of the bytes from `start` up to `stop`.
     """
 
     path: str
@@ -30,29 +72,41 @@ class Split(NamedTuple):
     column: str = "entry"
     size: int | None = None
     is_end: bool = False
-
-
-def plan(path: str, split_size: int = SPLIT_SIZE, column: str = "entry") -> list[Split]:
-    """The parts in which the files at `path` are read; none of them is opened.
-
-    `column` names the records of tables.
-
-    Raises `FileNotFoundError` if there is nothing, `ValueError` if `split_size` is not positive.
-    """
-    check_split_size(split_size)
-    return [
-        split
-        for file, size in list_files(path)
-        for split in cut(file, 0, max(size, 1), split_size, column)
-    ]
+    row: int = 0
+    fault: str | None = None
 
 
 def cut(path: str, start: int, stop: int, split_size: int, column: str) -> list[Split]:
-    """Cut a file into parts, from `start` up to `stop`, where it ends."""
+    """Cut a file into parts, from `start` up to `stop`, where it ends; one part at least."""
+    if form_of(path) is Form.GZIP_LINES:
+        split_size = max(stop - start, 1)
     return [
         Split(path, at, min(at + split_size, stop), column, stop, at == start)
-        for at in range(start, stop, split_size)
+        for at in range(start, max(stop, start + 1), split_size)
     ]
+
+
+def pack(splits: Iterable[Split]) -> Iterator[tuple[Split, ...]]:
+    """Share out parts of files to tasks: many small ones to one.
+
+    Small is a part much smaller than the share of one of `_TASKS`, or than `SPLIT_SIZE`.
+    """
+    given = list(splits)
+    most = min(sum(map(_cost, given)) // _TASKS, SPLIT_SIZE)
+    packed: list[Split] = []
+    size = 0
+    for split in given:
+        if packed and size + _cost(split) > most:
+            yield tuple(packed)
+            packed, size = [], 0
+        packed.append(split)
+        size += _cost(split)
+    if packed:
+        yield tuple(packed)
+
+
+def _cost(split: Split) -> int:
+    return _OPEN_SIZE + max(split.stop - split.start, 0)
 
 
 def check_split_size(split_size: int) -> None:

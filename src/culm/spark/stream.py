@@ -129,7 +129,7 @@ class Audits:
 
         Raises `FileNotFoundError` if there is none.
         """
-        files = [file for file, _ in list_files(self._output)]
+        files = [each.path for each in list_files(self._output)]
         numbers = {int(file.rpartition("/batch=")[2].partition("/")[0]) for file in files}
         for number in sorted(numbers, reverse=True):
             if self._is_done(number):

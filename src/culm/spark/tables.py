@@ -13,9 +13,10 @@ import os
 from collections.abc import Iterator
 from enum import StrEnum
 from itertools import accumulate
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from culm.spark.columns import BATCH_SIZE, cuts_of, parts_of
+from culm.spark.files import WatchedFile
 
 if TYPE_CHECKING:
     import pyarrow
@@ -65,13 +66,20 @@ class _Place(NamedTuple):
 
 
 def read_row_groups(
-    file: IO[bytes], column: str, *, start: int, stop: int, size: int | None = None
+    file: WatchedFile,
+    column: str,
+    *,
+    start: int,
+    stop: int,
+    size: int | None = None,
+    row: int = 0,
 ) -> Iterator[RowGroup]:
     """The rows of the groups that begin from byte `start` up to `stop`, in batches.
 
     `column` names the records; payloads are in ``payload``, if there is such a column.  A file
     that is read in parts, all with the same `size` (by default its own), gives each row that it
-    declares once.  Never raises for what is in the file.
+    declares once; the first `row` of a group at `start` are left out.  Raises `OSError` if the
+    file system fails, never for what is in the file.
     """
     import pyarrow
     from pyarrow import parquet
@@ -85,16 +93,18 @@ def read_row_groups(
             table = parquet.ParquetFile(file, read_dictionary=numbered)
         places = _places(table, size)
     except (pyarrow.ArrowException, OSError, ValueError):
+        file.check()
         if not start:
             yield RowGroup(0, 0, 1, fault=TableFault.NO_PARQUET)
         return
     for place in places:
         if not start <= place.offset < stop:
             continue
+        before = row if place.offset == start else 0
         if fault is None:
-            yield from _batches(table, place, column)
+            yield from _batches(file, table, place, column, before)
         else:
-            yield from _told(place, 0, fault)
+            yield from _told(place, before, fault)
 
 
 def _fault_of(schema: pyarrow.Schema, column: str) -> TableFault | None:
@@ -139,8 +149,13 @@ def _places(table: ParquetFile, size: int) -> list[_Place]:
     return places
 
 
-def _batches(table: ParquetFile, place: _Place, column: str) -> Iterator[RowGroup]:
-    """The rows of a group; those after a part that cannot be decoded are reported as damaged."""
+def _batches(
+    file: WatchedFile, table: ParquetFile, place: _Place, column: str, before: int
+) -> Iterator[RowGroup]:
+    """The rows of a group, without those that came `before`.
+
+    All after a part that cannot be decoded are reported as damaged.
+    """
     import pyarrow
 
     names = [name for name in (column, "payload") if name in table.schema_arrow.names]
@@ -151,7 +166,11 @@ def _batches(table: ParquetFile, place: _Place, column: str) -> Iterator[RowGrou
         ):
             for part in parts_of(sum(_cuts_of(batch.column(name)) for name in names)):
                 rows = batch[part]
-                size = len(rows)
+                if left_out := min(max(before - done, 0), len(rows)):
+                    done += left_out
+                    rows = rows.slice(left_out)
+                if not (size := len(rows)):
+                    continue
                 payloads = pyarrow.nulls(size, pyarrow.binary())
                 if "payload" in names and column != "payload":
                     payloads = _written_out(rows.column("payload"))
@@ -159,9 +178,9 @@ def _batches(table: ParquetFile, place: _Place, column: str) -> Iterator[RowGrou
                 yield RowGroup(place.offset, done, size, records, payloads)
                 done += size
     except (pyarrow.ArrowException, OSError, ValueError):
-        pass
+        file.check()
     # pyarrow reads pages with fewer rows than the group declares without an error.
-    yield from _told(place, done, TableFault.DAMAGED_ROWS)
+    yield from _told(place, max(done, before), TableFault.DAMAGED_ROWS)
 
 
 def _rows_at_once(table: ParquetFile, place: _Place) -> int:

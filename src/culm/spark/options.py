@@ -1,0 +1,141 @@
+"""The options of the format ``culm``: what is read, and how.
+
+Those that Spark's own formats have are called as they are there, and mean the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from culm.spark.errors import OnError
+from culm.spark.files import Found
+from culm.spark.paths import Filter, find_files
+from culm.spark.splits import SPLIT_SIZE, Split, check_split_size, cut
+
+__all__ = ["FILES_MAX", "READ", "STREAMED", "WRITTEN", "Reading", "check_known", "paths_of", "plan"]
+
+#: How many files make a batch of a stream, unless the option ``files_max`` is given.
+FILES_MAX = 100
+
+_READ = ("path", "paths", "split_size", "column", "on_io_error", "pathGlobFilter")
+#: The options of reading, of reading as a stream, and of writing.
+READ = (*_READ, "recursiveFileLookup", "modifiedAfter", "modifiedBefore", "timeZone", "rests")
+STREAMED = (*_READ, "recursiveFileLookup", "files_max")
+WRITTEN = ("path", "kind", "partition_by")
+# A catalog adds these, which say nothing of how to read.
+_CATALOGUED = frozenset({"serialization.format", "owner", "location", "provider", "external"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is read: the files at `paths` that pass the `filter`, or parts of files (`rests`).
+
+    Raises `ValueError` unless `split_size` is positive.
+    """
+
+    paths: tuple[str, ...] = ()
+    filter: Filter = field(default_factory=Filter)
+    split_size: int = SPLIT_SIZE
+    column: str = "entry"
+    on_io_error: OnError = OnError.FAIL
+    rests: tuple[Split, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_split_size(self.split_size)
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Reading:
+        """What options say.  Raises `ValueError` for a value that none can have."""
+        given = {name.lower(): value for name, value in options.items()}
+        rests = [Split(*each) for each in json.loads(given.get("rests", "[]"))]
+        return cls(
+            paths=paths_of(options),
+            filter=Filter(
+                name_glob=given.get("pathglobfilter"),
+                is_recursive=_truth("recursiveFileLookup", given, default=True),
+                after=_time("modifiedAfter", given),
+                before=_time("modifiedBefore", given),
+            ),
+            split_size=int(given.get("split_size", SPLIT_SIZE)),
+            column=given.get("column", "entry"),
+            on_io_error=_policy(given.get("on_io_error", OnError.FAIL)),
+            rests=tuple(rests),
+        )
+
+    def find(self) -> list[Found]:
+        """The files, each once, in the order of their paths.
+
+        Raises `FileNotFoundError` if there is nothing at a path, other `OSError` as the policy
+        says.
+        """
+        return find_files(
+            self.paths, self.filter, errors_kept=self.on_io_error is OnError.QUARANTINE
+        )
+
+
+def plan(reading: Reading) -> list[Split]:
+    """The parts in which files are read; none of them is opened.
+
+    Raises `OSError` as `Reading.find` does.
+    """
+    splits = list(reading.rests)
+    for path, size, _ in reading.find():
+        if size is None:
+            splits.append(Split(path, 0, 0, fault="UNREADABLE"))
+        else:
+            splits += cut(path, 0, size, reading.split_size, reading.column)
+    return splits
+
+
+def paths_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """One path, or several; Spark passes on a list of them as JSON."""
+    path, paths = options.get("path"), options.get("paths")
+    found = (*([path] if path else []), *(json.loads(paths) if paths else []))
+    if not found and "rests" not in options:
+        raise ValueError("the format culm needs a path: load(path), or the option path")
+    return found
+
+
+def check_known(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+    """Raise `ValueError` for an option that is not known for `what` is done."""
+    folded = {name.lower() for name in known} | _CATALOGUED
+    unknown = sorted(name for name in options if name.lower() not in folded)
+    if unknown:
+        raise ValueError(
+            f"the format culm has no option {', '.join(unknown)} for {what};"
+            f" it has {', '.join(sorted(set(known) - {'rests', 'paths'}))}"
+        )
+
+
+def _policy(text: str) -> OnError:
+    try:
+        return OnError(text.lower())
+    except ValueError:
+        known = " or ".join(OnError)
+        raise ValueError(f"on_io_error is {known}, not {text}") from None
+
+
+def _truth(name: str, given: Mapping[str, str], *, default: bool) -> bool:
+    text = given.get(name.lower(), str(default)).lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"{name} is true or false, not {text}")
+    return text == "true"
+
+
+def _time(name: str, given: Mapping[str, str]) -> float | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    zone = given.get("timezone", "UTC")
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=UTC if zone == "UTC" else ZoneInfo(zone))
+        return found.timestamp()
+    except (ValueError, ZoneInfoNotFoundError) as error:
+        raise ValueError(f"{name} is a time as 2026-11-24T01:25:00, not {text} ({error})") from None

@@ -1,0 +1,241 @@
+"""Rows of files: what the format ``culm`` reads of a part of one.
+
+What is damaged becomes a row with a fault, and what is sound around it is read.  An error of the
+file system is another thing: it says nothing of the file.  So it fails the task, or, if that is
+the policy, becomes a row that says from where to where the file has not been read.  What that row
+says is all that is needed to read the rest later, and nothing twice (`rest_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from culm.spark.archive import (
+    ABSENT,
+    HEADER_SIZE,
+    ArchiveError,
+    Block,
+    Damage,
+    Fault,
+    Readable,
+    find_header,
+    read_blocks,
+)
+from culm.spark.columns import BATCH_SIZE, arrow_schema, cuts_of, parts_of, validity
+from culm.spark.errors import OnError, UnreadableError
+from culm.spark.files import WatchedFile, open_file
+from culm.spark.lines import GZIP_ERRORS, GzipText, LineFault, is_utf16, read_lines
+from culm.spark.splits import Form, Split, form_of
+from culm.spark.tables import TableFault, read_row_groups
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["ROWS", "read_split", "rest_of"]
+
+#: The columns of rows that are read.  ``kind`` is what the archive declares, ``block`` is where in
+#: the file the row's block, line or row group begins, ``row`` is its number within that.  Where a
+#: part of a file cannot be read, ``fault`` says why (`culm.spark.archive.Fault`, `LineFault` or
+#: `TableFault`) and ``block`` where; ``entry`` and ``payload`` are null then, and so is ``row``
+#: unless it is known.  ``block_end`` is where the part ends that the file system did not give.
+#: Lines and tables have no ``kind``.
+ROWS = (
+    ("entry", "binary"),
+    ("payload", "binary"),
+    ("kind", "string"),
+    ("file", "string"),
+    ("block", "bigint"),
+    ("row", "int"),
+    ("fault", "string"),
+    ("block_end", "bigint"),
+)
+_LINES_MAX = 10_000
+
+
+class _Mark(NamedTuple):
+    """How far a split has been read: up to `row` of what begins at byte `offset`.
+
+    A `row` of ``None`` says that it is not known whether anything begins there.
+    """
+
+    offset: int
+    row: int | None = 0
+
+
+_Marked = tuple["pyarrow.RecordBatch", _Mark]
+
+
+def read_split(split: Split, on_error: OnError = OnError.FAIL) -> Iterator[pyarrow.RecordBatch]:
+    """The rows of a split; what is damaged becomes a row, too.
+
+    Raises `UnreadableError` if the file system fails, or with another policy says so in a row.
+    """
+    if split.fault is not None:
+        yield _fault_row(split.path, None, split.start, split.fault, row=0, end=split.stop)
+        return
+    mark = _Mark(split.start, split.row if split.is_end or not split.start else None)
+    try:
+        with open_file(split.path) as file:
+            for batch, reached in _READ[form_of(split.path)](split, mark, file):
+                yield batch
+                mark = reached
+    except OSError as error:
+        if on_error is OnError.FAIL:
+            raise UnreadableError(split.path, mark.offset, split.stop, error) from error
+        end = max(split.stop, mark.offset)
+        yield _fault_row(split.path, None, mark.offset, Fault.UNREADABLE, row=mark.row, end=end)
+
+
+def rest_of(path: str, block: int, row: int | None, block_end: int, column: str) -> Split:
+    """The part of a file of which a row has said that it could not be read."""
+    return Split(path, block, block_end, column, None, row is not None, row or 0)
+
+
+def _read_archive(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marked]:
+    try:
+        header = find_header(file, split.size)
+    except ArchiveError as error:
+        # The first part of a file reports the error.
+        if not split.start:
+            yield _fault_row(split.path, None, 0, error.fault), mark
+        return
+    if header.damage is not None and not split.start:
+        yield _fault_row(split.path, header.kind, 0, header.damage.fault), _Mark(HEADER_SIZE)
+    for part in read_blocks(
+        file, header, start=split.start, stop=split.stop, size=split.size, is_end=split.is_end
+    ):
+        if isinstance(part, Damage):
+            row = _fault_row(split.path, header.kind, part.offset, part.fault)
+            yield row, _Mark(part.offset + part.size)
+            continue
+        # Nothing is read, and nothing can fail, until all records of a block are out.
+        for batch in _batches(split.path, header.kind, part):
+            yield batch, _Mark(part.offset + part.size)
+
+
+def _read_lines(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marked]:
+    yield from _lines(split, mark, file, file, split.stop)
+
+
+def _read_gzip(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marked]:
+    """The lines of a compressed file; places are those of the text."""
+    yield from _lines(split, mark, file, GzipText(file), None)
+
+
+def _lines(
+    split: Split, mark: _Mark, file: WatchedFile, text: Readable, stop: int | None
+) -> Iterator[_Marked]:
+    rows: list[dict[str, Any]] = []
+    size = 0
+    try:
+        if is_utf16(text):
+            if not split.start:
+                yield _fault_row(split.path, None, 0, LineFault.UTF_16), _Mark(split.stop)
+            return
+        for line in read_lines(text, start=split.start, stop=stop):
+            fault = None if line.data is not None else LineFault.LONG_LINE
+            row = {"entry": line.data, "file": split.path, "block": line.offset, "row": 0}
+            rows.append(row | {"fault": fault})
+            size += len(line.data or b"")
+            mark = _Mark(line.end)
+            if len(rows) >= _LINES_MAX or size >= BATCH_SIZE:
+                yield _batch_of(rows), mark
+                rows, size = [], 0
+    except GZIP_ERRORS:
+        file.check()
+        fault = LineFault.DAMAGED_GZIP
+        rows.append({"file": split.path, "block": mark.offset, "fault": fault})
+    yield _batch_of(rows), mark
+
+
+def _read_table(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marked]:
+    import numpy
+    import pyarrow
+
+    for group in read_row_groups(
+        file, split.column, start=split.start, stop=split.stop, size=split.size, row=split.row
+    ):
+        count = group.size
+        absent = pyarrow.nulls(count, pyarrow.binary())
+        numbers = pyarrow.array(numpy.arange(group.first, group.first + count, dtype="int32"))
+        if group.fault is TableFault.NO_PARQUET:
+            numbers = pyarrow.nulls(count, pyarrow.int32())
+        columns = [
+            absent if group.records is None else group.records,
+            absent if group.payloads is None else group.payloads,
+            pyarrow.nulls(count, pyarrow.string()),
+            pyarrow.repeat(split.path, count),
+            pyarrow.repeat(pyarrow.scalar(group.offset, pyarrow.int64()), count),
+            numbers,
+            pyarrow.repeat(pyarrow.scalar(group.fault, pyarrow.string()), count),
+            pyarrow.nulls(count, pyarrow.int64()),
+        ]
+        batch = pyarrow.RecordBatch.from_arrays(columns, schema=arrow_schema(ROWS))
+        yield batch, _Mark(group.offset, group.first + count)
+
+
+_READ = {
+    Form.ARCHIVE: _read_archive,
+    Form.LINES: _read_lines,
+    Form.GZIP_LINES: _read_gzip,
+    Form.TABLE: _read_table,
+}
+
+
+def _batch_of(rows: list[dict[str, Any]]) -> pyarrow.RecordBatch:
+    import pyarrow
+
+    return pyarrow.RecordBatch.from_pylist(rows, arrow_schema(ROWS))
+
+
+def _fault_row(
+    path: str,
+    kind: str | None,
+    offset: int,
+    fault: str,
+    *,
+    row: int | None = None,
+    end: int | None = None,
+) -> pyarrow.RecordBatch:
+    said = {"kind": kind, "file": path, "block": offset, "fault": str(fault)}
+    return _batch_of([said | {"row": row, "block_end": end}])
+
+
+def _batches(path: str, kind: str | None, block: Block) -> Iterator[pyarrow.RecordBatch]:
+    """The records of a block, without copying any value.
+
+    A block may have a hundred million of them, all empty, so the other columns are made for a few
+    at a time.
+    """
+    import numpy
+    import pyarrow
+
+    payload_sizes = numpy.frombuffer(block.payload_sizes, "<u4")
+    present = payload_sizes != ABSENT
+    entry_cuts = cuts_of(numpy.frombuffer(block.entry_sizes, "<u4"))
+    payload_cuts = cuts_of(numpy.where(present, payload_sizes, 0))
+    for part in parts_of(entry_cuts + payload_cuts):
+        count = part.stop - part.start
+        columns = [
+            _values(entry_cuts, block.entries, part, None),
+            _values(payload_cuts, block.payloads, part, present[part]),
+            pyarrow.repeat(pyarrow.scalar(kind, pyarrow.string()), count),
+            pyarrow.repeat(path, count),
+            pyarrow.repeat(pyarrow.scalar(block.offset, pyarrow.int64()), count),
+            pyarrow.array(numpy.arange(part.start, part.stop, dtype="int32")),
+            pyarrow.nulls(count, pyarrow.string()),
+            pyarrow.nulls(count, pyarrow.int64()),
+        ]
+        yield pyarrow.RecordBatch.from_arrays(columns, schema=arrow_schema(ROWS))
+
+
+def _values(cuts: Any, data: memoryview, part: slice, present: Any) -> pyarrow.Array:
+    """A slice of a binary column of adjacent values."""
+    import pyarrow
+
+    begin, end = cuts[part.start], cuts[part.stop]
+    offsets = (cuts[part.start : part.stop + 1] - begin).astype("int32")
+    bitmap = None if present is None else validity(present)
+    buffers = [bitmap, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data[begin:end])]
+    return pyarrow.Array.from_buffers(pyarrow.binary(), len(offsets) - 1, buffers)

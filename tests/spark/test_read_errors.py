@@ -1,0 +1,154 @@
+"""An error of the file system is not an end: it fails, is tried again, and loses nothing."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+from reads import plan, rows_of, weather
+
+from culm.spark import options
+from culm.spark.archive import ArchiveWriter
+from culm.spark.errors import OnError, UnreadableError
+from culm.spark.growing import Growing
+from culm.spark.options import Reading
+from culm.spark.reading import read_split, rest_of
+
+RECORDS = [(b'{"n":%d}' % number, b"p" * (number % 3) or None) for number in range(40)]
+LINES = b"".join(entry + b"\n" for entry, _ in RECORDS)
+# The answers of a file system that there is nothing of that name.
+ANSWERS = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
+SPLIT_SIZE = 300
+
+
+def archive() -> bytes:
+    file = io.BytesIO()
+    with ArchiveWriter(file, "ssb") as writer:
+        for number, record in enumerate(RECORDS):
+            writer.append(*record)
+            if not number % 5:
+                writer.flush()
+    return file.getvalue()
+
+
+def folder_of_all_forms(path: Path) -> None:
+    (path / "below").mkdir(parents=True)
+    (path / "a.culm").write_bytes(archive())
+    damaged = bytearray(archive())
+    damaged[200] ^= 1
+    (path / "damaged").write_bytes(damaged)
+    (path / "below" / "b.jsonl").write_bytes(LINES)
+    (path / "c.jsonl.gz").write_bytes(gzip.compress(LINES))
+    table = pyarrow.table({"entry": [entry for entry, _ in RECORDS]})
+    parquet.write_table(table, path / "d.parquet", row_group_size=15)
+
+
+def place(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("file", "block", "row", "entry", "payload", "fault"))
+
+
+def is_unread(row: dict[str, Any]) -> bool:
+    return row["fault"] in ("UNREADABLE", "WAITING")
+
+
+def planned(path: Path, on_error: OnError) -> list[Any]:
+    reading = Reading(paths=(str(path),), split_size=SPLIT_SIZE, on_io_error=on_error)
+    return options.plan(reading)
+
+
+def rest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `read_again` would read."""
+    splits = []
+    for row in rows:
+        if is_unread(row) and row["block_end"]:
+            splits.append(rest_of(row["file"], row["block"], row["row"], row["block_end"], "entry"))
+        elif is_unread(row):
+            splits += plan(row["file"])
+    return rows_of(splits)
+
+
+def check(path: Path, wanted: Counter, error: int, first: int, *, forever: bool) -> bool:
+    """Whether anything has failed, by both policies: then it was told, and nothing was lost."""
+    has_failed = False
+    with weather(error, first, forever=forever) as bad:
+        try:
+            found = rows_of(planned(path, OnError.FAIL))
+        except OSError:
+            assert bad.has_failed
+        else:
+            assert not bad.has_failed
+            assert Counter(map(place, found)) == wanted
+        has_failed = bad.has_failed
+    with weather(error, first, forever=forever):
+        try:
+            found = rows_of(planned(path, OnError.QUARANTINE), OnError.QUARANTINE)
+        except FileNotFoundError:
+            return has_failed
+    found += rest(found)
+    assert Counter(place(row) for row in found if not is_unread(row)) == wanted
+    return has_failed
+
+
+@pytest.mark.parametrize("forever", [False, True])
+def test_every_read_may_fail_and_no_row_is_lost_or_doubled(tmp_path, forever):
+    folder_of_all_forms(tmp_path)
+    wanted = Counter(map(place, rows_of(planned(tmp_path, OnError.FAIL))))
+    assert len(wanted) > 4 * len(RECORDS)
+    first = 0
+    while check(tmp_path, wanted, errno.ETIMEDOUT, first, forever=forever):
+        first += 1
+    assert first > 50
+
+
+@pytest.mark.parametrize("first", [0, 3, 12, 30])
+def test_every_error_that_a_file_system_has_is_told(tmp_path, first):
+    folder_of_all_forms(tmp_path)
+    wanted = Counter(map(place, rows_of(planned(tmp_path, OnError.FAIL))))
+    for error in set(errno.errorcode) - ANSWERS:
+        assert check(tmp_path, wanted, error, first, forever=False)
+
+
+def followed(path: Path, error: int, first: int, policy: OnError) -> tuple[Counter, bool]:
+    """What a stream says of a folder, in batches of one file, and whether anything has failed."""
+    reading = Reading(paths=(str(path),), split_size=SPLIT_SIZE, on_io_error=policy)
+    rows: list[dict[str, Any]] = []
+    growing, offset = Growing(reading), {}
+    with weather(error, first, forever=False) as bad:
+        for _ in range(40):
+            try:
+                following = growing.after(offset, 1)
+                splits = growing.between(offset, following)
+                rows += [
+                    row
+                    for split in splits
+                    for batch in read_split(split, policy)
+                    for row in batch.to_pylist()
+                ]
+            except UnreadableError:
+                rows += rows_of(splits)  # by a task that is tried again
+            except OSError:
+                continue
+            offset = following
+    unread = [row for row in rows if row["fault"] == "UNREADABLE"]
+    rows += rest(unread)
+    return Counter(place(row) for row in rows if not is_unread(row)), bad.has_failed
+
+
+@pytest.mark.parametrize("policy", list(OnError))
+def test_a_stream_loses_nothing_by_an_error_wherever_it_comes(tmp_path, policy):
+    folder_of_all_forms(tmp_path)
+    wanted, _ = followed(tmp_path, errno.EIO, 10**9, policy)
+    assert wanted == Counter(map(place, rows_of(planned(tmp_path, policy))))
+    first, has_failed = 0, True
+    while has_failed:
+        found, has_failed = followed(tmp_path, errno.EIO, first, policy)
+        assert found == wanted, first
+        first += 7
+    assert first > 100
