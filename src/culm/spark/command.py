@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from culm.machine import LocalProtocolError
 from culm.reconcile import DEFAULT, MONOIDS
-from culm.spark.errors import SparkSetupError
-from culm.spark.files import is_inside, list_files, remove, written_whole
+from culm.spark.errors import OnError, SparkSetupError, sentence_of
+from culm.spark.files import exists, is_inside, list_files, remove, written_whole
 from culm.spark.jobs import (
     TREE,
     Options,
@@ -29,6 +29,7 @@ from culm.spark.jobs import (
     verify_job,
 )
 from culm.spark.kinds import KINDS
+from culm.spark.paths import expanded
 from culm.spark.progress import Progress
 from culm.spark.protocol_jobs import (
     Campaign,
@@ -131,6 +132,12 @@ def _reading(parser: ArgumentParser) -> None:
         default=SPLIT_SIZE,
         metavar="BYTES",
         help="how much of a file one task reads (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--on-io-error",
+        choices=list(OnError),
+        default=OnError.FAIL,
+        help="fail if a file system fails to read, or set the part aside (default: %(default)s)",
     )
 
 
@@ -238,6 +245,7 @@ def _archive_options(parser: ArgumentParser, given: Namespace) -> Options:
         kind=said.get("kind", _KIND),
         column=given.column,
         split_size=given.split_size,
+        on_io_error=given.on_io_error,
         monoid=said.get("monoid", DEFAULT),
         levels=said.get("levels"),
         copies_min=copies,
@@ -403,7 +411,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: Exception) -> int:
-    print(f"culm.spark: {error}", file=sys.stderr)
+    print(f"culm.spark: {sentence_of(error)}", file=sys.stderr)
     return EXIT_FAILED
 
 
@@ -413,8 +421,9 @@ def _check_places(inputs: Mapping[str, str], output: str, *, overwrite: bool) ->
     if missing:
         wanted = " and ".join(missing)
         raise SparkSetupError(f"{wanted} not installed: python -m pip install 'culm[spark]'")
-    for path in inputs.values():
-        list_files(path)
+    for path in (each for given in inputs.values() for each in expanded(given)):
+        if not exists(path):
+            raise FileNotFoundError(f"there is nothing at {path}")
         if is_inside(path, output) or is_inside(output, path):
             raise FileExistsError(f"{path} and {output}: one is in the other; name another output")
     try:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
-__all__ = ["ColumnError", "OnError", "SparkSetupError", "UnreadableError"]
+__all__ = ["ColumnError", "OnError", "SparkSetupError", "UnreadableError", "sentence_of"]
+
+
+_TRACEBACK = "Traceback (most recent call last):"
+# The line at the end of a traceback.
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)$", re.MULTILINE)
 
 
 class OnError(StrEnum):
@@ -43,3 +49,16 @@ class ColumnError(ValueError):
         self.column = column
         self.wanted = wanted
         self.found = found
+
+
+def sentence_of(error: BaseException) -> str:
+    """What an error says, in a line: of those that come through Spark, what was raised in Python.
+
+    Spark hands on the whole traceback of a worker, between those of its own.
+    """
+    text = str(error)
+    before, found, traceback = text.rpartition(_TRACEBACK)
+    if found and (raised := _RAISED.search(traceback)) is not None:
+        return raised[1]
+    said = (before or text).strip()
+    return said.partition("\n")[0] or type(error).__name__

@@ -46,7 +46,7 @@ __all__ = [
 TREE = "tree.culmtree"
 
 #: The columns that say where a record was read; they stay with it.
-_PLACE = ("entry", "kind", "file", "block", "row", "size")
+_PLACE = ("entry", "kind", "file", "block", "row", "block_end", "size")
 
 #: The columns of a verdict that are written: which record it is about, and what is said.  The rest
 #: is in the table of verified rows.
@@ -78,6 +78,7 @@ class Options:
     kind: str
     column: str = "entry"
     split_size: int = SPLIT_SIZE
+    on_io_error: str = "fail"
     monoid: str = DEFAULT
     levels: Sequence[int] | None = None
     copies_min: int = 2
@@ -118,6 +119,7 @@ def _read(spark: SparkSession, options: Options, path: str) -> DataFrame:
 
     register(spark)
     reader = spark.read.format("culm").option("split_size", str(options.split_size))
+    reader = reader.option("on_io_error", options.on_io_error)
     rows = check_kind(reader.option("column", options.column).load(path), options.kind)
     payload = f.coalesce(f.octet_length("payload"), f.lit(0))
     return rows.withColumn("size", (f.octet_length("entry") + payload).cast("bigint"))

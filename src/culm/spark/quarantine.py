@@ -34,6 +34,7 @@ QUARANTINE = (
     ("file", "string"),
     ("block", "bigint"),
     ("row", "int"),
+    ("block_end", "bigint"),
     ("record", "binary"),
 )
 #: An item that is null.
