@@ -39,14 +39,16 @@ class Wire:
 class Simulation:
     """One world; `run` lets things go wrong, `settle` lets them come right, `check` looks."""
 
-    def __init__(self, seed: int, *, hosts_max: int = 10, host: type[Host] = Host) -> None:
+    def __init__(
+        self, seed: int, *, hosts_max: int = 10, authors_max: int = 4, host: type[Host] = Host
+    ) -> None:
         self.seed = seed
         self.rng = Random(seed)
         self.now = 0.0
         self._host = host
         count = self.rng.randint(2, hosts_max)
         self.names = [f"host {number}" for number in range(count)]
-        self.authors = self.rng.sample(self.names, min(count, 4))
+        self.authors = self.rng.sample(self.names, min(count, authors_max))
         self.stores = {name: MemoryStore() for name in self.names}
         self.blocks: set[tuple[str, str]] = set()
         self.rewritten: set[str] = set()

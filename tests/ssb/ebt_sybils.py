@@ -15,8 +15,11 @@ from typing import Any
 from ebt_simulator import Simulation
 from ebt_support import Host, feed
 
+from culm.ssb.ebt import Timing
+
 MUCH = 2 * (2**52 - 1)  # as a note
 TICK_S = 0.05
+STALL_S = Timing().stall_s
 
 
 class Sybil:
@@ -30,9 +33,7 @@ class Sybil:
         self.lives = 0
         self.target = feed(self.rng.choice(world.authors))
         self.period_s = self.rng.choice([0.3, 0.5, 1.0, 2.0, 2.5, 2.9])
-        self.way = self.rng.choice(
-            [self.flip, self.lower, self.drip, self.chat, self.rename, self.wait]
-        )
+        self.way = self.rng.choice([getattr(self, way) for way in world.ways])
         self.due = world.now + self.rng.random() * self.period_s
         self.session = 0
         self.begin()
@@ -95,8 +96,12 @@ class Sybil:
 class Sybils(Simulation):
     """One world: the honest ones are connected, and `count` others come before or after that."""
 
-    def __init__(self, seed: int, *, count_max: int = 6, host: type[Host] = Host) -> None:
-        super().__init__(seed, hosts_max=4, host=host)
+    ways: tuple[str, ...] = ("flip", "lower", "drip", "chat", "rename", "wait")
+
+    def __init__(
+        self, seed: int, *, count_max: int = 6, authors_max: int = 4, host: type[Host] = Host
+    ) -> None:
+        super().__init__(seed, hosts_max=4, authors_max=authors_max, host=host)
         self.sybils: list[Sybil] = []
         self.count = self.rng.randint(1, count_max)
         self.early = self.rng.random() < 0.5
@@ -178,3 +183,22 @@ class Sybils(Simulation):
             if due is not None:
                 yield due
         yield self.now + 60.0
+
+
+class Crowd(Sybils):
+    """One author; the others are strangers to each other; and a crowd at one only promises."""
+
+    ways = ("flip", "lower", "chat", "rename", "wait")
+
+    def __init__(self, seed: int, *, host: type[Host] = Host) -> None:
+        super().__init__(seed, count_max=64, authors_max=1, host=host)
+
+    def come(self) -> None:
+        victim = self.rng.choice(self.names)
+        for number in range(self.count):
+            self.sybils.append(Sybil(self, number, victim))
+
+    def longest_s(self) -> float:
+        """With every turn in vain twice as many are asked."""
+        turns = (self.count + len(self.names)).bit_length() + 1
+        return (turns + len(self.names)) * STALL_S

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ebt_simulator import Simulation
 from ebt_support import Host, feed
-from ebt_sybils import Sybils
+from ebt_sybils import Crowd, Sybils
 
 from culm.ssb.ebt import Limits, Replicator
 from culm.ssb.ebt.exchange import Exchange
@@ -50,6 +50,16 @@ def test_nobody_keeps_a_feed_from_others_by_promising_it(seed: int) -> None:
     except Exception as error:
         error.add_note(f"seed {seed}")
         raise
+
+
+@pytest.mark.parametrize("tried", some(seeds("EBT_SYBILS", usual=60, long=3_000)), ids=str)
+def test_a_crowd_that_only_promises_delays_strangers_for_a_stated_time(tried: range) -> None:
+    for seed in tried:
+        try:
+            Crowd(seed).suffer().recover().check()
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
 
 
 class TightHost(Host):
@@ -137,6 +147,7 @@ def test_canary_a_host_that_waits_for_whoever_promises_most(
 
     monkeypatch.setattr(Sources, "_first", first)
     monkeypatch.setattr(Sources, "_rests", lambda self, feed, session, record: False)
+    monkeypatch.setattr(Sources, "_ask_besides", lambda self, feed: None)
     with pytest.raises(AssertionError, match="kept from"):
         Sybils(1).suffer()
 
@@ -168,3 +179,9 @@ def leaks(count: int = 30) -> bool:
 
 def test_nobody_gets_what_its_author_keeps_from_it() -> None:
     assert not leaks()
+
+
+def test_canary_a_host_that_asks_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sources, "_ask_besides", lambda self, feed: None)
+    with pytest.raises(AssertionError, match="kept from"):
+        Crowd(5).suffer()

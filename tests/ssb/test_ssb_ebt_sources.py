@@ -427,3 +427,95 @@ def test_what_a_resting_peer_says_hastens_nothing() -> None:
     assert host.machine.source(BOB) == DAVE
     host.advance(4.4)
     assert host.machine.source(BOB) == EVE
+
+
+# A feed that does not move
+
+
+def crowd(count: int) -> tuple[Host, list[int]]:
+    """Alice, and strangers that say that they have four messages of Bob's feed."""
+    host = alice()
+    sessions = [host.accept(feed(f"stranger {number}")) for number in range(count)]
+    for session in sessions:
+        host.tell(session, {BOB: off(4)})
+    return host, sessions
+
+
+def asked_at(host: Host, sessions: list[int], times: int) -> list[list[int]]:
+    """Who is asked at each of the next times at which something is due, and who no longer."""
+    found = []
+    for _ in range(times):
+        due = host.machine.next_deadline()
+        assert due is not None
+        host.advance(due)
+        frames = {session: host.take(session) for session in sessions}
+        found.append([at for at, each in enumerate(sessions) if {BOB: on(0)} in frames[each]])
+    return found
+
+
+def test_with_every_turn_in_vain_twice_as_many_are_asked() -> None:
+    host, sessions = crowd(20)
+    expected = [[1, 2], [3, 4, 5], [*range(6, 11)], [*range(11, 20)]]  # 2, 4, 8, 16 at a time
+    assert asked_at(host, sessions, 4) == expected
+    assert host.now == 4 * Timing().stall_s
+
+
+def test_who_brings_the_next_message_is_the_source_and_the_others_stand_by() -> None:
+    host, sessions = crowd(20)
+    asked_at(host, sessions, 3)
+    frames = as_frames(chain(BOB, 4))
+    assert host.tell(sessions[7], frames[0]) == []  # it was asked already
+    assert host.machine.source(BOB) == feed("stranger 7")
+    told = {at: host.take(each) for at, each in enumerate(sessions)}
+    assert {at for at, each in told.items() if each} == {3, 4, 5, 6, 8, 9, 10}
+    assert all(each in ([], [{BOB: off(0)}], [{BOB: off(1)}]) for each in told.values())
+    assert host.tell(sessions[7], *frames[1:]) == []
+    assert host.machine.clock[BOB] == 4
+    assert host.machine._exchange.sources.searches == {}
+
+
+def test_what_the_source_brings_ends_the_search() -> None:
+    host, sessions = crowd(20)
+    asked_at(host, sessions, 2)
+    frames = as_frames(chain(BOB, 2))
+    assert host.tell(sessions[2], frames[0]) == []
+    assert host.machine.source(BOB) == feed("stranger 2")
+    assert [at for at, each in enumerate(sessions) if host.take(each)] == [3, 4, 5]
+    assert host.machine._exchange.sources.searches == {}
+
+
+def test_what_nobody_has_asked_for_ends_no_search() -> None:
+    host, sessions = crowd(20)
+    asked_at(host, sessions, 2)
+    host.tell(sessions[19], *as_frames(chain(BOB, 1)))
+    assert host.machine.clock[BOB] == 1
+    assert not any(host.take(each) for each in sessions)
+
+
+def test_who_leaves_or_refuses_is_not_asked_any_more() -> None:
+    host, sessions = crowd(20)
+    asked_at(host, sessions, 3)
+    host.machine.disconnect(sessions[5])
+    host.tell(sessions[6], {BOB: -1})
+    search = host.machine._exchange.sources.searches[BOB]
+    assert sessions[5] not in search.asked
+    host.machine.follow(BOB, False)
+    host.drain()
+    assert host.machine._exchange.sources.searches == {}
+    assert all(host.take(each)[-1:] in ([{BOB: -1}], []) for each in sessions)
+
+
+@pytest.mark.parametrize("leaves", ["disconnects", "refuses", "takes it back"])
+def test_whose_turn_ends_in_vain_widens_the_search(leaves: str) -> None:
+    host, sessions = crowd(20)
+    if leaves == "disconnects":
+        host.machine.disconnect(sessions[0])
+    else:
+        host.tell(sessions[0], {BOB: -1 if leaves == "refuses" else off(0)})
+    asked = [at for at, each in enumerate(sessions[1:], 1) if {BOB: on(0)} in host.take(each)]
+    assert asked == [1, 2]
+
+
+def test_a_peer_that_rests_is_not_asked_besides() -> None:
+    host, sessions = crowd(3)
+    assert asked_at(host, sessions, 4) == [[1, 2], [], [0], [1]]

@@ -65,6 +65,7 @@ class Exchange:
             now=now,
             tell=self.events.append,
         )
+        self._searches = self.sources.searches
         self._me = me
         self._format = format
         self._now = now
@@ -225,6 +226,8 @@ class Exchange:
             self._write(message)
             if session.reach(relation, sequence, now) and sequence < feed.claimed:
                 self.sources.wait(feed)  # somebody else is ahead
+            if self._searches:
+                self.sources.moved(feed, session)
 
     def receive_outside(self, peer: str, author: str, sequence: int, received: Any) -> bool:
         """Take a message from a peer outside of sessions; returns whether more are welcome."""

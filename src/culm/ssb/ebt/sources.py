@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import nsmallest
 from math import inf
 from typing import Final
 
@@ -10,7 +11,7 @@ from culm.ssb.ebt.events import SourceChanged
 from culm.ssb.ebt.feed import Feed
 from culm.ssb.ebt.limits import Timing
 from culm.ssb.ebt.session import Session
-from culm.ssb.ebt.turns import Record, Turn
+from culm.ssb.ebt.turns import Record, Search, Turn
 from culm.timers import Deadlines
 
 __all__ = ["Sources"]
@@ -20,11 +21,12 @@ _TICK_S: Final = 0.1  # so that whoever has no patience is not asked without end
 
 
 class Sources:
-    """One source for each feed; all other peers that have it stand by.
+    """One source for each feed; all other peers that have it stand by, as long as it moves.
 
     sessions: the open ones by number, oldest first.
     follows: whether we follow a peer.
     tell: gets the events.
+    searches: feeds that do not move, for which others are asked beside the source.
 
     Peers that claim more of a feed stand in a line: each at the place of its session's number, and
     after a turn behind all sessions that exist by then.  While a feed moves, the peer that claims
@@ -55,6 +57,7 @@ class Sources:
         self._turns: dict[str, Turn] = {}  # by feed
         self._known: set[str] = set()  # feeds whose last turn was not a stranger's
         self._fed: dict[int, dict[str, Feed]] = {}  # feeds by the number of their source
+        self.searches: dict[str, Search] = {}
         self._records: dict[int, dict[str, Record]] = {}  # by session and feed: who had a turn
         self._deadlines: Deadlines[str] = Deadlines()
         self._feeds: dict[str, Feed] = {}  # with a deadline
@@ -77,12 +80,21 @@ class Sources:
         if turn is not None:
             if turn.session is session:
                 return
+            self._widen(feed, turn)
+        relation = session.relations.get(feed.id)
+        if relation is not None and relation.brought:
+            self._record_of(feed, session).forgive()
+        self._ask(feed, session)
+        self._change(feed, session)
+        self._ask_besides(feed)
+
+    def _change(self, feed: Feed, session: Session) -> None:
+        """A peer that was asked becomes the source."""
+        turn = self._turns.get(feed.id)
+        if turn is not None:
             self._finish(feed, turn)
             turn.session.tell(feed, receive=False)
-        relation = session.tell(feed, receive=True)
-        if relation.brought:
-            self._record_of(feed, session).forgive()
-        relation.ask()
+        relation = session.relations[feed.id]
         self._turns[feed.id] = made = Turn(feed, session, relation, self._now)
         made.promise(session.clock.get(feed.id, 0))
         self._note_known(feed, session)
@@ -129,13 +141,18 @@ class Sources:
 
     def lose(self, feed: Feed, session: Session) -> None:
         """The feed will not come from that session."""
+        search = self.searches.get(feed.id)
+        if search is not None:
+            search.asked.pop(session.number, None)
         turn = self._turns.get(feed.id)
         if turn is not None and turn.session is session:
+            self._widen(feed, turn)
             self._release(feed, turn)
             self._seek(feed)
 
     def drop(self, feed: Feed) -> None:
         """The feed is not received any more."""
+        self.searches.pop(feed.id, None)
         turn = self._turns.get(feed.id)
         if turn is not None:
             self._release(feed, turn)
@@ -144,13 +161,59 @@ class Sources:
     def end(self, session: Session) -> None:
         """The session has ended."""
         self._records.pop(session.number, None)
+        for search in self.searches.values():
+            search.asked.pop(session.number, None)
         for feed in self._fed.pop(session.number, {}).values():
-            del self._turns[feed.id]
+            self._widen(feed, self._turns.pop(feed.id))
             self._seek(feed)
 
     def _tell_stalled(self, feed: Feed, turn: Turn) -> None:
         peer = self.peer_of(feed.id)
         self._tell(SourceChanged(feed=feed.id, peer=peer, stalled=turn.session.peer))
+
+    # Searching
+
+    def moved(self, feed: Feed, session: Session) -> None:
+        """The next message has come while others are asked, too: its sender becomes the source."""
+        search, turn = self.searches.get(feed.id), self._turns.get(feed.id)
+        if search is None:
+            return
+        was_asked = search.asked.pop(session.number, None) is not None
+        if was_asked or (turn is not None and turn.session is session):
+            self._end_search(feed)
+        if was_asked:
+            self._change(feed, session)
+
+    def _widen(self, feed: Feed, turn: Turn) -> None:
+        """A turn is over: if it was in vain, more peers may be asked."""
+        if turn.is_in_vain:
+            self.searches.setdefault(feed.id, Search()).widen()
+
+    def _ask(self, feed: Feed, session: Session) -> None:
+        """Ask a peer for the feed, unless it was asked in the search."""
+        search = self.searches.get(feed.id)
+        if search is None or search.asked.pop(session.number, None) is None:
+            session.tell(feed, receive=True).ask()
+
+    def _ask_besides(self, feed: Feed) -> None:
+        """Ask as many others as the search has room for, first in the line first."""
+        search = self.searches.get(feed.id)
+        if search is None:
+            return
+        waiting = [
+            (record.place, session.number, session)
+            for session, record in self._others(feed, self._turns[feed.id])
+            if session.number not in search.asked and not self._rests(feed, session, record)
+        ]
+        for *_, session in nsmallest(search.room, waiting):
+            self._ask(feed, session)
+            search.asked[session.number] = session
+
+    def _end_search(self, feed: Feed) -> None:
+        search = self.searches.pop(feed.id, None)
+        if search is not None:
+            for session in search.asked.values():
+                session.tell(feed, receive=False)
 
     # Time
 
@@ -320,6 +383,7 @@ class Sources:
 
     def _forget(self, feed: Feed) -> None:
         feed.forget_claims()
+        self._end_search(feed)
         self._known.discard(feed.id)
         self._deadlines.cancel(feed.id)
         self._feeds.pop(feed.id, None)

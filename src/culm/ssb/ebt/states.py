@@ -173,4 +173,4 @@ class Demand(Enum):
     STANDBY = "standby"
     """We know where else to get it; its notes keep us up to date."""
     SOURCE = "source"
-    """We receive the feed from this peer, and from no other one."""
+    """We have asked this peer for the feed, and no other one, as long as the feed moves."""

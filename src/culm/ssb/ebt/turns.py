@@ -8,7 +8,7 @@ from typing import Final
 from culm.ssb.ebt.feed import Feed, Relation
 from culm.ssb.ebt.session import Session
 
-__all__ = ["Record", "Turn"]
+__all__ = ["Record", "Search", "Turn"]
 
 _FAILURES_MAX: Final = 6  # after which pauses do not grow any more
 
@@ -106,3 +106,28 @@ class Record:
         slow.
         """
         return self.pace * 2.0**self._passed if self.pace else inf
+
+
+class Search:
+    """Peers that are asked for a feed beside its source, since it does not move.
+
+    With every turn in vain they may be twice as many, so that all are asked soon, however many
+    there are; and few bring the same, if there are few that only promise.
+
+    asked: their sessions, by number.
+    """
+
+    __slots__ = ("_width", "asked")
+
+    def __init__(self) -> None:
+        self.asked: dict[int, Session] = {}
+        self._width = 1  # how many may be asked, with the source
+
+    def widen(self) -> None:
+        """Another turn was in vain."""
+        self._width *= 2
+
+    @property
+    def room(self) -> int:
+        """How many more may be asked."""
+        return max(0, self._width - 1 - len(self.asked))
