@@ -51,7 +51,13 @@ from arguments import any_port, count, folder, host, positive
 from culm.machine import Closed, Event, LocalProtocolError, StoreFailed
 from culm.ssb import MAIN_NETWORK
 from culm.ssb.address import Address
-from culm.ssb.ebt import FeedExtended, FeedForked, MessageRefused, SourceChanged
+from culm.ssb.ebt import (
+    FeedExtended,
+    FeedForked,
+    FeedsLeftOut,
+    MessageRefused,
+    SourceChanged,
+)
 from culm.ssb.feed_id import feed_id_of, is_feed_id
 from culm.ssb.messages import MessageError, read_message
 from culm.ssb.peer import (
@@ -212,6 +218,8 @@ class Pub:
                 say(event="refused", feed=feed, sequence=sequence, peer=peer, reason=reason)
             case SourceChanged(feed=feed, peer=peer, stalled=stalled):
                 say(event="source", feed=feed, peer=peer, stalled=stalled)
+            case FeedsLeftOut(peer=peer):
+                say(event="feeds left out", peer=peer)
             case DialFailed(address=address, error=error, again_s=again_s):
                 say(event="unreachable", address=str(address), error=error, again_s=again_s)
             case OwnFeedConfirmed(last=last):

@@ -37,6 +37,7 @@ from culm.ssb.ebt import (
     ErrorCode,
     FeedExtended,
     FeedForked,
+    FeedsLeftOut,
     Head,
     Limits,
     LoadClock,
@@ -518,14 +519,52 @@ def test_what_was_wrong_once_is_tried_again() -> None:
     assert host.machine.clock[name] == 1
 
 
-def test_too_many_feeds_end_the_session() -> None:
-    host = Host(ALICE, limits=Limits(feeds_max=2))
+@pytest.mark.parametrize("frames", [1, 4])
+def test_feeds_that_do_not_fit_are_left_out_and_all_others_exchanged(frames: int) -> None:
+    host = Host(ALICE, limits=Limits(feeds_max=2)).follow(EVE)
     session = host.accept(BOB)
-    host.tell(session, {BOB: on(1), CAROL: on(1)}, {BOB: on(2)}, {DAVE: on(1)})
-    ended = host.events[-1]
-    assert isinstance(ended, SessionEnded)
-    assert ended.error is not None
-    assert ended.error.code is ErrorCode.TOO_MANY_FEEDS
+    notes = {CAROL: on(1), BOB: on(1), DAVE: on(1), ALICE: on(1), EVE: on(1)}
+    told = [dict([each]) for each in notes.items()] if frames > 1 else [notes]
+    said = host.tell(session, *told, {DAVE: on(2)}, {CAROL: on(2)}, *as_frames(chain(EVE, 1)))
+    assert dict(pair for frame in said for pair in frame.items()) == {
+        CAROL: -1,
+        BOB: -1,
+        EVE: on(0),
+    }
+    assert host.machine.clock == {EVE: 1}
+    left_out = [event for event in host.events if isinstance(event, FeedsLeftOut)]
+    assert left_out == [FeedsLeftOut(session=session, peer=BOB)]
+    assert host.machine.is_ready(session)
+
+
+def test_a_feed_that_was_left_out_is_exchanged_once_it_is_followed() -> None:
+    host = Host(ALICE, limits=Limits(feeds_max=1)).follow(ALICE)
+    bob = Host(BOB).follow(BOB, CAROL, DAVE)
+    for author in (CAROL, DAVE):
+        bob.write(author, 2)
+    pair = Pair(client=host, server=bob).run()
+    host.follow(BOB, CAROL, DAVE)
+    pair.run()
+    assert host.machine.clock == {ALICE: 0, BOB: 0, CAROL: 2, DAVE: 2}
+    bob.write(DAVE, 1)
+    pair.run()
+    assert host.machine.clock[DAVE] == 3
+
+
+@pytest.mark.parametrize("followed", [3, 40])
+def test_a_hub_with_more_feeds_than_fit_gives_those_that_are_followed(followed: int) -> None:
+    """Whether we follow more feeds than fit, or the hub does."""
+    feeds = [feed(f"feed {number}") for number in range(40)]
+    hub = Host(BOB).follow(BOB, ALICE, *feeds)
+    for each in feeds:
+        hub.write(each, 1)
+    host = Host(ALICE, limits=Limits(feeds_max=10)).follow(ALICE, BOB, *feeds[:followed])
+    for count in range(3):
+        pair = Pair(client=host, server=hub).run()
+        hub.write(BOB, 1)
+        pair.run().end()
+        clock = {name: last for name, last in host.machine.clock.items() if last}
+        assert clock == {**dict.fromkeys(feeds[:followed], 1), BOB: count + 1}
 
 
 def test_messages_wait_when_too_many_are_unwritten() -> None:

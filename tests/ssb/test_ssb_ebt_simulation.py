@@ -67,6 +67,7 @@ class TightHost(Host):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         tight = Limits(
+            feeds_max=1,
             notes_max=1,
             unsent_size_max=1,
             read_count_max=1,

@@ -13,6 +13,7 @@ from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.ebt.events import (
     FeedExtended,
     FeedForked,
+    FeedsLeftOut,
     MessageRefused,
     ReplicatorEvent,
     SessionEnded,
@@ -43,6 +44,7 @@ __all__ = [
     "ErrorCode",
     "FeedExtended",
     "FeedForked",
+    "FeedsLeftOut",
     "ForkedFeedError",
     "Format",
     "Head",

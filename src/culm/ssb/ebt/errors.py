@@ -17,8 +17,6 @@ class ErrorCode(ProtocolErrorCode):
     """A note whose name is not written as a feed's."""
     BAD_NOTE = 4
     """A note whose value is no integer, or is above 2^53 - 1."""
-    TOO_MANY_FEEDS = 5
-    """Notes for more feeds than `Limits.feeds_max`."""
     OUT_OF_ORDER = 6
     """A message that leaves others out, though none but the next one was asked for."""
     INVALID_MESSAGES = 7

@@ -11,6 +11,7 @@ from culm.ssb.ebt.states import EndReason
 __all__ = [
     "FeedExtended",
     "FeedForked",
+    "FeedsLeftOut",
     "MessageRefused",
     "ReplicatorEvent",
     "SessionEnded",
@@ -77,6 +78,18 @@ class MessageRefused(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeedsLeftOut(Event):
+    """A peer tells of more feeds that we do not follow than `culm.ssb.ebt.Limits.feeds_max`.
+
+    The others of these are not answered in this session.  Feeds that we follow are exchanged all
+    the same, those that we follow later, too.
+    """
+
+    session: int
+    peer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceChanged(Event):
     """A feed is now received from `peer`; `stalled` names the peer that had promised more.
 
@@ -94,6 +107,7 @@ ReplicatorEvent: TypeAlias = (
     | SessionEnded
     | FeedExtended
     | FeedForked
+    | FeedsLeftOut
     | MessageRefused
     | SourceChanged
     | StoreFailed

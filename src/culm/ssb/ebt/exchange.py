@@ -12,6 +12,7 @@ from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.ebt.events import (
     FeedExtended,
     FeedForked,
+    FeedsLeftOut,
     MessageRefused,
     ReplicatorEvent,
     SessionEnded,
@@ -176,15 +177,15 @@ class Exchange:
         if first:
             self._silent.cancel(session.number)
             self._introduce(session)
-        try:
-            for feed_id, value in notes.items():
-                feed = self.feeds.get(feed_id)
-                # One text for a feed, however many sessions keep it.
-                known = feed_id if feed is None else feed.id
+        for feed_id, value in notes.items():
+            feed = self.feeds.get(feed_id)
+            # One text for a feed, however many sessions keep it.
+            known = feed_id if feed is None else feed.id
+            if session.has_place(known, followed=feed is not None and feed.followed):
                 session.hear_note(known, decode_note(value))
                 self._hear(session, known, feed)
-        except RemoteProtocolError as error:
-            self.fail(session, error)
+            elif session.leave_out():
+                self.events.append(FeedsLeftOut(session=session.number, peer=session.peer))
 
     def _hear(self, session: Session, feed_id: str, feed: Feed | None) -> None:
         """Take a note of the peer about a feed, which may be unknown."""

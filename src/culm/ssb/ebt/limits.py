@@ -18,8 +18,8 @@ class Limits:
     sessions_max
         Concurrent sessions.
     feeds_max
-        Feeds that one peer may tell us about, in this session and earlier ones: about 250 bytes
-        each, and 150 more for those that we follow.
+        Feeds that one peer may tell us about, in a session, beside those that we follow: about 250
+        bytes each, and 400 for those that we follow.  What it tells of others is left out.
     notes_max
         Notes that we put into one frame, about 64 bytes each.
     unsent_size_max

@@ -53,6 +53,8 @@ class Session:
         self.outgoing = Outgoing(limits, wake=lambda: wake(self))
         self.heard = 0.0  # when the last message came that we wanted
         self._limits = limits
+        self._others = 0  # feeds it has told of that we do not follow
+        self._leaves_out = False
         self._receives: dict[str, bool] = {}  # by feed: the receive flag, told in this session
         self._refused: set[str] = set()  # in this session
         self._refused_before: set[str] = set()  # in earlier ones; see `PeerClock.refused`
@@ -145,16 +147,28 @@ class Session:
     # What the peer tells
 
     def hear_note(self, feed_id: str, note: Note) -> None:
-        """Raises `RemoteProtocolError` (``TOO_MANY_FEEDS``).
+        """Take a note for which there is a place.
 
         A note about a feed that we refused in an earlier session proves that the peer no longer
         believes us to refuse it: such feeds are not mentioned (request skipping).
         """
-        if feed_id not in self.clock and len(self.clock) >= self._limits.feeds_max:
-            raise RemoteProtocolError(ErrorCode.TOO_MANY_FEEDS)
         self.clock[feed_id] = note.sequence if note.replicate else REFUSAL
         self._receives[feed_id] = note.receive
         self._refused_before.discard(feed_id)
+
+    def has_place(self, feed_id: str, *, followed: bool) -> bool:
+        """Whether a note about the feed is heard: always if we follow it, or have heard of it."""
+        if followed or feed_id in self.clock:
+            return True
+        if self._others == self._limits.feeds_max:
+            return False
+        self._others += 1
+        return True
+
+    def leave_out(self) -> bool:
+        """Note that something was not heard; returns whether it is the first time."""
+        first, self._leaves_out = not self._leaves_out, True
+        return first
 
     def has_told(self, feed_id: str) -> bool:
         """Whether the peer has sent a note about the feed in this session."""
