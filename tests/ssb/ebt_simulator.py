@@ -15,12 +15,28 @@ from typing import Any
 from ebt_support import Host, encode, feed
 
 from culm.machine import RemoteProtocolError
-from culm.ssb.ebt import ErrorCode, FeedForked, SessionEnded
+from culm.ssb.ebt import ErrorCode, FeedForked, Limits, SessionEnded
 from culm.ssb.store import MemoryStore
 
 STEPS_MAX = 200_000
 # A server that did not listen for so long that its client has given it up.
 _EXCUSED = (None, RemoteProtocolError(ErrorCode.NO_NOTES))
+
+
+class TightHost(Host):
+    """A host with the least of everything: one note, one message at a time."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        tight = Limits(
+            feeds_max=1,
+            notes_max=1,
+            unsent_size_max=1,
+            read_count_max=1,
+            unwritten_size_max=1,
+            write_count_max=1,
+            invalid_max=1,
+        )
+        super().__init__(*arguments, limits=tight, **options)
 
 
 class Wire:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ebt_memories import SESSIONS_MAX, Memories, Skipping, SkippingHost
+from ebt_simulator import TightHost
 from ebt_support import ALICE, BOB, CAROL, DAVE, Host, Pair, alice, as_frames, chain, feed, off, on
 
 from culm.machine import Ticket
@@ -228,6 +229,12 @@ def test_whatever_is_remembered_hosts_are_level_after_some_sessions(tried: range
 def test_it_is_enough_if_one_side_of_each_connection_does_so(tried: range) -> None:
     for seed in tried:
         try_world(Skipping(seed))
+
+
+@pytest.mark.parametrize("tried", some(WORLDS[: len(WORLDS) // 4]), ids=str)
+def test_hosts_with_the_least_of_everything_are_level_after_some_sessions(tried: range) -> None:
+    for seed in tried:
+        try_world(Memories(seed, host=TightHost))
 
 
 def test_the_promised_number_of_sessions() -> None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ebt_simulator import Simulation
+from ebt_simulator import Simulation, TightHost
 from ebt_support import Host, feed
 from ebt_sybils import Crowd, Sybils
 
-from culm.ssb.ebt import Limits, Replicator
+from culm.ssb.ebt import Replicator
 from culm.ssb.ebt.exchange import Exchange
 from culm.ssb.ebt.feed import Feed, Relation
 from culm.ssb.ebt.session import Session
@@ -60,22 +60,6 @@ def test_a_crowd_that_only_promises_delays_strangers_for_a_stated_time(tried: ra
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-
-
-class TightHost(Host):
-    """A host with the least of everything: one note, one message at a time."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        tight = Limits(
-            feeds_max=1,
-            notes_max=1,
-            unsent_size_max=1,
-            read_count_max=1,
-            unwritten_size_max=1,
-            write_count_max=1,
-            invalid_max=1,
-        )
-        super().__init__(*arguments, limits=tight, **options)
 
 
 @pytest.mark.parametrize("tried", some(seeds("EBT_TIGHT", usual=60, long=10_000)), ids=str)
