@@ -208,14 +208,21 @@ def test_interests_may_change_again_and_again():
 
 @pytest.mark.parametrize("places", [(1, 1), (1, 16), (16, 1)])
 @pytest.mark.parametrize("asks", [(True, True), (True, False)])
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_live_session_makes_room_for_the_one_that_replaces_it(
-    places: tuple[int, int], asks: tuple[bool, bool], order: tuple[int, int]
+@pytest.mark.parametrize("order", [[(0,), (1,)], [(1,), (0,)], [(0, 1)]])
+@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize("mode", Mode)
+def test_a_session_makes_room_for_the_one_that_replaces_it(
+    places: tuple[int, int],
+    asks: tuple[bool, bool],
+    order: list[tuple[int, ...]],
+    live: bool,
+    mode: Mode,
 ):
     left, right = Node(1), Node(2)
     machines = tuple(
         replicators(
-            live=True,
+            mode=mode,
+            live=live,
             asks=asks,
             limits=ReplicatorLimits(connection=Limits(sessions_max=places[side])),
         )[side]
@@ -226,8 +233,9 @@ def test_a_live_session_makes_room_for_the_one_that_replaces_it(
     link = connect(left, right, machines=(machines[0], machines[1]), schema_ids=(SCHEMA,))
     for node in (left, right):
         node.author.create(OTHER, {"n": 1})
-    for side in order:
-        machines[side].announce((SCHEMA, OTHER), timestamp=2)
+    for sides in order:
+        for side in sides:
+            machines[side].announce((SCHEMA, OTHER), timestamp=2)
         link.run()
     for now in (31.0, 62.0, 93.0):
         for machine in machines:
@@ -235,8 +243,28 @@ def test_a_live_session_makes_room_for_the_one_that_replaces_it(
         link.run()
     assert len(left.documents()) == 2
     assert left.documents() == right.documents()
+    running = [(each.schema_ids, each.state) for each in machines[0].connection.sessions]
+    assert running == [((SCHEMA, OTHER), SessionState.LIVE)] * live
+
+
+def test_what_the_user_asks_for_ends_no_session_that_he_has_asked_for():
+    left, right = Node(1), Node(2)
+    full = ReplicatorLimits(connection=Limits(sessions_max=1))
+    left_one, _ = replicators(live=True, asks=(False, False), limits=full)
+    _, right_one = replicators(live=True, asks=(False, False))
+    machines = left_one, right_one
+    for machine in machines:
+        machine.advance(0.0)
+    link = connect(left, right, machines=machines)
+    machines[1].request((SCHEMA,))
+    link.run()
+    machines[1].request((OTHER,))
+    link.run()
+    for now in (31.0, 62.0, 93.0):
+        machines[1].advance(now)
+        link.run()
     (session,) = machines[0].connection.sessions
-    assert (session.schema_ids, session.state) == ((SCHEMA, OTHER), SessionState.LIVE)
+    assert (session.schema_ids, session.state) == ((SCHEMA,), SessionState.LIVE)
 
 
 def test_what_was_announced_again_while_a_request_went_unanswered_is_asked_for_again():

@@ -62,7 +62,7 @@ class _Asking(Enum):
 
     ASKED = "asked"
     UNANSWERED = "unanswered"
-    """An earlier request about the same was not answered yet: perhaps it came too early."""
+    """It may be: others were running, which may be in its way at the peer."""
     LEAVING = "leaving"
     """We had left live mode about the same, and the peer has not."""
     NO_ROOM = "no room"
@@ -313,7 +313,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         both = self._common()
         if not both:
             return
-        self._asking = _Asking.ASKED
+        self._asking = _Asking.UNANSWERED if self._exchanges else _Asking.ASKED
         try:
             self.request(both, mode=self._mode)
         except LocalProtocolError as error:
@@ -357,7 +357,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def _ask_again(self, event: SessionEnded, *, left: bool) -> None:
         """A session is over, whether we left it or not: request now, if it was in the way."""
         unanswered = event.error is not None and event.error.code in _CAME_TOO_EARLY
-        if unanswered and self._asking is _Asking.ASKED and any(self._outdated()):
+        if unanswered and any(self._outdated()):
             self._asking = _Asking.NO_ROOM
             self._leave_for_room()
         elif (
@@ -371,7 +371,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """Leave live sessions once there is one about all schemas that both have announced."""
         outdated = self._outdated()
         live = [each for each in self._exchanges.values() if each.is_live]
-        if self._policy.asks and len(outdated) < len(live):
+        if len(outdated) < len(live):
             for each in outdated:
                 each.give_way()
 
@@ -383,7 +383,12 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             outdated[0].give_way()
 
     def _outdated(self) -> list[Exchange]:
-        """The live sessions that are not about all schemas that both have announced."""
+        """The live sessions that are not about all schemas that both have announced.
+
+        None, if all sessions are made by the user.
+        """
+        if not self._policy.asks:
+            return []
         both = set(self._common())
         live = [each for each in self._exchanges.values() if each.is_live]
         return [each for each in live if both != set(each.schema_ids)]
