@@ -245,6 +245,26 @@ def test_too_much_is_refused_as_soon_as_it_is_declared(beginning: str):
     assert code_of(bytes.fromhex(beginning), seed(SMALL)) is ErrorCode.MESSAGE_TOO_LARGE
 
 
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("each", [[], 1, "", True, [1, 1, 1], [1, [[]]]])
+def test_heights_that_take_no_bytes_are_refused_before_they_are_decoded(
+    dialect: Dialect, each: Any
+):
+    """Or they would take a hundred times as much memory."""
+    codec = Codec(dialect=dialect, limits=Limits(logs_max=2000))
+    assert code_of(cbor.encode([10, 0, [each] * 13_000]), codec) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("authors", [1, 2000])
+def test_so_many_heights_as_there_may_be_are_taken_however_short(dialect: Dialect, authors: int):
+    codec = Codec(dialect=dialect, limits=Limits(logs_max=2000))
+    keys = [number.to_bytes(32, "big") for number in range(authors)]
+    heights = tuple(Height(LogKey(keys[n % authors], n // authors), 1) for n in range(2000))
+    said = Have(0, tuple(sorted(heights)))
+    assert read(codec.encode(said), codec) == [said]
+
+
 @pytest.mark.parametrize("plain", [[0, 1, 7, ["a", "b", "c"]], [1, 0, 0, ["x" * 11]]])
 def test_too_many_or_too_long_schema_ids_are_refused(plain: list[Any]):
     """Also where they would fit into the size of the message."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Mapping
 from typing import Any
 
@@ -280,6 +281,28 @@ def test_there_are_at_most_1024_fields():
     assert reason_of(array(1, 0, SCHEMA, fields)) is Reason.WRONG_FORM
     del fields["a0000"]
     assert len(decode(array(1, 0, SCHEMA, fields)).fields) == 1024
+
+
+@pytest.mark.parametrize("fields", [1, 1024])
+@pytest.mark.parametrize("views", [0, 1, 300])
+def test_lists_of_pinned_relations_may_be_as_long_as_one_likes(fields: int, views: int):
+    values = {f"f{number:04}": (((ONE,),) * views) for number in range(fields)}
+    operation = Operation(action=Action.CREATE, schema_id=SCHEMA, fields=values)
+    assert decode(operation.encode()) == operation
+
+
+@pytest.mark.parametrize("item", ["80", "a0", "8180", "40", "01"])
+def test_an_operation_has_no_more_items_than_its_fields_and_ids(item: str):
+    """So that no tree of them is made, of which each takes as much memory as 64 bytes."""
+    items = [cbor.decode(bytes.fromhex(item))] * 10_000
+    for value in (items, [items], [[[ONE]], items]):
+        encoded = array(1, 0, SCHEMA, {"a": value})
+        tracemalloc.start()
+        try:
+            assert reason_of(encoded) in (Reason.BAD_VALUE, Reason.NOT_CANONICAL)
+            assert tracemalloc.get_traced_memory()[1] < 20 * len(encoded)
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_float_in_too_many_bytes_and_indefinite_lengths_are_refused():

@@ -200,6 +200,24 @@ def test_an_item_of_just_the_size_is_taken():
         Scanner(size_max=4).scan(b"\x44abcd", 5)
 
 
+@pytest.mark.parametrize("step", [1, 7, 100])
+def test_items_have_a_limit_that_grows_with_the_bytes(step: int):
+    """Three, and one more for 10 bytes."""
+
+    def scan(data: bytes) -> int | None:
+        scanner = Scanner(size_max=1000, items_max=3, item_size=10)
+        sizes = [scanner.scan(data, end) for end in (*range(0, len(data), step), len(data))]
+        return sizes[-1]
+
+    pair = b"\x82\x80\x50" + bytes(16)  # three items in 19 bytes
+    for data in (b"\x82\x80\x80", b"\x81" + pair, b"\x82\x50" + bytes(16) + b"\x81\x80"):
+        assert scan(data) == len(data)
+    for data in (b"\x83\x80\x80\x80", b"\x82" + pair + pair):
+        with pytest.raises(DecodeError, match="over 3 items") as caught:
+            scan(data)
+        assert caught.value.code is WireErrorCode.LIMIT_EXCEEDED
+
+
 @given(st.integers(0, 2**64 - 1))
 def test_heads_are_those_of_cbor2(number: int):
     assert encode_head(0, number) == cbor2.dumps(number)

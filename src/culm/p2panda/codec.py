@@ -14,7 +14,7 @@ from culm.arguments import UINT64_MAX, is_list
 from culm.bamboo.entry import AUTHOR_SIZE, LogKey, encoded_size_max
 from culm.machine import RemoteProtocolError
 from culm.p2panda.errors import ErrorCode
-from culm.p2panda.items import ITEM_SIZE_MAX, Height, decode_item, encode_item
+from culm.p2panda.items import ITEM_SIZE_MAX, ITEM_SIZE_MIN, Height, decode_item, encode_item
 from culm.p2panda.limits import Limits
 from culm.p2panda.messages import (
     LIFT_SIZE_MAX,
@@ -65,11 +65,16 @@ class Dialect(Enum):
 
 
 class Form(NamedTuple):
-    """The bounds of a message type: numbers of items, bytes and nested arrays."""
+    """The bounds of a message type: its own items, bytes, nested arrays, and all items in these.
+
+    items_max, item_size: of them, and for how many bytes there may be one more.
+    """
 
     arities: frozenset[int]
     size_max: int
     depth_max: int
+    items_max: int = 16
+    item_size: int = 1 << 30
 
 
 class Codec:
@@ -88,13 +93,17 @@ class Codec:
         ids += limits.schemas_max * (_HEAD_SIZE + limits.schema_id_size_max)
         entry = _FRONT_SIZE + 2 * _HEAD_SIZE + ENTRY_SIZE_MAX + limits.operation_size_max
         have = _FRONT_SIZE + _HEAD_SIZE + limits.logs_max * (ITEM_SIZE_MAX + 1)
+        named = 5 + limits.schemas_max
+        depth, *heights = 3, 5, ITEM_SIZE_MIN // 4
+        if dialect is Dialect.AQUADOGGO:
+            depth, *heights = 5, 4 + 6 * limits.logs_max, have
         ranges = _FRONT_SIZE + 2 * ITEM_SIZE_MAX + _HEAD_SIZE + LIFT_SIZE_MAX
         self.forms = {
-            _Type.ANNOUNCE: Form(frozenset({4}), ids, 2),
-            _Type.SYNC_REQUEST: Form(frozenset({4}), ids, 2),
+            _Type.ANNOUNCE: Form(frozenset({4}), ids, 2, named),
+            _Type.SYNC_REQUEST: Form(frozenset({4}), ids, 2, named),
             _Type.ENTRY: Form(frozenset({4}), entry, 1),
             _Type.SYNC_DONE: Form(frozenset({3}), _FRONT_SIZE + 1, 1),
-            _Type.HAVE: Form(frozenset({3}), have, 5 if dialect is Dialect.AQUADOGGO else 3),
+            _Type.HAVE: Form(frozenset({3}), have, depth, *heights),
             _Type.EMPTY_SET: Form(frozenset({3}), ranges, 1),
             _Type.LOWER_BOUND: Form(frozenset({3}), ranges, 2),
             _Type.PAYLOAD: Form(frozenset({3, 5}), ranges, 2),

@@ -72,7 +72,7 @@ class Reason(ProtocolErrorCode):
 
     # The operation alone.
     NOT_CANONICAL = 1
-    """The bytes are not canonical CBOR."""
+    """The bytes are not canonical CBOR, or have more arrays and maps than those of an operation."""
     WRONG_FORM = 2
     """Not an array with the items of an operation of that action."""
     UNKNOWN_VERSION = 3

@@ -63,7 +63,12 @@ class Framer:
             self._form = form = self._begin()
             if form is None:
                 return None
-            self._scanner = Scanner(size_max=form.size_max, depth_max=form.depth_max)
+            self._scanner = Scanner(
+                size_max=form.size_max,
+                depth_max=form.depth_max,
+                items_max=form.items_max,
+                item_size=form.item_size,
+            )
         try:
             with self._inbox.view() as data:
                 size = self._scanner.scan(data, len(data))

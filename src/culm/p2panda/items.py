@@ -15,7 +15,15 @@ from culm.arguments import check_type
 from culm.bamboo.entry import AUTHOR_SIZE, LogKey
 from culm.wire.cbor import encode_head
 
-__all__ = ["ITEM_SIZE_MAX", "Height", "check_item", "decode_item", "encode_item", "log_prefix"]
+__all__ = [
+    "ITEM_SIZE_MAX",
+    "ITEM_SIZE_MIN",
+    "Height",
+    "check_item",
+    "decode_item",
+    "encode_item",
+    "log_prefix",
+]
 
 _HEX_SIZE = 2 * AUTHOR_SIZE
 _FRONT = b"\x83" + encode_head(3, _HEX_SIZE)
@@ -23,6 +31,7 @@ _NUMBERS_AT = len(_FRONT) + _HEX_SIZE
 _NUMBER_SIZE_MAX = 9
 
 #: How many bytes an item has at most.
+ITEM_SIZE_MIN = _NUMBERS_AT + 2
 ITEM_SIZE_MAX = _NUMBERS_AT + 2 * _NUMBER_SIZE_MAX
 
 

@@ -35,6 +35,9 @@ Value: TypeAlias = (
 
 _check_schema_id = SchemaId.parse
 _DEPTH_MAX = 4  # operation, fields, list of pinned relations, one of these
+# Its own items, and the names and values of its fields; for each id there may be two more.
+_ITEMS_MAX = 6 + 2 * _kernel.FIELDS_MAX
+_ITEM_SIZE = _kernel.ID_SIZE // 2
 
 
 class Action(IntEnum):
@@ -174,7 +177,10 @@ def decode(data: Buffer) -> Operation:
     Raises `InvalidOperation`.
     """
     encoded = data if isinstance(data, bytes) else bytes(data)
-    items, end = cbor.decode_first(encoded, 0, _DEPTH_MAX)
+    items, end = cbor.decode_first(encoded, 0, _DEPTH_MAX - 1)
+    if end == cbor.TOO_DEEP:
+        _check_items(encoded)
+        items, end = cbor.decode_first(encoded, 0, _DEPTH_MAX)
     if end != len(encoded):
         raise InvalidOperation(Reason.NOT_CANONICAL, _fault_in(encoded))
     found = _kernel.read(items)
@@ -191,6 +197,20 @@ def check_operation(operation: Operation, schema: Schema) -> None:
         raise InvalidOperation(Reason.WRONG_SCHEMA, operation.schema_id)
     if operation.action is not Action.DELETE:
         schema.check(operation.fields, all_of_them=operation.action is Action.CREATE)
+
+
+def _check_items(encoded: bytes) -> None:
+    """Raise `InvalidOperation` for more items than an operation of that size has.
+
+    An array takes 64 bytes of memory, and may be a single one of these.
+    """
+    scanner = cbor.Scanner(
+        size_max=len(encoded), depth_max=_DEPTH_MAX, items_max=_ITEMS_MAX, item_size=_ITEM_SIZE
+    )
+    try:
+        scanner.scan(encoded, len(encoded))
+    except DecodeError as error:
+        raise InvalidOperation(Reason.NOT_CANONICAL, str(error)) from None
 
 
 def _fault_in(encoded: bytes) -> str:

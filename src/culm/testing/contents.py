@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from culm.wire.cbor import ARRAY, BYTES, MAP, TEXT, encode_head
+
 __all__ = ["BENCODE", "CBOR", "JSON", "Content"]
 
 Content = Callable[[int], bytes]
@@ -64,22 +66,42 @@ JSON: Mapping[str, Content] = {
     "wide characters": _filled(b'"', "\N{GRINNING FACE}".encode(), b'"'),
 }
 
+
+def _headed(kind: int, unit: bytes) -> Content:
+    """A head in its shortest form, and as many units as fit."""
+
+    def content(size: int) -> bytes:
+        count = (size - len(encode_head(kind, size))) // len(unit)
+        return encode_head(kind, count) + unit * count
+
+    return content
+
+
+def _keyed(size: int) -> bytes:
+    """A map of small numbers; its keys ascend."""
+    count = size // 7
+    pairs = (b"\x65%05d\x01" % number for number in range(count))
+    return encode_head(MAP, count) + b"".join(pairs)
+
+
 CBOR: Mapping[str, Content] = {
-    "flat bytes": lambda size: b"\x5a" + (size - 5).to_bytes(4, "big") + b"x" * (size - 5),
-    "flat text": lambda size: b"\x7a" + (size - 5).to_bytes(4, "big") + b"x" * (size - 5),
+    "flat bytes": _headed(BYTES, b"x"),
+    "flat text": _headed(TEXT, b"x"),
     "arrays in arrays": _filled(b"", b"\x81", b"\x00"),
-    "empty arrays": lambda size: b"\x9a" + (size - 5).to_bytes(4, "big") + b"\x80" * (size - 5),
+    "empty arrays": _headed(ARRAY, b"\x80"),
     "maps in maps": _filled(b"", b"\xa1\x60", b"\x00"),
-    "empty maps": lambda size: b"\x9a" + (size - 5).to_bytes(4, "big") + b"\xa0" * (size - 5),
-    "small numbers": lambda size: b"\x9a" + (size - 5).to_bytes(4, "big") + b"\x01" * (size - 5),
-    "large numbers": lambda size: (
-        b"\x9a" + (size // 9).to_bytes(4, "big") + (b"\x1b" + b"\xff" * 8) * (size // 9)
-    ),
-    "empty texts": lambda size: b"\x9a" + (size - 5).to_bytes(4, "big") + b"\x60" * (size - 5),
-    "fractions": lambda size: (
-        b"\x9a" + (size // 9).to_bytes(4, "big") + (b"\xfb" + b"\x3f" * 8) * (size // 9)
-    ),
-    "no UTF-8": lambda size: b"\x7a" + (size - 5).to_bytes(4, "big") + b"\xff" * (size - 5),
+    "empty maps": _headed(ARRAY, b"\xa0"),
+    "arrays of an empty one": _headed(ARRAY, b"\x81\x80"),
+    "small numbers": _headed(ARRAY, b"\x01"),
+    "large numbers": _headed(ARRAY, b"\x1b" + b"\xff" * 8),
+    "long numbers": _headed(ARRAY, b"\x1b" + b"\x00" * 8),
+    "empty texts": _headed(ARRAY, b"\x60"),
+    "empty byte strings": _headed(ARRAY, b"\x40"),
+    "fractions": _headed(ARRAY, b"\xfb" + b"\x3f" * 8),
+    "words": _headed(ARRAY, b"\xf5"),
+    "tags in tags": _filled(b"", b"\xc1", b"\x00"),
+    "keys": _keyed,
+    "no UTF-8": _headed(TEXT, b"\xff"),
 }
 
 BENCODE: Mapping[str, Content] = {

@@ -16,7 +16,15 @@ from culm.buffer import Buffer
 from culm.kernels import cbor as _kernel
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = ["DEPTH_MAX", "Scanner", "decode", "decode_first", "encode", "encode_head"]
+__all__ = [
+    "DEPTH_MAX",
+    "TOO_DEEP",
+    "Scanner",
+    "decode",
+    "decode_first",
+    "encode",
+    "encode_head",
+]
 
 #: How many arrays and maps may be inside each other by default.
 DEPTH_MAX = 16
@@ -51,14 +59,29 @@ class Scanner:
     size_max: bytes that the item may have.  What it declares counts as soon as it is declared:
         a string with all its bytes, an array with one byte for each item.
     depth_max: how many arrays and maps may be inside each other.
+    items_max, item_size: how many items there may be, those in arrays and maps included, and for
+        how many bytes one more; none has less than a byte.
     pairs: how many pairs there are in the maps so far.
     """
 
-    __slots__ = ("_at", "_depth_max", "_open", "_owed", "_size_max", "pairs")
+    __slots__ = (
+        *("_at", "_begun", "_depth_max", "_item_size", "_items_max", "_open", "_owed", "_size_max"),
+        "pairs",
+    )
 
-    def __init__(self, *, size_max: int, depth_max: int = DEPTH_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        size_max: int,
+        depth_max: int = DEPTH_MAX,
+        items_max: int = 0,
+        item_size: int = 1,
+    ) -> None:
         self._size_max = size_max
         self._depth_max = depth_max
+        self._items_max = items_max
+        self._item_size = item_size
+        self._begun = 0
         self._at = 0  # where the next head stands
         self._open = [1]  # items that are still to begin: of the whole, then of each open array
         self._owed = 1  # the sum of them
@@ -70,7 +93,8 @@ class Scanner:
         Returns the size of the item once it is whole.  Raises `DecodeError`, the same for every
         chunking: ``LIMIT_EXCEEDED``, ``NON_CANONICAL``, ``BAD_TYPE``.
         """
-        at, open, owed = self._at, self._open, self._owed
+        at, open, owed, begun = self._at, self._open, self._owed, self._begun
+        items_max, item_size = self._items_max, self._item_size
         while owed and at < end:
             kind, argument = data[at] >> 5, data[at] & 31
             behind = at + 1
@@ -83,6 +107,7 @@ class Scanner:
                     raise _fault(at, size)
                 behind = at + size
             owed -= 1
+            begun += 1
             open[-1] -= 1
             if kind in (ARRAY, MAP):
                 if len(open) > self._depth_max:
@@ -96,10 +121,12 @@ class Scanner:
                 behind += argument
             if behind + owed > self._size_max:
                 raise _too_much(at, f"over {self._size_max} bytes")
+            if begun > items_max + behind // item_size:
+                raise _too_much(at, f"over {items_max} items, and one for {item_size} bytes")
             while open and not open[-1]:
                 open.pop()
             at = behind
-        self._at, self._owed = at, owed
+        self._at, self._owed, self._begun = at, owed, begun
         return at if not owed and at <= end else None
 
 
@@ -142,6 +169,8 @@ def decode(data: Buffer, *, depth_max: int = DEPTH_MAX) -> Any:
 #: ``decode_first(data, at, depth_max)``: the item at `at`, and where it ends.  A negative end says
 #: that there is none: for whoever takes what is right and leaves the rest to `Scanner`.
 decode_first = _kernel.decode
+#: The end that `decode_first` tells where arrays and maps are deeper inside each other.
+TOO_DEEP = _kernel.TOO_DEEP
 
 
 def _fault(at: int, fault: int) -> DecodeError:

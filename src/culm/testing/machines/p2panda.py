@@ -13,7 +13,7 @@ from typing import Any
 from nacl.signing import SigningKey
 
 from culm.arguments import check_bytes, check_int, check_type
-from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.entry import Entry, LogKey, sign
 from culm.machine import Effect, Event, RemoteProtocolError
 from culm.p2panda import (
     Author,
@@ -68,6 +68,7 @@ from culm.testing.machines import (
 )
 from culm.testing.messages import cbor_items
 from culm.wire import cbor
+from culm.wire.multihash import YASMF
 
 __all__ = ["CONNECTION", "REPLICATOR"]
 
@@ -236,6 +237,8 @@ _FRAMES = tuple(
         ("an announcement", b"\x84\x00\x01\x07"),
         ("a request", b"\x84\x01\x00\x01"),
         ("an entry", b"\x84\x02\x00"),
+        ("log heights", b"\x83\x0a\x00"),
+        ("an item", b"\x83\x16\x00"),
         ("a message", b"\x83"),
         ("anything", b""),
     )
@@ -251,6 +254,7 @@ CONNECTION = register(
         build=_build,
         retained_max=32_000,
         work=_WORK,
+        alike_max=3,
         encodings=CBOR,
         messages=cbor_items,
         frames=_FRAMES,
@@ -447,6 +451,18 @@ def _outcome(events: Sequence[Event]) -> object:
 _REPLICATOR_WORK = Work(base=450, per_byte=20)
 
 _PIECES = ["blob_piece_v1"]
+
+
+def _operation_with(content: bytes) -> bytes:
+    """A session, and a creation in which the value of a field is encoded like that."""
+    front = b"".join(map(cbor.encode, (1, 0, _PIECES[0])))
+    operation = b"\x84" + front + b"\xa1" + cbor.encode("data") + content
+    key = SigningKey(b"writer".ljust(32, b"-"))
+    entry = sign(key, family=YASMF, log_id=0, seqnum=1, payload=operation).encode()
+    said: list[list[Any]] = [[1, 0, 0, _PIECES], [10, 0, []], [2, 0, entry, operation]]
+    return b"".join(map(cbor.encode, said))
+
+
 _INTERESTED = _both(call("announce", schema_ids=_PIECES, timestamp=7))
 
 REPLICATOR = register(
@@ -456,6 +472,7 @@ REPLICATOR = register(
         unsent_max=12_000,  # entries, one batch more of them, one Have, and answers
         retained_max=400_000,
         work=_REPLICATOR_WORK,
+        alike_max=3,
         keys=_REPLICATOR_KEYS,
         tight={
             **_TIGHT,
@@ -475,7 +492,17 @@ REPLICATOR = register(
         kept=_kept,
         encodings=CBOR,
         messages=cbor_items,
-        frames=_FRAMES,
+        frames=(
+            *_FRAMES,
+            Frame(
+                name="a field",
+                wrap=_operation_with,
+                contents=CONTENTS,
+                size=100_000,
+                after="nobody answers",
+                config={"asks": False},
+            ),
+        ),
         bombs=_BOMBS[2:],  # the others are dealt with below it
         scenarios=(
             Scenario(
