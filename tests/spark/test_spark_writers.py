@@ -50,7 +50,8 @@ def archive_of(entry: bytes) -> bytes:
 
 
 def written(folder: Path, *entries: bytes) -> str:
-    return write_partition(str(folder / ".part-1"), "ssb", iter([batch_of(*entries)]))
+    [name] = write_partition(str(folder / ".part-1"), "ssb", iter([batch_of(*entries)]))
+    return name
 
 
 def entries_at(folder: Path) -> list[bytes]:
@@ -126,8 +127,9 @@ def commit_killed(folder: Path, name: str, steps: int, *, overwrite: bool) -> bo
             patched.setattr(f"culm.spark.{module}.open_system", opened)
         try:
             names = {
-                write_partition(f"{folder}/.{name}", "ssb", iter([batch_of(entry)]))
+                each
                 for entry in (b"one", b"two")
+                for each in write_partition(f"{folder}/.{name}", "ssb", iter([batch_of(entry)]))
             }
             commit_partitions(str(folder), name, names, overwrite=overwrite)
         except KilledError:

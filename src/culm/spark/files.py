@@ -252,7 +252,10 @@ def _found(path: str, info: Any) -> Found:
 
 def is_hidden(path: str) -> bool:
     """Whether a name, or one of its parents, begins like those that are skipped."""
-    return any(part.startswith((".", "_")) for part in path.split("/"))
+    return any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part)
+        for part in path.split("/")
+    )
 
 
 def _list_local(path: str, root: str, *, errors_kept: bool) -> list[Found]:

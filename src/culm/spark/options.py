@@ -97,7 +97,10 @@ def paths_of(options: Mapping[str, str]) -> tuple[str, ...]:
     path, paths = options.get("path"), options.get("paths")
     found = (*([path] if path else []), *(json.loads(paths) if paths else []))
     if not found and "rests" not in options:
-        raise ValueError("the format culm needs a path: load(path), or the option path")
+        raise ValueError(
+            "the format culm needs a path: load(path), or the option path; of a table of a catalog"
+            " Spark hands on no options: SELECT * FROM name WITH (path = '...')"
+        )
     return found
 
 

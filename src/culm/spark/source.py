@@ -31,10 +31,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from culm.spark.archive import Fault, Header
-from culm.spark.columns import check_columns
+from culm.spark.columns import check_columns, schema_text
+from culm.spark.errors import ColumnError
 from culm.spark.files import exists, remove
 from culm.spark.growing import Growing, Offset
 from culm.spark.options import FILES_MAX, READ, STREAMED, WRITTEN, Reading, check_known, plan
+from culm.spark.partitions import names_in, values_of
 from culm.spark.reading import ROWS, read_split, rest_of
 from culm.spark.splits import Split, pack
 from culm.spark.writing import commit_partitions, write_partition
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SAVE_MODES", "read_again", "register", "write"]
+__all__ = ["SAVE_MODES", "names_of", "read_again", "register", "write"]
 
 #: What becomes of what is there already, as Spark names it.
 SAVE_MODES = ("append", "overwrite", "error", "errorifexists", "default", "ignore")
@@ -92,7 +94,8 @@ def write(
     """Write archives of `kind`; `mode` is one of `SAVE_MODES`.
 
     Spark itself gives a format in Python no other modes than ``append`` and ``overwrite``, and no
-    ``partitionBy``.  Raises `FileExistsError` in the mode ``error`` if there is something.
+    ``partitionBy``.  Raises `FileExistsError` in the mode ``error`` if there is something, and
+    `ColumnError` if a column is missing.
     """
     if mode not in SAVE_MODES:
         raise ValueError(f"a mode is one of {', '.join(SAVE_MODES)}, not {mode}")
@@ -103,16 +106,41 @@ def write(
             raise FileExistsError(f"there is something at {path} already")
         mode = "append"
     register(frame.sparkSession)
-    writer = frame.write.format("culm").option("kind", kind)
+    kinds = dict(frame.dtypes)
+    check_columns(frame, [(name, kinds.get(name, "any type")) for name in partition_by])
     if partition_by:
-        writer = writer.option("partition_by", json.dumps(list(partition_by)))
+        frame = frame.sortWithinPartitions(*partition_by)
+    writer = frame.write.format("culm").option("kind", kind)
+    writer = writer.option("partition_by", json.dumps(list(partition_by)))
     writer.mode(mode).save(path)
 
 
-def _read_packed(value: Any, reading: Reading) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of the splits of one task; there are none where Spark has no task."""
-    for each in value or ():
-        yield from read_split(Split(*each), reading.on_io_error)
+def _read_packed(
+    value: Any, reading: Reading, names: Sequence[str]
+) -> Iterator[pyarrow.RecordBatch]:
+    """The columns of these `names` for the splits of a task; without a task there are none."""
+    import pyarrow
+
+    for split in (Split(*each) for each in value or ()):
+        said = values_of(split.path, reading.paths)
+        for batch in read_split(split, reading.on_io_error):
+            columns = [
+                batch.column(name)
+                if name in batch.schema.names
+                else pyarrow.repeat(pyarrow.scalar(said.get(name), pyarrow.string()), len(batch))
+                for name in names
+            ]
+            yield pyarrow.RecordBatch.from_arrays(columns, names=list(names))
+
+
+def names_of(schema: Any) -> list[str]:
+    """The names of the columns that are wanted.  Raises `ColumnError` for another type."""
+    kinds = dict(ROWS)
+    for field in schema.fields:
+        wanted, found = kinds.get(field.name, "string"), field.dataType.simpleString()
+        if found != wanted:
+            raise ColumnError(field.name, wanted, found)
+    return [field.name for field in schema.fields]
 
 
 def _reader_class() -> Any:
@@ -120,15 +148,16 @@ def _reader_class() -> Any:
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     class Reader(DataSourceReader):
-        def __init__(self, reading: Reading) -> None:
+        def __init__(self, reading: Reading, names: Sequence[str]) -> None:
             self._reading = reading
+            self._names = names
             self._packed = [tuple(map(tuple, each)) for each in pack(plan(reading))]
 
         def partitions(self) -> list[InputPartition]:
             return [InputPartition(each) for each in self._packed]
 
         def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-            return _read_packed(partition.value, self._reading)
+            return _read_packed(partition.value, self._reading, self._names)
 
     return Reader
 
@@ -139,8 +168,9 @@ def _stream_reader_class() -> Any:
     from pyspark.sql.streaming.datasource import ReadMaxFiles, SupportsTriggerAvailableNow
 
     class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-        def __init__(self, reading: Reading, files_max: int) -> None:
+        def __init__(self, reading: Reading, names: Sequence[str], files_max: int) -> None:
             self._reading = reading
+            self._names = names
             self._growing = Growing(reading)
             self._limit = ReadMaxFiles(files_max)
 
@@ -162,7 +192,7 @@ def _stream_reader_class() -> Any:
             return [InputPartition(tuple(map(tuple, each))) for each in packed]
 
         def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-            return _read_packed(partition.value, self._reading)
+            return _read_packed(partition.value, self._reading, self._names)
 
     return StreamReader
 
@@ -172,24 +202,25 @@ def _writer_class() -> Any:
     from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
     class Written(WriterCommitMessage):
-        """A file that is complete, by its name."""
+        """Files that are complete, by their names."""
 
-        def __init__(self, name: str) -> None:
-            self.name = name
+        def __init__(self, names: Sequence[str]) -> None:
+            self.names = names
 
     class Writer(DataSourceArrowWriter):
-        def __init__(self, path: str, kind: str, overwrite: bool) -> None:
+        def __init__(self, path: str, kind: str, by: Sequence[str], overwrite: bool) -> None:
             self._path = path
             self._kind = kind
+            self._by = by
             self._overwrite = overwrite
             self._folder = f"part-{secrets.token_hex(8)}"
 
         def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
             hidden = f"{self._path}/.{self._folder}"
-            return Written(write_partition(hidden, self._kind, iterator))
+            return Written(write_partition(hidden, self._kind, iterator, self._by))
 
         def commit(self, messages: list[Any]) -> None:
-            names = {each.name for each in messages if each is not None}
+            names = {name for each in messages if each is not None for name in each.names}
             commit_partitions(self._path, self._folder, names, overwrite=self._overwrite)
 
         def abort(self, messages: list[Any]) -> None:
@@ -217,24 +248,32 @@ def _data_source() -> Any:
             return "culm"
 
         def schema(self) -> str:
-            return ", ".join(f"{name} {kind}" for name, kind in ROWS)
+            check_known(self.options, (*READ, *STREAMED), "reading")
+            reading = Reading.of(self.options)
+            files = (each.path for each in reading.find())
+            added = names_in(files, reading.paths, dict(ROWS))
+            return schema_text([*ROWS, *((name, "string") for name in added)])
 
         def reader(self, schema: Any) -> DataSourceReader:
             check_known(self.options, READ, "reading")
-            return reader_class(Reading.of(self.options))
+            return reader_class(Reading.of(self.options), names_of(schema))
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
             check_known(self.options, STREAMED, "a stream")
             files_max = int(self.options.get("files_max", FILES_MAX))
             if files_max < 1:
                 raise ValueError(f"files_max is 1 or more, not {files_max}")
-            return stream_reader_class(Reading.of(self.options), files_max)
+            return stream_reader_class(Reading.of(self.options), names_of(schema), files_max)
 
         def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
             check_known(self.options, WRITTEN, "writing")
             kind = self._option("kind")
             Header(kind, bytes(16))  # raises if that is no kind
-            return writer_class(self._option("path"), kind, overwrite)
+            by = json.loads(self.options.get("partition_by", "[]"))
+            for name in by:
+                if name not in schema.names or name in ("entry", "payload"):
+                    raise ColumnError(name, "any type", None)
+            return writer_class(self._option("path"), kind, by, overwrite)
 
         def _option(self, name: str) -> str:
             value = self.options.get(name)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from culm.spark.archive import ABSENT, BLOCK_SIZE_MAX, Header, encode_block
 from culm.spark.columns import cuts_of, messages, parts_of
 from culm.spark.files import is_hidden, open_system, remove
+from culm.spark.partitions import folder_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -61,23 +64,57 @@ def _joined(column: pyarrow.Array) -> bytes:
     return bytes(values.data[values.offsets[0] : values.offsets[len(column)]])
 
 
-def write_partition(folder: str, kind: str, batches: Iterator[pyarrow.RecordBatch]) -> str:
-    """Write the batches of a partition to a file in `folder`; returns its name."""
-    import pyarrow
+def write_partition(
+    folder: str, kind: str, batches: Iterator[pyarrow.RecordBatch], by: Sequence[str] = ()
+) -> list[str]:
+    """Write the batches of a task to files in `folder`; returns their names in there.
 
+    That is one file, or, where a directory is named by the values of columns, one each time that
+    these change.
+    """
     system, inside = open_system(folder)
     system.create_dir(inside)
-    name = f"part-{secrets.token_hex(8)}{SUFFIX}"
+    names: list[str] = []
+    for below, group in groupby(_by_values(batches, by), key=itemgetter(0)):
+        name = f"{below}part-{secrets.token_hex(8)}{SUFFIX}"
+        system.create_dir(f"{inside}/{below}")
+        with system.open_output_stream(f"{inside}/{name}") as file:
+            _write_archive(file, kind, (batch for _, batch in group))
+        names.append(name)
+    return names
+
+
+def _by_values(
+    batches: Iterator[pyarrow.RecordBatch], by: Sequence[str]
+) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
+    """The batches, cut where the values of columns change, each with its directory."""
+    for batch in batches:
+        if not by:
+            yield "", batch
+            continue
+        columns = [batch.column(name).to_pylist() for name in by]
+        values = [
+            tuple(None if v is None else str(v) for v in row) for row in zip(*columns, strict=True)
+        ]
+        at = 0
+        for row, same in groupby(values):
+            size = sum(1 for _ in same)
+            yield f"{folder_of(dict(zip(by, row, strict=True)))}/", batch.slice(at, size)
+            at += size
+
+
+def _write_archive(file: Any, kind: str, batches: Iterator[pyarrow.RecordBatch]) -> None:
+    import pyarrow
+
     marker = secrets.token_bytes(16)
-    with system.open_output_stream(f"{inside}/{name}") as file:
-        file.write(Header(kind, marker).encode())
-        for batch in batches:
-            entries = batch.column("entry")
-            absent = pyarrow.nulls(len(entries), pyarrow.binary())
-            has_payloads = "payload" in batch.schema.names
-            payloads = batch.column("payload") if has_payloads else absent
-            file.write(encode_batch(marker, entries, payloads))
-    return name
+    file.write(Header(kind, marker).encode())
+    for batch in batches:
+        entries = batch.column("entry")
+        absent = pyarrow.nulls(len(entries), pyarrow.binary())
+        has_payloads = "payload" in batch.schema.names
+        file.write(
+            encode_batch(marker, entries, batch.column("payload") if has_payloads else absent)
+        )
 
 
 def commit_partitions(path: str, folder: str, names: Set[str], *, overwrite: bool) -> None:
@@ -89,14 +126,16 @@ def commit_partitions(path: str, folder: str, names: Set[str], *, overwrite: boo
     from pyarrow import fs
 
     def inside_of(where: str) -> list[Any]:
-        found = system.get_file_info(fs.FileSelector(where, allow_not_found=True))
-        return [each for each in found if where != inside or not is_hidden(each.base_name)]
+        deep = where != inside
+        found = system.get_file_info(fs.FileSelector(where, allow_not_found=True, recursive=deep))
+        return [each for each in found if deep or not is_hidden(each.base_name)]
 
     system, inside = open_system(path)
     hidden, target = f"{inside}/.{folder}", f"{inside}/{folder}"
     old = inside_of(inside) if overwrite else []
     for each in inside_of(hidden):
-        if each.base_name not in names:
+        is_file = each.type == fs.FileType.File
+        if is_file and each.path.removeprefix(f"{hidden}/") not in names:
             system.delete_file(each.path)
     if not names:
         system.create_dir(inside)
@@ -105,6 +144,7 @@ def commit_partitions(path: str, folder: str, names: Set[str], *, overwrite: boo
     else:
         system.create_dir(target)
         for name in sorted(names):
+            system.create_dir(f"{target}/{name}".rpartition("/")[0])
             system.move(f"{hidden}/{name}", f"{target}/{name}")
         system.delete_dir(hidden)
     for each in old:
