@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -10,8 +12,19 @@ from hypothesis import strategies as st
 
 from culm.bamboo.errors import Reason
 from culm.bamboo.links import SEQNUM_MAX, has_lipmaalink, lipmaa
-from culm.spark.blocks import BLOCK_BITS, LOWEST, Signed, summarise
+from culm.spark.blocks import (
+    BLOCK_BITS,
+    LOWEST,
+    SIGNED,
+    Signed,
+    each_once,
+    summaries,
+    summarise,
+)
+from culm.spark.columns import arrow_schema
 from culm.spark.reasons import bits
+
+pyarrow = pytest.importorskip("pyarrow")
 
 LOG = b"l" * 40
 SIZE = 1 << BLOCK_BITS
@@ -138,3 +151,39 @@ def changed(row: Signed, chance: Random) -> list[Signed]:
             return [row._replace(ended=True)]
         case _:
             return [row, row._replace(lied=True)]
+
+
+def tables(rows: list[Signed], size: int) -> Iterator[pyarrow.RecordBatch]:
+    """The rows in batches of `size`, as Spark gives them."""
+    schema = arrow_schema(SIGNED)
+    for start in range(0, len(rows), size):
+        values = [row._asdict() for row in rows[start : start + size]]
+        yield pyarrow.RecordBatch.from_pylist(values, schema)
+
+
+def test_copies_are_counted_before_they_travel_and_where_they_meet():
+    log = whole(0)[:5]
+    rows = [*log, *[log[2]] * 300, log[2]._replace(lied=True), log[4]._replace(hash=b"other")]
+    sent = list(each_once(tables(rows, 7)))
+    assert sum(map(len, sent)) == 6
+    met = [row for batch in [*sent, *sent] for row in batch.to_pylist()]
+    met.sort(key=lambda row: (row["log"], row["n"], row["hash"]))
+    [found] = next(summaries([pyarrow.RecordBatch.from_pylist(met, sent[0].schema)])).to_pylist()
+    assert (found["rows"], found["entries"], found["forks"]) == (2 * len(rows), 5, 1)
+    assert found["lied_at"] == log[2].n
+    assert len(list(tables(log, 1))) == len(next(each_once(tables(log, 1))))
+
+
+@pytest.mark.parametrize("size", [10_000, 400_000], ids=["in batches", "in one batch"])
+def test_copies_of_an_entry_take_no_memory(size):
+    [batch] = tables([signed(1)], 1)
+    batch = batch.take(pyarrow.array([0] * size))
+    batches = (batch for _ in range(400_000 // size))
+    tracemalloc.start()
+    try:
+        [found] = next(summaries(batches)).to_pylist()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found["rows"] == 400_000
+    assert peak < 8 << 20

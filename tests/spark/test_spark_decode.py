@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 import pytest
 from planted import FAULTS, Row, expected, honest_log, plant
@@ -11,7 +12,15 @@ from planted import FAULTS, Row, expected, honest_log, plant
 from culm.bamboo import Reason
 from culm.bamboo.entry import decode
 from culm.bamboo.links import lipmaa
-from culm.spark.decode import DECODED, NO_ENTRY, VERIFIED, decode_entries, verify_entries
+from culm.kernels import hashing
+from culm.spark.decode import (
+    DECODED,
+    NO_ENTRY,
+    VERIFIED,
+    batch_mapper,
+    decode_entries,
+    verify_entries,
+)
 from culm.spark.errors import ColumnError
 from culm.spark.reasons import names, reasons_of
 from culm.wire.errors import DecodeError
@@ -44,6 +53,7 @@ def signed(value: int) -> int:
 @pytest.mark.parametrize("family", [YAMF, YASMF], ids=repr)
 def test_columns_are_the_fields_of_entries(spark, family):
     rows = some_rows(family)
+    rows += rows[::3]
     given = [(number, *row) for number, row in enumerate(rows)]
     frame = spark.createDataFrame(given, "number int, entry binary, payload binary")
     found = verify_entries(frame, family)
@@ -130,3 +140,36 @@ def test_names_that_differ_by_case_alone_are_those_of_one_column_or_of_two(spark
             decode_entries(both, YASMF)
     finally:
         spark.conf.set("spark.sql.caseSensitive", before)
+
+
+def test_what_is_repeated_in_a_batch_is_verified_once(monkeypatch):
+    """A few hundred bytes of a table can stand for millions of rows."""
+    pyarrow = pytest.importorskip("pyarrow")
+    verified = []
+    verify = hashing.verify_many
+
+    def counted(authors: bytes, *rest: Any) -> bytes:
+        verified.append(len(authors) // 32)
+        return verify(authors, *rest)
+
+    monkeypatch.setattr("culm.spark.decode.hashing.verify_many", counted)
+    one, other = honest_log(1, 2)
+    rows = [one, other, one._replace(payload=None), one._replace(payload=b"?"), Row(None, b"")]
+    chosen = Random(1).choices(range(len(rows)), k=2000)
+    batch = pyarrow.table(
+        {
+            "entry": pyarrow.array([rows[at].entry for at in chosen], pyarrow.binary()),
+            "payload": pyarrow.array([rows[at].payload for at in chosen], pyarrow.binary()),
+        }
+    ).to_batches()[0]
+    work = batch_mapper("YASMF", ["entry", "payload"], ["entry"], [name for name, _ in VERIFIED])
+    [found] = work(iter([batch]))
+    assert verified == [len(rows)]
+    assert found.column("entry") == batch.column("entry")
+    [plain] = work(iter([batch.take(pyarrow.array(range(2)))]))
+    for at, reasons, hash in zip(
+        chosen, found.column("reasons").to_pylist(), found.column("hash").to_pylist(), strict=True
+    ):
+        assert (reasons != 0) == (at > 2), at
+        assert hash == (None if at == 4 else YASMF.hash(rows[at].entry))
+    assert len(plain) == 2

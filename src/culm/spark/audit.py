@@ -27,8 +27,14 @@ from typing import TYPE_CHECKING
 
 from culm.bamboo.entry import AUTHOR_SIZE
 from culm.bamboo.errors import Reason
-from culm.spark.blocks import BLOCK_BITS, LOWEST, SUMMARY, summaries
-from culm.spark.columns import SENT_MAX, check_columns, free_names, sent_if_few
+from culm.spark.blocks import BLOCK_BITS, LOWEST, SIGNED, SUMMARY, each_once, summaries
+from culm.spark.columns import (
+    SENT_MAX,
+    check_columns,
+    free_names,
+    schema_text,
+    sent_if_few,
+)
 from culm.spark.reasons import UNSIGNED, bits
 
 if TYPE_CHECKING:
@@ -170,10 +176,13 @@ def _blocks(rows: DataFrame) -> DataFrame:
         "lipmaalink",
         f.col("end_of_log").alias("ended"),
         lied.alias("lied"),
+        f.lit(1).cast("bigint").alias("copies"),
     )
-    gathered = signed.repartition("log", f.shiftright("n", BLOCK_BITS))
-    return gathered.sortWithinPartitions("log", "n").mapInArrow(
-        summaries, ", ".join(f"{name} {kind}" for name, kind in SUMMARY)
+    # Copies are merged before they travel: of one entry there may be any number.
+    once = signed.mapInArrow(each_once, schema_text(SIGNED))
+    gathered = once.repartition("log", f.shiftright("n", BLOCK_BITS))
+    return gathered.sortWithinPartitions("log", "n", "hash").mapInArrow(
+        summaries, schema_text(SUMMARY)
     )
 
 

@@ -21,7 +21,19 @@ from culm.spark.reasons import bits
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["BLOCK_BITS", "LOWEST", "SUMMARY", "Signed", "Summary", "summaries", "summarise"]
+__all__ = [
+    "BLOCK_BITS",
+    "LOWEST",
+    "SIGNED",
+    "SUMMARY",
+    "WINDOW",
+    "Signed",
+    "Summary",
+    "each_once",
+    "merge_copies",
+    "summaries",
+    "summarise",
+]
 
 #: How many of the low bits of a sequence number lie within a block.
 BLOCK_BITS = 10
@@ -48,12 +60,33 @@ SUMMARY = (
     ("opens", "array<struct<n:bigint,hashes:array<binary>>>"),
 )
 
+#: The columns of a row that its author has signed: the fields of `Signed`.
+SIGNED = (
+    ("log", "binary"),
+    ("n", "bigint"),
+    ("hash", "binary"),
+    ("target", "bigint"),
+    ("backlink", "binary"),
+    ("lipmaalink", "binary"),
+    ("ended", "boolean"),
+    ("lied", "boolean"),
+    ("copies", "bigint"),
+)
+
 _BACK, _LIPMAA = bits(Reason.WRONG_BACKLINK), bits(Reason.WRONG_LIPMAALINK)
 _FORK = bits(Reason.FORK)
 
+#: How many rows are looked at together for copies.
+WINDOW = 1 << 16
+# How many rows are Python's objects, or travel, at a time.
+_ROWS_MAX = 4096
+
 
 class Signed(NamedTuple):
-    """What the audit needs of a row that its author has signed; sequence numbers are ordinals."""
+    """What the audit needs of a row that its author has signed; sequence numbers are ordinals.
+
+    A row stands for so many `copies`; it `lied` if one of them has a payload that shows it.
+    """
 
     log: bytes
     n: int
@@ -63,6 +96,19 @@ class Signed(NamedTuple):
     lipmaalink: bytes | None
     ended: bool
     lied: bool
+    copies: int = 1
+
+    def is_copy_of(self, other: Signed) -> bool:
+        """Whether both are one entry; the payloads beside them may differ."""
+        return self.n == other.n and self[:_TOLD] == other[:_TOLD]
+
+    def merged(self, copy: Signed) -> Signed:
+        """One row in place of two copies."""
+        return self._replace(lied=self.lied or copy.lied, copies=self.copies + copy.copies)
+
+
+# The fields that are an entry's own.
+_TOLD = Signed._fields.index("lied")
 
 
 @dataclass(slots=True)
@@ -130,7 +176,9 @@ def summarise(rows: list[Signed]) -> Summary:
     places: dict[int, set[bytes]] = {}
     for row in rows:
         places.setdefault(row.n, set()).add(row.hash)
-    found = Summary(log, block, rows=len(rows), entries=len(places), highest=rows[-1].n)
+    found = Summary(
+        log, block, rows=sum(row.copies for row in rows), entries=len(places), highest=rows[-1].n
+    )
     _look_for_gaps(found, places, first, last)
     for n, hashes in places.items():
         if len(hashes) > 1:
@@ -181,25 +229,72 @@ def _link(row: Signed, target: int, link: bytes, bits: int) -> dict[str, Any]:
 
 
 def _blocks(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[list[Signed]]:
-    """The rows of each block, from batches sorted by log and ordinal."""
-    names = Signed._fields
+    """The rows of each block without repetition, from batches sorted by log, ordinal and hash."""
     rows: list[Signed] = []
     key: tuple[bytes, int] | None = None
-    for batch in batches:
-        columns = [batch.column(name).to_pylist() for name in names]
-        for row in map(Signed._make, zip(*columns, strict=True)):
-            this = (row.log, row.n >> BLOCK_BITS)
-            if this != key:
-                if rows:
-                    yield rows
-                rows, key = [], this
+    for row in _rows(batches):
+        this = (row.log, row.n >> BLOCK_BITS)
+        if this != key:
+            if rows:
+                yield rows
+            rows, key = [row], this
+        elif row.is_copy_of(rows[-1]):
+            rows[-1] = rows[-1].merged(row)
+        else:
             rows.append(row)
     if rows:
         yield rows
 
 
+def _rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Signed]:
+    """The rows of all batches, of which a few thousand at a time become Python's objects."""
+    for batch in batches:
+        for start in range(0, len(batch), _ROWS_MAX):
+            part = batch.slice(start, _ROWS_MAX)
+            columns = [part.column(name).to_pylist() for name in Signed._fields]
+            yield from map(Signed._make, zip(*columns, strict=True))
+
+
+def each_once(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Merge copies that lie close together, and count them: for ``mapInArrow``, before a shuffle.
+
+    Close means in a window of `WINDOW` rows, which are held in memory.
+    """
+    for window in _windows(batches):
+        merged = merge_copies(window)
+        yield from merged.combine_chunks().to_batches(max_chunksize=_ROWS_MAX)
+
+
+def _windows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
+    """The same rows, in tables of `WINDOW` of them."""
+    import pyarrow
+
+    held: list[pyarrow.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        for start in range(0, len(batch), WINDOW):
+            part = batch.slice(start, WINDOW)
+            held.append(part)
+            count += len(part)
+            if count >= WINDOW:
+                yield pyarrow.Table.from_batches(held)
+                held, count = [], 0
+    if held:
+        yield pyarrow.Table.from_batches(held)
+
+
+def merge_copies(rows: pyarrow.Table) -> pyarrow.Table:
+    """One row in place of copies, which are counted; columns are those of `Signed`."""
+    names = list(Signed._fields)
+    if len(rows.column("hash").combine_chunks().unique()) == len(rows):
+        return rows.select(names)
+    told = names[:_TOLD]
+    merged = rows.group_by(told).aggregate([("lied", "max"), ("copies", "sum")])
+    return merged.rename_columns({"lied_max": "lied", "copies_sum": "copies"}).select(names)
+
+
 def summaries(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Summaries of all blocks of a partition, whose rows are sorted: for ``mapInArrow``."""
+    """Summaries of all blocks of a partition, sorted by log, ordinal and hash: ``mapInArrow``."""
     import pyarrow
 
     schema = _arrow_schema()

@@ -27,6 +27,7 @@ __all__ = [
     "arrow_schema",
     "check_columns",
     "cuts_of",
+    "distinct",
     "equal_rows",
     "fixed",
     "free_names",
@@ -150,6 +151,35 @@ def equal_rows(first: bytes, second: bytes, size: int) -> numpy.ndarray[Any, Any
 
     pair = (numpy.frombuffer(values, "uint8").reshape(-1, size) for values in (first, second))
     return numpy.asarray(numpy.equal(*pair).all(axis=1))
+
+
+def distinct(
+    batch: pyarrow.RecordBatch, names: Sequence[str]
+) -> tuple[pyarrow.RecordBatch, pyarrow.Array | None]:
+    """These columns without repetition, and where each row of `batch` stands among their rows.
+
+    ``None`` in place of that if no two values of the first column are equal, which costs little.
+    """
+    import numpy
+    import pyarrow
+
+    batch = batch.select(list(names))
+    keys: Any = None
+    for name in names:
+        column = batch.column(name)
+        if pyarrow.types.is_binary_view(column.type):
+            column = column.cast(pyarrow.large_binary())
+        coded = column.dictionary_encode()
+        codes = numpy.asarray(coded.indices.fill_null(len(coded.dictionary)))
+        if keys is None:
+            if len(coded.dictionary) + min(column.null_count, 1) == len(batch):
+                return batch, None
+            keys = codes.astype("int64")
+        else:
+            mixed = keys * (len(coded.dictionary) + 1) + codes
+            keys = numpy.unique(mixed, return_inverse=True)[1]
+    _, first, back = numpy.unique(keys, return_index=True, return_inverse=True)
+    return batch.take(pyarrow.array(first)), pyarrow.array(back)
 
 
 def check_columns(frame: DataFrame, wanted: Sequence[tuple[str, str]]) -> None:

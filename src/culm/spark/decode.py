@@ -17,6 +17,7 @@ from culm.kernels import hashing
 from culm.spark.columns import (
     Messages,
     check_columns,
+    distinct,
     equal_rows,
     fixed,
     free_names,
@@ -114,23 +115,28 @@ def _mapped(
         f"`{name}` {kind}" for name, kind in [*((name, kinds[name]) for name in kept), *made]
     )
     taken = frame.select(*dict.fromkeys([*needed, *kept]))
-    return taken.mapInArrow(_batch_mapper(family.name, kept, [name for name, _ in made]), schema)
+    work = batch_mapper(family.name, needed, kept, [name for name, _ in made])
+    return taken.mapInArrow(work, schema)
 
 
-def _batch_mapper(
-    family_name: str, kept: Sequence[str], made: Sequence[str]
+def batch_mapper(
+    family_name: str, needed: Sequence[str], kept: Sequence[str], made: Sequence[str]
 ) -> Callable[[_Batches], _Batches]:
-    """What an executor does with its batches."""
+    """The function for ``mapInArrow``: what an executor does with its batches."""
 
     def work(batches: _Batches) -> _Batches:
         import pyarrow
 
         family = FAMILIES[family_name]
         for batch in batches:
-            rows = Rows(batch, family)
+            # What is repeated in a batch is verified once: a small file can hold any number of it.
+            once, places = distinct(batch, needed)
+            rows = Rows(once, family)
             columns = rows.columns()
             if "reasons" in made:
                 columns["reasons"] = numbers(rows.reasons(), "int32")
+            if places is not None:
+                columns = {name: column.take(places) for name, column in columns.items()}
             yield pyarrow.RecordBatch.from_arrays(
                 [batch.column(name) for name in kept] + [columns[name] for name in made],
                 names=[*kept, *made],
