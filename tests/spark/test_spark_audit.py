@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
+from functools import reduce
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,7 @@ from sessions_of_tests import needs_jvm
 
 from culm.bamboo import Entry, ForkProof, LogKey, Reason, audit_log
 from culm.bamboo.entry import decode
-from culm.spark.audit import LOGS, audit
+from culm.spark.audit import LOGS, NEEDED, audit
 from culm.spark.columns import check_columns
 from culm.spark.decode import verify_entries
 from culm.spark.errors import ColumnError
@@ -228,9 +229,21 @@ def test_no_row_is_held_beside_all_variants_of_an_entry(spark):
     found.close()
 
 
-def test_an_archive_of_nothing_has_no_logs(spark):
-    found = audit(verified(spark, [], YASMF))
-    assert (found.logs.count(), found.forks.count(), found.verdicts.count()) == (0, 0, 0)
+def test_rows_without_what_a_signed_one_has_are_malformed_and_of_no_log(spark):
+    """They come from elsewhere: what `verify_entries` makes has all of it."""
+    from pyspark.sql import functions
+
+    whole = verified(spark, honest_log(1, 1), YASMF)
+    needed = [name for name, _ in NEEDED if "link" not in name]
+    made = [(name, f"cast(null as {kind})") for name, kind in NEEDED if name in needed]
+    frames = [
+        whole.withColumn(name, functions.expr(value)) for name, value in [*made, ("seqnum", "0L")]
+    ]
+    found = audit(reduce(lambda one, other: one.union(other), frames).select(*whole.columns))
+    assert (found.logs.count(), found.forks.count()) == (0, 0)
+    said = [(reasons_of(row.reasons), row.verified) for row in found.verdicts.collect()]
+    assert said == [({Reason.MALFORMED}, False)] * len(frames)
+    found.close()
 
 
 def test_columns_are_asked_for(spark):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
@@ -18,11 +20,20 @@ from culm.p2panda.author import Author
 from culm.p2panda.store import MemoryStore, Span
 from culm.reconcile import Frozen
 from culm.spark.archive import write_archive
-from culm.spark.command import EXIT_CLEAN, EXIT_FAILED, EXIT_FOUND, EXIT_USAGE, JOBS, main
+from culm.spark.checks import Checks, Outcome, Status
+from culm.spark.command import (
+    EXIT_CLEAN,
+    EXIT_FAILED,
+    EXIT_FOUND,
+    EXIT_TOO_FEW,
+    EXIT_USAGE,
+    JOBS,
+    main,
+)
 from culm.spark.kinds import KINDS
 from culm.spark.protocol_jobs import NOT_JSON, WRONG_FORM, parsed_lines, recorded_bytes
 from culm.spark.report import Picture, html_page
-from culm.wire.multihash import YASMF
+from culm.wire.multihash import YAMF, YASMF
 
 pytest.importorskip("matplotlib")
 
@@ -42,7 +53,7 @@ def archive(path: Path, rows) -> str:
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
     status = main([*arguments, *sessions_of_tests.ARGUMENTS])
     said = capsys.readouterr()
-    if status in (EXIT_CLEAN, EXIT_FOUND):
+    if status in (EXIT_CLEAN, EXIT_FOUND, EXIT_TOO_FEW):
         output = Path(arguments[arguments.index("--output") + 1])
         tables = {path.name for path in output.iterdir()}
         assert tables == {*JOBS[arguments[0]].tables, *SAID}
@@ -89,23 +100,89 @@ def test_an_audit_says_what_is_planted_in_all_forms(tmp_path, capsys, spark):
     assert all(link.startswith("#") for link in page.links)
     assert spark.read.parquet(str(output / "quarantine")).count() == 2
     assert run(capsys, *arguments)[0] == EXIT_FAILED
-    status, out, err = run(capsys, "verify", *arguments[1:], "--overwrite", "--quiet")
-    assert (status, err) == (EXIT_FOUND, "")
+    rest = (
+        "--overwrite",
+        "--quiet",
+        "--fail-on",
+        "no_entry, TRAILING_BYTES",
+        "--conf",
+        "a.token=b",
+    )
+    status, out, err = run(capsys, "verify", *arguments[1:], *rest)
+    assert (status, err) == (EXIT_CLEAN, "")
     assert "sound: 59" in out.splitlines()
+    run_of = json.loads((output / "summary.json").read_text())["run"]
+    assert run_of["settings"]["fail_on"] == ["NO_ENTRY", "TRAILING_BYTES"]
+    assert run_of["settings"]["conf"] == {"a.token": "(hidden)"}
+    assert datetime.fromisoformat(run_of["began"]).tzinfo is not None
+    assert {"culm", "pyspark"} < set(run_of)
 
 
 def test_replicas_are_compared(tmp_path, capsys, spark):
+    """One has all, one lacks two entries, one lacks all payloads but a wrong one."""
     log = honest_log(7, 9)
-    whole = archive(tmp_path / "whole", log)
-    inputs = ["--input", f"1={whole}", "--input", f"2={archive(tmp_path / 'part', log[:7])}"]
+    bare = [Row(row.entry, None) for row in log]
+    bare[0] = Row(log[0].entry, b"something else")
+    kept = {"1": log, "2": log[:7], "3": bare}
+    inputs = [f"--input={name}={archive(tmp_path / name, rows)}" for name, rows in kept.items()]
     arguments = ["reconcile", *inputs, "--output", str(tmp_path / "out"), "--json"]
     status, out, _ = run(capsys, *arguments)
     summary = json.loads(out)
-    size = sum(len(row.entry) + len(row.payload) for row in log[7:])
     assert status == EXIT_FOUND
-    assert summary["copies"] == [{"source": "1", "target": "2", "copies": 2, "bytes": size}]
+    copies = {(each["source"], each["target"]): each for each in summary["copies"]}
+    size = sum(len(row.entry) + len(row.payload) for row in log[7:])
+    assert copies["1", "2"] == {**copies["1", "2"], "copies": 2, "payloads": 0, "bytes": size}
+    payloads = [copies[source, "3"] for source in ("1", "2")]
+    assert [sum(each[name] for each in payloads) for name in ("copies", "payloads", "bytes")] == [
+        0,
+        9,
+        sum(len(row.payload) for row in log),
+    ]
     assert (summary["at_risk"], summary["items_looked_at"]) == (2, 9)
-    assert len(spark.read.parquet(str(tmp_path / "out" / "plan")).collect()) == 2
+    tables = {name: spark.read.parquet(f"{tmp_path}/out/{name}") for name in ("plan", "holders")}
+    parts = Counter((row.part, row.target) for row in tables["plan"].collect())
+    assert parts == {("item", "2"): 2, ("payload", "3"): 9}
+    where = Counter(
+        (*row.holders, "|", *row.payload_holders) for row in tables["holders"].collect()
+    )
+    assert where == {("1", "2", "3", "|", "1", "2"): 7, ("1", "3", "|", "1"): 2}
+
+
+def test_too_few_rows_are_a_status_of_their_own(tmp_path, capsys):
+    """A mount that is not there looks like this; and the kind that records are of is told."""
+    output = tmp_path / "out"
+    arguments = ("verify", "--input", archive(tmp_path / "empty", []), "--output", str(output))
+    status, out, _ = run(capsys, *arguments, "--json")
+    summary = json.loads(out)
+    assert (status, summary["status"]) == (EXIT_TOO_FEW, "too few rows")
+    assert (summary["clean"], summary["too_few_rows"]) == (False, ["empty"])
+    rows = honest_log(1, 2, YAMF)
+    (tmp_path / "other.culm").write_bytes(Path(archive(tmp_path / "some", rows)).read_bytes())
+    arguments = ("verify", "--input", str(tmp_path / "other.culm"), "--output", str(output))
+    status, out, _ = run(capsys, *arguments, "--overwrite", "--json")
+    assert status == EXIT_FOUND
+    [hint] = json.loads(out)["hints"]
+    assert "--kind bamboo/YAMF" in hint
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "rows_min", "status"),
+    [
+        (None, 1, Status.FAILED),
+        (None, 0, Status.FAILED),
+        (None, 9, Status.TOO_FEW_ROWS),
+        ({"FORK"}, 1, Status.FAILED),
+        ({"BROKEN"}, 1, Status.FAILED),
+        ({"GAP", "BAD_SIGNATURE"}, 1, Status.PASSED),
+        ({"GAP"}, 9, Status.TOO_FEW_ROWS),
+    ],
+)
+def test_checks_say_what_fails(fail_on, rows_min, status):
+    outcome = Outcome({}, {"FORK": 2, "GAP": 0, "broken": 1}, {"a": 9, "b": 8})
+    checks = Checks(fail_on=fail_on and frozenset(fail_on), rows_min=rows_min)
+    assert checks.status(outcome) is status
+    assert not outcome.is_clean
+    assert Checks().status(Outcome({}, {"GAP": 0})) is Status.PASSED
 
 
 def test_a_fingerprint_is_a_tree_that_a_node_opens(tmp_path, capsys):
@@ -235,6 +312,8 @@ def test_a_campaign_says_where_it_ends_and_what_is_to_be_looked_at(tmp_path, cap
         ["audit", "--input", "a", "--kind", "poems"],
         ["audit", "--input", "a", "--levels", "x"],
         ["audit", "--input", "a", "--split-size", "0"],
+        ["audit", "--input", "a", "--fail-on", "FROK"],
+        ["audit", "--input", "a", "--min-rows", "-1"],
         ["fingerprint", "--input", "a", "--levels", "0,83"],
         ["audit", "--input", "a", "--conf", "spark.ui.enabled"],
         ["operations", "--input", "a", "--kind", "ssb"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -14,7 +15,7 @@ from culm.garlic.raft import Configuration, Server
 from culm.p2panda import Action, Operation
 from culm.spark.command import config_of
 from culm.spark.errors import ColumnError
-from culm.spark.operations import decode_operations
+from culm.spark.operations import decode_operations, operation_rows
 from culm.spark.raft_logs import decode_raft_entries, raft_violations
 from culm.spark.sessions import RECORDED, SAID, replay_batches, replay_sessions, session_lines
 from culm.testing.drive import LineDriver
@@ -51,6 +52,18 @@ def test_operations_say_what_they_do(spark):
     assert [[bytes(each) for each in row.previous] for row in found[:3]] == [[], [ID], [ID]]
     with pytest.raises(ColumnError, match="payload"):
         decode_operations(frame.drop("payload"))
+
+
+def test_numbers_that_json_does_not_have_are_spelled_out():
+    numbers = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 1.5}
+    made = Operation(action=Action.CREATE, schema_id="blob_v1", fields=numbers)
+    [row] = operation_rows([{"payload": made.encode()}])
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"JSON has no {name}")
+
+    found = json.loads(row["fields"], parse_constant=refuse)
+    assert found == {"a": "NaN", "b": "Infinity", "c": "-Infinity", "d": 1.5}
 
 
 def test_raft_logs_that_cannot_be_are_told(spark):

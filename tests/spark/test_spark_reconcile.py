@@ -10,7 +10,14 @@ import pytest
 from culm.spark.columns import check_columns
 from culm.spark.errors import ColumnError
 from culm.spark.fingerprint import fingerprint
-from culm.spark.reconcile import DIVERGENT, HOLDERS, PLAN, divergent_ranges, reconcile
+from culm.spark.reconcile import (
+    DIVERGENT,
+    HOLDERS,
+    PLAN,
+    divergent_ranges,
+    reconcile,
+    with_presence,
+)
 
 SIZE = 6
 LEVELS = (0, 1, 2)
@@ -99,6 +106,33 @@ def test_tables_serve_in_place_of_inventories_and_an_empty_replica_lacks_all(spa
     found = reconcile(inventories, item_size=SIZE, tables=tables)
     plan = [(row.item, row.size, row.source, row.target) for row in found.plan.collect()]
     assert sorted(plan) == [(item, None, "full", "empty") for item in sorted(sets["full"])]
+    found.close()
+
+
+def test_a_payload_that_a_replica_lacks_is_copied_alone_and_one_that_nobody_has_is_not(spark):
+    items = {b"a": 1, b"bb": None, b"ccc": 3}
+    kept = {"all": items, "bare": dict.fromkeys(items), "none": {}}
+    inventories = {
+        name: spark.createDataFrame(
+            [(item, payload) for item, payload in held.items()], "item binary, payload_bytes long"
+        )
+        for name, held in kept.items()
+    }
+    tables = {
+        name: fingerprint(with_presence(frame), item_size=4, varying=True, levels=(0, 2)).ranges
+        for name, frame in inventories.items()
+    }
+    found = reconcile(inventories, item_size=3, varying=True, tables=tables)
+    plan = [(bytes(row.item), row.part, row.size, row.target) for row in found.plan.collect()]
+    assert sorted(plan) == sorted(
+        [(item, "item", None, "none") for item in items]
+        + [(item, "payload", size, "bare") for item, size in items.items() if size]
+    )
+    holders = {bytes(row.item): row for row in found.holders.collect()}
+    assert [holders[item].payload_holders for item in items] == [["all"], [], ["all"]]
+    assert {bytes(row.item) for row in found.at_risk.collect()} == {b"a", b"ccc"}
+    with pytest.raises(ColumnError, match="payload_bytes"):
+        reconcile({**inventories, "none": inventories["none"].select("item")}, item_size=3)
     found.close()
 
 

@@ -112,6 +112,9 @@ def test_a_write_that_fails_leaves_nothing_to_read(spark, tmp_path):
     with pytest.raises(Exception, match="an entry is null"):
         writer.save(str(tmp_path / "target"))
     assert list((tmp_path / "target").iterdir()) == []
+    misspelled = frame.write.format("culm").option("kind", "bamboo/YASFM").mode("append")
+    with pytest.raises(Exception, match=r"bamboo/YASMF.*no kind bamboo/YASFM"):
+        misspelled.save(str(tmp_path / "target"))
 
 
 def test_what_is_no_file_is_told_and_each_directory_is_read_once(tmp_path, records):

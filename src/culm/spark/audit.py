@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LOGS", "NEEDED", "VERDICT", "Audit", "Earlier", "audit"]
 
-#: What `audit` needs of a row; `culm.spark.decode.verify_entries` makes it.
+#: What `audit` needs of a row; `culm.spark.decode.verify_entries` makes it.  All but the links are
+#: there in a row that its author has signed, and numbers are from 1 on: else it is ``MALFORMED``.
 NEEDED = (
     ("log", "binary"),
     ("seqnum", "bigint"),
@@ -74,6 +75,8 @@ LOGS = (
     ("ends_at", "bigint"),
 )
 
+#: Null in a row that its author has signed, if the entry has no such link.
+_NULLABLE = ("lipmaalink", "backlink")
 _FIRSTS = ("unbroken", "forked_at", "lied_at", "ended_at", "back_at", "lipmaa_at")
 
 
@@ -144,14 +147,21 @@ def audit(rows: DataFrame, *, earlier: Earlier | None = None, faulty_max: int = 
 
 
 def _placed(rows: DataFrame) -> DataFrame:
-    """Add each row's ordinal and block, and whether its author has signed it."""
+    """Add each row's ordinal and block, and whether its author has signed it.
+
+    A row without what each signed one has was made elsewhere, and is ``MALFORMED``.
+    """
     from pyspark.sql import functions as f
 
-    signed = f.col("log").isNotNull() & (f.col("reasons").bitwiseAND(UNSIGNED) == 0)
-    return (
-        rows.withColumn("_n", _ordinal(f.col("seqnum")))
-        .withColumn("_block", f.shiftright("_n", BLOCK_BITS))
-        .withColumn("_signed", signed)
+    needed = (f.col(name).isNotNull() for name, _ in NEEDED if name not in _NULLABLE)
+    is_whole = reduce(lambda one, other: one & other, needed) & (f.col("seqnum") != 0)
+    reasons = f.coalesce("reasons", f.lit(0))
+    is_sound = reasons.bitwiseAND(UNSIGNED) == 0
+    malformed = f.when(is_sound & ~is_whole, bits(Reason.MALFORMED)).otherwise(0)
+    signed = is_sound & is_whole
+    rows = rows.withColumn("_signed", signed).withColumn("reasons", reasons.bitwiseOR(malformed))
+    return rows.withColumn("_n", _ordinal(f.col("seqnum"))).withColumn(
+        "_block", f.shiftright("_n", BLOCK_BITS)
     )
 
 

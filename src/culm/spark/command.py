@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 import traceback
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from culm.machine import LocalProtocolError
 from culm.reconcile import DEFAULT, MONOIDS
+from culm.spark.checks import KNOWN, Checks, Outcome, Status, unknown
 from culm.spark.errors import OnError, SparkSetupError, sentence_of
 from culm.spark.files import exists, is_inside, list_files, remove, written_whole
 from culm.spark.jobs import (
     TREE,
     Options,
-    Outcome,
     Store,
     Tell,
     audit_job,
@@ -55,6 +59,7 @@ __all__ = [
     "EXIT_FAILED",
     "EXIT_FOUND",
     "EXIT_INTERRUPTED",
+    "EXIT_TOO_FEW",
     "EXIT_USAGE",
     "JOBS",
     "Job",
@@ -69,6 +74,8 @@ EXIT_FOUND = 1
 EXIT_USAGE = 2
 #: The job could not be done, or not completely.
 EXIT_FAILED = 3
+#: An input has fewer rows than it should; nothing hides that, whatever was found.
+EXIT_TOO_FEW = 4
 #: Somebody has interrupted it, as by Ctrl-C.
 EXIT_INTERRUPTED = 130
 
@@ -77,8 +84,17 @@ _KIND = "bamboo/YASMF"
 _SAID = ("report.html", "summary.txt", "summary.json")
 _EXITS = """\
 Exit status: 0 nothing is wrong; 1 rows were set aside, records are faulty, replicas differ, or a
-promise was broken; 2 wrong arguments; 3 the job could not be done; 130 interrupted.
+promise was broken (of these, what --fail-on names); 2 wrong arguments; 3 the job could not be done;
+4 an input has fewer rows than --min-rows; 130 interrupted.
 """
+_STATUSES = {
+    Status.PASSED: EXIT_CLEAN,
+    Status.FAILED: EXIT_FOUND,
+    Status.TOO_FEW_ROWS: EXIT_TOO_FEW,
+}
+# Of arguments, what is said elsewhere, or says nothing of what was found.
+_SECRET, _HIDDEN = re.compile("secret|password|token|access.?key", re.IGNORECASE), "(hidden)"
+_UNSAID = ("job", "input", "output", "json", "quiet", "overwrite")
 
 
 class Job(NamedTuple):
@@ -224,6 +240,19 @@ def _common(parser: ArgumentParser) -> None:
         help="a setting of Spark, for a session that is started (may be repeated)",
     )
     parser.add_argument(
+        "--fail-on",
+        type=_names,
+        metavar="NAME,NAME",
+        help="exit with 1 for these findings only, as FORK,BAD_SIGNATURE (default: for all)",
+    )
+    parser.add_argument(
+        "--min-rows",
+        type=int,
+        default=1,
+        metavar="N",
+        help="exit with 4 if an input has fewer rows (default: %(default)s)",
+    )
+    parser.add_argument(
         "--overwrite", action="store_true", help="replace what an earlier job has written there"
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing but the summary")
@@ -354,6 +383,10 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip().upper() for name in text.split(","))
+
+
 def _size(text: str) -> int:
     check_split_size(int(text))
     return int(text)
@@ -393,9 +426,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.master and given.remote:
         parser.error("--master or --remote, not both")
     options = JOBS[given.job].options(parser, given)
+    checks = _checks(parser, given)
     try:
         _check_places(getattr(options, "inputs", {}), given.output, overwrite=given.overwrite)
-        summary, clean = _run(given, options)
+        summary, status = _run(given, options, checks)
     except (SparkSetupError, OSError) as error:
         return _fail(error)
     except KeyboardInterrupt:
@@ -407,7 +441,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         return _fail(error)
     print(json.dumps(summary) if given.json else text_of(summary), end="\n" * given.json)
-    return EXIT_CLEAN if clean else EXIT_FOUND
+    return _STATUSES[status]
+
+
+def _checks(parser: ArgumentParser, given: Namespace) -> Checks:
+    # What machines say of sessions has names of their own.
+    wrong = unknown(given.fail_on or ()) if given.job != "sessions" else []
+    if wrong:
+        near = {each: get_close_matches(each, KNOWN, 1) for each in wrong}
+        said = (f"{each} (is it {match[0]}?)" if match else each for each, match in near.items())
+        parser.error(f"--fail-on: nothing is found under the name {', '.join(said)}")
+    if given.min_rows < 0:
+        parser.error("--min-rows is a number of rows")
+    return Checks(fail_on=given.fail_on, rows_min=given.min_rows)
 
 
 def _fail(error: Exception) -> int:
@@ -434,9 +480,9 @@ def _check_places(inputs: Mapping[str, str], output: str, *, overwrite: bool) ->
         raise FileExistsError(f"{output} is not empty: name another one, or pass --overwrite")
 
 
-def _run(given: Namespace, options: Any) -> tuple[dict[str, Any], bool]:
-    """Do the job; returns its summary, and whether everything was found in order."""
-    began = time.monotonic()
+def _run(given: Namespace, options: Any, checks: Checks) -> tuple[dict[str, Any], Status]:
+    """Do the job; returns its summary, and what has become of it."""
+    began, clock = datetime.now(UTC), time.monotonic()
     where = {"master": given.master, "remote": given.remote}
     spark = start_session(f"culm {given.job}", **where, settings=dict(given.conf))
     store = Store(spark, given.output)
@@ -447,13 +493,18 @@ def _run(given: Namespace, options: Any) -> tuple[dict[str, Any], bool]:
         remove(f"{store.path}/{name}")
     with Progress(spark, sys.stderr, quiet=given.quiet) as progress:
         outcome = JOBS[given.job].run(spark, options, store, progress.tell)
+        status = checks.status(outcome)
         summary = {
             "job": given.job,
             **options.said(),
             "output": store.path,
-            "seconds": round(time.monotonic() - began, 1),
-            "clean": outcome.is_clean,
+            "seconds": round(time.monotonic() - clock, 1),
+            "status": status,
+            "clean": outcome.is_clean and status is Status.PASSED,
+            "failed": checks.failed(outcome.findings),
+            "too_few_rows": checks.short(outcome.rows),
             **outcome.numbers,
+            "run": _provenance(given, began),
         }
         progress.tell("writing the report")
         pictures = pictures_of(given.job, summary, store)
@@ -462,4 +513,16 @@ def _run(given: Namespace, options: Any) -> tuple[dict[str, Any], bool]:
     for name, text in zip(_SAID, texts, strict=True):
         with written_whole(f"{store.path}/{name}") as file:
             file.write(text.encode())
-    return summary, outcome.is_clean
+    return summary, status
+
+
+def _provenance(given: Namespace, began: datetime) -> dict[str, Any]:
+    """What was run, when, and with which versions and arguments."""
+    settings = {name: value for name, value in vars(given).items() if name not in _UNSAID}
+    settings["fail_on"] = sorted(given.fail_on) if given.fail_on else None
+    settings["conf"] = {key: _HIDDEN if _SECRET.search(key) else each for key, each in given.conf}
+    return {
+        "began": began.isoformat(timespec="seconds"),
+        **{name: metadata.version(name) for name in ("culm", "pyspark")},
+        "settings": {name: value for name, value in settings.items() if value not in (None, {})},
+    }

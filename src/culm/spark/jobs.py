@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from culm.reconcile import DEFAULT
 from culm.spark.audit import audit
+from culm.spark.checks import AT_RISK, DIVERGENT, SET_ASIDE, Outcome
 from culm.spark.files import read_table
 from culm.spark.fingerprint import fingerprint, write_tree
-from culm.spark.kinds import KINDS, Kind, signed_items
+from culm.spark.kinds import KINDS, Kind, other_kinds, signed_items
 from culm.spark.operations import decode_operations
 from culm.spark.quarantine import check_kind, count_faults, quarantined, sound
 from culm.spark.reasons import reasons_of
-from culm.spark.reconcile import reconcile
+from culm.spark.reconcile import ITEM_PART, PAYLOAD_PART, reconcile
 from culm.spark.source import register
 from culm.spark.splits import SPLIT_SIZE
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = [
     "TREE",
     "Options",
-    "Outcome",
     "Store",
     "Tell",
     "audit_job",
@@ -38,7 +38,9 @@ __all__ = [
     "fault_counts",
     "fingerprint_job",
     "operations_job",
+    "outcome",
     "reconcile_job",
+    "rows_of",
     "verify_job",
 ]
 
@@ -46,7 +48,7 @@ __all__ = [
 TREE = "tree.culmtree"
 
 #: The columns that say where a record was read; they stay with it.
-_PLACE = ("entry", "kind", "file", "block", "row", "block_end", "size")
+_PLACE = ("entry", "kind", "file", "block", "row", "block_end", "size", "payload_bytes")
 
 #: The columns of a verdict that are written: which record it is about, and what is said.  The rest
 #: is in the table of verified rows.
@@ -62,6 +64,9 @@ _VERDICTS = (
     "reasons",
     "verified",
 )
+
+# How many of the rows that were set aside are looked at for a hint.
+_SAMPLE = 20
 
 #: Called with the name of each step.
 Tell = Callable[[str], None]
@@ -88,14 +93,6 @@ class Options:
         return {"kind": self.kind, "inputs": dict(self.inputs)}
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a job found: numbers for people and programs, and whether everything was in order."""
-
-    numbers: dict[str, Any]
-    is_clean: bool
-
-
 class Store:
     """The directory of a job's output, with a Parquet table for each DataFrame."""
 
@@ -114,15 +111,16 @@ class Store:
 
 
 def _read(spark: SparkSession, options: Options, path: str) -> DataFrame:
-    """The rows of an input, with the size of each."""
+    """The rows of an input, with the size of each, and that of its payload if there is one."""
     from pyspark.sql import functions as f
 
     register(spark)
     reader = spark.read.format("culm").option("split_size", str(options.split_size))
     reader = reader.option("on_io_error", options.on_io_error)
     rows = check_kind(reader.option("column", options.column).load(path), options.kind)
-    payload = f.coalesce(f.octet_length("payload"), f.lit(0))
-    return rows.withColumn("size", (f.octet_length("entry") + payload).cast("bigint"))
+    payload = f.octet_length("payload").cast("bigint")
+    rows = rows.withColumn("payload_bytes", payload)
+    return rows.withColumn("size", f.octet_length("entry") + f.coalesce("payload_bytes", f.lit(0)))
 
 
 def _verified(
@@ -139,12 +137,15 @@ def _verified(
     ]
     verified = store.write("verified", reduce(lambda one, other: one.union(other), frames))
     tell("setting aside what cannot be used")
-    store.write("quarantine", quarantined(verified))
-    return verified, _rows_said(verified)
+    aside = store.write("quarantine", quarantined(verified))
+    said = {**_rows_said(verified, options), "reasons": _reasons_said(sound(verified))}
+    said["hints"] = _hints(aside, kind) if said["quarantined"] else []
+    return verified, said
 
 
-def _rows_said(verified: DataFrame) -> dict[str, Any]:
-    return {**fault_counts(verified), "reasons": _reasons_said(sound(verified))}
+def _rows_said(rows: DataFrame, options: Options) -> dict[str, Any]:
+    """`fault_counts`, and the rows of each input."""
+    return {**fault_counts(rows), "rows_of": rows_of(rows, "replica", options.inputs)}
 
 
 def fault_counts(rows: DataFrame) -> dict[str, Any]:
@@ -156,6 +157,21 @@ def fault_counts(rows: DataFrame) -> dict[str, Any]:
         "sound": good,
         "quarantined": dict(sorted((str(fault), count) for fault, count in faults.items())),
     }
+
+
+def rows_of(rows: DataFrame, column: str, inputs: Iterable[str]) -> dict[str, int]:
+    """How many rows each input has, which `column` names; 0 for one without any."""
+    return {**dict.fromkeys(sorted(inputs), 0), **counts(rows, column)}
+
+
+def _hints(aside: DataFrame, kind: Kind) -> list[str]:
+    """What may be behind rows that were set aside: that their records are of another kind."""
+    some = aside.filter("record is not null").limit(_SAMPLE).collect()
+    return [
+        f"of {len(some)} records that were set aside all can be read as {other}:"
+        f" is it --kind {other} that is wanted?"
+        for other in other_kinds([bytes(row["record"]) for row in some], kind)
+    ]
 
 
 def counts(rows: DataFrame, column: str) -> dict[str, int]:
@@ -181,7 +197,19 @@ def _reasons_counted(groups: Iterable[Row]) -> dict[str, int]:
 def verify_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
     """Each record by itself: table ``verified``."""
     _, said = _verified(spark, options, store, tell)
-    return Outcome(said, not said["quarantined"] and not said["reasons"])
+    return outcome(said, "reasons")
+
+
+def outcome(said: dict[str, Any], *kinds: str, **others: int) -> Outcome:
+    """The outcome that these numbers tell of: what was set aside, reasons, and what else there is.
+
+    `kinds` name further counts in the numbers, by findings; `others` are findings themselves.
+    """
+    aside: dict[str, int] = said["quarantined"]
+    findings = {SET_ASIDE: sum(aside.values()), **others}
+    for name in ("quarantined", *kinds):
+        findings |= said[name]
+    return Outcome(said, findings, said.get("rows_of", {}))
 
 
 def audit_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
@@ -205,7 +233,7 @@ def audit_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -
     said["verified_rows"] = sum(group["count"] for group in groups if group["verified"])
     said["forks"] = forks.count()
     said["reasons"] = _reasons_counted(group for group in groups if group["fault"] is None)
-    return Outcome(said, not said["quarantined"] and not said["reasons"])
+    return outcome(said, "reasons")
 
 
 def operations_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
@@ -224,11 +252,12 @@ def operations_job(spark: SparkSession, options: Options, store: Store, tell: Te
     tell("setting aside what cannot be used")
     store.write("quarantine", quarantined(operations))
     said = {
-        **_rows_said(operations),
+        **_rows_said(operations, options),
+        "reasons": _reasons_said(sound(operations)),
         "actions": counts(sound(operations), "action"),
         "schemas": sound(operations).select("schema_id").distinct().count(),
     }
-    return Outcome(said, not said["quarantined"] and not said["reasons"])
+    return outcome(said, "reasons")
 
 
 def fingerprint_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
@@ -237,7 +266,7 @@ def fingerprint_job(spark: SparkSession, options: Options, store: Store, tell: T
     tell("fingerprinting")
     kind = KINDS[options.kind]
     found = fingerprint(
-        signed_items(verified),
+        signed_items(verified, kind),
         item_size=kind.item_size,
         monoid=options.monoid,
         levels=_levels(options, kind),
@@ -247,7 +276,7 @@ def fingerprint_job(spark: SparkSession, options: Options, store: Store, tell: T
     size = write_tree(found.tree, f"{store.path}/{TREE}")
     found.close()
     said |= {"items": found.whole.count, "ranges": ranges.count(), "tree_bytes": size}
-    return Outcome(said, not said["quarantined"] and not said["reasons"])
+    return outcome(said, "reasons")
 
 
 def reconcile_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
@@ -258,7 +287,10 @@ def reconcile_job(spark: SparkSession, options: Options, store: Store, tell: Tel
     tell("comparing")
     kind = KINDS[options.kind]
     found = reconcile(
-        {name: signed_items(verified.filter(f.col("replica") == name)) for name in options.inputs},
+        {
+            name: signed_items(verified.filter(f.col("replica") == name), kind)
+            for name in options.inputs
+        },
         item_size=kind.item_size,
         levels=_levels(options, kind),
         monoid=options.monoid,
@@ -270,7 +302,9 @@ def reconcile_job(spark: SparkSession, options: Options, store: Store, tell: Tel
     at_risk = store.write("at_risk", found.at_risk)
     found.close()
     moved = plan.groupBy("source", "target").agg(
-        f.count("*").alias("copies"), f.coalesce(f.sum("size"), f.lit(0)).alias("bytes")
+        f.count_if(f.col("part") == ITEM_PART).alias("copies"),
+        f.count_if(f.col("part") == PAYLOAD_PART).alias("payloads"),
+        f.coalesce(f.sum("size"), f.lit(0)).alias("bytes"),
     )
     said |= {
         "divergent_ranges": ranges.count(),
@@ -278,8 +312,8 @@ def reconcile_job(spark: SparkSession, options: Options, store: Store, tell: Tel
         "at_risk": at_risk.count(),
         "copies": [row.asDict() for row in moved.orderBy("source", "target").collect()],
     }
-    clean = not said["quarantined"] and not said["reasons"]
-    return Outcome(said, clean and not said["divergent_ranges"])
+    found_here = {DIVERGENT: said["divergent_ranges"], AT_RISK: said["at_risk"]}
+    return outcome(said, "reasons", **found_here)
 
 
 def _levels(options: Options, kind: Kind) -> Sequence[int]:

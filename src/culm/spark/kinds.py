@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from culm.bamboo.entry import decode
 from culm.spark.decode import verify_entries
 from culm.spark.fingerprint import ENTRY_LEVELS, entry_items
-from culm.spark.reasons import UNSIGNED
-from culm.spark.ssb import verify_feed_messages
+from culm.spark.reasons import PAYLOAD_ONLY, UNSIGNED
+from culm.spark.ssb import read_row, verify_feed_messages
+from culm.wire.errors import DecodeError
 from culm.wire.multihash import FAMILIES, HashFamily
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["KINDS", "Kind", "signed_items"]
+__all__ = ["KINDS", "Kind", "other_kinds", "signed_items"]
 
 _PLACE_SIZE = 48  # a log and a number in it
 _DIGEST_SIZE = 32
@@ -27,13 +29,17 @@ class Kind:
     """A kind of records.
 
     `verify` turns rows with an ``entry`` into what `culm.spark.audit` needs, and keeps the named
-    columns; `item_size` and `levels` are those of its items, see `culm.spark.fingerprint`.
+    columns; `reads` says whether bytes are such a record; `item_size` and `levels` are those of its
+    items, see `culm.spark.fingerprint`.  Records of a kind that `has_payloads` may have them on
+    hand or not.
     """
 
     name: str
     item_size: int
     verify: Callable[[DataFrame, Sequence[str]], DataFrame]
+    reads: Callable[[bytes], bool]
     levels: Sequence[int] = ENTRY_LEVELS
+    has_payloads: bool = True
 
 
 def _verify_entries(rows: DataFrame, keep: Sequence[str], *, family_name: str) -> DataFrame:
@@ -46,7 +52,20 @@ def _verify_messages(rows: DataFrame, keep: Sequence[str]) -> DataFrame:
 
 def _bamboo(family: HashFamily) -> Kind:
     verify = partial(_verify_entries, family_name=family.name)
-    return Kind(f"bamboo/{family.name}", _PLACE_SIZE + family.encoded_size, verify)
+    reads = partial(_is_entry, family=family)
+    return Kind(f"bamboo/{family.name}", _PLACE_SIZE + family.encoded_size, verify, reads)
+
+
+def _is_entry(record: bytes, *, family: HashFamily) -> bool:
+    try:
+        decode(record, family=family)
+    except DecodeError:
+        return False
+    return True
+
+
+def _is_message(record: bytes) -> bool:
+    return not isinstance(read_row({"entry": record}), str)
 
 
 #: All kinds, by the names that stand in archives.
@@ -54,14 +73,30 @@ KINDS = {
     kind.name: kind
     for kind in (
         *map(_bamboo, FAMILIES.values()),
-        Kind("ssb", _PLACE_SIZE + _DIGEST_SIZE, _verify_messages),
+        Kind("ssb", _PLACE_SIZE + _DIGEST_SIZE, _verify_messages, _is_message, has_payloads=False),
     )
 }
 
 
-def signed_items(verified: DataFrame) -> DataFrame:
-    """The items, and their ``size``, of all records that their authors have signed."""
+def other_kinds(records: Sequence[bytes], kind: Kind) -> list[str]:
+    """The names of other kinds of which all these records may be; none if there are no records."""
+    others = (other for other in KINDS.values() if other is not kind)
+    return [other.name for other in others if records and all(map(other.reads, records))]
+
+
+def signed_items(verified: DataFrame, kind: Kind) -> DataFrame:
+    """The inventory of all records that their authors have signed, for `culm.spark.reconcile`.
+
+    Columns are ``item``, ``size`` and, if the `kind` has payloads, ``payload_bytes``.  A payload
+    that is not what its entry says is not there.
+    """
     from pyspark.sql import functions as f
 
-    signed = verified.filter(f.col("reasons").bitwiseAND(UNSIGNED) == 0)
-    return entry_items(signed).select("item", "size")
+    signed = entry_items(verified.filter(f.col("reasons").bitwiseAND(UNSIGNED) == 0))
+    if not kind.has_payloads:
+        return signed.select("item", "size")
+    right = f.when(f.col("reasons").bitwiseAND(PAYLOAD_ONLY) == 0, f.col("payload_bytes"))
+    wrong = f.coalesce(f.col("payload_bytes"), f.lit(0)) - f.coalesce(right, f.lit(0))
+    return signed.select(
+        "item", (f.col("size") - wrong).alias("size"), right.alias("payload_bytes")
+    )

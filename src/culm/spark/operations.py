@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any
 
 from culm.p2panda import decode
@@ -17,7 +18,7 @@ from culm.spark.columns import check_columns, free_names, map_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["NO_PAYLOAD", "OPERATIONS", "decode_operations"]
+__all__ = ["NO_PAYLOAD", "OPERATIONS", "decode_operations", "operation_rows"]
 
 #: What `decode_operations` adds to a row; all but ``fault`` are null where that is not.
 OPERATIONS = (
@@ -34,16 +35,18 @@ NO_PAYLOAD = "NO_PAYLOAD"
 def decode_operations(frame: DataFrame, *, keep: Sequence[str] | None = None) -> DataFrame:
     """Add what the operation in each ``payload`` says: the columns `OPERATIONS`.
 
-    ``fields`` is JSON, in which bytes are hexadecimal.  `keep` names the columns that stay, by
+    ``fields`` is JSON, in which bytes are hexadecimal, and what JSON has no numbers for is text:
+    ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.  `keep` names the columns that stay, by
     default all but ``payload``.  A fault that is already there stays.  Raises `ColumnError` if
     ``payload`` is missing or of another type.
     """
     check_columns(frame, [("payload", "binary")])
     kept = free_names(frame, [*dict(OPERATIONS), "payload"]) if keep is None else list(keep)
-    return map_rows(frame, _rows, ["payload"], kept, OPERATIONS)
+    return map_rows(frame, operation_rows, ["payload"], kept, OPERATIONS)
 
 
-def _rows(given: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def operation_rows(given: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The new columns of a batch's rows."""
     for row in given:
         if row.get("fault") is not None:
             yield {"fault": row["fault"]}
@@ -62,5 +65,16 @@ def _fields(payload: bytes) -> dict[str, Any]:
         "action": operation.action.name,
         "schema_id": operation.schema_id,
         "previous": list(operation.previous),
-        "fields": json.dumps(dict(operation.fields), default=bytes.hex),
+        "fields": json.dumps(
+            {name: _plain(value) for name, value in operation.fields.items()},
+            default=bytes.hex,
+            allow_nan=False,
+        ),
     }
+
+
+def _plain(value: object) -> object:
+    """A value that JSON has; numbers that it does not have are spelled out."""
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

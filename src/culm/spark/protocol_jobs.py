@@ -13,8 +13,9 @@ from functools import partial, reduce
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from culm.spark.checks import REFUSED, Outcome
 from culm.spark.columns import map_rows
-from culm.spark.jobs import Outcome, Store, Tell, counts, fault_counts
+from culm.spark.jobs import Store, Tell, counts, fault_counts, outcome, rows_of
 from culm.spark.quarantine import quarantined, sound
 from culm.spark.raft_logs import decode_raft_entries, raft_violations
 from culm.spark.sessions import LINES, RECORDED, replay_sessions, session_lines
@@ -124,11 +125,12 @@ def raft_job(spark: SparkSession, logs: RaftLogs, store: Store, tell: Tell) -> O
     violations = store.write("violations", raft_violations(placed))
     said = {
         **fault_counts(entries),
+        "rows_of": rows_of(entries, "server", logs.inputs),
         "servers": len(logs.inputs),
         "terms": placed.select("term").distinct().count(),
         "violations": counts(violations, "violation"),
     }
-    return Outcome(said, not said["quarantined"] and not said["violations"])
+    return outcome(said, "violations")
 
 
 def sessions_job(spark: SparkSession, sessions: Sessions, store: Store, tell: Tell) -> Outcome:
@@ -158,15 +160,16 @@ def sessions_job(spark: SparkSession, sessions: Sessions, store: Store, tell: Te
         "said",
         replay_sessions(told.select(*dict(LINES)), sessions.machine, config=sessions.config),
     )
+    faults = fault_counts(rows)
     numbers = {
-        **fault_counts(rows),
+        **faults,
+        "rows_of": dict.fromkeys(sessions.inputs, faults["rows"]),
         "sessions": told.select("session").distinct().count(),
         "events": counts(said.filter("what = 'event'"), "name"),
         "violations": counts(said.filter("what = 'violation'"), "code"),
         "refused": said.filter("what = 'refused'").count(),
     }
-    wrong = ("quarantined", "violations", "refused")
-    return Outcome(numbers, not any(numbers[name] for name in wrong))
+    return outcome(numbers, "violations", **{REFUSED: numbers["refused"]})
 
 
 def simulate_job(spark: SparkSession, campaign: Campaign, store: Store, tell: Tell) -> Outcome:
@@ -192,7 +195,8 @@ def simulate_job(spark: SparkSession, campaign: Campaign, store: Store, tell: Te
             for row in wrong.limit(_SHOWN_MAX).collect()
         ],
     }
-    return Outcome(said, not said["seeds_to_look_at"])
+    verdicts: dict[str, int] = said["verdicts"]
+    return Outcome(said, {name: count for name, count in verdicts.items() if name != KEPT})
 
 
 _KEPT = ("entry", *_PLACE)

@@ -62,7 +62,8 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from (f"  {key}: {part}" for key, part in value.items())
         else:
-            for row in value:
+            yield from (f"  {row}" for row in value if isinstance(row, str))
+            for row in (each for each in value if isinstance(each, Mapping)):
                 yield "  " + ", ".join(f"{_spelled(key)} {part}" for key, part in row.items())
 
 
@@ -157,10 +158,14 @@ def _cell(value: object) -> str:
     if isinstance(value, Mapping) and value:
         return f"<td>{_rows({name: _cell(part) for name, part in value.items()})}</td>"
     if isinstance(value, list) and value:
-        return f"<td>{''.join(map(_table, value))}</td>"
+        return f"<td>{''.join(map(_said, value))}</td>"
     if isinstance(value, int) and not isinstance(value, bool):
         return f'<td class="number">{value:,}</td>'
     return f"<td>{escape(str(value)) if value not in ({}, []) else 'none'}</td>"
+
+
+def _said(part: Mapping[str, Any] | str) -> str:
+    return f"{escape(part)}<br>" if isinstance(part, str) else _table(part)
 
 
 def _drawn(picture: Picture) -> str:

@@ -30,11 +30,12 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from culm.spark.archive import Fault, Header
+from culm.spark.archive import Fault
 from culm.spark.columns import check_columns, schema_text
 from culm.spark.errors import ColumnError
 from culm.spark.files import exists, remove
 from culm.spark.growing import Growing, Offset
+from culm.spark.kinds import KINDS
 from culm.spark.options import FILES_MAX, READ, STREAMED, WRITTEN, Reading, check_known, plan
 from culm.spark.partitions import names_in, values_of
 from culm.spark.reading import ROWS, read_split, rest_of
@@ -268,7 +269,8 @@ def _data_source() -> Any:
         def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
             check_known(self.options, WRITTEN, "writing")
             kind = self._option("kind")
-            Header(kind, bytes(16))  # raises if that is no kind
+            if kind not in KINDS:
+                raise ValueError(f"the format culm writes {', '.join(KINDS)}, and no kind {kind}")
             by = json.loads(self.options.get("partition_by", "[]"))
             for name in by:
                 if name not in schema.names or name in ("entry", "payload"):

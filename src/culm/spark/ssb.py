@@ -23,7 +23,7 @@ from culm.ssb.v8json import JsonError, parse, stringify
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["MESSAGES", "NO_MESSAGE", "WRONG_KEY", "verify_feed_messages"]
+__all__ = ["MESSAGES", "NO_MESSAGE", "WRONG_KEY", "read_row", "verify_feed_messages"]
 
 #: What `verify_feed_messages` adds to a row; all but ``fault`` and ``reasons`` are null where there
 #: is a fault.
@@ -69,7 +69,7 @@ def verify_feed_messages(
 
 def _rows(given: Sequence[dict[str, Any]], *, hmac_key: bytes | None) -> Iterator[dict[str, Any]]:
     """The new columns of a batch's rows."""
-    read = [_read(row) for row in given]
+    read = [read_row(row) for row in given]
     messages = [each for each in read if isinstance(each, ClassicMessage)]
     signed = iter(verify_messages(messages, hmac_key=hmac_key))
     for each in read:
@@ -79,8 +79,8 @@ def _rows(given: Sequence[dict[str, Any]], *, hmac_key: bytes | None) -> Iterato
             yield _fields(each) | {"reasons": 0 if next(signed) else bits(Reason.BAD_SIGNATURE)}
 
 
-def _read(row: dict[str, Any]) -> ClassicMessage | str:
-    """The message of a row, or the fault."""
+def read_row(row: dict[str, Any]) -> ClassicMessage | str:
+    """The message of a row, or its fault."""
     if row.get("fault") is not None:
         return str(row["fault"])
     data: bytes | None = row["entry"]

@@ -1,0 +1,112 @@
+"""What a job's findings mean: which of them fail it, and whether there was enough to look at.
+
+In the manner of checks on data: a job looks at everything and says all that it finds; `Checks` say
+what of that is a failure to whoever runs it.  An archive of nothing proves nothing, so too few rows
+are a status of their own, which nothing else hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from culm.bamboo.errors import Reason
+from culm.garlic import ErrorCode
+from culm.p2panda.errors import Reason as OperationFault
+from culm.spark.archive import Fault
+from culm.spark.decode import NO_ENTRY
+from culm.spark.lines import LineFault
+from culm.spark.operations import NO_PAYLOAD
+from culm.spark.quarantine import WRONG_KIND
+from culm.spark.raft_logs import VIOLATIONS
+from culm.spark.ssb import NO_MESSAGE, WRONG_KEY
+from culm.spark.tables import TableFault
+from culm.ssb.messages import MessageErrorCode
+from culm.wire.errors import WireErrorCode
+
+__all__ = ["AT_RISK", "DIVERGENT", "KNOWN", "REFUSED", "SET_ASIDE", "Checks", "Outcome", "Status"]
+
+#: Findings that are no reason and no fault: rows that were set aside, for whatever fault,
+SET_ASIDE = "SET_ASIDE"
+#: ranges in which replicas differ,
+DIVERGENT = "DIVERGENT"
+#: items, or payloads, with few copies,
+AT_RISK = "AT_RISK"
+#: lines of a session that its machine has refused.
+REFUSED = "REFUSED"
+
+_CODES = (
+    *(Reason, WireErrorCode, MessageErrorCode, OperationFault, ErrorCode),
+    *(Fault, LineFault, TableFault),
+)
+#: All names that a check can have, but for what machines say of sessions.
+KNOWN = frozenset(
+    {
+        *(SET_ASIDE, DIVERGENT, AT_RISK, REFUSED),
+        *(NO_ENTRY, NO_MESSAGE, NO_PAYLOAD, WRONG_KEY, WRONG_KIND, "NOT_JSON", "WRONG_FORM"),
+        *("BROKEN", "FAILED"),
+        *VIOLATIONS,
+        *(code.name for codes in _CODES for code in codes),
+    }
+)
+
+
+class Status(StrEnum):
+    """What became of a job that was done."""
+
+    PASSED = "passed"
+    """Nothing is wrong, or nothing that the checks ask for."""
+    FAILED = "failed"
+    """A check has failed."""
+    TOO_FEW_ROWS = "too few rows"
+    """An input has fewer rows than it should; what was found may be wrong for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a job found: numbers for people and programs, and the findings by name.
+
+    `findings` are the reasons against records, the faults of rows that were set aside and the like,
+    each with how often it was found; `rows` has the number of rows of each input.
+    """
+
+    numbers: dict[str, Any]
+    findings: Mapping[str, int]
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was found."""
+        return not any(self.findings.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """What has to hold: none of the findings in `fail_on` (``None`` stands for all there are), and
+    at least `rows_min` rows in each input.
+    """
+
+    fail_on: frozenset[str] | None = None
+    rows_min: int = 1
+
+    def failed(self, findings: Mapping[str, int]) -> list[str]:
+        """The findings that fail a job, sorted by name."""
+        found = {name.upper() for name, count in findings.items() if count}
+        return sorted(found if self.fail_on is None else found & self.fail_on)
+
+    def short(self, rows: Mapping[str, int]) -> list[str]:
+        """The inputs with too few rows, sorted by name."""
+        return sorted(name for name, count in rows.items() if count < self.rows_min)
+
+    def status(self, outcome: Outcome) -> Status:
+        """What to say of a job."""
+        if self.short(outcome.rows):
+            return Status.TOO_FEW_ROWS
+        return Status.FAILED if self.failed(outcome.findings) else Status.PASSED
+
+
+def unknown(names: Iterable[str]) -> list[str]:
+    """Those that no check can have."""
+    return sorted(set(names) - KNOWN)
