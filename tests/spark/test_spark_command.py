@@ -104,7 +104,7 @@ def test_an_audit_says_what_is_planted_in_all_forms(tmp_path, capsys, spark):
         "--overwrite",
         "--quiet",
         "--fail-on",
-        "no_entry, TRAILING_BYTES",
+        "no_entry, TRAILING_DATA",
         "--conf",
         "a.token=b",
     )
@@ -112,7 +112,7 @@ def test_an_audit_says_what_is_planted_in_all_forms(tmp_path, capsys, spark):
     assert (status, err) == (EXIT_CLEAN, "")
     assert "sound: 59" in out.splitlines()
     run_of = json.loads((output / "summary.json").read_text())["run"]
-    assert run_of["settings"]["fail_on"] == ["NO_ENTRY", "TRAILING_BYTES"]
+    assert run_of["settings"]["fail_on"] == ["NO_ENTRY", "TRAILING_DATA"]
     assert run_of["settings"]["conf"] == {"a.token": "(hidden)"}
     assert datetime.fromisoformat(run_of["began"]).tzinfo is not None
     assert {"culm", "pyspark"} < set(run_of)

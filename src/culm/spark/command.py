@@ -49,7 +49,7 @@ from culm.spark.simulate import load_simulator
 from culm.spark.splits import SPLIT_SIZE, check_split_size
 from culm.testing.drive import LineDriver
 from culm.testing.machines import UnknownMachineError, lookup
-from culm.testing.plain import from_plain
+from culm.testing.plain import from_plain, to_plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -524,5 +524,5 @@ def _provenance(given: Namespace, began: datetime) -> dict[str, Any]:
     return {
         "began": began.isoformat(timespec="seconds"),
         **{name: metadata.version(name) for name in ("culm", "pyspark")},
-        "settings": {name: value for name, value in settings.items() if value not in (None, {})},
+        "settings": to_plain({name: each for name, each in settings.items() if each is not None}),
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from culm.reconcile import DEFAULT
+from culm.reconcile import DEFAULT, named
 from culm.spark.audit import audit
 from culm.spark.checks import AT_RISK, DIVERGENT, SET_ASIDE, Outcome
 from culm.spark.files import read_table
@@ -306,7 +306,10 @@ def reconcile_job(spark: SparkSession, options: Options, store: Store, tell: Tel
         f.count_if(f.col("part") == PAYLOAD_PART).alias("payloads"),
         f.coalesce(f.sum("size"), f.lit(0)).alias("bytes"),
     )
+    strong = named(options.monoid).is_strong
     said |= {
+        "monoid": options.monoid,
+        "equality": "shown" if strong else "shown unless somebody has crafted items",
         "divergent_ranges": ranges.count(),
         "items_looked_at": holders.count(),
         "at_risk": at_risk.count(),
