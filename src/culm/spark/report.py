@@ -62,7 +62,7 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from (f"  {key}: {part}" for key, part in value.items())
         else:
-            yield from (f"  {row}" for row in value if isinstance(row, str))
+            yield from (f"  {row}" for row in value if not isinstance(row, Mapping))
             for row in (each for each in value if isinstance(each, Mapping)):
                 yield "  " + ", ".join(f"{_spelled(key)} {part}" for key, part in row.items())
 
@@ -164,8 +164,8 @@ def _cell(value: object) -> str:
     return f"<td>{escape(str(value)) if value not in ({}, []) else 'none'}</td>"
 
 
-def _said(part: Mapping[str, Any] | str) -> str:
-    return f"{escape(part)}<br>" if isinstance(part, str) else _table(part)
+def _said(part: object) -> str:
+    return _table(part) if isinstance(part, Mapping) else f"{escape(str(part))}<br>"
 
 
 def _drawn(picture: Picture) -> str:
