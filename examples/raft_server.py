@@ -67,6 +67,7 @@ LIMITS = Limits(
         snapshot_distance=1000,
         trailing_entries=100,
         chunk_size=65536,
+        snapshot_size_max=1 << 28,
         writes_max=4,
     )
 )

@@ -77,6 +77,7 @@ class RaftSqliteStore:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.executescript(_SCHEMA)
+        self._tidy()
         self._found(founding if founding is not None else Stored())
 
     def close(self) -> None:
@@ -86,6 +87,16 @@ class RaftSqliteStore:
     def written(self) -> int:
         """How often something was written: fewer times in an older copy of the file."""
         return int(self._db.execute("SELECT times FROM written").fetchone()[0])
+
+    def _tidy(self) -> None:
+        """Keep nothing of a snapshot that has not come to its end, and no file of empty pages."""
+        self._db.execute("DELETE FROM incoming")
+        pages, empty = (
+            self._db.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count")
+        )
+        if empty > pages // 2:
+            self._db.execute("VACUUM")
 
     def _found(self, stored: Stored) -> None:
         if self._db.execute("SELECT 1 FROM state").fetchone() is None:

@@ -316,6 +316,22 @@ def test_a_piece_of_a_snapshot_is_read_without_the_rest(tmp_path: Path) -> None:
         one.close()
 
 
+def test_a_snapshot_that_never_ends_takes_no_place_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = RaftSqliteStore(path, Values(), FOUNDING)
+    store.close()
+    usual = path.stat().st_size
+    for _ in range(3):
+        store = RaftSqliteStore(path, Values(), FOUNDING)
+        for _ in range(2):  # the second takes the place of the first
+            for number in range(32):
+                assert store.perform(chunk(SENT, number << 16, bytes(1 << 16))) is True
+        store.close()
+        assert path.stat().st_size < 1.2 * (32 << 16)
+    RaftSqliteStore(path, Values(), FOUNDING).close()
+    assert path.stat().st_size == usual
+
+
 @pytest.mark.slow
 def test_a_piece_costs_the_same_wherever_it_is_and_however_large_the_snapshot_is(
     tmp_path: Path,

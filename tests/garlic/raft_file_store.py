@@ -386,6 +386,18 @@ class TakesChunksAsTheyCome(FileStore):
         return super().write(effect)
 
 
+@breaks("half_a_snapshot_is_none_after_a_restart")
+class KeepsHalfASnapshot(FileStore):
+    def load(self) -> Stored:
+        self._incoming = self.get("incoming") if "incoming" in self.disk.names() else b""
+        return super().load()
+
+    def write(self, effect: WriteSnapshot) -> object:
+        result = super().write(effect)
+        self.put("incoming", self._incoming)
+        return result
+
+
 @breaks("term_vote_and_commit_index_are_kept")
 class AnswersWithTheEffect(FileStore):
     def persist(self, effect: Persist) -> object:

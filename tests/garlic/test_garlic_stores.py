@@ -41,7 +41,6 @@ def test_every_rule_that_can_be_broken_alone_is() -> None:
         "test_a_random_walk_agrees_with_a_simple_model",
         "test_a_snapshot_may_come_in_one_piece_and_be_empty",
         "test_an_empty_snapshot_ends_at_once",
-        "test_half_a_snapshot_is_none_after_a_restart",
     }
 
 

@@ -300,7 +300,10 @@ class _SnapshotRules(_Suite):
     def test_half_a_snapshot_is_none_after_a_restart(self) -> None:
         run = self._applied()
         run.do(chunk(_snapshot(20, 5), 0, b"x\n"))
+        before = run.store
         run.reopen()
+        if run.store is not before:
+            assert run.do(chunk(_snapshot(20, 5), 2, b"v")) is False, "half of it is kept"
         run.do(chunk(_snapshot(20, 5), 0, b"u\n"))
         run.do(chunk(_snapshot(20, 5), 2, b"v", done=True))
         run.reopen()
