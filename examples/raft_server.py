@@ -250,10 +250,12 @@ class Service:
                 self._proposed[index, term] = self._forwards.pop(number)
             case ForwardFailed(forward=number, certain=certain):
                 settle(self._forwards.pop(number), failed(certain=certain))
-            case Committed(index=index, term=term):
-                settle(self._proposed.pop((index, term)), index)
-            case Lost(index=index, term=term, certain=certain):
-                settle(self._proposed.pop((index, term)), failed(certain=certain))
+            case Committed(index=first, term=term, count=count):
+                for index in range(first, first + count):
+                    settle(self._proposed.pop((index, term)), index)
+            case Lost(index=first, term=term, count=count, certain=certain):
+                for index in range(first, first + count):
+                    settle(self._proposed.pop((index, term)), failed(certain=certain))
             case ReadReady(read=number):
                 settle(self._reads.pop(number), True)
             case ReadFailed(read=number):

@@ -178,12 +178,13 @@ class Clients:
                 given = node.forwards.pop(number)
                 if certain and isinstance(given, Operation):
                     self.refused.append(given)
-            case Committed(index=index, term=term):
-                given = node.forwarded.pop((index, term), b"")
-                if isinstance(given, Operation):
-                    given.end = now
-                elif given == self._command:
-                    self._ended(given, index)
+            case Committed(index=first, term=term, count=count):
+                for index in range(first, first + count):
+                    given = node.forwarded.pop((index, term), b"")
+                    if isinstance(given, Operation):
+                        given.end = now
+                    elif given == self._command:
+                        self._ended(given, index)
 
     def check(self, committed: Iterable[object]) -> None:
         """No value is committed twice, nor one that was said to be in no log."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from raft_lab import Lab, configuration, entries, one
 
 from culm.garlic.raft import Committed, Lost, Server, Snapshot, Stored, WriteSnapshot
+from culm.garlic.raft.log import Log
 from culm.garlic.raft.messages import SnapshotRequest, SnapshotResponse
+from culm.garlic.raft.proposals import Proposals
 from culm.machine import Closed
 
 
@@ -57,12 +59,43 @@ def test_what_is_overwritten_is_lost_when_that_is_committed_and_not_before() -> 
 def test_a_new_leader_may_have_got_the_first_of_several() -> None:
     lab, _ = deposed(b"a", b"b", b"c")
     lab.append(source=2, term=2, previous=(2, 1), entries=entries(2, 2), commit=2)
-    assert outcomes(lab) == []  # the rest is open
+    told = Committed(index=2, term=1, count=1)
+    assert outcomes(lab) == [told]  # the rest is open
     lab.append(source=2, term=2, previous=(4, 2), commit=3)
-    assert outcomes(lab) == [
-        Committed(index=2, term=1, count=1),
-        Lost(index=3, term=1, count=2, certain=True),
+    assert outcomes(lab) == [told, Lost(index=3, term=1, count=2, certain=True)]
+
+
+def test_what_was_proposed_in_a_row_is_told_of_together() -> None:
+    lab, _ = deposed(b"a")
+    assert [lab.core.propose(values) for values in ([b"b"], [], [b"c", b"d"])] == [
+        (3, 1),
+        (4, 1),
+        (4, 1),
     ]
+    lab.settle(lab.drain() or lab.wait(0.9))
+    assert outcomes(lab) == [Committed(index=2, term=1, count=4)]
+    assert lab.core.propose([b"e"]) == (6, 1)
+    lab.settle(lab.drain() or lab.wait(0.9))
+    assert outcomes(lab)[1:] == [Committed(index=6, term=1, count=1)]
+
+
+def test_what_was_proposed_in_two_terms_is_told_of_apart() -> None:
+    """The later one has the lower index: what it followed was cut off."""
+    waiting, log = Proposals(), Log(Stored())
+    for first, last, term in ((3, 4, 1), (5, 6, 1), (4, 4, 3), (5, 5, 3)):
+        waiting.add(first, last, term)
+    log.append(entries(1, 1, 1, 1, 1, 5))
+    assert list(waiting.settle(log, 2)) == []
+    assert list(waiting.settle(log, 5)) == [
+        Committed(index=3, term=1, count=3),
+        Lost(index=4, term=3, count=2, certain=True),
+    ]
+    waiting.add(6, 6, 3)
+    assert list(waiting.settle(log, 6)) == [
+        Lost(index=6, term=1, count=1, certain=True),
+        Lost(index=6, term=3, count=1, certain=True),
+    ]
+    assert not waiting
 
 
 def test_what_follows_a_later_term_that_is_committed_is_lost_before_the_log_is_as_long() -> None:
@@ -74,8 +107,7 @@ def test_what_follows_a_later_term_that_is_committed_is_lost_before_the_log_is_a
     assert outcomes(lab) == []  # the new leader's entry may still be replaced
     lab.append(source=2, term=2, previous=(2, 2), commit=2)
     assert outcomes(lab) == [
-        Lost(index=2, term=1, count=1, certain=True),
-        Lost(index=3, term=1, count=2, certain=True),
+        Lost(index=2, term=1, count=3, certain=True),
     ]
 
 
@@ -86,8 +118,7 @@ def test_all_that_wait_beyond_what_is_committed_are_told_of_in_their_order() -> 
     lab.append(source=2, term=2, previous=(2, 1), entries=entries(2), commit=3)
     assert outcomes(lab) == [
         Committed(index=2, term=1, count=1),
-        Lost(index=3, term=1, count=1, certain=True),
-        Lost(index=4, term=1, count=1, certain=True),
+        Lost(index=3, term=1, count=2, certain=True),
     ]
 
 

@@ -93,8 +93,10 @@ class PeerFault(Event):
 class Committed(Event):
     """Values that were proposed here are committed: every state machine will apply them.
 
-    index, term: those of the first value, as `Raft.propose` returned them, or of the first
-        remaining value if some were reported before.
+    They have indexes that follow each other, and one term.  Values that were proposed one after the
+    other are told of together, those of one `Raft.propose` perhaps in parts.
+
+    index, term: those of the first of them; see `Raft.propose`.
     count: how many values.
     """
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
-from itertools import count
+from heapq import heappop, heappush, heapreplace
 from math import inf
 
 from culm.garlic.raft.events import Committed, Lost
@@ -13,43 +12,71 @@ from culm.garlic.raft.log import Log
 __all__ = ["Proposals"]
 
 
+class _Run:
+    """Values of one term that follow each other, and were proposed here one after the other."""
+
+    __slots__ = ("first", "last", "term")
+
+    def __init__(self, first: int, last: int, term: int) -> None:
+        self.first, self.last, self.term = first, last, term
+
+    def __lt__(self, other: _Run) -> bool:
+        return self.first < other.first
+
+    @property
+    def count(self) -> int:
+        return self.last + 1 - self.first
+
+    def lost(self, *, certain: bool) -> Lost:
+        """Tell of all that is left of it, so that nothing is."""
+        told = Lost(index=self.first, term=self.term, count=self.count, certain=certain)
+        self.first = self.last + 1
+        return told
+
+
 class Proposals:
-    """Proposals that are neither committed nor lost, by index.
+    """Proposals that are neither committed nor lost, in runs, by index.
 
     They outlive leadership: a later leader may commit what we have proposed, or something else in
     its place.
     """
 
-    __slots__ = ("_lowest", "_numbers", "_waiting")
+    __slots__ = ("_lowest", "_newest", "_waiting")
 
     def __init__(self) -> None:
-        self._numbers = count()
         self._lowest: float = inf  # none that waits has a lower term
-        # First index, a number that no other has, last index, term.
-        self._waiting: list[tuple[int, int, int, int]] = []
+        self._waiting: list[_Run] = []
+        self._newest = _Run(0, -1, 0)  # the run that was added last
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, first: int, last: int, term: int) -> None:
         """Entries of ours, in our term, which have just been appended."""
-        heappush(self._waiting, (first, next(self._numbers), last, term))
+        newest = self._newest
+        if newest.last + 1 == first and newest.term == term and newest.count:
+            newest.last = last
+            return
+        self._newest = _Run(first, last, term)
+        heappush(self._waiting, self._newest)
         self._lowest = min(self._lowest, term)
 
     def settle(self, log: Log, commit_index: int) -> Iterator[Committed | Lost]:
         """Report what is known, now that everything up to `commit_index` is committed."""
         waiting = self._waiting
-        while waiting and waiting[0][0] <= commit_index:
-            first, _, last, term = waiting[0]
-            reached = min(commit_index, last)
-            if log.term_at(reached) != term:
-                heappop(waiting)
-                yield from self._outcome(log, first, reached, last, term)
-            elif reached == last:  # an entry of our term stands for all of ours before it
-                heappop(waiting)
-                yield Committed(index=first, term=term, count=last + 1 - first)
+        while waiting and waiting[0].first <= commit_index:
+            run = waiting[0]
+            first, reached = run.first, min(commit_index, run.last)
+            if log.term_at(reached) != run.term:
+                yield from self._outcome(log, heappop(waiting), reached)
+                continue
+            # An entry of our term stands for all of ours before it; the rest of them is open.
+            run.first = reached + 1
+            if run.count:
+                heapreplace(waiting, run)
             else:
-                break  # ours so far; the rest is open
+                heappop(waiting)
+            yield Committed(index=first, term=run.term, count=run.first - first)
         committed = log.term_at(commit_index)
         if committed is not None and committed > self._lowest:
             yield from self._overtaken(committed)
@@ -60,29 +87,27 @@ class Proposals:
         Terms never fall along a log.  Without this, the end of a log that was cut off would wait
         until the new log is as long, which may be never.
         """
-        overtaken = sorted(each for each in self._waiting if each[3] < committed)
-        self._waiting = sorted(each for each in self._waiting if each[3] >= committed)
-        self._lowest = min((term for *_, term in self._waiting), default=inf)
-        for first, _, last, term in overtaken:
-            yield Lost(index=first, term=term, count=last + 1 - first, certain=True)
+        overtaken = sorted(run for run in self._waiting if run.term < committed)
+        self._waiting = sorted(run for run in self._waiting if run.term >= committed)
+        self._lowest = min((run.term for run in self._waiting), default=inf)
+        for run in overtaken:
+            yield run.lost(certain=True)
 
-    def _outcome(
-        self, log: Log, first: int, reached: int, last: int, term: int
-    ) -> Iterator[Committed | Lost]:
-        """The fate of all of them, if the entry at `reached` is not ours."""
+    def _outcome(self, log: Log, run: _Run, reached: int) -> Iterator[Committed | Lost]:
+        """The fate of all of a run, if the entry at `reached` is not ours."""
         ours = reached
-        while ours >= first and (found := log.term_at(ours)) != term:
+        while ours >= run.first and (found := log.term_at(ours)) != run.term:
             if found is None:  # a snapshot has replaced it
-                yield Lost(index=first, term=term, count=last + 1 - first, certain=False)
+                yield run.lost(certain=False)
                 return
             ours -= 1
-        if ours >= first:
-            yield Committed(index=first, term=term, count=ours + 1 - first)
-        if ours < last:
-            yield Lost(index=ours + 1, term=term, count=last - ours, certain=True)
+        if ours >= run.first:
+            yield Committed(index=run.first, term=run.term, count=ours + 1 - run.first)
+            run.first = ours + 1
+        if run.count:
+            yield run.lost(certain=True)
 
     def drop_all(self) -> Iterator[Lost]:
         """Forget all proposals: their fate will not be reported."""
         while self._waiting:
-            first, _, last, term = heappop(self._waiting)
-            yield Lost(index=first, term=term, count=last + 1 - first, certain=False)
+            yield heappop(self._waiting).lost(certain=False)
