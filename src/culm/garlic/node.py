@@ -142,6 +142,7 @@ class Node:
             asks_leader=True,
         )
         self._translator = Translator(self._limits)
+        self._value_size_max = value_size_max(limits)
         self._users = users
         self._now = now
         self._links_max = links_max
@@ -210,15 +211,15 @@ class Node:
 
     def propose(self, values: Sequence[Buffer]) -> tuple[int, int]:
         """See `Raft.propose`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
-        return self._core.propose(self._read_values(values))
+        return self._core.propose_bytes(self._read_values(values))
 
     def forward(self, values: Sequence[Buffer]) -> int:
         """See `Raft.forward`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
-        return self._core.forward(self._read_values(values))
+        return self._core.forward_bytes(self._read_values(values))
 
     def _read_values(self, values: Sequence[Buffer]) -> list[bytes]:
         given = read_buffers("values", values)
-        if max(map(len, given), default=0) > value_size_max(self._limits):
+        if max(map(len, given), default=0) > self._value_size_max:
             raise LocalProtocolError(ErrorCode.VALUE_TOO_LARGE)
         return given
 

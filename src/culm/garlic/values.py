@@ -114,15 +114,18 @@ def decode_entries(log: bytes, limits: Limits) -> list[LogEntry]:
 def encode_log(entries: Iterable[Entry]) -> bytes:
     """Encode replicated entries (Application and Configuration)."""
     pieces: list[bytes] = []
-    pack = _ENTRY.pack
+    header, packed_term, packed_size = b"", -1, -1
     for term, data in entries:
         if type(data) is bytes:
-            pieces.append(pack(term, 1, len(data)))
+            if len(data) != packed_size or term != packed_term:
+                packed_term, packed_size = term, len(data)
+                header = _ENTRY.pack(term, 1, packed_size)
+            pieces.append(header)
             pieces.append(data)
         else:
             assert isinstance(data, Configuration)
             value = encode_configuration(data)
-            pieces.append(pack(term, ValueType.CONFIGURATION, len(value)))
+            pieces.append(_ENTRY.pack(term, ValueType.CONFIGURATION, len(value)))
             pieces.append(value)
     return b"".join(pieces)
 
@@ -135,7 +138,8 @@ def decode_log(log: bytes, limits: Limits) -> list[Entry]:
     """
     entries: list[Entry] = []
     offset, size = 0, len(log)
-    unpack_from, header_size, make = _ENTRY.unpack_from, _ENTRY.size, Entry
+    unpack_from, header_size = _ENTRY.unpack_from, _ENTRY.size
+    add, new = entries.append, tuple.__new__  # a named tuple's own is several times slower
     for _ in range(limits.entries_max):
         start = offset + header_size
         if start > size:
@@ -144,7 +148,7 @@ def decode_log(log: bytes, limits: Limits) -> list[Entry]:
         end = start + value_size
         if number != 1 or end > size:
             break
-        entries.append(make(term, log[start:end]))
+        add(new(Entry, (term, log[start:end])))
         offset = end
     if offset != size:  # too many, malformed, or with configurations
         return [replicated(entry, limits) for entry in decode_entries(log, limits)]

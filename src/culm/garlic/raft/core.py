@@ -184,11 +184,15 @@ class Raft:
         Raises `LocalProtocolError`: ``NOT_LEADER`` (see `leader`), ``QUEUE_FULL``,
         ``VALUE_TOO_LARGE``, ``TRANSFER_IN_PROGRESS``, ``ALREADY_CLOSED``.
         """
-        given = read_buffers("values", values)
-        first = self._leading().append_values(given)
-        if given:
-            self._shared.proposals.add(first, first + len(given) - 1, self.term)
-        return first, self.term
+        return self.propose_bytes(read_buffers("values", values))
+
+    def propose_bytes(self, values: Sequence[bytes]) -> tuple[int, int]:
+        """`propose` of values that are known to be bytes, and so are not looked at again."""
+        first = self._leading().append_values(values)
+        term = self._shared.journal.term
+        if values:
+            self._shared.proposals.add(first, first + len(values) - 1, term)
+        return first, term
 
     def forward(self, values: Sequence[Buffer]) -> int:
         """Propose values at any server, with `asks_leader`; returns a number.
@@ -201,13 +205,16 @@ class Raft:
         ``QUEUE_FULL``, ``VALUE_TOO_LARGE`` (also for several values that do not fit one request),
         ``TRANSFER_IN_PROGRESS``, ``ALREADY_CLOSED``; `ValueError` if there are no values.
         """
-        given = read_buffers("values", values)
-        if not given:
+        return self.forward_bytes(read_buffers("values", values))
+
+    def forward_bytes(self, values: Sequence[bytes]) -> int:
+        """`forward` of values that are known to be bytes, and so are not looked at again."""
+        if not values:
             raise ValueError("no values")
         if self._closed:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
-        self._unless(self._engine.refuse_forward(given))
-        return self._engine.forward(given)
+        self._unless(self._engine.refuse_forward(values))
+        return self._engine.forward(values)
 
     def read(self) -> int:
         """Ask for a linearizable read; `ReadReady` or `ReadFailed` repeats the number.

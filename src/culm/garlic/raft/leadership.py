@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from culm.garlic.raft.change import Change, ChangeState
 from culm.garlic.raft.errors import ErrorCode
 from culm.garlic.raft.events import ChangeFailed, ReadFailed, ReadReady
+from culm.garlic.raft.log import size_of
 from culm.garlic.raft.messages import Extension, ReadIndexRequest, TransferRequest
 from culm.garlic.raft.model import Configuration, Entry, PeerStatus, Server
 from culm.garlic.raft.progress import Lag, ProgressState
@@ -33,7 +33,6 @@ class Leadership:
         "_change",
         "_farewell",
         "_first_index",
-        "_proposals",
         "_quorum_at",
         "_reads",
         "_shared",
@@ -53,14 +52,15 @@ class Leadership:
         self._change: Change | None = None
         self._transfer = transfer
         self._farewell: tuple[int, int] | None = None  # see `is_dispensable`
-        self._proposals: deque[tuple[int, int]] = deque()  # last index, bytes: uncommitted
-        self._size = 0
+        log = shared.journal.log
+        # Bytes of values that are not committed
+        self._size = size_of(log.slice(shared.journal.commit_index + 1, log.last_index))
         self._beat_at = shared.now + shared.timing.heartbeat_interval_s
         self._quorum_at = shared.now + shared.timing.election_timeout_max_s
         # Paper, section 8: an entry of the own term commits all that went before.  JRaft
         # has no empty entries; the configuration, said again, is one for all purposes.
         latest = shared.journal.membership.latest
-        self._first_index = shared.journal.log.last_index + 1
+        self._first_index = log.last_index + 1
         self._append(Configuration(self._first_index, latest.log_index, latest.servers))
 
     def _append(self, configuration: Configuration) -> None:
@@ -102,7 +102,6 @@ class Leadership:
             raise LocalProtocolError(ErrorCode.QUEUE_FULL)
         if values:
             journal.append_values(values)
-            self._proposals.append((last_index + len(values), size))
             self._size += size
         return last_index + 1
 
@@ -151,6 +150,8 @@ class Leadership:
         return self.replicator.has_told(*self._farewell)
 
     def _commit(self, index: int) -> None:
+        journal = self._shared.journal
+        self._size -= size_of(journal.log.slice(journal.commit_index + 1, index))
         if self._shared.commit(index):
             joined: dict[int, int] = {}
             if self._change is not None:
@@ -159,12 +160,9 @@ class Leadership:
         if (
             self._change is not None
             and self._change.state is ChangeState.COMMITTING
-            and not self._shared.journal.membership.pending
+            and not journal.membership.pending
         ):
             self._change = None
-        proposals = self._proposals
-        while proposals and proposals[0][0] <= index:
-            self._size -= proposals.popleft()[1]
 
     # Membership and transfer
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Protocol
 
 from culm.garlic.raft.model import Entry, Snapshot, Stored
 
-__all__ = ["Log", "LogView"]
+__all__ = ["Log", "LogView", "size_of"]
 
 _term = itemgetter(0)  # of an entry
+
+
+def size_of(entries: Iterable[Entry]) -> int:
+    """How many bytes of values they have."""
+    return sum([len(data) for _, data in entries if type(data) is bytes])
 
 
 class LogView(Protocol):
@@ -106,6 +111,8 @@ class Log:
         A first entry that exceeds the size comes alone.
         """
         entries = self.slice(first, min(self.last_index, first + count_max - 1))
+        if size_of(entries) <= size_max:
+            return entries
         size = 0
         for position, entry in enumerate(entries):
             data = entry[1]
