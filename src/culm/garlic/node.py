@@ -130,12 +130,11 @@ class Node:
         check_seconds("dial_pause_s", dial_pause_s)
         check_seconds("dial_pause_max_s", dial_pause_max_s)
         self._limits = limits
-        core_limits = fitting(limits)
         self._core = Raft(
             server_id=server_id,
             stored=stored,
             timing=timing,
-            limits=core_limits,
+            limits=fitting(limits),
             rng=rng,
             now=now,
             pre_vote=True,
@@ -149,7 +148,7 @@ class Node:
         self._idle_s = timing.election_timeout_max_s
         self._strangers_max = strangers_max
         self._requests_max = requests_max
-        self._asked_max = core_limits.in_flight_max + _SPARE_REQUESTS
+        self._asked_max = limits.raft.in_flight_max + _SPARE_REQUESTS
         self._handshake_timeout_s = handshake_timeout_s
         self._numbers = count(1)
         self._slot_numbers = count(1)
