@@ -23,13 +23,27 @@ class _Run:
     def __lt__(self, other: _Run) -> bool:
         return self.first < other.first
 
-    @property
-    def count(self) -> int:
-        return self.last + 1 - self.first
+    def __bool__(self) -> bool:
+        """Whether something of it is to be told of."""
+        return self.first <= self.last
+
+    def takes(self, first: int, last: int, term: int) -> bool:
+        """Whether these belong to it, and are now part of it."""
+        if self.last + 1 != first or self.term != term or not self:
+            return False
+        self.last = last
+        return True
+
+    def committed(self, reached: int) -> Committed:
+        """Tell of all up to `reached`; the rest stays."""
+        told = Committed(index=self.first, term=self.term, count=reached + 1 - self.first)
+        self.first = reached + 1
+        return told
 
     def lost(self, *, certain: bool) -> Lost:
-        """Tell of all that is left of it, so that nothing is."""
-        told = Lost(index=self.first, term=self.term, count=self.count, certain=certain)
+        """Tell of all that is left of it."""
+        count = self.last + 1 - self.first
+        told = Lost(index=self.first, term=self.term, count=count, certain=certain)
         self.first = self.last + 1
         return told
 
@@ -53,9 +67,7 @@ class Proposals:
 
     def add(self, first: int, last: int, term: int) -> None:
         """Entries of ours, in our term, which have just been appended."""
-        newest = self._newest
-        if newest.last + 1 == first and newest.term == term and newest.count:
-            newest.last = last
+        if self._newest.takes(first, last, term):
             return
         self._newest = _Run(first, last, term)
         heappush(self._waiting, self._newest)
@@ -66,17 +78,17 @@ class Proposals:
         waiting = self._waiting
         while waiting and waiting[0].first <= commit_index:
             run = waiting[0]
-            first, reached = run.first, min(commit_index, run.last)
+            reached = min(commit_index, run.last)
             if log.term_at(reached) != run.term:
                 yield from self._outcome(log, heappop(waiting), reached)
                 continue
             # An entry of our term stands for all of ours before it; the rest of them is open.
-            run.first = reached + 1
-            if run.count:
+            told = run.committed(reached)
+            if run:
                 heapreplace(waiting, run)
             else:
                 heappop(waiting)
-            yield Committed(index=first, term=run.term, count=run.first - first)
+            yield told
         committed = log.term_at(commit_index)
         if committed is not None and committed > self._lowest:
             yield from self._overtaken(committed)
@@ -102,9 +114,8 @@ class Proposals:
                 return
             ours -= 1
         if ours >= run.first:
-            yield Committed(index=run.first, term=run.term, count=ours + 1 - run.first)
-            run.first = ours + 1
-        if run.count:
+            yield run.committed(ours)
+        if run:
             yield run.lost(certain=True)
 
     def drop_all(self) -> Iterator[Lost]:
