@@ -312,10 +312,12 @@ def test_the_challenge_is_new_to_nobody_who_knows_the_association(table: Table) 
 def test_finalize_waits_also_where_it_overtakes_what_makes_the_peer_join(table: Table) -> None:
     """It has joined, or it could have sent nothing: only we do not know it yet."""
     table.tell_message(P, Synchronize(0, 10))
-    table.said()
+    (ours,) = table.messages(P)
+    assert isinstance(ours, Synchronize)
     table.tell_message(P, OneToOne(12, b"2"))
-    table.tell_message(P, Finalize(0, 13), id=99)
-    assert table.acknowledged() == [99]
+    for known, acknowledged in ((0, []), (ours.one - 1, []), (ours.one, [99])):
+        table.tell_message(P, Finalize(0, 13, known), id=99)
+        assert table.acknowledged() == acknowledged
     assert table.events() == [PeerJoined(peer=P)]
     for number in (12, 13, 11):
         table.tell_message(P, OneToOne(number, b"%d" % (number - 10)), id=number)

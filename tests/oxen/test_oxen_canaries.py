@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from oxen_simulation import simulate
 
-from culm.oxen import Delivery, seal
+from culm.oxen import Delivery, PeerState, seal
 from culm.oxen.associations import Associations
 from culm.oxen.contacts import ContactTable
 from culm.oxen.flight import Flight
@@ -25,7 +25,7 @@ from culm.oxen.peer import Peer
 from culm.oxen.pieces import Assemblies
 from culm.oxen.proofs import Proofs
 from culm.oxen.reception import Reception
-from culm.oxen.seal import Seal
+from culm.oxen.seal import Opened, Seal
 from culm.oxen.stream import Item
 from culm.testing.driver import EndlessError
 
@@ -258,8 +258,8 @@ def tags_are_sent_once(patch: pytest.MonkeyPatch) -> None:
 def tags_are_sent_to_everybody(patch: pytest.MonkeyPatch) -> None:
     start = Incoming.__init__
 
-    def greedy(self: Incoming, message: Synchronize, window: int) -> None:
-        start(self, message, window)
+    def greedy(self: Incoming, message: Synchronize, window: int, **more: bool) -> None:
+        start(self, message, window, **more)
         self.tags_size_max = 500
 
     patch.setattr(Incoming, "__init__", greedy)
@@ -280,8 +280,9 @@ def users_are_told_nothing_of_what_was_said_before_they_joined(patch: pytest.Mon
 def what_is_not_sealed_is_believed(patch: pytest.MonkeyPatch) -> None:
     opened = Seal.open
 
-    def believe(self: Seal, source: bytes, datagram: bytes) -> bytes | None:
-        return datagram if datagram.startswith(b"d") else opened(self, source, datagram)
+    def believe(self: Seal, source: bytes, datagram: bytes) -> Opened | None:
+        parcel = datagram.startswith(b"d")
+        return Opened(datagram, True) if parcel else opened(self, source, datagram)
 
     patch.setattr(Seal, "open", believe)
 
@@ -328,6 +329,21 @@ def what_a_member_tells_of_is_sought_at_any_price(patch: pytest.MonkeyPatch) -> 
 @canary_in("pieces")
 def a_place_is_never_given_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Assemblies, "settle", lambda self, sid, delivery, position: None)
+
+
+@canary_in("liars")
+def whoever_says_goodbye_is_waited_for_without_end(patch: pytest.MonkeyPatch) -> None:
+    is_overdue = Associations._is_overdue
+
+    def patient(self: Associations, peer: Peer, now: float) -> bool:
+        return peer.state is not PeerState.FINALIZING and is_overdue(self, peer, now)
+
+    patch.setattr(Associations, "_is_overdue", patient)
+
+
+@canary_in("liars")
+def whoever_is_there_first_is_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Incoming, "leads_to", lambda self, start: True)
 
 
 @pytest.mark.costly

@@ -77,10 +77,14 @@ def test_we_go_on_above_a_greater_number_that_a_peer_holds() -> None:
 
 
 @pytest.mark.parametrize("known", [START_MAX, SEQUENCE_MAX])
-def test_a_number_that_was_never_ours_says_nothing(known: int) -> None:
-    table, _ = asked()
+def test_a_number_that_was_never_ours_is_not_acknowledged_and_nothing_goes_on_above_it(
+    known: int,
+) -> None:
+    table, ours = asked()
     table.tell_message(P, Synchronize(0, 5, known=known), id=2)
-    assert table.acknowledged() == [2]
+    assert table.said() == []
+    table.tell_message(P, Synchronize(0, 5, known=ours), id=3)
+    assert table.acknowledged() == [3]
 
 
 @pytest.mark.parametrize("distance", [-(2**30), 2**40])

@@ -388,3 +388,20 @@ def test_an_unknown_sender_of_a_regular_message_is_asked_who_it_is() -> None:
     assert to == P
     assert isinstance(parcel.body, MessageData)
     assert parcel.body.d == {b"m": b"s", **{k: parcel.body.d[k] for k in (b"b", b"1")}}  # type: ignore[index,call-overload]
+
+
+@pytest.mark.parametrize("state", [None, PeerState.SYNCHRONIZING, PeerState.GIVEN_UP])
+def test_a_large_message_to_one_that_has_not_joined_is_refused_for_that(
+    state: PeerState | None,
+) -> None:
+    table = Table(limits=Limits(message_size_max=5_000))
+    if state is PeerState.GIVEN_UP:
+        table.join(P)
+        table.wait(90.0)
+    elif state is not None:
+        table.tell_message(P, Synchronize(0, 0, 2_000))
+    assert (table.node.peers()[P].state if state else None) is state
+    for size, code in ((4_000, ErrorCode.NOT_JOINED), (5_001, ErrorCode.PAYLOAD_TOO_LARGE)):
+        with pytest.raises(LocalProtocolError) as caught:
+            table.node.send_in_order(P, bytes(size))
+        assert caught.value.code is code

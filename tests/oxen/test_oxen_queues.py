@@ -9,6 +9,7 @@ from oxen_simulation import EPOCH, LIMITS, TIMING
 
 from culm.machine import LocalProtocolError
 from culm.oxen import (
+    Delivered,
     Delivery,
     ErrorCode,
     FailReason,
@@ -29,7 +30,8 @@ QUEUE_MAX = 8
 class Three:
     """Three nodes, of which the first speaks to the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, message_size_max: int = 0) -> None:
+        self._message_size_max = message_size_max
         self.network = Network(seed=1, conditions=Conditions(delay_min=0.001, delay_max=0.002))
         self.cluster = Cluster(self.network)
         for sid in NAMES:
@@ -44,9 +46,9 @@ class Three:
     def _build(self, host: Host) -> Node:
         return Node(
             me=host.address,  # type: ignore[arg-type]
-            rng=self.network.random(repr(host.address)),
+            rng=self.network.random(f"{host.address!r} {host.incarnation}"),
             epoch=EPOCH,
-            limits=replace(LIMITS, queue_max=QUEUE_MAX),
+            limits=replace(LIMITS, queue_max=QUEUE_MAX, message_size_max=self._message_size_max),
             timing=replace(TIMING, give_up_s=60.0),
         )
 
@@ -57,10 +59,12 @@ class Three:
         """The last node does not hear anything any more."""
         self.network.partition(NAMES[:2], NAMES[2:])
 
-    def broadcast(self, number: int, delivery: Delivery = Delivery.IN_ORDER_BROADCAST) -> bool:
+    def broadcast(
+        self, number: int, delivery: Delivery = Delivery.IN_ORDER_BROADCAST, *, size: int = 1
+    ) -> bool:
         verb = "broadcast" if delivery is Delivery.DATAGRAM else "broadcast_in_order"
         try:
-            self.speaker.call(verb, data=b"%d" % number)
+            self.speaker.call(verb, data=(b"%d" % number).ljust(size))
         except LocalProtocolError as error:
             if error.code is not ErrorCode.QUEUE_FULL:
                 raise
@@ -160,3 +164,37 @@ def test_a_full_queue_has_room_again() -> None:
         three.speaker.call("send_in_order", to=to, data=b"0")
     three.wait(1.0)
     assert three.events(Writable) == [Writable(peer=to)]
+
+
+@pytest.mark.parametrize("size", [1, 3_000])
+@pytest.mark.parametrize("count", [1, 2, 3 * QUEUE_MAX])
+def test_a_broadcast_is_for_those_who_have_joined(size: int, count: int) -> None:
+    """One that is about to join begins with those after that, and nobody is told of it before."""
+    three = Three(message_size_max=4_000)
+    newcomer, network = three.cluster[NAMES[2]], three.network
+    newcomer.crash()
+    newcomer.start()
+    newcomer.call("join", sid=NAMES[0])
+
+    def state() -> PeerState:
+        return three.speaker.machine.peers()[NAMES[2]].state
+
+    assert network.run(network.clock.now + 5.0, done=lambda: state() is PeerState.SYNCHRONIZING)
+    three.pause()  # so that it stays so for a while
+    begin = network.clock.now
+    for index in range(count):
+        assert three.broadcast(index, size=size)
+        three.wait(0.1)
+    assert state() is PeerState.SYNCHRONIZING
+    network.heal()
+    assert network.run(network.clock.now + 5.0, done=lambda: state() is PeerState.JOINED)
+    assert three.broadcast(count, size=size)
+    three.wait(2.0)
+    assert three.got(NAMES[1]) == list(range(count + 1))
+    assert three.got(NAMES[2]) == [count]
+    ends = [
+        event.peer
+        for time, event in three.speaker.events
+        if time >= begin and isinstance(event, Delivered | SendFailed)
+    ]
+    assert sorted(ends) == [NAMES[1]] * (count + 1) + [NAMES[2]]

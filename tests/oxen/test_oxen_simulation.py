@@ -108,6 +108,15 @@ def test_promises_are_kept_where_nodes_say_what_they_are(part: int) -> None:
         simulate(seed, tags=True, keys=seed % 8 > 5, suspicion=seed % 4 == 1)
 
 
+@pytest.mark.costly
+@pytest.mark.timeout(60 + SEEDS)
+@pytest.mark.parametrize("part", range(4))
+def test_promises_are_kept_when_the_liars_have_had_their_say(part: int) -> None:
+    """They nearly know the numbers of members, in whose names they start anew and leave."""
+    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
+        simulate(seed, liars=True)
+
+
 @pytest.mark.slow
 def test_one_taken_for_a_former_self_while_nobody_heard_it_is_heard_again() -> None:
     """An old synchronize message of its own was repeated meanwhile, and believed."""

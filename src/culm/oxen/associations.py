@@ -144,9 +144,10 @@ class Associations:
                 self.send(peer, number, delivery, data)
 
     def broadcast(self, number: int, data: bytes) -> None:
-        """Send to all in order, those included that will have joined by the time they get it.
+        """Send to all that have joined, in order.
 
-        It fails for those that have joined and have no room, or do not accept one as large.
+        It fails for those that have no room, or do not accept one as large.  Those that have not
+        joined yet are told with which one to begin.
         """
         in_pieces = len(data) > self._alone_max
         if in_pieces:
@@ -156,21 +157,17 @@ class Associations:
             parts = [(number, sequence, write_broadcast(sequence, data))]
         for peer in self.peers.values():
             outgoing = peer.outgoing
-            full = outgoing.is_full(_IN_ORDER_BROADCAST)
-            if peer.state is _SYNCHRONIZING and full:
-                # It follows nobody's broadcasts yet: let it begin with later ones.
-                outgoing.restart(self._roster.broadcast_sequence)
-                self.courier.synchronize(peer)
-            elif peer.state is not _JOINED and peer.state is not _SYNCHRONIZING:
+            if peer.state is _SYNCHRONIZING:
+                self._skip(peer, parts)
+            elif peer.state is not _JOINED:
                 continue
-            elif full or (in_pieces and len(data) > peer.message_size_max):
-                for _, sequence, _ in parts:
-                    outgoing.skip_broadcast(sequence)
-                if peer.state is _JOINED:
-                    reason = FailReason.QUEUE_FULL if full else FailReason.TOO_LARGE
-                    self._miss(peer, number, reason)
-                if not full:
-                    self.courier.pump(peer)
+            elif outgoing.is_full(_IN_ORDER_BROADCAST):
+                self._skip(peer, parts)
+                self._miss(peer, number, FailReason.QUEUE_FULL)
+            elif in_pieces and len(data) > peer.message_size_max:
+                self._skip(peer, parts)
+                self._miss(peer, number, FailReason.TOO_LARGE)
+                self.courier.pump(peer)
             else:
                 for ending, sequence, d in parts:
                     outgoing.add_broadcast(ending, sequence, d)
@@ -186,6 +183,11 @@ class Associations:
             d = write_message(Piece(b"b", sequence, position, piece))
             parts.append((number if position is Position.LAST else 0, sequence, d))
         return parts
+
+    def _skip(self, peer: Peer, parts: list[tuple[int, int, Value]]) -> None:
+        """Leave a broadcast out for that peer, which is told so in its turn."""
+        for _, sequence, _ in parts:
+            peer.outgoing.skip_broadcast(sequence)
 
     def _miss(self, peer: Peer, number: int, reason: FailReason) -> None:
         self.events.append(SendFailed(peer=peer.sid, message=number, reason=reason))
@@ -300,7 +302,12 @@ class Associations:
             self.dismiss(peer)
 
     def _is_overdue(self, peer: Peer, now: float) -> bool:
-        """Whether all links to `peer` were unusable for too long, or it takes too long to join."""
+        """Whether all links to `peer` were unusable for too long, or it takes too long to join.
+
+        Or to leave: it would be closed by now, and if it is there it has not said goodbye.
+        """
+        if peer.state is _FINALIZING and now - peer.since >= self._timing.leave_s:
+            return True
         deadline = now - self._timing.usable_s - self._timing.give_up_s
         if peer.since > deadline:
             return False
@@ -336,8 +343,7 @@ class Associations:
         """
         self._links.trust(peer.sid)
         self.fail(peer, FailReason.PEER_UNREACHABLE)
-        peer.believe()
-        peer.enter(_GIVEN_UP, self._clock.unix)
+        peer.give_up(self._clock.unix)
         self.assemblies.skip(peer.sid)
         self._links.ban(peer.sid)
         if peer.vanish():
@@ -433,6 +439,23 @@ class Associations:
             peer.outgoing.renumber(self._roster.next_start(known))
             self.courier.synchronize(peer)
 
+    def begin(self, peer: Peer, message: Synchronize) -> Incoming:
+        """Streams of the peer that begin after its numbers in `message`."""
+        vouched = peer.outgoing.holds(message.known)
+        return Incoming(message, self._limits.window_max, vouched=vouched)
+
+    def correct(self, peer: Peer, message: Synchronize) -> bool:
+        """The peer names our number for the first time: what it says of its own is true.
+
+        What was said before in its name, without ours, somebody has made up.
+        """
+        if peer.state is _SYNCHRONIZING:
+            return self.restart(peer, message)
+        self.assemblies.remove(peer.sid)
+        peer.synchronize(self.begin(peer, message))
+        peer.trust()
+        return True
+
     def go_in_peace(self, peer: Peer, incoming: Incoming) -> None:
         """A peer says goodbye that we did not know to have joined.
 
@@ -454,7 +477,7 @@ class Associations:
         if one is not None:
             peer.outgoing.renumber(one)
         self.assemblies.remove(peer.sid)
-        peer.start_anew(Incoming(message, self._limits.window_max), self._clock.unix)
+        peer.start_anew(self.begin(peer, message), self._clock.unix)
         self.courier.synchronize(peer)
         return True
 

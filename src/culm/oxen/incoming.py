@@ -100,9 +100,10 @@ class Incoming:
         "one",
         "tags",
         "tags_size_max",
+        "vouched",
     )
 
-    def __init__(self, start: Synchronize, window: int) -> None:
+    def __init__(self, start: Synchronize, window: int, *, vouched: bool = False) -> None:
         self.broadcast = InOrder(start.broadcast, window)
         self.one = InOrder(start.one, window)
         self.message_size_max = start.message_size_max
@@ -111,6 +112,8 @@ class Incoming:
         """Bytes of the tags that the peer takes; 0: none."""
         self.tags: Mapping[str, str] = {}
         self._version = 0  # of these
+        self.vouched = vouched
+        """Whether its sender has named our number: nobody else has made these up."""
         self.finalized: Finalize | None = None
         self._ready: dict[Delivery, list[bytes | Piece]] = {}
 
@@ -121,6 +124,21 @@ class Incoming:
     def is_passed_by(self, start: Synchronize) -> bool:
         """Whether `start` gives up anything that is missing."""
         return start.one > self.one.position or start.broadcast > self.broadcast.position
+
+    def vouch(self) -> None:
+        """The sender has named our number, too."""
+        self.vouched = True
+
+    def gives_way_to(self, age: Age) -> bool:
+        """Whether numbers of that age are believed before there is anybody to ask.
+
+        Not if the sender of these has named our number: it names it again, whoever it is now.
+        """
+        return self.one.position >= START_MAX or (age is Age.NEWER and not self.vouched)
+
+    def leads_to(self, start: Synchronize) -> bool:
+        """Whether nothing after `start` has come out."""
+        return start.one >= self.one.position and start.broadcast >= self.broadcast.position
 
     def go_on(self, start: Synchronize) -> None:
         """The sender goes on after `start`: it has given up what is missing up to there."""
@@ -133,6 +151,10 @@ class Incoming:
     def finalize(self, message: Finalize) -> None:
         """The sender has announced what its last messages are."""
         self.finalized = message
+
+    def stay(self) -> None:
+        """The sender is still there: it has announced nothing."""
+        self.finalized = None
 
     def tag(self, message: Tags) -> bool:
         """The peer has sent its tags; returns whether that is news."""

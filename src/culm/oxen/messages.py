@@ -142,6 +142,8 @@ class Finalize(NamedTuple):
 
     broadcast: int
     one: int
+    known: int = 0
+    """``a``: as in `Synchronize`."""
 
 
 class Tags(NamedTuple):
@@ -305,18 +307,18 @@ def write_message(message: Message) -> Value:
         return {b"m": b"o", b"s": message.milliseconds}
     if isinstance(message, Turn):
         return {b"m": message.kind + (b"c" if message.has_come else b"w"), b"s": message.sequence}
-    if isinstance(message, Finalize):
-        return {b"m": b"f", b"b": message.broadcast, b"1": message.one}
     if isinstance(message, Tags):
         table = write_table(message.table)
         return {b"m": b"t", b"1": message.one, b"t": table, b"v": message.version}
-    d: dict[bytes, Value] = {b"m": b"s", b"b": message.broadcast, b"1": message.one}
-    if message.message_size_max:
-        d[b"z"] = message.message_size_max
-    if message.tags_size_max:
-        d[b"t"] = message.tags_size_max
+    kind = b"f" if isinstance(message, Finalize) else b"s"
+    d: dict[bytes, Value] = {b"m": kind, b"b": message.broadcast, b"1": message.one}
     if message.known:
         d[b"a"] = message.known
+    if isinstance(message, Synchronize):
+        if message.message_size_max:
+            d[b"z"] = message.message_size_max
+        if message.tags_size_max:
+            d[b"t"] = message.tags_size_max
     return d
 
 
@@ -354,9 +356,10 @@ def read_message(d: Value) -> Message:
     if kind == b"s" or kind == b"f":
         broadcast = _number(d.get(b"b"), SEQUENCE_MAX)
         one = _number(d.get(b"1"), SEQUENCE_MAX)
+        known = _number(d.get(b"a", 0), SEQUENCE_MAX)
         if kind == b"f":
-            return Finalize(broadcast, one)
-        pieces, tags, known = (_number(d.get(key, 0), SEQUENCE_MAX) for key in (b"z", b"t", b"a"))
+            return Finalize(broadcast, one, known)
+        pieces, tags = (_number(d.get(key, 0), SEQUENCE_MAX) for key in (b"z", b"t"))
         return Synchronize(broadcast, one, pieces, tags, known)
     if type(kind) is bytes and kind in _PIECES:
         whole, position = _PIECES[kind]

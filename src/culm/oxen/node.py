@@ -229,7 +229,8 @@ class Node:
         return self._message
 
     def broadcast_in_order(self, data: Buffer) -> int:
-        """Deliver a message to every peer: exactly once, in the order of our broadcasts.
+        """Deliver a message to every peer that has joined: exactly once, in the order of our
+        broadcasts.
 
         Full queues are treated as by `broadcast`.  A message that is larger than `payload_size_max`
         goes in pieces, up to `Limits.message_size_max`; it fails for peers that do not take those.
@@ -460,7 +461,7 @@ class Node:
         """Check that a message of so many bytes, too large for a datagram, can go in pieces."""
         size_max = 0 if delivery is _DATAGRAM else self._limits.message_size_max
         peer = None if to is None else self._roster.peers.get(to)
-        if peer is not None:
+        if peer is not None and peer.state is _JOINED:
             size_max = min(size_max, peer.message_size_max)
         if size > size_max:
             most = max(size_max, self._payload_size_max[delivery])

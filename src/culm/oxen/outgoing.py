@@ -12,7 +12,7 @@ from random import Random
 
 from culm.oxen.events import Delivery
 from culm.oxen.flight import Flight
-from culm.oxen.incoming import RESTART_GAP, START_MAX
+from culm.oxen.incoming import RESTART_GAP
 from culm.oxen.limits import Timing
 from culm.oxen.messages import (
     Finalize,
@@ -157,7 +157,7 @@ class Outgoing:
         plain datagrams we wait ourselves.  Our tags no longer matter by then.
         """
         self._forget_tags()
-        d = write_message(Finalize(self._broadcast.last, self._one.last))
+        d = write_message(Finalize(self._broadcast.last, self._one.last, self._known))
         self._last_word = Item(0, d)
         self._size += 1
 
@@ -348,10 +348,10 @@ class Outgoing:
     def excess_of(self, known: int) -> int:
         """By how much the one-to-one number that the peer names exceeds ours.
 
-        0 if it is ours, or the peer names none, or one that can never have been ours.
+        0 if it is ours, or the peer names none.
         """
         excess = known - self._one.last
-        return excess if 0 < known < START_MAX and abs(excess) >= RESTART_GAP else 0
+        return excess if known and abs(excess) >= RESTART_GAP else 0
 
     def holds(self, known: int) -> bool:
         """Whether the one-to-one number that the peer names is of the present association."""

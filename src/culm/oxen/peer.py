@@ -97,6 +97,13 @@ class Peer:
         self.state = state
         self.since = now
 
+    def give_up(self, now: float) -> None:
+        """Nothing is expected of it, not even what it has announced."""
+        self.believe()
+        self.enter(PeerState.GIVEN_UP, now)
+        if self.incoming is not None:
+            self.incoming.stay()
+
     def ask(self, now: float) -> None:
         """The user asks it for help to join; it has the full time to answer."""
         if not self.known_to_user:

@@ -13,7 +13,7 @@ from culm.oxen.associations import Associations
 from culm.oxen.clock import Clock
 from culm.oxen.errors import DropReason
 from culm.oxen.events import Delivered, Delivery, FailReason
-from culm.oxen.incoming import Age, Incoming
+from culm.oxen.incoming import START_MAX, Age
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
 from culm.oxen.messages import (
@@ -95,12 +95,13 @@ class Reception:
             self._receive_gossip(source, body, size)
 
     def _receive_gossip(self, source: bytes, gossip: Gossip, size: int) -> None:
-        if not self._links.trusts(source):
+        trusted = self._links.trusts(source)
+        if source not in self._links.contacts:  # it seems to count us among its peers
+            peer = self._associations.admit(source, told=trusted)
+            if peer is not None:
+                self._courier.synchronize(peer)
+        if not trusted:
             self._dropped[DropReason.UNPROVED] += 1
-            if source not in self._links.contacts:  # it seems to count us among its peers
-                peer = self._associations.admit(source, told=False)
-                if peer is not None:
-                    self._courier.synchronize(peer)
             return
         lively = self._links.lively(gossip)
         sought = [sid for sid in lively if self._associations.is_sought(sid)]
@@ -246,26 +247,30 @@ class Reception:
         if excess and peer.state in _TALKING:
             taken = self._associations.doubt(peer, message)
         else:
-            if excess > 0:
+            if excess > 0 and known < START_MAX:
                 self._associations.outbid(peer, known)
             taken = self._follow(peer, message)
-        return taken and not outgoing.excess_of(known)  # ours may have changed
+        if not taken or outgoing.excess_of(known):  # ours may have changed
+            return False
+        if peer.state is _SYNCHRONIZING:  # it counts us as a peer for so long from now
+            peer.heard(self._clock.unix)
+        return True
 
     def _follow(self, peer: Peer, message: Synchronize) -> bool:
         """Count what the peer sends in order from its numbers."""
         incoming = peer.incoming
-        if peer.state is _SYNCHRONIZING:
-            # It counts us as a peer for so long from now, once it has our acknowledgement.
-            peer.heard(self._clock.unix)
         if incoming is None:
             if self._associations.leaving:
                 return False
-            peer.synchronize(Incoming(message, self._limits.window_max))
+            peer.synchronize(self._associations.begin(peer, message))
             self._courier.synchronize(peer)  # again: only now do we know to whom
             return True
-        age = incoming.age_of(message)
-        vouched = not incoming.is_passed_by(message) or peer.outgoing.holds(message.known)
-        if age is Age.SAME and vouched:
+        named, age = peer.outgoing.holds(message.known), incoming.age_of(message)
+        if named and not incoming.vouched:
+            incoming.vouch()
+            if age is not Age.SAME or not incoming.leads_to(message):
+                return self._associations.correct(peer, message)
+        if age is Age.SAME and (named or not incoming.is_passed_by(message)):
             peer.trust()
             incoming.go_on(message)
             if peer.state in _TALKING:
@@ -274,9 +279,10 @@ class Reception:
             return True
         if peer.state in _TALKING:
             return self._associations.doubt(peer, message)
-        if age is not Age.NEWER:  # if it is meant, it comes again when there is somebody to ask
-            return self._refuse(DropReason.STALE_SYNCHRONIZE)
-        return self._associations.restart(peer, message)
+        if named or incoming.gives_way_to(age):
+            return self._associations.restart(peer, message)
+        # If it is meant, it comes again when there is somebody to ask, or names our number.
+        return self._refuse(DropReason.STALE_SYNCHRONIZE)
 
     def _receive_tags(self, peer: Peer, message: Tags) -> bool:
         """Take the peer's tags, even before it has joined: the user is told when it has."""
@@ -295,7 +301,10 @@ class Reception:
         incoming = peer.incoming
         if incoming is None:
             return self._refuse(DropReason.NOT_SYNCHRONIZED)
-        if incoming.age_of(message) is not Age.SAME:
+        has_to_name_us = incoming.vouched or peer.state is _SYNCHRONIZING
+        if incoming.age_of(message) is not Age.SAME or (
+            has_to_name_us and not peer.outgoing.holds(message.known)
+        ):
             return self._refuse(DropReason.STALE_SYNCHRONIZE)
         if incoming.finalized is None:
             incoming.finalize(message)
@@ -303,12 +312,12 @@ class Reception:
                 not self._associations.leaving
             ):  # a peer that is leaving, too, delivers what it has announced
                 self._associations.fail(peer, FailReason.PEER_LEFT)
-            if peer.state is _SYNCHRONIZING and not incoming.complete:
-                self._associations.go_in_peace(peer, incoming)
-            if peer.state is _JOINED:
-                peer.enter(_FINALIZING, self._clock.unix)
-            else:  # the user never heard of it
+            if peer.state is _SYNCHRONIZING and incoming.complete:  # the user never heard of it
                 self._associations.bury(peer)
+            else:
+                if peer.state is _SYNCHRONIZING:
+                    self._associations.go_in_peace(peer, incoming)
+                peer.enter(_FINALIZING, self._clock.unix)
         self._associations.bury_if_complete(peer)
         return True
 

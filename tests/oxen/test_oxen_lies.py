@@ -1,0 +1,208 @@
+"""What somebody says in a member's name: nothing comes of it, or not for long."""
+
+from __future__ import annotations
+
+import pytest
+from oxen_simulation import EPOCH, KEYS, LIMITS, TIMING
+from oxen_support import ME, Table
+
+from culm.machine import Event
+from culm.oxen import (
+    Delivery,
+    DropReason,
+    LeaveReason,
+    MessageReceived,
+    Node,
+    PeerJoined,
+    PeerLeft,
+    PeerReachable,
+    PeerState,
+    PeerUnreachable,
+)
+from culm.oxen.messages import (
+    Finalize,
+    Message,
+    MessageData,
+    OneToOne,
+    Parcel,
+    Synchronize,
+    encode_parcel,
+    write_message,
+)
+from culm.testing.cluster import Cluster
+from culm.testing.cluster import Node as Host
+from culm.testing.network import Conditions, Network
+
+P = b"P"
+ONE, OTHER = b"N01", b"N02"
+NEAR = [-(2**25), -1, 0, 1, 2**25]
+FAR = [-(2**40), 2**40, 2**62, 2**63 - 1]
+
+
+def forge(network: Network, source: bytes, to: bytes, message: Message) -> None:
+    """Let somebody say `message` in the name of `source`."""
+    body = MessageData(to, source, 1, write_message(message))
+    network.send(source, to, encode_parcel(Parcel(body=body)))
+
+
+def pair(keys: list[bytes] | None = None, ahead_s: float = 0.0) -> Cluster:
+    """Two nodes that have not started.
+
+    ahead_s: of all other clocks, that of a node that has restarted.
+    """
+    network = Network(seed=1, conditions=Conditions(delay_min=0.001, delay_max=0.02))
+    cluster = Cluster(network)
+
+    def build(host: Host) -> Node:
+        assert isinstance(host.address, bytes)
+        rng = network.random(f"{host.address!r} {host.incarnation}")
+        epoch = EPOCH + (ahead_s if host.incarnation > 1 else 0.0)
+        return Node(
+            me=host.address, rng=rng, epoch=epoch, limits=LIMITS, timing=TIMING, keys=keys or []
+        )
+
+    for sid in (ONE, OTHER):
+        cluster.add(sid, build)
+    return cluster
+
+
+def have_joined(cluster: Cluster) -> bool:
+    return all(
+        [view.state for view in host.machine.peers().values()] == [PeerState.JOINED]
+        for host in cluster
+    )
+
+
+def met(cluster: Cluster) -> Cluster:
+    """The same two, that have joined and heard each other."""
+    cluster[ONE].call("start")
+    cluster[OTHER].call("join", sid=ONE)
+    assert cluster.network.run(3.0, done=lambda: have_joined(cluster))
+    cluster.network.run(cluster.network.clock.now + 1.0)
+    return cluster
+
+
+def numbers(cluster: Cluster, sid: bytes, to: bytes) -> tuple[int, int]:
+    """The last that `sid` has sent to `to` in order, broadcasts first."""
+    outgoing = cluster[sid].machine._roster.peers[to].outgoing
+    return outgoing._broadcast.last, outgoing._one.last
+
+
+def talk(cluster: Cluster) -> None:
+    """What both say arrives, and nothing else."""
+    network = cluster.network
+    begin = network.clock.now
+    for host, to in ((cluster[ONE], OTHER), (cluster[OTHER], ONE)):
+        host.call("send_in_order", to=to, data=b"to you")
+        host.call("broadcast_in_order", data=b"to all")
+    network.run(begin + 2.0)
+    for host in cluster:
+        got = [event for time, event in host.events if time >= begin]
+        assert sorted(event.data for event in got if isinstance(event, MessageReceived)) == [
+            b"to all",
+            b"to you",
+        ]
+
+
+def told(host: Host, since: float) -> list[Event]:
+    """What its user was told of peers."""
+    kinds = (PeerJoined, PeerLeft, PeerReachable, PeerUnreachable)
+    return [event for time, event in host.events if time >= since and isinstance(event, kinds)]
+
+
+@pytest.mark.parametrize("by", NEAR)
+@pytest.mark.parametrize("known", [0, -1, 1])
+def test_a_goodbye_that_does_not_name_our_number_is_not_believed(by: int, known: int) -> None:
+    cluster = met(pair())
+    begin = cluster.network.clock.now
+    broadcast, one = numbers(cluster, OTHER, ONE)
+    ours = numbers(cluster, ONE, OTHER)[1]
+    forge(
+        cluster.network,
+        OTHER,
+        ONE,
+        Finalize(broadcast + by, one + by, known and ours + known),
+    )
+    cluster.network.run(begin + 1.0)
+    assert cluster[ONE].machine.dropped[DropReason.STALE_SYNCHRONIZE] == 1
+    talk(cluster)
+    assert told(cluster[ONE], begin) == []
+
+
+def test_one_that_does_not_leave_after_its_goodbye_is_back_after_a_while() -> None:
+    """Somebody has heard our number, and says goodbye in its name, with messages to come."""
+    cluster = met(pair())
+    network = cluster.network
+    begin = network.clock.now
+    broadcast, one = numbers(cluster, OTHER, ONE)
+    ours = numbers(cluster, ONE, OTHER)[1]
+    forge(network, OTHER, ONE, Finalize(broadcast + 2**25, one, ours))
+    network.run(begin + TIMING.leave_s - 0.1)
+    assert cluster[ONE].machine.peers()[OTHER].state is PeerState.FINALIZING
+    assert told(cluster[ONE], begin) == []
+    network.run(begin + TIMING.leave_s + 1.0)
+    assert told(cluster[ONE], begin) == [PeerUnreachable(peer=OTHER), PeerReachable(peer=OTHER)]
+    assert told(cluster[OTHER], begin) == []
+    talk(cluster)
+    cluster[OTHER].call("leave")
+    network.run(network.clock.now + 1.0)
+    assert told(cluster[ONE], begin)[2:] == [PeerLeft(peer=OTHER, reason=LeaveReason.FINALIZED)]
+
+
+@pytest.mark.parametrize("by", [*NEAR, *FAR])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("after_s", [0.0, 0.03])
+def test_who_is_there_first_with_made_up_numbers_keeps_nobody_out(
+    by: int, both: bool, after_s: float
+) -> None:
+    """They count until the peer names our number, which it does before it has joined."""
+    cluster = pair()
+    network = cluster.network
+    cluster[ONE].call("start")
+    cluster[OTHER].call("join", sid=ONE)
+    network.run(after_s)
+    for source, to in ((OTHER, ONE), (ONE, OTHER))[: 1 + both]:
+        number = cluster[source].machine._roster.broadcast_sequence
+        made_up = min(max(0, number + by), 2**63 - 1)
+        for one in (made_up, min(max(0, made_up + 2**27), 2**63 - 1)):
+            forge(network, source, to, Synchronize(made_up, one))
+    network.run(network.clock.now + 5.0)
+    assert have_joined(cluster)
+    talk(cluster)
+
+
+@pytest.mark.parametrize("ahead_s", [-60.0, 0.0, 60.0, 1e6])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_one_that_restarts_by_another_clock_and_asks_nobody_is_noticed(
+    ahead_s: float, sealed: bool
+) -> None:
+    """It answers keepalives, as its former life did, and to its clock all gossip is old."""
+    cluster = met(pair(list(KEYS[:1]) if sealed else None, ahead_s))
+    begin = cluster.network.clock.now
+    cluster[OTHER].crash()
+    cluster[OTHER].start()
+    cluster[OTHER].call("start")
+    cluster.network.run(begin + 3.0)
+    assert told(cluster[ONE], begin) == [
+        PeerLeft(peer=OTHER, reason=LeaveReason.RESTARTED),
+        PeerJoined(peer=OTHER),
+    ]
+    assert told(cluster[OTHER], begin) == [PeerJoined(peer=ONE)]
+
+
+def test_what_was_said_with_made_up_numbers_is_delivered_again_with_its_own() -> None:
+    """We have joined with made-up numbers, which are near: the peer had not joined yet."""
+    table = Table()
+    table.tell_message(P, Synchronize(7 + 2**20, 5 + 2**20))
+    ours = table.answer(P, P).one
+    assert table.node.peers()[P].state is PeerState.JOINED
+    table.tell_message(P, Synchronize(7, 5, known=ours), id=9)
+    table.tell_message(P, OneToOne(6, b"x"), id=10)
+    assert table.acknowledged() == [9, 10]
+    assert table.events()[-1] == MessageReceived(peer=P, data=b"x", delivery=Delivery.IN_ORDER)
+    # That was the first time that it has named our number: it has begun, and does not go back.
+    table.tell_message(P, Synchronize(7, 5, known=ours), id=11)
+    table.tell_message(P, OneToOne(6, b"y"), id=12)
+    assert table.acknowledged() == [11, 12]
+    assert table.node.dropped[DropReason.DUPLICATE] == 1
+    assert table.node.me == ME
