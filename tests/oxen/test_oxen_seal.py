@@ -11,7 +11,7 @@ from nacl.bindings import crypto_secretbox
 from oxen_simulation import EPOCH, TIMING
 from oxen_support import ME, Dice, Table
 
-from culm.machine import LocalProtocolError
+from culm.machine import Closed, LocalProtocolError
 from culm.oxen import (
     Delivery,
     Dialect,
@@ -561,3 +561,16 @@ def test_two_that_have_forgotten_each_other_hear_each_other() -> None:
     datagrams = [data for to, data in table_.node.datagrams_to_send() if to == P]
     assert datagrams
     assert int.from_bytes(datagrams[-1][:6]) == late + 6
+
+
+def test_one_that_leaves_before_it_has_begun_answers_nobody() -> None:
+    """Its datagrams would have no life to bear."""
+    key = bytes(32)
+    node = Node(me=ME, rng=Dice(), epoch=EPOCH, keys=[key])
+    node.advance(1.0)
+    node.leave()
+    nonce = bytes(23) + b"\x01"
+    asking = close_box(encode_parcel(Parcel(ka=5)), nonce, key=key, source=P, to=ME)
+    node.receive_datagram(asking, source=P)
+    assert node.next_event() == Closed()
+    assert node.datagrams_to_send() == []

@@ -185,7 +185,9 @@ class Node:
         """
         if self._state in (_LEAVING, _CLOSED):
             return
-        if self._state is not _IDLE:
+        if self._state is _IDLE:
+            self._inbox = Inbox(0)  # it has not begun, and answers nobody
+        else:
             self._associations.finalize()
         self._state = _LEAVING
         self._timers.set(_Timer.LEAVE, self._clock.now + self._timing.leave_s)
