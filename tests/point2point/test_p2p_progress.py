@@ -121,6 +121,22 @@ class TestLife:
             peer.receive(b"")
         assert peer.code is ErrorCode.PEER_SILENT
 
+    @pytest.mark.parametrize("times_told", [0, 1, 2])
+    def test_the_same_time_told_again_makes_no_difference(self, times_told: int) -> None:
+        """A driver may tell the time before each piece that comes."""
+        peer = Raw(limits=LIMITS)
+        for now in (0.0, 30.0):
+            peer.connection.advance(now)
+        assert peer.connection.data_to_send() == PING
+        peer.receive(PING)
+        for _ in range(times_told):
+            peer.connection.advance(30.0)
+        peer.connection.advance(40.0)
+        assert peer.connection.next_deadline() == 70.0
+        peer.connection.data_to_send()
+        peer.connection.advance(70.0)
+        assert peer.connection.data_to_send() == PING
+
     def test_a_question_may_have_to_wait_behind_what_was_said_before(self) -> None:
         """As long as the line takes bytes, the answer may be on its way through its queue."""
         peer = Raw(limits=LIMITS)

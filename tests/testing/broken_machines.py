@@ -397,6 +397,14 @@ class BelievesBeforeItChecks(Keeper):
         super().advance(now)
 
 
+@breaks("time", KEEPER, "told again")
+class WaitsLongerWhenToldTheSameTimeAgain(Keeper):
+    def advance(self, now: float) -> None:
+        if now == self._now:
+            self._deadlines.set("idle", now + 2 * self._idle)
+        super().advance(now)
+
+
 # Purity
 
 

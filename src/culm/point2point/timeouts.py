@@ -206,13 +206,14 @@ class Liveness:
         self._keepalive_s = keepalive_s
         self.now: float | None = None
         self._since = 0.0  # when the peer was heard last
-        self._heard = False  # since the time was told last
+        self._heard = False  # since the clock moved last: perhaps as late as it moves next
         self._asked_at: float | None = None  # or when bytes left last since then
 
     def heard(self) -> None:
         """The peer has given a sign of life."""
-        self._heard = True
-        self._asked_at = None
+        self._heard, self._asked_at = True, None
+        if self.now is not None:
+            self._since = self.now
 
     def taken(self) -> None:
         """Bytes of ours have left."""
@@ -223,16 +224,15 @@ class Liveness:
         """When `advance` is due."""
         if self.now is None:
             return None
-        since = self.now if self._heard else self._since
         if inside:
-            return since + self._idle_timeout_s
+            return self._since + self._idle_timeout_s
         if self._asked_at is None:
-            return since + self._keepalive_s
+            return self._since + self._keepalive_s
         return self._asked_at + self._idle_timeout_s
 
     def advance(self, now: float, inside: bool) -> bool:
         """Tell the time; returns whether the peer is to be asked for a sign of life."""
-        if self.now is None or self._heard:
+        if self.now is None or (self._heard and now > self.now):
             self._since, self._heard = now, False
         self.now = now
         if inside or self._asked_at is not None or now < self._since + self._keepalive_s:

@@ -32,8 +32,8 @@ def time(spec: MachineSpec, draw: Draw) -> None:
     """What is no time is refused at every moment, and nothing changes.
 
     NaN and the infinities (``NOT_A_TIME``) and times before the last (``TIME_WENT_BACK``)
-    may be told before the first time, between any two inputs and after the end.  The same
-    time may be told again.
+    may be told before the first time, between any two inputs and after the end.  The time told
+    last may be told again: unless something is due, that makes no difference either, now or later.
     """
     told = conversation(spec, draw)
     story = _with_times(variant(told.operations, draw), draw)
@@ -69,6 +69,7 @@ def _bother(driver: Driver, turns: Sequence[Turn]) -> None:
     """Tell what is not a time, after `turns`."""
     told = (turn.operation.now for turn in turns if isinstance(turn.operation, Advance))
     last = max(told, default=None)
+    _tell_again(driver, last)
     for now, code in _no_times(last):
         before = visible(driver)
         error = refused(driver, Advance(now))
@@ -78,6 +79,16 @@ def _bother(driver: Driver, turns: Sequence[Turn]) -> None:
             )
         expect_equal(f"{now} was refused, yet it changed", before, visible(driver))
         check_idle(f"{now}, which was refused,", driver, driver.drain(None))
+
+
+def _tell_again(driver: Driver, last: float | None) -> None:
+    """Tell the time told last, as a driver may that tells it before every input."""
+    due = driver.deadline()
+    if last is None or (due is not None and due <= last):
+        return
+    before = visible(driver)
+    check_idle(f"{last}, told again,", driver, driver.do(Advance(last)))
+    expect_equal(f"{last} was told again, which changed", before, visible(driver))
 
 
 def _no_times(last: float | None) -> Iterator[tuple[float, ContractErrorCode]]:
