@@ -206,7 +206,7 @@ class Liveness:
         self._keepalive_s = keepalive_s
         self.now: float | None = None
         self._since = 0.0  # when the peer was heard last
-        self._heard = False  # since the clock moved last: perhaps as late as it moves next
+        self._heard = False  # since the clock moved last
         self._asked_at: float | None = None  # or when bytes left last since then
 
     def heard(self) -> None:
@@ -232,8 +232,10 @@ class Liveness:
 
     def advance(self, now: float, inside: bool) -> bool:
         """Tell the time; returns whether the peer is to be asked for a sign of life."""
-        if self.now is None or (self._heard and now > self.now):
-            self._since, self._heard = now, False
+        due = self.deadline(inside)
+        if due is None or (self._heard and now != self.now and now != due):
+            self._since = now  # the peer may have been heard just now; on the dot nobody is late
+        self._heard = self._heard and now == self.now
         self.now = now
         if inside or self._asked_at is not None or now < self._since + self._keepalive_s:
             return False
