@@ -132,9 +132,17 @@ class TestLife:
         for _ in range(times_told):
             peer.connection.advance(30.0)
         peer.connection.advance(40.0)
-        assert peer.connection.next_deadline() == 70.0
+        assert peer.connection.next_deadline() == 60.0
         peer.connection.data_to_send()
-        peer.connection.advance(70.0)
+        peer.connection.advance(60.0)
+        assert peer.connection.data_to_send() == PING
+
+    def test_a_question_that_nobody_takes_is_not_repeated(self) -> None:
+        peer = Raw(limits=LIMITS)
+        for second in range(0, 3000, 30):
+            peer.connection.advance(float(second))
+            peer.receive(bytes([0x00, 1, 1]))
+        assert peer.code is None
         assert peer.connection.data_to_send() == PING
 
     def test_a_question_may_have_to_wait_behind_what_was_said_before(self) -> None:

@@ -261,7 +261,7 @@ class TestIdleTimeout:
         peer.receive(bytes([0x60, 0]))
         peer.connection.advance(51.0)
         assert peer.code is None
-        assert peer.connection.next_deadline() == 101.0
+        assert peer.connection.next_deadline() == 100.0
 
     @pytest.mark.parametrize("answered_at", [3.0, 1000.0])
     def test_who_waits_for_our_answer_is_not_silent(self, answered_at: float) -> None:
@@ -314,11 +314,12 @@ class TestIdleTimeout:
         peer.connection.advance(0.0)
         assert peer.connection.next_deadline() == 50.0
         peer.data(begun)
-        peer.connection.advance(1.0)
-        assert peer.connection.next_deadline() == 6.0
-        peer.connection.restart_idle_timeout()  # which counts from when the time is told
+        assert peer.connection.next_deadline() == 5.0
         peer.connection.advance(3.0)
+        assert peer.connection.next_deadline() == 5.0
+        peer.connection.restart_idle_timeout()  # which counts from the time told last
         assert peer.connection.next_deadline() == 8.0
+        peer.connection.advance(4.0)
         peer.connection.advance(8.0)
         peer.receive(b"")
         assert peer.code is ErrorCode.PEER_SILENT
@@ -328,12 +329,31 @@ class TestIdleTimeout:
         peer = Raw(limits=Limits(idle_timeout_s=50, keepalive_s=5))
         peer.connection.advance(0.0)
         peer.data(b"\x03")
-        for now in (1.0, 7.0, 50.9):
+        for now in (1.0, 7.0, 49.9):
             peer.connection.advance(now)
             peer.receive(b"")
-            assert peer.connection.next_deadline() == 51.0
+            assert peer.connection.next_deadline() == 50.0
             assert peer.connection.data_to_send() == b""
-        peer.connection.advance(51.0)
+        peer.connection.advance(50.0)
+        peer.receive(b"")
+        assert peer.code is ErrorCode.PEER_SILENT
+
+    @pytest.mark.parametrize(
+        ("told", "silent"),
+        [((5.0,), True), ((5.1,), False), ((1.0, 5.1), True), ((0.0, 9.0), False)],
+    )
+    def test_who_is_heard_late_has_as_long_again(
+        self, told: tuple[float, ...], silent: bool
+    ) -> None:
+        """Without a word on the time in between, the bytes may have come at the end of it."""
+        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=50))
+        peer.connection.advance(0.0)
+        peer.data(b"\x03")
+        for now in told:
+            peer.connection.advance(now)
+            peer.receive(b"")
+        assert (peer.code is ErrorCode.PEER_SILENT) is silent
+        peer.connection.advance(told[-1] + 5.0)
         peer.receive(b"")
         assert peer.code is ErrorCode.PEER_SILENT
 

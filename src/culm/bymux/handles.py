@@ -112,6 +112,11 @@ class Stream:
         """Withdraw the credit that waits to be sent: nothing more will be read."""
         self._scope.withdraw_credit()
 
+    @property
+    def ping_waits(self) -> bool:
+        """Whether a Ping of this stream is still queued."""
+        return self._scope.ping_waits
+
     def ping(self) -> None:
         """Ask for a `PongReceived` of this stream."""
         self._scope.send(PacketType.PING)

@@ -74,6 +74,10 @@ class Scheduler:
         """Let an infinite Credit become due, in place of one that waits."""
         self._control[addressee, PacketType.CREDIT] = 0
 
+    def owes(self, addressee: Addressee, packet_type: PacketType) -> bool:
+        """Whether such a packet has become due and not been taken."""
+        return (addressee, packet_type) in self._control
+
     def withdraw(self, addressee: Addressee, packet_type: PacketType) -> None:
         """Forget a packet that has become due, unless it has been taken."""
         self._control.pop((addressee, packet_type), None)

@@ -88,6 +88,10 @@ class Scope(ABC):
         self.local = self.permit(packet_type)
         self._scheduler.owe(self, packet_type)
 
+    @property
+    def ping_waits(self) -> bool:
+        return self._scheduler.owes(self, PacketType.PING)
+
     def end(self) -> None:
         """Send what has not been sent of Close and StopRead."""
         for packet_type in (PacketType.CLOSE, PacketType.STOP_READ):

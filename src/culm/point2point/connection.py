@@ -324,7 +324,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
         Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``).
         """
-        asks = self._timeouts.advance(now)
+        asks = self._timeouts.advance(now) and not self._control_stream.ping_waits
         if asks and self._closed is None and not self._control.over:
             self._control_stream.ping()
 

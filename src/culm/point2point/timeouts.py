@@ -192,11 +192,12 @@ def _debt_of(record: RequestRecord, receiver: DataReceiver) -> Debt | None:
 class Liveness:
     """How long the peer has been silent, and what is to be done about it.
 
-    Times are monotonic seconds.  Nothing is known before the first `advance`.  A peer
-    that has begun something (`inside`) must go on within `idle_timeout_s`.  Otherwise it
-    is asked for a sign of life after `keepalive_s`, however late the time is told, and then has
-    `idle_timeout_s`: counted from when bytes of ours last left, because the question may be queued
-    behind them on the line.
+    Times are monotonic seconds.  Nothing is known before the first `advance`.  A sign of life
+    counts from the time told last before it.  A peer that has begun something (`inside`) must go
+    on within `idle_timeout_s`.  If no time at all was told from its last sign of life until that
+    was over, it has as long again.  Otherwise it is asked for a sign of life after `keepalive_s`,
+    however late the time is told, and then has `idle_timeout_s`: counted from when bytes of ours
+    last left, because the question may be queued behind them on the line.
     """
 
     __slots__ = ("_asked_at", "_heard", "_idle_timeout_s", "_keepalive_s", "_since", "now")
@@ -205,15 +206,13 @@ class Liveness:
         self._idle_timeout_s = idle_timeout_s
         self._keepalive_s = keepalive_s
         self.now: float | None = None
-        self._since = 0.0  # when the peer was heard last
+        self._since: float | None = None  # when the peer was heard last
         self._heard = False  # since the clock moved last
         self._asked_at: float | None = None  # or when bytes left last since then
 
     def heard(self) -> None:
-        """The peer has given a sign of life."""
-        self._heard, self._asked_at = True, None
-        if self.now is not None:
-            self._since = self.now
+        """The peer has given a sign of life, at the time told last."""
+        self._since, self._heard, self._asked_at = self.now, True, None
 
     def taken(self) -> None:
         """Bytes of ours have left."""
@@ -222,7 +221,7 @@ class Liveness:
 
     def deadline(self, inside: bool) -> float | None:
         """When `advance` is due."""
-        if self.now is None:
+        if self._since is None:
             return None
         if inside:
             return self._since + self._idle_timeout_s
@@ -232,9 +231,9 @@ class Liveness:
 
     def advance(self, now: float, inside: bool) -> bool:
         """Tell the time; returns whether the peer is to be asked for a sign of life."""
-        due = self.deadline(inside)
-        if due is None or (self._heard and now != self.now and now != due):
-            self._since = now  # the peer may have been heard just now; on the dot nobody is late
+        heard = self._heard and inside
+        if self._since is None or (heard and now > self._since + self._idle_timeout_s):
+            self._since = now  # a peer is not silent because we are slow
         self._heard = self._heard and now == self.now
         self.now = now
         if inside or self._asked_at is not None or now < self._since + self._keepalive_s:
