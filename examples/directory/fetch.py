@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from culm.bamboo import ForkProof, LogKey, LogStore, Reason
 from culm.bamboo.effects import perform
+from culm.intervals import Intervals
 from culm.machine import Closed, Event
 from culm.point2point import Limits, Role, State
 from culm.point2point.replication import (
@@ -46,7 +47,7 @@ _PATIENCE_MAX_S = 5.0
 # What an entry takes in a store besides its payload, about.
 _ENTRY_SIZE = 400
 # Of so many logs that do not verify we leave out each, to get the others of the peer.
-_LEFT_OUT_MAX = 16
+_LEFT_OUT_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +131,30 @@ class Fetched:
             mine.update((log, max(seqnum, mine.get(log, 0))) for log, seqnum in theirs.items())
 
 
+class _Places:
+    """Entries of logs, each of which is new once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[LogKey, Intervals] = {}
+
+    def is_new(self, log: LogKey, seqnum: int) -> bool:
+        """Whether this was not asked before."""
+        numbers = self._numbers.setdefault(log, Intervals())
+        is_new = seqnum not in numbers
+        numbers.add(seqnum)
+        return is_new
+
+
 @dataclass(slots=True)
 class Added:
-    """How many bytes the store was given in one run, over all connections."""
+    """What the store was given in one run, over all connections.
+
+    size: in bytes.  entries, payloads: several servers may send the same.
+    """
 
     size: int = 0
+    entries: _Places = field(default_factory=_Places)
+    payloads: _Places = field(default_factory=_Places)
 
 
 async def fetch_logs(
@@ -146,12 +166,14 @@ async def fetch_logs(
     on_progress: Callable[[Fetched], object] = lambda fetched: None,
 ) -> Fetched:
     """Fetch what the peer at `host` and `port` offers and `store` lacks."""
-    fetched = Fetched()
+    fetched, added = Fetched(), Added()
     interest = terms.interest(live=False)
     with StoreThread(store) as thread:
 
         def fetcher(left_out: Collection[LogKey]) -> Fetcher:
-            return Fetcher(thread, terms, fetched, interest, on_progress, left_out=left_out)
+            return Fetcher(
+                thread, terms, fetched, interest, on_progress, added=added, left_out=left_out
+            )
 
         await fetch_all_sound(fetcher, host, port)
     return fetched
@@ -362,8 +384,8 @@ class Fetcher:
             fetched.fail(Failure("TOO_MUCH", text))
             self.protocol.abort()
         elif isinstance(event, EntryStored) and self.is_all_of(event):
-            fetched.entries += 1
-            if event.payload_stored:
+            fetched.entries += self._added.entries.is_new(log, seqnum)
+            if event.payload_stored and self._added.payloads.is_new(log, seqnum):
                 fetched.payload_bytes += size - self.begun.pop((log, seqnum), 0)
             fetched.positions[log] = max(seqnum, fetched.positions.get(log, 0))
 

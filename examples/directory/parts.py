@@ -9,10 +9,10 @@ from functools import partial
 from os import fsdecode
 
 from culm.bamboo import LogKey, LogStore
-from directory.fetch import Added, Failure, Fetched, Terms
+from directory.fetch import Failure, Fetched, Terms
 from directory.look import Lookout
 from directory.records import PACK_SIZE_MAX, PAYLOAD_SIZE_MAX, RecordError
-from directory.several import Address, fetch_from_all, fetch_from_fastest, final_of
+from directory.several import Address, Job, fetch_from_all, fetch_from_fastest, final_of
 from directory.thread import StoreThread
 from directory.tree import TreeReader
 
@@ -81,7 +81,7 @@ async def fetch_parts(
     A server that fails is left out; what it was asked for is asked of the others.  A log that
     does not verify costs nothing but that log.
     """
-    total, added, servers = Fetched(), Added(), list(dict.fromkeys(servers))
+    servers = list(dict.fromkeys(servers))
     terms = replace(terms, payload_size_max=min(PACK_SIZE_MAX, terms.want.size_max))
 
     def missing_of() -> dict[LogKey, list[int]]:
@@ -89,7 +89,9 @@ async def fetch_parts(
         return {log: lacking(store, log) for log in logs}
 
     with StoreThread(store) as thread:
-        outcomes = await _fetch_small(thread, servers, terms, total, added, on_progress)
+        job = Job(thread, terms, on_progress)
+        total = job.total
+        outcomes = await _fetch_small(job, servers)
         working, failure = _those_that_work(servers, outcomes)
         total.unsound.clear()  # from here on: those of which a large payload does not verify
         before: dict[LogKey, list[int]] | None = None
@@ -99,7 +101,7 @@ async def fetch_parts(
             if not any(missing.values()) or missing == before:
                 break
             before = missing
-            outcomes = await fetch_from_all(thread, working, terms, missing, total, added)
+            outcomes = await fetch_from_all(job, working, missing)
             working, failed = _those_that_work(working, outcomes)
             failure = failure or failed
             on_progress(total)
@@ -123,28 +125,22 @@ def _those_that_work(
     return working, final_of(outcomes) or next(iter(failures.values()))
 
 
-async def _fetch_small(
-    thread: StoreThread,
-    servers: Sequence[Address],
-    terms: Terms,
-    total: Fetched,
-    added: Added,
-    on_progress: Callable[[Fetched], object],
-) -> dict[Address, Failure | None]:
+async def _fetch_small(job: Job, servers: Sequence[Address]) -> dict[Address, Failure | None]:
     """Fetch entries and small payloads from one server, and what others have beyond from them."""
     outcomes: dict[Address, Failure | None] = {}
+    thread, terms = job.thread, job.terms
     lookout = Lookout(thread, servers if len(servers) > 1 else (), terms)
     asked = servers
     try:
         while asked and final_of(outcomes) is None:
-            outcomes |= await fetch_from_fastest(thread, asked, terms, total, added, on_progress)
+            outcomes |= await fetch_from_fastest(job, asked)
             offers = await lookout.offers()
             ahead = await thread.call(partial(_ahead, thread.store, offers, terms))
             asked = [server for server in ahead if server not in outcomes]
             for failure in filter(None, map(outcomes.get, () if asked else ahead)):
-                total.fail(failure)
+                job.total.fail(failure)
     finally:
-        await lookout.end(total)
+        await lookout.end(job.total)
     return outcomes
 
 

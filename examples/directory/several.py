@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from culm.bamboo import LogKey
@@ -23,7 +23,7 @@ from directory.shares import Shares
 from directory.survey import Survey, survey_log
 from directory.thread import StoreThread
 
-__all__ = ["Address", "fetch_from_all", "fetch_from_fastest", "final_of"]
+__all__ = ["Address", "Job", "fetch_from_all", "fetch_from_fastest", "final_of"]
 
 Address = tuple[str, int]
 
@@ -31,6 +31,17 @@ Address = tuple[str, int]
 _GOODBYE_S = 0.5
 # What no other server makes good.
 _FINAL = frozenset({"FORK", "TOO_MUCH", "CANNOT_STORE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be fetched, and what has come of it over all connections."""
+
+    thread: StoreThread
+    terms: Terms
+    on_progress: Callable[[Fetched], object]
+    total: Fetched = field(default_factory=Fetched)
+    added: Added = field(default_factory=Added)
 
 
 class _Run:
@@ -97,19 +108,13 @@ async def _end(runs: Iterable[_Run], total: Fetched) -> None:
             raise outcome
 
 
-async def fetch_from_fastest(
-    thread: StoreThread,
-    servers: Sequence[Address],
-    terms: Terms,
-    total: Fetched,
-    added: Added,
-    on_progress: Callable[[Fetched], object],
-) -> dict[Address, Failure | None]:
+async def fetch_from_fastest(job: Job, servers: Sequence[Address]) -> dict[Address, Failure | None]:
     """Fetch what is wanted from one server; how it went with those that are done.
 
     A server that is not done after `Terms.patience_s` has to be faster than the next one: for as
     long again both are asked, and then the one goes on from which more has come.
     """
+    terms = job.terms
     untried, runs, going_on = list(servers), list[_Run](), list[_Run]()
     outcomes: dict[Address, Failure | None] = {}
 
@@ -118,7 +123,13 @@ async def fetch_from_fastest(
 
         def make(left_out: Collection[LogKey]) -> Fetcher:
             return Fetcher(
-                thread, terms, fetched, interest, on_progress, added=added, left_out=left_out
+                job.thread,
+                terms,
+                fetched,
+                interest,
+                job.on_progress,
+                added=job.added,
+                left_out=left_out,
             )
 
         return _SoundRun(make, server)
@@ -142,7 +153,7 @@ async def fetch_from_fastest(
                 going_on.remove(slower)
                 slower.fetcher.abandon()
     finally:
-        await _end(runs, total)
+        await _end(runs, job.total)
     return outcomes
 
 
@@ -153,28 +164,23 @@ def final_of(outcomes: Mapping[Address, Failure | None]) -> Failure | None:
 
 
 async def fetch_from_all(
-    thread: StoreThread,
-    servers: Sequence[Address],
-    terms: Terms,
-    missing: Mapping[LogKey, Sequence[int]],
-    total: Fetched,
-    added: Added,
+    job: Job, servers: Sequence[Address], missing: Mapping[LogKey, Sequence[int]]
 ) -> dict[Address, Failure | None]:
     """Fetch payloads that are missing, each from one of the servers; how it went with each."""
 
     def look() -> dict[LogKey, Survey]:
         return {
             log: survey_log(
-                thread.store, log, payload_size_max=PAYLOAD_SIZE_MAX, chosen=frozenset(numbers)
+                job.thread.store, log, payload_size_max=PAYLOAD_SIZE_MAX, chosen=frozenset(numbers)
             )
             for log, numbers in missing.items()
         }
 
-    surveys = await thread.call(look)
+    surveys = await job.thread.call(look)
     shares = Shares(missing, {log: survey.gaps for log, survey in surveys.items()})
     crew = _Crew(shares)
     for number in range(len(servers)):
-        crew.members.append(_PartFetcher(thread, terms, surveys, crew, number, added))
+        crew.members.append(_PartFetcher(job, surveys, crew, number))
     runs = [_Run(each, server) for each, server in zip(crew.members, servers, strict=True)]
     for run, member in zip(runs, crew.members, strict=True):
         run.task.add_done_callback(partial(crew.left, member))
@@ -182,7 +188,7 @@ async def fetch_from_all(
         await crew.over.wait()
     finally:
         outcomes = {run.server: run.failure for run in runs}
-        await _end(runs, total)
+        await _end(runs, job.total)
     return outcomes
 
 
@@ -218,20 +224,14 @@ class _PartFetcher(Fetcher):
     """Asks one server for shares of what is missing."""
 
     def __init__(
-        self,
-        thread: StoreThread,
-        terms: Terms,
-        surveys: Mapping[LogKey, Survey],
-        crew: _Crew,
-        number: int,
-        added: Added,
+        self, job: Job, surveys: Mapping[LogKey, Survey], crew: _Crew, number: int
     ) -> None:
         self.number = number
         self._part_surveys = surveys
         self._crew = crew
         self._heard = False  # what the server has
         interest = Interest(live=False, accept_new_logs=False, want=None)
-        super().__init__(thread, terms, Fetched(), interest, added=added)
+        super().__init__(job.thread, job.terms, Fetched(), interest, added=job.added)
 
     @property
     def has_nothing_to_do(self) -> bool:

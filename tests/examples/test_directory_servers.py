@@ -72,6 +72,14 @@ def test_a_log_that_does_not_verify_costs_that_log(tmp_path: Path, size: int) ->
 
 
 @pytest.mark.once
+def test_sound_logs_come_however_many_others_do_not_verify(tmp_path: Path) -> None:
+    bad, new = tmp_path / "bad.store", tmp_path / "new.store"
+    make_store(bad, [5] * 22, spoiled=20)
+    assert fetch_from(new, [bad]).summary["code"] == "INVALID_DATA"
+    assert heads(new, 22) == [2] * 20 + [5] * 2
+
+
+@pytest.mark.once
 @pytest.mark.parametrize("size", [50, 200_000])
 def test_what_does_not_verify_comes_from_a_server_that_has_it_whole(
     tmp_path: Path, size: int
