@@ -141,7 +141,7 @@ class TestLife:
         peer = Raw(limits=LIMITS)
         for second in range(0, 3000, 30):
             peer.connection.advance(float(second))
-            peer.receive(bytes([0x00, 1, 1]))
+            peer.control(b"\x00\x01")  # credit for a proposal
         assert peer.code is None
         assert peer.connection.data_to_send() == PING
 
