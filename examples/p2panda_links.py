@@ -238,6 +238,10 @@ class Node:
         for peer in list(self._peers):
             peer.part()
 
+    def close(self) -> None:
+        """Wait until nobody is at work in the store, which may be closed then."""
+        self._executor.shutdown()
+
     # News.
 
     async def watch(self) -> None:

@@ -110,6 +110,13 @@ async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
         address_max=given.address_max,
         tell=tell,
     )
+    with contextlib.closing(node):
+        await replicate(given, node, live=live)
+    return not node.failed
+
+
+async def replicate(given: argparse.Namespace, node: Node, *, live: bool) -> None:
+    """Until it is done or interrupted; raises `KeyboardInterrupt` if that cuts it short."""
     loop = asyncio.get_running_loop()
     enough = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -133,7 +140,6 @@ async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
             each.cancel()
     if cut_short:
         raise KeyboardInterrupt
-    return not node.failed
 
 
 # The command line.

@@ -178,9 +178,10 @@ def saying(data: bytes, *, then_close: bool = False) -> Iterator[int]:
             except OSError:
                 return
             stack.enter_context(connection)
-            connection.sendall(data)
-            if then_close:
-                connection.shutdown(socket.SHUT_WR)
+            with suppress(OSError):  # who is gone hears nothing more
+                connection.sendall(data)
+                if then_close:
+                    connection.shutdown(socket.SHUT_WR)
 
     with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=talk, args=(listening, stack))

@@ -51,10 +51,15 @@ class Nodes:
         told: list[str] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(p2panda_node, "tell", lambda event, **of: told.extend(of.values()))
+            assert self.here(name, command, *arguments) == 0
+        return told[-1]
+
+    def here(self, name: str, command: str, *arguments: str) -> int:
+        """Run a command in this process; its status."""
+        with pytest.MonkeyPatch.context() as patch:
             argv = [PROGRAM, command, "--store", str(self.folder / name), *arguments]
             patch.setattr(sys, "argv", argv)
-            assert p2panda_node.main() == 0
-        return told[-1]
+            return p2panda_node.main()
 
     def show(self, name: str) -> dict[str, Any]:
         with OperationSqliteStore(self.folder / name) as store:
@@ -138,9 +143,7 @@ def test_a_peer_that_says_nothing_is_left(
     monkeypatch.setattr(p2panda_links, "dial", dial)  # so that only the peer takes too long
     with socket.create_server(("127.0.0.1", 0)) as silent:
         here = f"127.0.0.1:{silent.getsockname()[1]}"
-        options = ("--store", str(nodes.folder / "a"), "--from", here, "--patience", "0.001")
-        monkeypatch.setattr(sys, "argv", [PROGRAM, "sync", *options])
-        assert p2panda_node.main() == 1
+        assert nodes.here("a", "sync", "--from", here, "--patience", "0.001") == 1
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["event"] for each in told] == ["unanswered", "closed"]
 

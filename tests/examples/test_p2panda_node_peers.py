@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -206,3 +207,21 @@ def test_a_node_that_leaves_without_a_session_has_failed(
         status, told = told_by(nodes.start("a", "sync", "--from", f"127.0.0.1:{port}"))
     assert status == 1
     assert [(each["event"], each["error"] is None) for each in told] == [("closed", False)]
+
+
+def test_the_store_is_closed_when_nobody_is_at_work_in_it(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_closed = threading.Event()
+    closed_meanwhile: list[bool] = []
+
+    def look(self: OperationSqliteStore) -> int:
+        closed_meanwhile.append(is_closed.wait(0.5))  # so long it takes
+        return 0
+
+    close = OperationSqliteStore.close
+    monkeypatch.setattr(OperationSqliteStore, "position", property(look))
+    monkeypatch.setattr(OperationSqliteStore, "close", lambda self: (is_closed.set(), close(self)))
+    with saying(b"", then_close=True) as port:
+        assert nodes.here("a", "sync", "--from", f"127.0.0.1:{port}") == 1
+    assert closed_meanwhile == [False]

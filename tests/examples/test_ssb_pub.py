@@ -244,7 +244,7 @@ def test_the_last_line_needs_no_newline(tmp_path: Path) -> None:
         input="x" * 9999 + "\nquit",
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
     )
     assert ran.returncode == 0
     assert max(map(len, ran.stdout.splitlines())) < 1000
