@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -126,7 +127,11 @@ def open_system(path: str) -> tuple[Any, str]:
         path = f"/{path[local.end() :]}"
     elif "://" in path:
         scheme, rest = path.split("://", 1)
-        system, inside = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}://{rest}")
+        place, mark, query = rest.partition("?")
+        if "=" not in query:  # a pattern, or a name with that sign
+            place, mark, query = rest, "", ""
+        uri = f"{_SCHEMES.get(scheme, scheme)}://{quote(place, safe='/@:%')}{mark}{query}"
+        system, inside = fs.FileSystem.from_uri(uri)
         return system, inside
     return fs.LocalFileSystem(), os.path.abspath(path)
 
