@@ -229,7 +229,7 @@ def _common(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--output", required=True, metavar="DIRECTORY", help="where tables and the report go"
     )
-    parser.add_argument("--master", help="where to run, in Spark's words (default: local[*])")
+    parser.add_argument("--master", help="where to run, in Spark's words (default: local[*,4])")
     parser.add_argument("--remote", metavar="URL", help="run on this Spark Connect server instead")
     parser.add_argument(
         "--conf",

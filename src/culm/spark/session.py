@@ -43,6 +43,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+# Without the second number Spark does not repeat a task that fails.
+_LOCAL = "local[*,4]"
 # What pyspark needs besides to speak to a Spark Connect server.
 _CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 # Fixed when a JVM starts: Spark Connect refuses to set it.
@@ -75,10 +77,11 @@ def start_session(
     """Start a session, or get the one that is running.
 
     `master` is Spark's master URL: by default the one given to spark-submit, or else
-    ``local[*]``.  `remote` is the address of a Spark Connect server to use in its place.
-    `settings` override `SETTINGS`, and both override what was given to spark-submit.  Raises
-    `SparkSetupError` as `prepare` does, if both `master` and `remote` are given or `master` is a
-    Spark Connect server, or if what Spark Connect needs is not installed.
+    ``local[*,4]``: this machine, each task tried up to four times.  `remote` is the address of a
+    Spark Connect server to use in its place.  `settings` override `SETTINGS`, and both override
+    what was given to spark-submit.  Raises `SparkSetupError` as `prepare` does, if both `master`
+    and `remote` are given or `master` is a Spark Connect server, or if what Spark Connect needs is
+    not installed.
     """
     if master is not None and remote is not None:
         raise SparkSetupError("a session has a master or a remote server, not both")
@@ -96,7 +99,7 @@ def start_session(
     elif master is not None:
         builder = builder.master(master)
     elif not _was_submitted():
-        builder = builder.master("local[*]")
+        builder = builder.master(_LOCAL)
     for key, value in {**SETTINGS, **_parallel(master, remote), **(settings or {})}.items():
         if remote is None or not key.startswith(_STATIC):
             builder = builder.config(key, value)
