@@ -10,7 +10,7 @@
     publish TEXT      write a post to our own feed
     follow FEED       fetch that feed, and pass it on; unfollow FEED ends that
     block FEED        have nothing to do with that peer; unblock FEED ends that
-    connect ADDRESS   connect, and again whenever the connection has ended
+    connect ADDRESS   connect, and again whenever the connection has ended, unless it is blocked
     confirm           say that nobody has more of our own feed, though the folder is a copy
     status            say how things stand
     quit              end, as Ctrl-C does

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from culm.machine import Event, LocalProtocolError
 from culm.ssb.address import Address
-from culm.ssb.peer import PeerDisconnected, PeerLink
+from culm.ssb.peer import ErrorCode, PeerDisconnected, PeerLink
 
 __all__ = ["DialFailed", "Redialling"]
 
@@ -50,7 +50,10 @@ class Redialling:
         return new
 
     async def keep(self, address: Address) -> None:
-        """Connect, and do so again whenever the connection has ended: soon, and then later."""
+        """Connect, and do so again whenever the connection has ended: soon, and then later.
+
+        Never again to a peer that we block.
+        """
         loop, pause_s = asyncio.get_running_loop(), _PAUSE_MIN_S
         try:
             while True:
@@ -59,6 +62,9 @@ class Redialling:
                     failure = await self._stay(address)
                 except (OSError, LocalProtocolError) as error:
                     failure = str(error) or type(error).__name__
+                    if isinstance(error, LocalProtocolError) and error.code is ErrorCode.BLOCKED:
+                        self._give_up(address, failure)
+                        return
                 if loop.time() - began > _PAUSE_MAX_S:
                     pause_s = _PAUSE_MIN_S
                 if failure:
@@ -66,8 +72,11 @@ class Redialling:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
         except Exception as error:
-            self._kept.discard(address)
-            self._on_event(DialFailed(address=address, error=repr(error), again_s=None))
+            self._give_up(address, repr(error))
+
+    def _give_up(self, address: Address, failure: str) -> None:
+        self._kept.discard(address)
+        self._on_event(DialFailed(address=address, error=failure, again_s=None))
 
     def disconnected(self, event: PeerDisconnected) -> None:
         """A link has ended."""

@@ -284,6 +284,23 @@ def test_who_cannot_be_reached_is_told(start: Callable[..., Process]) -> None:
     assert "another key" in failed["error"]
 
 
+def test_a_peer_that_is_blocked_is_not_dialled_again(start: Callable[..., Process]) -> None:
+    alice, bob = start("alice"), start("bob")
+    where, alice_feed = address(alice)
+    bob.tell(f"connect {where}")
+    assert bob.until_event("connected", peer=alice_feed)
+    bob.tell(f"block {alice_feed}")
+    assert bob.until_event("unreachable", address=where)
+    assert bob.said[-1]["again_s"] is None
+    bob.tell(f"connect {where}")  # it was given up, so this is no second time
+    assert bob.until_event("unreachable", address=where)
+    assert bob.said[-1]["again_s"] is None
+    bob.tell(f"unblock {alice_feed}")
+    assert bob.until_event("stored", sequence=2)
+    bob.tell(f"connect {where}")
+    assert bob.until_event("connected", peer=alice_feed)
+
+
 def test_a_task_that_cannot_go_on_says_so() -> None:
     """A host that no resolver takes, from a caller that has not parsed it."""
     told: list[Event] = []
@@ -510,7 +527,9 @@ def test_hosts_of_all_kinds(text: str, host: str) -> None:
 
 def test_addresses_are_written_as_other_peers_write_them() -> None:
     text = f"net:127.0.0.1:8008~shs:{KEY}"
-    assert str(Address.parse(text)) == text
+    for each in (text, f"net:::1:8008~shs:{KEY}"):
+        assert str(Address.parse(each)) == each
+    assert str(Address.parse(f"net:[::1]:8008~shs:{KEY}")) == f"net:::1:8008~shs:{KEY}"
     for wrong in ("127.0.0.1:8008", text + "x", text[:-2] + "B="):
         with pytest.raises(ValueError, match=r"must be the id|not an address"):
             Address.parse(wrong)

@@ -37,8 +37,9 @@ class Address(NamedTuple):
     def parse(cls, text: str) -> Address:
         """Read ``net:HOST:PORT~shs:KEY``.
 
-        The host is a name in letters, digits and hyphens, or an address, with or without brackets
-        if it is one of IPv6; the port is 1 to 65535; with the key a secret can be shared.  Raises
+        The host is a name in letters, digits and hyphens, or an address.  One of IPv6 may have
+        brackets, but is written without them: JavaScript peers take them for a part of the name.
+        The port is 1 to 65535; with the key a secret can be shared.  Raises
         `ValueError`.
         """
         found = _TEXT.fullmatch(text)
