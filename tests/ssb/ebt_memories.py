@@ -8,6 +8,7 @@ level, as many as `SESSIONS_MAX` on each connection.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from random import Random
@@ -72,8 +73,10 @@ class Disk(MemoryStore):
 class Memories(Simulation):
     """One world; its hosts follow feeds of their choice."""
 
-    def __init__(self, seed: int, *, hosts_max: int = 6, host: type[Host] = Host) -> None:
-        super().__init__(seed, hosts_max=hosts_max, host=host)
+    def __init__(
+        self, seed: int, *, hosts_max: int = 6, authors_max: int = 4, host: type[Host] = Host
+    ) -> None:
+        super().__init__(seed, hosts_max=hosts_max, authors_max=authors_max, host=host)
         self.rounds = 0  # that it took until everybody was level
         self.stores = {name: Disk(name) for name in self.names}
         self.backups = dict(self.stores)
@@ -110,10 +113,7 @@ class Memories(Simulation):
     def run(self, steps: int) -> Memories:
         for edge in self.edges:
             self.connect(edge)
-        actions = [self.deliver] * 20 + [self.publish] * 3 + [self.reconnect] * 3
-        actions += [self.cut, self.wait, self.wait, self.deafen, self.crash, self.arm]
-        actions += [self.follow, self.unfollow, self.back_up_one, self.restore]
-        actions += [self.block] if self.rng.random() < 0.3 else []
+        actions = self.actions()
         for _ in range(steps):
             try:
                 self.rng.choice(actions)()
@@ -122,6 +122,13 @@ class Memories(Simulation):
         for store in self.stores.values():
             store.disarm()
         return self
+
+    def actions(self) -> list[Callable[[], object]]:
+        found: list[Callable[[], object]] = [self.deliver] * 20
+        found += [self.publish] * 3 + [self.reconnect] * 3
+        found += [self.cut, self.wait, self.wait, self.deafen, self.crash, self.arm]
+        found += [self.follow, self.unfollow, self.back_up_one, self.restore]
+        return found + ([self.block] if self.rng.random() < 0.3 else [])
 
     def publish(self) -> None:
         """Authors know how long their feed is, and do not write while they lack a part of it."""
@@ -161,7 +168,12 @@ class Memories(Simulation):
             [(then, then), (then, then), (then, now), (now, then), (then, nothing), (now, nothing)]
         )
         self.stores[name] = messages.with_clocks_of(clocks)
+        if messages is then:
+            self.came_back(name)
         self._crash(name)
+
+    def came_back(self, name: str) -> None:
+        """The messages of a host are those of its backup."""
 
     # What comes of it
 

@@ -1,7 +1,8 @@
 """Epidemic Broadcast Trees: what is remembered of a peer is a hint, and never more.
 
 ``CULM_EBT_MEMORY_SEEDS`` says how many worlds are tried in which it comes back older, newer or not
-at all, ``CULM_EBT_MEMORY_FIRST_SEED`` where to begin.
+at all, ``CULM_EBT_MEMORY_FIRST_SEED`` where to begin; ``CULM_EBT_LIVES_SEEDS`` how many in which
+follows and blocks come back as well.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from ebt_lives import Lives
 from ebt_memories import SESSIONS_MAX, Memories, Skipping, SkippingHost
 from ebt_simulator import TightHost
 from ebt_support import ALICE, BOB, CAROL, DAVE, Host, Pair, alice, as_frames, chain, feed, off, on
 
 from culm.machine import Ticket
 from culm.ssb.ebt import TURNS, LoadClock, PeerClock, SaveClock, SessionRole
+from culm.ssb.ebt.exchange import Exchange
 from culm.ssb.ebt.session import Session
 from culm.ssb.store import MemoryStore
 from effort import seeds
 
-STEPS = 80
+STEPS, STEPS_OF_LIVES = 80, 120
 WORLDS = seeds("EBT_MEMORY", usual=160, long=100_000)
 
 
@@ -213,7 +216,7 @@ def test_a_folder_from_a_backup_catches_up_with_the_clocks_of_then() -> None:
 
 def try_world(world: Memories) -> None:
     try:
-        world.live(STEPS)
+        world.live(STEPS_OF_LIVES if isinstance(world, Lives) else STEPS)
     except Exception as error:
         error.add_note(f"seed {world.seed}")
         raise
@@ -237,6 +240,12 @@ def test_hosts_with_the_least_of_everything_are_level_after_some_sessions(tried:
         try_world(Memories(seed, host=TightHost))
 
 
+@pytest.mark.parametrize("tried", some(seeds("EBT_LIVES", usual=60, long=100_000)), ids=str)
+def test_follows_and_blocks_that_come_back_with_the_own_feed_are_in_force(tried: range) -> None:
+    for seed in tried:
+        try_world(Lives(seed))
+
+
 def test_the_promised_number_of_sessions() -> None:
     assert SESSIONS_MAX == TURNS
 
@@ -252,3 +261,44 @@ def test_canary_hosts_that_leave_out_the_same_feeds_for_ever(
     monkeypatch.setattr(Session, "skips", Session.is_level)
     with pytest.raises(AssertionError):
         Memories(95).live(STEPS)
+
+
+def test_canary_the_own_feed_is_mentioned_as_seldom_as_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    introduce = Exchange._introduce
+
+    def introduce_as_nobody(self: Exchange, session: Session) -> None:
+        me, self._me = self._me, ""
+        introduce(self, session)
+        self._me = me
+
+    monkeypatch.setattr(Exchange, "_introduce", introduce_as_nobody)
+    with pytest.raises(AssertionError, match="not confirmed"):
+        Lives(17).live(STEPS_OF_LIVES)
+
+
+def test_canary_who_follows_says_so_in_the_next_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Exchange, "follow", lambda self, feed: self.feeds.follow(feed))
+    with pytest.raises(AssertionError):
+        Lives(1).live(STEPS_OF_LIVES)
+
+
+def test_canary_what_was_refused_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse = Session.refuse
+
+    def refuse_and_forget(self: Session, feed_id: str) -> None:
+        refuse(self, feed_id)
+        self._refused.discard(feed_id)
+
+    monkeypatch.setattr(Session, "refuse", refuse_and_forget)
+    with pytest.raises(AssertionError):
+        Lives(1).live(STEPS_OF_LIVES)
+
+
+def test_canary_a_session_goes_on_with_a_peer_that_we_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Exchange, "block", lambda self, *whom: self.feeds.block(*whom))
+    with pytest.raises(AssertionError):
+        Lives(1).live(STEPS_OF_LIVES)

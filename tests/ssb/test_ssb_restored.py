@@ -116,7 +116,7 @@ def test_a_friend_that_has_less_than_another_one_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("had", [0, 1])
-def test_a_friend_that_had_less_confirms_it_when_it_was_sent_the_rest(had: int) -> None:
+def test_a_friend_that_had_less_confirms_it_after_a_while(had: int) -> None:
     """Not at once: another friend may know of more."""
     alice, bob = friends(deepcopy(BACKUP))[0], Node("bob")
     bob.peer.follow(alice.peer.me)
@@ -163,15 +163,18 @@ def test_a_friend_that_leaves_before_has_confirmed_nothing() -> None:
     assert refuses(alice.peer)
 
 
-def test_a_friend_that_stands_by_or_refuses_was_sent_nothing() -> None:
+@pytest.mark.parametrize(("note", "confirmed"), [(-1, 0), (2 * 0 + 1, 1), (2 * 1 + 1, 1)])
+def test_a_friend_that_stands_by_confirms_it_and_one_that_refuses_does_not(
+    note: int, confirmed: int
+) -> None:
+    """It gets the feed from somebody else, and would tell if it had more."""
     alice, _ = friends(deepcopy(BACKUP))
-    for name, note in (("bob", 2 * 1 + 1), ("carol", -1)):
-        alice.peer.follow(feed_of(name))
-        link = alice.peer.attached(feed_of(name), role=SessionRole.SERVER)
-        link.receive_data(packet(1, OPEN) + packet(1, {alice.peer.me: note}))
-        run(alice)
-    alice.advance(100.0)
+    link = alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
+    link.receive_data(packet(1, OPEN) + packet(1, {alice.peer.me: note}))
+    run(alice)
     assert refuses(alice.peer)
+    alice.advance(30.0)
+    assert len(alice.told(OwnFeedConfirmed)) == confirmed
 
 
 def test_who_knows_better_may_say_so() -> None:

@@ -29,7 +29,7 @@ from culm.ssb.ebt.model import (
     PeerClock,
     Stored,
 )
-from culm.ssb.ebt.notes import decode_note
+from culm.ssb.ebt.notes import REFUSAL, decode_note
 from culm.ssb.ebt.session import Session
 from culm.ssb.ebt.sources import Sources
 from culm.ssb.ebt.states import EndReason, FeedInput, SessionInput, SessionRole, SessionState
@@ -252,22 +252,19 @@ class Exchange:
         return False
 
     def is_confirmed(self, feed_id: str) -> bool:
-        told = [session.clock[feed_id] for session in self._friends(feed_id)]
-        return bool(told) and max(told) == self.feeds[feed_id].stored
+        return self._most_told(feed_id) == self.feeds[feed_id].stored
 
-    def is_passed_on(self, feed_id: str) -> bool:
-        friends, stored = self._friends(feed_id), self.feeds[feed_id].stored
-        return all(session.clock[feed_id] <= stored for session in friends) and any(
-            session.has_been_sent(feed_id, stored) for session in friends
-        )
+    def is_unsurpassed(self, feed_id: str) -> bool:
+        return 0 <= self._most_told(feed_id) <= self.feeds[feed_id].stored
 
-    def _friends(self, feed_id: str) -> list[Session]:
-        """Sessions in which a peer that we follow has told what it has of the feed."""
-        return [
-            session
+    def _most_told(self, feed_id: str) -> int:
+        """The most of a feed that a peer has told that we follow; -1 if none of them has it."""
+        told = (
+            session.clock[feed_id]
             for session in self.sessions.values()
             if session.has_told(feed_id) and self.feeds.follows(session.peer)
-        ]
+        )
+        return max(told, default=REFUSAL)
 
     # Who exchanges what
 

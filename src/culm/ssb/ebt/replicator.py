@@ -138,9 +138,9 @@ class Replicator:
         """
         return self._exchange.is_confirmed(feed)
 
-    def is_passed_on(self, feed: str) -> bool:
-        """Whether none of them has told more than that, and one of them was sent all of it."""
-        return self._exchange.is_passed_on(feed)
+    def is_unsurpassed(self, feed: str) -> bool:
+        """Whether such peers have told of the feed, and none of them more than the store has."""
+        return self._exchange.is_unsurpassed(feed)
 
     def source(self, feed: str) -> str | None:
         """The peer from which a feed is received."""

@@ -288,11 +288,6 @@ class Session:
         asked_once = relation.asks == 1 and feed.id not in self._refused
         return sequence > feed.received + 1 and asked_once
 
-    def has_been_sent(self, feed_id: str, last: int) -> bool:
-        """Whether the peer has asked for the feed, and was sent all of it up to `last`."""
-        relation = self.relations.get(feed_id)
-        return relation is not None and relation.supply is Supply.LIVE and relation.sent >= last
-
     def next_to_send(self, relation: Relation) -> int:
         """The first sequence that the peer does not have and is not going to get."""
         return max(relation.sent, self.clock.get(relation.feed.id, 0)) + 1

@@ -13,7 +13,7 @@ class OwnFeed:
     """Our own feed, of which others may have more if it comes from a backup.
 
     restored: whether it does, and nobody has confirmed its length.
-    confirm_s: how long to wait for others when a friend that had less was sent the rest.
+    confirm_s: how long to wait for others when a friend has told that it has less.
     """
 
     def __init__(self, core: Replicator, *, restored: bool, confirm_s: float, now: float) -> None:
@@ -21,7 +21,7 @@ class OwnFeed:
         self._core = core
         self._confirm_s = confirm_s
         self._now = now
-        self._passed_on_at: float | None = None
+        self._told_less_at: float | None = None
 
     def confirm(self) -> None:
         """Nobody has more of it."""
@@ -36,16 +36,16 @@ class OwnFeed:
         return due
 
     def _is_due(self) -> bool:
-        if not self._core.is_passed_on(self._core.me):
-            self._passed_on_at = None
-        elif self._passed_on_at is None:
-            self._passed_on_at = self._now
-        return self._passed_on_at is not None and self._now >= self._passed_on_at + self._confirm_s
+        if not self._core.is_unsurpassed(self._core.me):
+            self._told_less_at = None
+        elif self._told_less_at is None:
+            self._told_less_at = self._now
+        return self._told_less_at is not None and self._now >= self._told_less_at + self._confirm_s
 
     def next_deadline(self) -> float | None:
-        if not self.restored or self._passed_on_at is None or isinf(self._confirm_s):
+        if not self.restored or self._told_less_at is None or isinf(self._confirm_s):
             return None
-        return self._passed_on_at + self._confirm_s
+        return self._told_less_at + self._confirm_s
 
     def advance(self, now: float) -> None:
         self._now = now

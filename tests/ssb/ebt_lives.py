@@ -1,0 +1,208 @@
+"""Worlds in which whom a host follows and blocks stands on its own feed, as for a program.
+
+It does what that feed says at its start, and whenever some of it is stored, wherever it has come
+from.  A folder that comes back from a backup so brings earlier follows and blocks, and later ones
+return with the feed; nothing is written before the feed is confirmed.  All that may happen at
+any moment, beside kills, lost memories, and hosts that do not listen.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ebt_memories import Disk, Memories
+from ebt_support import Host, feed
+
+from culm.ssb.peer.own_feed import OwnFeed
+
+CONFIRM_S = 30.0
+
+
+class Life(Host):
+    """A host that does what its own feed says."""
+
+    def __init__(self, me: str, store: Disk, *, restored: bool, **options: Any) -> None:
+        super().__init__(me, store, **options)
+        self.me = me
+        self.done = 0  # messages of its own feed that it has heeded
+        self.own = OwnFeed(self.machine, restored=restored, confirm_s=CONFIRM_S, now=self.now)
+        self.machine.follow(me)
+        self.drain()
+
+    def drain(self) -> None:
+        super().drain()
+        while self._heed():
+            super().drain()
+        self.own.look()
+
+    def _heed(self) -> bool:
+        stored = self.machine.stored(self.me)
+        if self.done == stored:
+            return False
+        for verb, whom in words(self.store.messages(self.me)[self.done : stored]):
+            if verb in ("follow", "unfollow"):
+                self.machine.follow(whom, verb == "follow")
+            elif verb in ("block", "unblock"):
+                self.machine.block(self.me, whom, verb == "block")
+        self.done = stored
+        return True
+
+
+def words(messages: list[bytes]) -> list[tuple[str, str]]:
+    """What is said in them: of whom, or anything."""
+    texts = [json.loads(data)["content"]["text"].partition(" ") for data in messages]
+    return [(verb, whom) for verb, _, whom in texts]
+
+
+def standing(messages: list[bytes], yes: str, no: str) -> set[str]:
+    """Who is followed, or blocked, by what stands on a feed."""
+    found: set[str] = set()
+    for verb, whom in words(messages):
+        if verb in (yes, no):
+            (found.add if verb == yes else found.discard)(whom)
+    return found
+
+
+class Lives(Memories):
+    """One world; everybody is an author."""
+
+    def __init__(self, seed: int, *, hosts_max: int = 5) -> None:
+        self.restored: set[str] = set()
+        super().__init__(seed, hosts_max=hosts_max, authors_max=hosts_max)
+        for name in self.names:
+            for other in self.names:
+                if name != other and self.rng.random() < 0.8:
+                    self.say(name, f"follow {feed(other)}")
+            self.back_up(name)
+
+    def _new(self, name: str) -> Host:
+        store = self.stores[name]
+        if not isinstance(store, Disk):
+            return super()._new(name)  # another one follows, with its disk
+        host = Life(feed(name), store, restored=name in self.restored, now=self.now)
+        host.drain()
+        return host
+
+    def life(self, name: str) -> Life:
+        host = self.hosts[name]
+        assert isinstance(host, Life)
+        if not host.own.restored:
+            self.restored.discard(name)
+        return host
+
+    # What happens
+
+    def live(self, steps: int) -> Lives:
+        """After all that may go wrong, what is said takes effect in the sessions there are."""
+        super().live(steps)
+        actions = [self.deliver] * 10 + [self.publish, self.follow, self.unfollow]
+        actions += [self.block, self.unblock]
+        for _ in range(steps):
+            self.rng.choice(actions)()
+        self.rest()
+        return self.check()
+
+    def rest(self) -> None:
+        """Time passes until nothing moves; who may be connected is."""
+        for edge in self.edges:
+            self.connect(edge)
+        for _ in range(6):
+            self.drain()
+            self._wait(1.0)
+        self._wait(CONFIRM_S + 1.0)
+        self.drain()
+
+    def actions(self) -> list[Any]:
+        return [*super().actions(), self.block, self.unblock, self.unblock]
+
+    def say(self, name: str, text: str) -> None:
+        """Write to one's own feed, if nobody can have more of it."""
+        lengths = [len(store.messages(feed(name))) for store in self.stores.values()]
+        if self.life(name).own.restored or len(self.stores[name].messages(feed(name))) < max(
+            lengths
+        ):
+            return
+        self.hosts[name].write(feed(name), 1, text)
+        self._flush(name)
+
+    def write(self, author: str) -> None:
+        self.say(author, str(self.rng.random()))
+
+    def publish(self) -> None:
+        self.write(self.rng.choice(self.names))
+
+    def _choose(self, value: bool) -> None:
+        self._say_of_another("follow" if value else "unfollow")
+
+    def block(self) -> None:
+        if self.rng.random() < 0.3:
+            self._say_of_another("block")
+
+    def unblock(self) -> None:
+        self._say_of_another("unblock")
+
+    def _say_of_another(self, verb: str) -> None:
+        name, other = self.rng.sample(self.names, 2)
+        self.say(name, f"{verb} {feed(other)}")
+
+    def connect(self, edge: tuple[str, str]) -> None:
+        if not any(self._blocks(*pair) for pair in (edge, edge[::-1])):
+            super().connect(edge)
+
+    def _blocks(self, name: str, other: str) -> bool:
+        return self.hosts[name].machine.blocks(feed(name), feed(other))
+
+    def came_back(self, name: str) -> None:
+        self.restored.add(name)
+
+    def _wait(self, seconds: float) -> None:
+        super()._wait(seconds)
+        for name in self.names:
+            self.life(name).own.advance(self.now)
+            self.hosts[name].drain()
+
+    # What comes of it
+
+    def settle(self) -> Lives:
+        """The own feed is mentioned in each session, so one is enough to confirm it."""
+        for edge in list(self.wires):
+            self._cut(edge)
+        self.rest()
+        self._check_confirmed()
+        super().settle()
+        return self
+
+    def readers(self, author: str) -> set[str]:
+        self.follows = {
+            name: {other for other in self.names if other == name or self._follows(name, other)}
+            for name in self.names
+        }
+        return super().readers(author)
+
+    def _follows(self, name: str, other: str) -> bool:
+        return self.hosts[name].machine.follows(feed(other))
+
+    def check(self) -> Lives:
+        super().check()
+        for name in self.names:
+            self._check_what_stands(name)
+        self._check_confirmed()
+        return self
+
+    def _check_confirmed(self) -> None:
+        for name in self.names:
+            if self.life(name).own.restored:
+                assert not self._friends(name), f"{name} is not confirmed"
+
+    def _check_what_stands(self, name: str) -> None:
+        messages = self.stores[name].messages(feed(name))
+        followed = standing(messages, "follow", "unfollow") | {feed(name)}
+        assert set(self.hosts[name].machine.followed) == followed
+        blocked = {feed(other) for other in self.names if self._blocks(name, other)}
+        assert blocked == standing(messages, "block", "unblock")
+
+    def _friends(self, name: str) -> set[str]:
+        """Those it is connected with who follow it, and whom it follows."""
+        others = {wire.other(name) for edge, wire in self.wires.items() if name in edge}
+        return {each for each in others if self._follows(name, each) and self._follows(each, name)}
