@@ -269,7 +269,7 @@ def test_a_claim_with_new_numbers_of_the_same_life_repeats_it(table: Table) -> N
     table.join(P, one=2**40)
     table.events()
     table.tell_message(P, Synchronize(2**41, 2**50))
-    table.wait(30.0, alive=(P,))
+    table.wait(15.0, alive=(P,))
     table.tell_message(P, Synchronize(2**41 + RESTART_GAP - 1, 2**51))
     assert PeerLeft(peer=P, reason=LeaveReason.RESTARTED) in table.events()
 

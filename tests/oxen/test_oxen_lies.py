@@ -206,3 +206,70 @@ def test_what_was_said_with_made_up_numbers_is_delivered_again_with_its_own() ->
     assert table.acknowledged() == [11, 12]
     assert table.node.dropped[DropReason.DUPLICATE] == 1
     assert table.node.me == ME
+
+
+def challenges(table: Table, ours: Synchronize) -> list[Parcel]:
+    """Those that were sent, to whomever, since that was asked last."""
+    asked = write_message(OneToOne(ours.one, b""))
+    return [
+        parcel
+        for parcel in table.said()
+        if isinstance(parcel.body, MessageData) and parcel.body.d == asked
+    ]
+
+
+@pytest.mark.parametrize("queued", [0, 1, 20])
+@pytest.mark.parametrize("at", [(0.0,), (0.0, 0.0, 0.0, 0.1), (0.0, 1.0, 9.0, 40.0)])
+@pytest.mark.parametrize("id", [None, 7])
+def test_a_claim_draws_three_times_its_bytes_at_most(
+    id: int | None, at: tuple[float, ...], queued: int
+) -> None:
+    """Its peer may be down, and cannot say that it has not started anew."""
+    table = Table()
+    table.join(b"Q")
+    ours = table.join(P)
+    for _ in range(queued):
+        table.node.send_in_order(P, b"x")
+    begin, claimed, asked = table.now, 0, 0
+    for index, delay in enumerate(at):
+        table.wait(begin + delay - table.now, alive=(b"Q",))
+        claim = MessageData(ME, P, id, write_message(Synchronize(index + 1 << 40, index + 1 << 40)))
+        claimed += len(encode_parcel(Parcel(body=claim)))
+        table.tell(P, claim)
+    table.wait(75.0 - (table.now - begin), alive=(b"Q",))
+    drawn = challenges(table, ours)
+    asked = sum(len(encode_parcel(parcel)) for parcel in drawn)
+    assert len(drawn) >= 1
+    assert asked <= 3 * claimed, (asked, claimed)
+
+
+@pytest.mark.parametrize("queued", [0, 1, 20])
+def test_one_that_has_restarted_is_believed_at_its_third_word(queued: int) -> None:
+    """It was asked twice at least by then, however much else is under way."""
+    table = Table()
+    ours = table.join(P)
+    for _ in range(queued):
+        table.node.send_in_order(P, b"x")
+    drawn = 0
+    for delay in (0.0, 0.8, 1.6):
+        assert table.node.peers()[P].state is PeerState.JOINED
+        table.wait(delay)
+        table.tell_message(P, Synchronize(2**50, 2**50))
+        drawn += len(challenges(table, ours))
+    assert drawn >= 2
+    assert table.node.peers()[P].state is PeerState.SYNCHRONIZING
+
+
+def test_what_is_asked_because_of_a_claim_is_forgotten_in_time() -> None:
+    table = Table()
+    table.join(P)
+    table.tell_message(P, Synchronize(2**50, 2**50))
+    assert table.node.peers()[P].queued == 1
+    table.wait(30.0, alive=(P,))
+    assert table.node.peers()[P].queued == 0
+    # It is asked again before it is believed.
+    ours = table.starts[P]
+    table.said()
+    table.tell_message(P, Synchronize(2**50, 2**50))
+    assert len(challenges(table, ours)) == 1
+    assert table.node.peers()[P].state is PeerState.JOINED

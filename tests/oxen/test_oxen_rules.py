@@ -453,6 +453,8 @@ def test_a_peer_that_did_not_give_up_on_us_misses_nothing_but_what_failed(table:
 def test_what_waited_when_both_gave_up_is_delivered_when_both_are_back(table: Table) -> None:
     """It was acknowledged: P's user was told of the failure of what is missing, not of this."""
     ours = table.join(P, broadcast=50, one=100).one
+    table.tell_message(P, Synchronize(50, 100, known=ours))
+    table.said()
     for held in (OneToOne(102, b"102"), OneToOne(104, b"104"), Broadcast(52, b"52")):
         table.tell_message(P, held)
     assert len(table.acknowledged()) == 3

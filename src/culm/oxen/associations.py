@@ -56,6 +56,11 @@ _IN_ORDER, _IN_ORDER_BROADCAST = Delivery.IN_ORDER, Delivery.IN_ORDER_BROADCAST
 # Who has not asked for a place for so many of the longest intervals of redelivery is gone.
 _TURN_INTERVALS = 4
 
+# A peer is asked so often before it is believed that it has restarted, and a claim that is not
+# repeated for so many of the longest intervals is none.
+_ASKED_MIN = 2
+_CLAIM_INTERVALS = 3
+
 
 class Associations:
     """All associations of a node.
@@ -271,6 +276,7 @@ class Associations:
                         self.events.append(PeerUnreachable(peer=peer.sid))
             elif peer.state is not _SYNCHRONIZING:
                 self._watch(peer, now)
+                self._drop_claim(peer, now)
         self._roster.expire()
         self.assemblies.expire(self._clock.now)
         self._invite()
@@ -334,6 +340,14 @@ class Associations:
             self.courier.ask_through_others(peer)
         else:
             self._give_up(peer)
+
+    def _drop_claim(self, peer: Peer, now: float) -> None:
+        """Whoever says that the peer has restarted says so again soon if it has."""
+        patience = _CLAIM_INTERVALS * self._timing.redelivery_max_s
+        if peer.claim is not None and now >= peer.claim.until + patience:
+            peer.trust()
+            if not peer.suspicion:
+                peer.outgoing.withdraw()
 
     def _give_up(self, peer: Peer) -> None:
         """Expect nothing of `peer`, but look for it.
@@ -412,8 +426,10 @@ class Associations:
         """Tell the user of a peer's tags."""
         self.events.append(TagsChanged(peer=peer.sid, tags=dict(peer.tags)))
 
-    def doubt(self, peer: Peer, message: Synchronize) -> bool:
+    def doubt(self, peer: Peer, message: Synchronize, size: int) -> bool:
         """Somebody says that the peer has restarted: ask it, and believe that only if it is silent.
+
+        size: bytes in which he says so; they pay for asking.
 
         So a forged message, or a replayed one, changes nothing as long as the peer can answer for
         the association.  One that has restarted cannot, and says so again.  One that has not, but
@@ -421,12 +437,14 @@ class Associations:
         """
         now, claim = self._clock.unix, peer.claim
         if claim is not None and claim.state is ClaimState.ASKED and claim.is_repeated_by(message):
-            if now >= claim.until:
+            if now >= claim.until and claim.asked >= _ASKED_MIN:
                 return self.restart(peer, message, one=self._roster.next_start(message.known))
+            peer.pay(size)
+            self.courier.challenge(peer)
         elif claim is None or now >= claim.until:
             peer.doubt(message, now + peer.outgoing.flight.patience)
-            if not peer.outgoing.challenged:
-                self.courier.challenge(peer)
+            peer.pay(size)
+            self.courier.challenge(peer)
         self._dropped[DropReason.STALE_SYNCHRONIZE] += 1
         return False
 

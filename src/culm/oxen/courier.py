@@ -35,8 +35,11 @@ class Courier:
         self._send(peer, [peer.outgoing.synchronize(self._clock.now, known=peer.known)])
 
     def challenge(self, peer: Peer) -> None:
-        """Ask what a peer can answer only if it has not restarted."""
-        self._send(peer, [peer.outgoing.challenge(self._clock.now)])
+        """Ask what a peer can answer only if it has not restarted, or ask it again."""
+        outgoing, now = peer.outgoing, self._clock.now
+        if outgoing.challenged:
+            outgoing.flight.repeat(outgoing.challenge(now), now)
+        self._send(peer, [outgoing.challenge(now)])
 
     def tell(self, peer: Peer, version: int, tags: Mapping[str, str]) -> None:
         """Send our tags; earlier ones are not sent again."""
@@ -86,8 +89,20 @@ class Courier:
     def forget(self, sid: bytes) -> None:
         self._deadlines.cancel(sid)
 
+    def _is_paid(self, peer: Peer, item: Item) -> bool:
+        """Whether that may be sent while somebody says that the peer has restarted.
+
+        Perhaps he only wants to see it asked.
+        """
+        if not peer.outgoing.is_challenge(item):
+            return True
+        size = self._links.size_of(MessageData(peer.sid, self._me, item.id, item.d))
+        return peer.may_be_asked(size)
+
     def _send(self, peer: Peer, items: list[Item]) -> None:
         sid = peer.sid
+        if peer.claim is not None:
+            items = [item for item in items if self._is_paid(peer, item)]
         for item in items:
             self._links.send(new_tuple(MessageData, (sid, self._me, item.id, item.d)), item.way)
         outgoing = peer.outgoing

@@ -158,6 +158,13 @@ class Flight:
             self._end_round()
         return item
 
+    def repeat(self, item: Item, now: float) -> None:
+        """`item`, which is not acknowledged, leaves once more at once."""
+        self.forget(item)
+        if not self.under_way:
+            self._since = now
+        self._resend(item, now)
+
     def carries(self, item: Item) -> bool:
         """Whether `item` is not acknowledged, and has been sent."""
         return self.under_way.get(item.id) is item or self.lost.get(item.id) is item

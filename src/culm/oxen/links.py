@@ -363,8 +363,11 @@ class Links:
         """
         if hop == body.to and hop not in self._proofs.trusted:
             return True
-        size = len(encode_parcel((None, None, body), self._dialect)) + _ASKING_SIZE
-        return self._may_send(body.to, size)
+        return self._may_send(body.to, self.size_of(body))
+
+    def size_of(self, body: MessageData | MessageAck) -> int:
+        """Bytes of a parcel with that, which also asks for a keepalive."""
+        return len(encode_parcel((None, None, body), self._dialect)) + _ASKING_SIZE
 
     def _put(self, hop: bytes | None, body: Body) -> None:
         if hop is None:

@@ -12,7 +12,6 @@ from random import Random
 
 from culm.oxen.events import Delivery
 from culm.oxen.flight import Flight
-from culm.oxen.incoming import RESTART_GAP
 from culm.oxen.limits import Timing
 from culm.oxen.messages import (
     Finalize,
@@ -205,6 +204,16 @@ class Outgoing:
         self._challenge = item
         return item
 
+    def withdraw(self) -> None:
+        """The challenge is not to be answered any more, if there is one."""
+        if self._challenge is not None and self.flight.forget(self._challenge):
+            self._size -= 1
+        self._challenge = None
+
+    def is_challenge(self, item: Item) -> bool:
+        """Whether that is the challenge which has not been answered."""
+        return item is self._challenge
+
     @property
     def challenged(self) -> bool:
         """Whether there is a challenge that has not been answered."""
@@ -348,10 +357,9 @@ class Outgoing:
     def excess_of(self, known: int) -> int:
         """By how much the one-to-one number that the peer names exceeds ours.
 
-        0 if it is ours, or the peer names none.
+        0 if it is of the present association, or the peer names none.
         """
-        excess = known - self._one.last
-        return excess if known and abs(excess) >= RESTART_GAP else 0
+        return known - self._one.last if known and not self.holds(known) else 0
 
     def holds(self, known: int) -> bool:
         """Whether the one-to-one number that the peer names is of the present association."""

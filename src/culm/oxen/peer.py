@@ -9,6 +9,7 @@ from enum import Enum
 from culm.oxen.incoming import RESTART_GAP, Age, Incoming
 from culm.oxen.messages import Broadcast, Finalize, Message, OneToOne, Piece, Synchronize
 from culm.oxen.outgoing import Outgoing
+from culm.oxen.proofs import AMPLIFICATION_MAX
 from culm.oxen.states import PeerState
 
 __all__ = ["ClaimState", "Peer", "Tombstone"]
@@ -28,11 +29,15 @@ class Claim:
     """A synchronize message that does not belong to the present association.
 
     until: how long to wait for an answer; nothing else is asked before that.
+    credit: bytes that may still be sent to ask about it, which those who say it have paid for.
+    asked: how often the peer was asked.
     """
 
     message: Synchronize
     until: float
     state: ClaimState
+    credit: int
+    asked: int = 0
 
     def is_repeated_by(self, message: Synchronize) -> bool:
         """Whether that says the same: perhaps with other one-to-one numbers, but of the same life.
@@ -151,7 +156,26 @@ class Peer:
 
     def doubt(self, message: Synchronize, until: float) -> None:
         """Somebody says in `message` that it has restarted: it is asked, until then."""
-        self.claim = Claim(message, until, ClaimState.ASKED)
+        self.claim = Claim(message, until, ClaimState.ASKED, 0)
+
+    def pay(self, size: int) -> None:
+        """So many bytes have said that it has restarted."""
+        if self.claim is not None:
+            self.claim = replace(self.claim, credit=self.claim.credit + AMPLIFICATION_MAX * size)
+
+    def may_be_asked(self, size: int) -> bool:
+        """Whether it may be asked, in so many bytes, what only one that lives on can answer.
+
+        That counts.  Its silence is a reason to ask that nobody has to pay for.
+        """
+        claim = self.claim
+        if claim is None:
+            return True
+        left = claim.credit - size
+        if left < 0 and not self.suspicion:
+            return False
+        self.claim = replace(claim, credit=max(0, left), asked=claim.asked + 1)
+        return True
 
     def answer(self) -> None:
         """It has answered, which it can only if it has not restarted."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["Proofs"]
+__all__ = ["AMPLIFICATION_MAX", "Proofs"]
 
-_AMPLIFICATION_MAX = 3
+AMPLIFICATION_MAX = 3
+"""Bytes that are sent for one that somebody has sent who may not be where he says."""
 
 _SHARE_MAX = 192  # bytes: enough for a synchronize message between servers with long IDs
 
@@ -63,14 +64,14 @@ class Proofs:
         credit = self._credit
         if source not in credit and len(credit) >= self._size_max:
             del credit[next(iter(credit))]
-        credit[source] = credit.get(source, 0) + _AMPLIFICATION_MAX * size
+        credit[source] = credit.get(source, 0) + AMPLIFICATION_MAX * size
 
     def hear_rumour(self, sids: Iterable[bytes], size: int) -> None:
         """A datagram of so many bytes, of one that is trusted, told of these.
 
         Those that have least are given enough for a message each, as far as that goes.
         """
-        left = _AMPLIFICATION_MAX * size
+        left = AMPLIFICATION_MAX * size
         told = {sid: had for sid in sids if (had := self.pending.get(sid)) is not None}
         for sid in sorted(told, key=told.__getitem__):
             share = min(left, max(0, _SHARE_MAX - told[sid]))

@@ -13,7 +13,7 @@ from culm.oxen.associations import Associations
 from culm.oxen.clock import Clock
 from culm.oxen.errors import DropReason
 from culm.oxen.events import Delivered, Delivery, FailReason
-from culm.oxen.incoming import START_MAX, Age
+from culm.oxen.incoming import RESTART_GAP, START_MAX, Age
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
 from culm.oxen.messages import (
@@ -76,13 +76,13 @@ class Reception:
         self._dropped = dropped
         self._handlers: dict[type, Callable[[Peer, Any], bool]] = {
             Datagram: self._receive_datagram,
-            Synchronize: self._receive_synchronize,
             Finalize: self._receive_finalize,
             Broadcast: self._receive_broadcast,
             OneToOne: self._receive_one,
             Piece: self._receive_piece,
             Tags: self._receive_tags,
             Turn: self._receive_turn,
+            Outlived: self._receive_outlived,
         }
 
     def receive(self, source: bytes, body: MessageData | MessageAck | Gossip, size: int) -> None:
@@ -121,9 +121,6 @@ class Reception:
         except ParcelError:
             self._dropped[DropReason.MALFORMED] += 1
             return
-        if type(message) is Outlived:
-            self._links.outlive(message.milliseconds)
-            return
         peer = self._roster.peers.get(body.fr)
         if peer is None:
             peer = self._welcome(source, body, message, size)
@@ -131,9 +128,14 @@ class Reception:
                 return
         elif source != body.fr:
             self._links.hear_of(body.fr, source, size)
-        if peer.state is _GIVEN_UP:
+        if peer.state is _GIVEN_UP and type(message) is not Outlived:
             self._dropped[DropReason.GIVEN_UP] += 1
-        elif self._handlers[type(message)](peer, message):
+            return
+        if type(message) is Synchronize:
+            taken = self._receive_synchronize(peer, message, size)
+        else:
+            taken = self._handlers[type(message)](peer, message)
+        if taken:
             self._courier.acknowledge(source, body)
         elif isinstance(message, Piece) and self._waits(peer, message):
             self._courier.answer(source, peer, Turn(message.kind, message.sequence, False))
@@ -142,6 +144,9 @@ class Reception:
         self, source: bytes, body: MessageData, message: Message, size: int
     ) -> Peer | None:
         """Make the unknown sender a peer, unless it is one that has left."""
+        if type(message) is Outlived:
+            self._receive_outlived(None, message)
+            return None
         tombstone = self._roster.tombstones.get(body.fr)
         if tombstone is not None:
             fresh = (
@@ -240,23 +245,23 @@ class Reception:
             self._associations.bury_if_complete(peer)
         return True
 
-    def _receive_synchronize(self, peer: Peer, message: Synchronize) -> bool:
+    def _receive_synchronize(self, peer: Peer, message: Synchronize, size: int) -> bool:
         """Take the peer's numbers; acknowledge them only if it has ours, or does not say."""
         outgoing, known = peer.outgoing, message.known
         excess = outgoing.excess_of(known)
         if excess and peer.state in _TALKING:
-            taken = self._associations.doubt(peer, message)
+            taken = self._associations.doubt(peer, message, size)
         else:
-            if excess > 0 and known < START_MAX:
+            if excess >= RESTART_GAP and known < START_MAX:
                 self._associations.outbid(peer, known)
-            taken = self._follow(peer, message)
+            taken = self._follow(peer, message, size)
         if not taken or outgoing.excess_of(known):  # ours may have changed
             return False
         if peer.state is _SYNCHRONIZING:  # it counts us as a peer for so long from now
             peer.heard(self._clock.unix)
         return True
 
-    def _follow(self, peer: Peer, message: Synchronize) -> bool:
+    def _follow(self, peer: Peer, message: Synchronize, size: int) -> bool:
         """Count what the peer sends in order from its numbers."""
         incoming = peer.incoming
         if incoming is None:
@@ -270,6 +275,9 @@ class Reception:
             incoming.vouch()
             if age is not Age.SAME or not incoming.leads_to(message):
                 return self._associations.correct(peer, message)
+            if peer.state is _SYNCHRONIZING and incoming.is_passed_by(message):
+                incoming.go_on(message)
+                self._courier.synchronize(peer)  # ours has named another number
         if age is Age.SAME and (named or not incoming.is_passed_by(message)):
             peer.trust()
             incoming.go_on(message)
@@ -278,7 +286,7 @@ class Reception:
                 self._associations.bury_if_complete(peer)
             return True
         if peer.state in _TALKING:
-            return self._associations.doubt(peer, message)
+            return self._associations.doubt(peer, message, size)
         if named or incoming.gives_way_to(age):
             return self._associations.restart(peer, message)
         # If it is meant, it comes again when there is somebody to ask, or names our number.
@@ -296,6 +304,10 @@ class Reception:
         if incoming.tag(message) and peer.present:
             self._associations.describe(peer)
         return True
+
+    def _receive_outlived(self, _peer: Peer | None, message: Outlived) -> bool:
+        self._links.outlive(message.milliseconds)
+        return False
 
     def _receive_finalize(self, peer: Peer, message: Finalize) -> bool:
         incoming = peer.incoming
