@@ -37,10 +37,9 @@ from culm.oxen.messages import (
     Synchronize,
     Turn,
     write_broadcast,
-    write_message,
 )
 from culm.oxen.peer import ClaimState, Peer
-from culm.oxen.pieces import Assemblies, cut
+from culm.oxen.pieces import Assemblies, cut, cut_broadcast
 from culm.oxen.roster import Roster
 from culm.oxen.seeds import Seeds
 from culm.oxen.states import PeerState, Pressure
@@ -156,38 +155,37 @@ class Associations:
         """
         in_pieces = len(data) > self._alone_max
         if in_pieces:
-            parts = self._numbered_pieces(number, data)
+            numbers = self._roster.next_broadcast
+            parts = cut_broadcast(data, self._alone_max - 1, number, numbers)
         else:
             sequence = self._roster.next_broadcast()
             parts = [(number, sequence, write_broadcast(sequence, data))]
         for peer in self.peers.values():
-            outgoing = peer.outgoing
-            if peer.state is _SYNCHRONIZING:
-                self._skip(peer, parts)
-            elif peer.state is not _JOINED:
-                continue
-            elif outgoing.is_full(_IN_ORDER_BROADCAST):
+            if peer.state is not _JOINED:
+                if peer.state is _SYNCHRONIZING:
+                    self._skip(peer, parts)
+            elif peer.outgoing.is_full(_IN_ORDER_BROADCAST):
                 self._skip(peer, parts)
                 self._miss(peer, number, FailReason.QUEUE_FULL)
-            elif in_pieces and len(data) > peer.message_size_max:
-                self._skip(peer, parts)
-                self._miss(peer, number, FailReason.TOO_LARGE)
+            elif not in_pieces:
+                peer.outgoing.add_broadcast(*parts[0])
                 self.courier.pump(peer)
             else:
-                for ending, sequence, d in parts:
-                    outgoing.add_broadcast(ending, sequence, d)
-                    if in_pieces and sequence == parts[0][1]:
-                        outgoing.begin(_IN_ORDER_BROADCAST, number)
-                self.courier.pump(peer)
+                self._broadcast_in_pieces(peer, number, parts, len(data))
 
-    def _numbered_pieces(self, number: int, data: bytes) -> list[tuple[int, int, Value]]:
-        """The pieces of a broadcast: the last one has the caller's number, the others 0."""
-        parts: list[tuple[int, int, Value]] = []
-        for position, piece in cut(data, self._alone_max - 1):
-            sequence = self._roster.next_broadcast()
-            d = write_message(Piece(b"b", sequence, position, piece))
-            parts.append((number if position is Position.LAST else 0, sequence, d))
-        return parts
+    def _broadcast_in_pieces(
+        self, peer: Peer, number: int, parts: list[tuple[int, int, Value]], size: int
+    ) -> None:
+        """Send one of so many bytes to a peer that has joined, if it accepts one as large."""
+        if size > peer.message_size_max:
+            self._skip(peer, parts)
+            self._miss(peer, number, FailReason.TOO_LARGE)
+        else:
+            for part in parts:
+                peer.outgoing.add_broadcast(*part)
+                if part is parts[0]:
+                    peer.outgoing.begin(_IN_ORDER_BROADCAST, number)
+        self.courier.pump(peer)
 
     def _skip(self, peer: Peer, parts: list[tuple[int, int, Value]]) -> None:
         """Leave a broadcast out for that peer, which is told so in its turn."""

@@ -262,8 +262,10 @@ class Links:
     def send(self, body: MessageData, attempt: int) -> None:
         """Send message data of our own for the `attempt`-th time (0 is the first)."""
         hop = self._routes.hop(body.to, self._clock.unix, attempt=attempt)
-        if body.to not in self._proofs.pending or self._is_paid(hop, body):
-            self._put(hop, body)
+        if body.to in self._proofs.pending and not self._is_paid(hop, body):
+            return
+        if hop is None or not self._outbox.put(hop, body):
+            self._drop_unsent(hop)
 
     def send_through_some(self, body: MessageData) -> None:
         """Send message data of our own through a few neighbours, picked at random."""
@@ -276,8 +278,10 @@ class Links:
         """Send an answer back the way the message came, if that is open."""
         usable = self.contacts.usable(self._me, source, self._clock.unix)
         hop = source if usable else self._routes.hop(body.to, self._clock.unix)
-        if body.to not in self._proofs.pending or self._is_paid(hop, body):
-            self._put(hop, body)
+        if body.to in self._proofs.pending and not self._is_paid(hop, body):
+            return
+        if hop is None or not self._outbox.put(hop, body):
+            self._drop_unsent(hop)
 
     def ask_around(self) -> None:
         """Ask for signs of life from those that have lately given none."""
@@ -370,10 +374,11 @@ class Links:
         return len(encode_parcel((None, None, body), self._dialect)) + _ASKING_SIZE
 
     def _put(self, hop: bytes | None, body: Body) -> None:
-        if hop is None:
-            self._drop(DropReason.NO_ROUTE)
-        elif not self._outbox.put(hop, body):
-            self._drop(DropReason.OUTBOX_FULL)
+        if hop is None or not self._outbox.put(hop, body):
+            self._drop_unsent(hop)
+
+    def _drop_unsent(self, hop: bytes | None) -> None:
+        self._drop(DropReason.NO_ROUTE if hop is None else DropReason.OUTBOX_FULL)
 
     def _ask(self, sid: bytes, occasion: Occasion) -> int | None:
         return self._keepalives.ask(sid, occasion, self._clock.unix)

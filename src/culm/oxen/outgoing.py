@@ -276,11 +276,11 @@ class Outgoing:
         if item is None:
             return None
         self._size -= 1
-        if item is self._challenge:
-            self._challenge = None
-            self.answered = now
         stream = item.stream
         if stream is None:
+            if item is self._challenge:
+                self._challenge = None
+                self.answered = now
             return [item.number] if item.number else []
         if stream.begun:
             self._find_place(stream, item)

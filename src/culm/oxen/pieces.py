@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeAlias
 
 from culm.oxen.errors import DropReason
 from culm.oxen.events import Delivery
-from culm.oxen.messages import Piece, Position
+from culm.oxen.messages import Piece, Position, write_message
+from culm.wire.xenc import Value
 
-__all__ = ["Assemblies", "Key", "cut"]
+__all__ = ["Assemblies", "Key", "cut", "cut_broadcast"]
 
 
 def cut(data: bytes, size: int) -> Iterator[tuple[Position, bytes]]:
@@ -22,6 +23,19 @@ def cut(data: bytes, size: int) -> Iterator[tuple[Position, bytes]]:
     for at in range(size, last, size):
         yield Position.MIDDLE, data[at : at + size]
     yield Position.LAST, data[last:]
+
+
+def cut_broadcast(
+    data: bytes, size: int, number: int, next_sequence: Callable[[], int]
+) -> list[tuple[int, int, Value]]:
+    """The pieces of a broadcast as they are sent, each after two numbers: the caller's, which is
+    0 for all but the last, and its own."""
+    parts: list[tuple[int, int, Value]] = []
+    for position, piece in cut(data, size):
+        sequence = next_sequence()
+        d = write_message(Piece(b"b", sequence, position, piece))
+        parts.append((number if position is Position.LAST else 0, sequence, d))
+    return parts
 
 
 class _Assembly:

@@ -52,7 +52,8 @@ _DELIVERIES = {b"1": _IN_ORDER, b"b": _IN_ORDER_BROADCAST}
 class Reception:
     """Takes bodies of parcels that are for us.
 
-    Each handler of a message says whether to acknowledge it: what is not comes again.
+    Each handler of a message, which came in so many bytes, says whether to acknowledge it: what is
+    not comes again.
     """
 
     def __init__(
@@ -74,8 +75,9 @@ class Reception:
         self._timing = timing
         self._clock = clock
         self._dropped = dropped
-        self._handlers: dict[type, Callable[[Peer, Any], bool]] = {
+        self._handlers: dict[type, Callable[[Peer, Any, int], bool]] = {
             Datagram: self._receive_datagram,
+            Synchronize: self._receive_synchronize,
             Finalize: self._receive_finalize,
             Broadcast: self._receive_broadcast,
             OneToOne: self._receive_one,
@@ -131,11 +133,7 @@ class Reception:
         if peer.state is _GIVEN_UP and type(message) is not Outlived:
             self._dropped[DropReason.GIVEN_UP] += 1
             return
-        if type(message) is Synchronize:
-            taken = self._receive_synchronize(peer, message, size)
-        else:
-            taken = self._handlers[type(message)](peer, message)
-        if taken:
+        if self._handlers[type(message)](peer, message, size):
             self._courier.acknowledge(source, body)
         elif isinstance(message, Piece) and self._waits(peer, message):
             self._courier.answer(source, peer, Turn(message.kind, message.sequence, False))
@@ -145,7 +143,7 @@ class Reception:
     ) -> Peer | None:
         """Make the unknown sender a peer, unless it is one that has left."""
         if type(message) is Outlived:
-            self._receive_outlived(None, message)
+            self._receive_outlived(None, message, size)
             return None
         tombstone = self._roster.tombstones.get(body.fr)
         if tombstone is not None:
@@ -190,19 +188,19 @@ class Reception:
             if peer.state is _FINALIZING:
                 self._associations.bury_if_complete(peer)
 
-    def _receive_datagram(self, peer: Peer, message: Datagram) -> bool:
+    def _receive_datagram(self, peer: Peer, message: Datagram, _size: int) -> bool:
         if peer.state not in _TALKING:
             return self._refuse(DropReason.NOT_SYNCHRONIZED)
         self._associations.deliver(peer, _DATAGRAM, [message.data])
         return True
 
-    def _receive_one(self, peer: Peer, message: OneToOne) -> bool:
+    def _receive_one(self, peer: Peer, message: OneToOne, _size: int) -> bool:
         return self._take(peer, _IN_ORDER, message.sequence, message.data)
 
-    def _receive_broadcast(self, peer: Peer, message: Broadcast) -> bool:
+    def _receive_broadcast(self, peer: Peer, message: Broadcast, _size: int) -> bool:
         return self._take(peer, _IN_ORDER_BROADCAST, message.sequence, message.data)
 
-    def _receive_piece(self, peer: Peer, message: Piece) -> bool:
+    def _receive_piece(self, peer: Peer, message: Piece, _size: int) -> bool:
         """Find a place for the message before any of it is acknowledged."""
         if not self._limits.message_size_max:
             return self._refuse(DropReason.MALFORMED)
@@ -221,7 +219,7 @@ class Reception:
         key = peer.sid, _DELIVERIES[message.kind]
         return self._associations.assemblies.waits(key, message.sequence)
 
-    def _receive_turn(self, peer: Peer, message: Turn) -> bool:
+    def _receive_turn(self, peer: Peer, message: Turn, _size: int) -> bool:
         turn = self._associations.come if message.has_come else self._associations.wait
         turn(peer, _DELIVERIES[message.kind], message.sequence)
         return True
@@ -292,7 +290,7 @@ class Reception:
         # If it is meant, it comes again when there is somebody to ask, or names our number.
         return self._refuse(DropReason.STALE_SYNCHRONIZE)
 
-    def _receive_tags(self, peer: Peer, message: Tags) -> bool:
+    def _receive_tags(self, peer: Peer, message: Tags, _size: int) -> bool:
         """Take the peer's tags, even before it has joined: the user is told when it has."""
         incoming = peer.incoming
         if not fits(message.table, self._limits.tags_size_max):
@@ -305,11 +303,11 @@ class Reception:
             self._associations.describe(peer)
         return True
 
-    def _receive_outlived(self, _peer: Peer | None, message: Outlived) -> bool:
+    def _receive_outlived(self, _peer: Peer | None, message: Outlived, _size: int) -> bool:
         self._links.outlive(message.milliseconds)
         return False
 
-    def _receive_finalize(self, peer: Peer, message: Finalize) -> bool:
+    def _receive_finalize(self, peer: Peer, message: Finalize, _size: int) -> bool:
         incoming = peer.incoming
         if incoming is None:
             return self._refuse(DropReason.NOT_SYNCHRONIZED)
