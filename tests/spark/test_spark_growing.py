@@ -13,6 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from culm.spark.archive import ArchiveWriter
+from culm.spark.files import WatchedFile, open_file
 from culm.spark.growing import Growing
 from culm.spark.options import Reading
 from culm.spark.reading import read_split
@@ -242,3 +243,27 @@ def test_no_file_starves_beside_one_that_keeps_growing(tmp_path):
     assert read.count("a.jsonl") > 2
     # The order of an offset is that of the queue, also after it was written down.
     assert list(json.loads(json.dumps(reader.offset))) == list(reader.offset)
+
+
+def test_what_has_not_changed_is_not_opened_again(tmp_path, monkeypatch):
+    """Behind damage a stream would look for a marker in all that follows, each time it is asked."""
+    opened = []
+
+    def open_noted(path: str) -> WatchedFile:
+        opened.append(Path(path).name)
+        return open_file(path)
+
+    monkeypatch.setattr("culm.spark.growing.open_file", open_noted)
+    (tmp_path / "damaged").write_bytes(archive(RECORDS)[:-1] + bytes(1000))
+    (tmp_path / "half.jsonl").write_bytes(b"{}\n{")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1")
+    reader = Reader(tmp_path)
+    assert reader.read() > 0
+    reader.read()
+    opened.clear()
+    assert [reader.read() for _ in range(3)] == [0, 0, 0]
+    assert opened == []
+    with (tmp_path / "half.jsonl").open("ab") as file:
+        file.write(b"}\n")
+    assert reader.read() == 1
+    assert opened == ["half.jsonl"]

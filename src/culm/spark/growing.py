@@ -11,6 +11,9 @@ beginning.
 Nobody knows the size of what cannot be read, so nothing of it counts as read: it is told once
 (``WAITING``), and read when it can be.  An offset notes that as ``[read, told]``.
 
+A file that has not changed since it was last looked at is not opened again: behind what is damaged
+there may be gigabytes without a marker.
+
 Files stand in an offset as in a queue: new ones join at the end, and so does a file of which
 something is read in a batch.  So each has its turn, whatever the others do.
 """
@@ -21,7 +24,7 @@ from collections.abc import Mapping, Sequence
 
 from culm.spark.archive import Fault, whole_until
 from culm.spark.errors import OnError
-from culm.spark.files import WatchedFile, open_file
+from culm.spark.files import Found, WatchedFile, open_file
 from culm.spark.lines import lines_until
 from culm.spark.options import Reading
 from culm.spark.splits import Form, Split, cut, form_of
@@ -40,24 +43,25 @@ class Growing:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self._pinned: Mapping[str, int | None] | None = None
-        self._sizes()
+        self._looked: dict[str, tuple[int, Found]] = {}
+        self._find()
 
     def pin(self) -> None:
         """From now on, ignore what arrives later."""
-        self._pinned = self._sizes()
+        self._pinned = {file: found.size for file, found in self._find().items()}
 
     def after(self, start: Offset, files_max: int | None = None) -> Offset:
         """The next offset, further in at most `files_max` files; `start` if nothing is new.
 
         Raises `OSError` if the file system fails, unless that is to be waited for.
         """
-        sizes = self._sizes()
-        queue = {**start, **{file: 0 for file in sizes if file not in start}}
+        there = self._find()
+        queue = {**start, **{file: 0 for file in there if file not in start}}
         moved: dict[str, int | Sequence[int]] = {}
         for file in queue:
             if len(moved) == files_max:
                 break
-            if file in sizes and (now := self._now(file, start.get(file), sizes[file])) is not None:
+            if file in there and (now := self._now(start.get(file), there[file])) is not None:
                 moved[file] = now
         if not moved:
             return start
@@ -81,27 +85,28 @@ class Growing:
                 splits.append(Split(file, stop, max(value), fault=Fault.WAITING))
         return sorted(splits, key=lambda split: split.path)
 
-    def _sizes(self) -> dict[str, int | None]:
-        """The files that are there, and their sizes."""
-        found = {each.path: each.size for each in self._reading.find()}
+    def _find(self) -> dict[str, Found]:
+        """The files that are there, no longer than they may be."""
+        found = {each.path: each for each in self._reading.find()}
         pinned = self._pinned
         if pinned is None:
             return found
         return {
-            file: size if size is None else min(size, pinned[file] or 0)
-            for file, size in found.items()
+            file: each
+            if each.size is None
+            else each._replace(size=min(each.size, pinned[file] or 0))
+            for file, each in found.items()
             if file in pinned
         }
 
-    def _now(
-        self, file: str, before: int | Sequence[int] | None, size: int | None
-    ) -> int | Sequence[int] | None:
+    def _now(self, before: int | Sequence[int] | None, found: Found) -> int | Sequence[int] | None:
         """What the next offset says of a file; ``None`` if nothing is new."""
+        file, size, _ = found
         done = _read(before or 0)
         waiting = None if isinstance(before, Sequence) else [done, max(done, size or 0)]
         if size is None:
             return waiting
-        if size == done:
+        if size == done or self._looked.get(file) == (done, found):
             return None
         try:
             with open_file(file) as opened:
@@ -112,9 +117,12 @@ class Growing:
             if self._reading.on_io_error is OnError.FAIL:
                 raise
             return waiting
-        if end is None:
+        if end not in (None, done):
+            return end
+        if end is None and waiting is not None:
             return waiting
-        return None if end == done else end
+        self._looked[file] = (done, found)
+        return None
 
 
 def _read(value: int | Sequence[int]) -> int:
