@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 from collections import Counter
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from reads import plan, rows_of
+from reads import plan, rows_of, weather
 
 from culm.spark import options
 from culm.spark.archive import write_archive
@@ -89,6 +90,20 @@ def test_filters_are_those_of_sparks_own_formats(tmp_path):
             files_read(tmp_path, **{name: value})
     with pytest.raises(ValueError, match="needs a path"):
         Reading.of({})
+
+
+def test_a_filter_leaves_out_nothing_that_could_not_be_looked_at(tmp_path):
+    """A directory that cannot be listed may hold what is looked for."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "a.jsonl").write_bytes(b"{}\n")
+    only = {"pathGlobFilter": "*.jsonl", "modifiedAfter": "2000-01-01", "on_io_error": "quarantine"}
+    reading = Reading.of({"path": str(tmp_path), **only})
+    told = []
+    for first in range(4):
+        with weather(errno.EIO, first, forever=False):
+            told += [(split.path, split.fault) for split in options.plan(reading)]
+    assert {(str(tmp_path / each), "UNREADABLE") for each in (".", "below")} <= set(told)
+    assert all(fault or path.endswith("a.jsonl") for path, fault in told)
 
 
 def test_an_option_that_is_not_known_is_refused_with_those_that_are():

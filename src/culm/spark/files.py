@@ -52,12 +52,13 @@ class Found(NamedTuple):
     """A name that was found: its path, how many bytes there are, and when they were changed.
 
     A `size` of ``None`` says that there is nothing to be read; `modified` is in seconds of Unix
-    time, 0 if it is not known.
+    time.  If `is_unknown`, the file system has failed, and all else is a guess.
     """
 
     path: str
     size: int | None
     modified: float = 0.0
+    is_unknown: bool = False
 
 
 class WatchedFile(io.RawIOBase):
@@ -168,27 +169,29 @@ def list_folder(path: str) -> list[str]:
     return sorted(each.base_name for each in system.get_file_info(fs.FileSelector(inside)))
 
 
-def list_files(path: str, *, errors_kept: bool = False) -> list[Found]:
-    """The files at a path: the path itself, or all below it except hidden ones.
+def list_files(path: str, *, is_deep: bool = True, errors_kept: bool = False) -> list[Found]:
+    """The files at a path: the path itself, or all in it except hidden ones.
+
+    If it `is_deep`, that includes those of all directories below it.
 
     What cannot be a file (a link that leads nowhere, a pipe, a name that is not text) is
     included, without a size.  Each local directory is visited once, whatever links lead to it.
 
     Raises `FileNotFoundError` if there is nothing, other `OSError` if the file system fails; with
-    `errors_kept` a name or directory that it fails for is included without a size.
+    `errors_kept` a name or directory that it fails for is included as unknown.
     """
     from pyarrow import fs
 
     system, inside = open_system(path)
     if system.type_name == "local":
-        return _list_local(path, inside, errors_kept=errors_kept)
+        return _list_local(path, inside, is_deep=is_deep, errors_kept=errors_kept)
     info = system.get_file_info(inside)
     if info.type == fs.FileType.NotFound:
         raise FileNotFoundError(f"there is nothing at {path}")
     if info.type != fs.FileType.Directory:
         return [_found(path, info)]
     prefix = path.rstrip("/")
-    found = system.get_file_info(fs.FileSelector(inside, recursive=True))
+    found = system.get_file_info(fs.FileSelector(inside, recursive=is_deep))
     return sorted(
         _found(prefix + each.path.removeprefix(inside.rstrip("/")), each)
         for each in found
@@ -263,7 +266,7 @@ def is_hidden(path: str) -> bool:
     )
 
 
-def _list_local(path: str, root: str, *, errors_kept: bool) -> list[Found]:
+def _list_local(path: str, root: str, *, is_deep: bool, errors_kept: bool) -> list[Found]:
     """The files at a path of this machine, the absolute form of which is `root`."""
     try:
         found = os.stat(root)
@@ -272,16 +275,16 @@ def _list_local(path: str, root: str, *, errors_kept: bool) -> list[Found]:
             raise FileNotFoundError(f"there is nothing at {path}") from None
         if not errors_kept:
             raise
-        return [Found(path, None)]
+        return [Found(path, None, is_unknown=True)]
     if not stat.S_ISDIR(found.st_mode):
         return [_looked_at(path, found)]
     prefix = path.rstrip("/")
-    below = _walk(root, errors_kept=errors_kept)
+    below = _walk(root, is_deep=is_deep, errors_kept=errors_kept)
     return sorted(each._replace(path=prefix + each.path.removeprefix(root)) for each in below)
 
 
-def _walk(root: str, *, errors_kept: bool) -> Iterator[Found]:
-    """All below `root` that are not directories.
+def _walk(root: str, *, is_deep: bool, errors_kept: bool) -> Iterator[Found]:
+    """All in `root`, or below it, that are not directories.
 
     Links to directories are followed last, so that a directory keeps its own name where it has
     one, and a link to a parent leads to nothing new.
@@ -301,7 +304,7 @@ def _walk(root: str, *, errors_kept: bool) -> Iterator[Found]:
         except OSError:
             if not errors_kept:
                 raise
-            yield Found(_text(folder), None)
+            yield Found(_text(folder), None, is_unknown=True)
             continue
         for path in (f"{folder}/{name}" for name in names if not is_hidden(name)):
             try:
@@ -309,12 +312,13 @@ def _walk(root: str, *, errors_kept: bool) -> Iterator[Found]:
             except OSError:
                 if not errors_kept:
                     raise
-                yield Found(_text(path), None)
+                yield Found(_text(path), None, is_unknown=True)
                 continue
             if found is None:
                 continue  # it has gone in between
             if stat.S_ISDIR(found.st_mode):
-                (linked if os.path.islink(path) else waiting).append(path)
+                if is_deep:
+                    (linked if os.path.islink(path) else waiting).append(path)
             else:
                 yield _looked_at(path, found)
 

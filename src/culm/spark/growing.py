@@ -101,7 +101,7 @@ class Growing:
 
     def _now(self, before: int | Sequence[int] | None, found: Found) -> int | Sequence[int] | None:
         """What the next offset says of a file; ``None`` if nothing is new."""
-        file, size, _ = found
+        file, size = found.path, found.size
         done = _read(before or 0)
         waiting = None if isinstance(before, Sequence) else [done, max(done, size or 0)]
         if size is None:

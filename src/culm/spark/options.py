@@ -84,11 +84,11 @@ def plan(reading: Reading) -> list[Split]:
     Raises `OSError` as `Reading.find` does.
     """
     splits = list(reading.rests)
-    for path, size, _ in reading.find():
-        if size is None:
-            splits.append(Split(path, 0, 0, fault="UNREADABLE"))
+    for found in reading.find():
+        if found.size is None:
+            splits.append(Split(found.path, 0, 0, fault="UNREADABLE"))
         else:
-            splits += cut(path, 0, size, reading.split_size, reading.column)
+            splits += cut(found.path, 0, found.size, reading.split_size, reading.column)
     return splits
 
 

@@ -34,14 +34,12 @@ class Filter:
     after: float | None = None
     before: float | None = None
 
-    def takes(self, path: str, found: Found) -> bool:
-        """Whether a file is read that was found at `path` or below it."""
-        if self.name_glob is not None:
-            name = PurePosixPath(found.path).name
-            if not matches(self.name_glob, name):
-                return False
-        below = found.path.removeprefix(path.rstrip("/")).strip("/")
-        if not self.is_recursive and "/" in below:
+    def takes(self, found: Found) -> bool:
+        """Whether a file is read; what the file system says nothing of is."""
+        if found.is_unknown:
+            return True
+        name = PurePosixPath(found.path).name
+        if self.name_glob is not None and not matches(self.name_glob, name):
             return False
         if self.after is not None and found.modified <= self.after:
             return False
@@ -55,8 +53,8 @@ def find_files(paths: Iterable[str], only: Filter, *, errors_kept: bool = False)
     """
     found: dict[str, Found] = {}
     for path in (each for given in paths for each in expanded(given)):
-        for each in list_files(path, errors_kept=errors_kept):
-            if only.takes(path, each):
+        for each in list_files(path, is_deep=only.is_recursive, errors_kept=errors_kept):
+            if only.takes(each):
                 found.setdefault(each.path, each)
     return sorted(found.values())
 

@@ -152,10 +152,11 @@ def _reader_class() -> Any:
         def __init__(self, reading: Reading, names: Sequence[str]) -> None:
             self._reading = reading
             self._names = names
-            self._packed = [tuple(map(tuple, each)) for each in pack(plan(reading))]
 
         def partitions(self) -> list[InputPartition]:
-            return [InputPartition(each) for each in self._packed]
+            # A reader is sent to each task: it does not hold what all of them read.
+            packed = pack(plan(self._reading))
+            return [InputPartition(tuple(map(tuple, each))) for each in packed]
 
         def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
             return _read_packed(partition.value, self._reading, self._names)
