@@ -55,6 +55,7 @@ R = TypeVar("R")
 USER = "farm"
 OUTCOMES_MAX = 10_000
 UNDER_WAY = (ErrorCode.CHANGE_IN_PROGRESS, ErrorCode.TRANSFER_IN_PROGRESS)
+DONE_BEFORE = (ErrorCode.ALREADY_MEMBER, ErrorCode.NOT_MEMBER)
 TIMING = Timing(
     election_timeout_min_s=0.5,
     election_timeout_max_s=1.0,
@@ -315,9 +316,9 @@ class Service:
                 if number not in farm.control_ports():
                     return {"error": "UNKNOWN_SERVER", "certain": True}
                 wanted = replace(farm.server(number), voter=not question.get("learner"))
-                return {"ok": await self._member(wanted)}
+                return {"ok": await self._member(number, wanted)}
             case {"do": "remove", "id": int(number)}:
-                return {"ok": await self._no_member(number)}
+                return {"ok": await self._member(number, None)}
             case {"do": "transfer", "id": int(number)}:
                 return {"ok": await self._lead(number)}
             case {"do": "status"}:
@@ -344,22 +345,17 @@ class Service:
         self._driver.soon()
         return await future
 
-    async def _member(self, wanted: Server) -> bool:
-        """Whoever asked before may not have heard that it was done."""
-        try:
-            return await self._change(wanted, lambda: self.node.add_server(wanted))
-        except LocalProtocolError as error:
-            if error.code is not ErrorCode.ALREADY_MEMBER:
-                raise
-            if self.node.configuration.find(wanted.server_id) != wanted:
-                raise
-            return True
+    async def _member(self, number: int, wanted: Server | None) -> bool:
+        """Make it a member, or none; whoever asked before may not have heard that it was done."""
+        node = self.node
 
-    async def _no_member(self, number: int) -> bool:
+        def begin() -> None:
+            node.add_server(wanted) if wanted else node.remove_server(number)
+
         try:
-            return await self._change(number, lambda: self.node.remove_server(number))
+            return await self._change(wanted or number, begin)
         except LocalProtocolError as error:
-            if error.code is not ErrorCode.NOT_MEMBER:
+            if error.code not in DONE_BEFORE or node.configuration.find(number) != wanted:
                 raise
             return True
 

@@ -82,16 +82,17 @@ def told_by(process: Any) -> tuple[int, list[dict[str, Any]]]:
     return process.returncode, [json.loads(line) for line in output.splitlines()]
 
 
-def test_live_peers_that_say_nothing_make_way(nodes: Nodes) -> None:
+@pytest.mark.parametrize("most", ["--peers-max", "--address-max"])
+def test_live_peers_that_say_nothing_make_way(nodes: Nodes, most: str) -> None:
     nodes.write("a", "create", "name=a")
-    server = nodes.start("a", "serve", "--port", "0", "--peers-max", "3")
+    server = nodes.start("a", "serve", "--port", "0", most, "2")
     port = until(server, "listening")["port"]
     with ExitStack() as crowd:
-        for _ in range(3):
+        for _ in range(2):
             crowd.enter_context(connect(port, *GOING_LIVE))
-        for _ in range(3):
             until(server, "live")
         nodes.sync("b", "--from", f"127.0.0.1:{port}")
+        until(server, "closed", error="aborted")
     assert nodes.show("b") == nodes.show("a")
 
 
@@ -141,17 +142,6 @@ def test_who_is_live_keeps_a_place_before_who_is_not(tmp_path: Path) -> None:
         asyncio.Runner(loop_factory=OwnTime) as runner,
     ):
         runner.run(main(runner.get_loop(), store))
-
-
-def test_so_many_from_one_address_have_a_place(nodes: Nodes) -> None:
-    nodes.write("a", "create", "name=a")
-    server = nodes.start("a", "serve", "--port", "0", "--address-max", "1")
-    port = until(server, "listening")["port"]
-    with connect(port, *GOING_LIVE) as live:
-        until(server, "live")
-        nodes.sync("b", "--from", f"127.0.0.1:{port}")
-        until(server, "closed", peer="{}:{}".format(*live.getsockname()), error="aborted")
-    assert nodes.show("b") == nodes.show("a")
 
 
 def test_who_is_gone_without_a_word_is_noticed() -> None:
