@@ -282,9 +282,9 @@ def garlic(count: int, window: int) -> Work:
                 rng=Random(number),
                 now=loop.time(),
                 timing=Timing(
-                    election_timeout_min_s=0.1 if first else 5.0,
-                    election_timeout_max_s=0.2 if first else 9.0,
-                    heartbeat_interval_s=0.05 if first else 1.0,
+                    election_timeout_min_s=1.0 if first else 5.0,
+                    election_timeout_max_s=2.0 if first else 9.0,
+                    heartbeat_interval_s=0.3 if first else 1.0,
                     request_timeout_s=1.0,
                 ),
             )

@@ -22,6 +22,7 @@ from culm.garlic.link import Link
 from culm.garlic.raft import Stored
 from culm.garlic.raft import messages as m
 from culm.garlic.translate import Translator
+from culm.machine import LocalProtocolError
 
 # What no peer may send: an unknown type, a response, an oversize log, half a request.
 BAD_FRAMES = (
@@ -39,7 +40,7 @@ SILENCE = 0.3
 
 
 # In some clusters nodes have as few places as there can be.
-PLACES = {"strangers_max": 1, "requests_max": 1}
+PLACES = {"strangers_max": 1, "requests_max": 1, "links_max": 1}
 
 
 @dataclass
@@ -163,22 +164,28 @@ class GarlicSimulator(Simulator):
         assert isinstance(core, garlic.Node)
         cut = (node.id, number) in self._cut or (number, node.id) in self._cut
         lost = not self.stopped and self.rng.random() < self.weather.loss
-        if peer is None or peer.core is None or cut or lost:
+        gone = peer is None or peer.core is None or cut or lost
+        far = None if gone or peer is None else self._accept(peer)
+        if far is None or peer is None:
             self.happened["dial failed"] += 1
             core.dial_failed(number)
             self.drain(node)
             return
         near = End(node, core.dialled(number, handshake=self._client(node, number)), node.life)
-        far = self._accept(peer)
         wire = Wire(near, far)
         self.wires.append(wire)
         self.drain(node)
         self.drain(peer)
 
-    def _accept(self, peer: Node) -> End:
+    def _accept(self, peer: Node) -> End | None:
+        """The dialled side of a new connection; ``None`` if there is no place for it."""
         listener = self.tell_time(peer)
         assert isinstance(listener, garlic.Node)
-        return End(peer, listener.accepted(handshake=self._server(peer)), peer.life)
+        try:
+            return End(peer, listener.accepted(handshake=self._server(peer)), peer.life)
+        except LocalProtocolError:
+            self.happened["no place"] += 1
+            return None
 
     def _client(self, node: Node, number: int) -> ClientHandshake | None:
         if not self.handshake:
@@ -308,7 +315,10 @@ class GarlicSimulator(Simulator):
             return
         self.happened["vandal"] += 1
         peer = self.rng.choice(live)
-        wire = Wire(End(None, None, closed=True), self._accept(peer))
+        far = self._accept(peer)
+        if far is None:
+            return
+        wire = Wire(End(None, None, closed=True), far)
         self.wires.append(wire)
         self._carry(wire, wire.far, self.rng.choice(BAD_FRAMES))
         self.at(wire.far.arrival, lambda: self._end_of_stream(wire, wire.far))
@@ -320,7 +330,10 @@ class GarlicSimulator(Simulator):
         if self.handshake or not isinstance(peer.core, garlic.Node):
             return
         self.happened["forged"] += 1
-        wire = Wire(End(None, None, closed=True), self._accept(peer))
+        far = self._accept(peer)
+        if far is None:
+            return
+        wire = Wire(End(None, None, closed=True), far)
         self.wires.append(wire)
         translator = Translator(garlic.Limits())
         for request in requests:

@@ -18,7 +18,7 @@ from culm.garlic.messages import MessageType, Request, Response
 from culm.garlic.node import Node
 from culm.garlic.raft import RoleChanged, State, Stored
 from culm.garlic.raft import messages as m
-from culm.machine import Event, LocalProtocolError
+from culm.machine import Event
 
 
 def node(**options: Any) -> Node:
@@ -68,22 +68,43 @@ def test_strangers_take_no_place_of_others(greeting: Callable[[], ServerHandshak
     assert [machine.dialled(number).peer for number in wanted] == [2, 3]
 
 
-def test_who_is_crowded_out_is_told_why_and_who_is_known_is_refused_beyond_its_bound() -> None:
+def test_who_is_crowded_out_is_told_why_and_who_is_known_is_so_beyond_its_bound() -> None:
     machine = node(links_max=1, strangers_max=1)
-    machine.accepted()
-    link = machine.accepted()
-    (ended,) = events_of(machine)
-    assert isinstance(ended, LinkClosed)
-    assert ended.error is not None
-    assert ended.error.code is ErrorCode.CROWDED_OUT
-    link.receive_data(heartbeat())
+    first, second = machine.accepted(), machine.accepted()
+    assert crowded_out(machine) == [first.number]
+    second.receive_data(heartbeat(source=8))
+    assert crowded_out(machine) == []
+    third = machine.accepted()
+    third.receive_data(heartbeat(source=9))
+    assert crowded_out(machine) == [third.number]
+    second.receive_eof()
     events_of(machine)
-    with pytest.raises(LocalProtocolError) as caught:
-        machine.accepted()
-    assert caught.value.code is ErrorCode.QUEUE_FULL
-    link.receive_eof()
+    fourth = machine.accepted()
+    fourth.receive_data(heartbeat(source=9))
+    assert crowded_out(machine) == []
+
+
+def test_each_server_has_a_place_for_one_connection_whoever_else_is_there() -> None:
+    machine = node(links_max=1, strangers_max=1)
+    links = []
+    for source in (9, 2, 3):
+        links.append(machine.accepted())
+        links[-1].receive_data(heartbeat(source=source))
+        assert crowded_out(machine) == []
+    again = machine.accepted()
+    again.receive_data(heartbeat(source=3))
+    assert crowded_out(machine) == [again.number]  # the other one is busy, and so is the guest
+    answer(machine)
+    machine.advance(0.4)
+    links[0].receive_data(heartbeat(source=9))
+    again = machine.accepted()
+    again.receive_data(heartbeat(source=3))
+    assert crowded_out(machine) == [links[2].number]  # it was silent for long
+    links[1].receive_eof()
     events_of(machine)
-    machine.accepted()
+    other = machine.accepted()
+    other.receive_data(heartbeat(source=2))
+    assert crowded_out(machine) == []
 
 
 def crowded_out(machine: Node) -> list[int]:
@@ -103,21 +124,19 @@ def answer(machine: Node) -> None:
 def test_an_idle_place_is_given_to_a_peer_that_comes_and_not_to_a_stranger() -> None:
     machine = node(links_max=2, strangers_max=2)
     idle, busy = machine.accepted(), machine.accepted()
-    for number, link in ((2, idle), (3, busy)):
+    for number, link in ((8, idle), (9, busy)):
         link.receive_data(heartbeat(source=number))
     answer(machine)
     machine.advance(0.2)
-    busy.receive_data(heartbeat(source=3))
+    busy.receive_data(heartbeat(source=9))
     answer(machine)
     machine.advance(0.4)
     strangers = [machine.accepted() for _ in range(2)]
     assert crowded_out(machine) == []
-    strangers[0].receive_data(heartbeat(source=2))
+    strangers[0].receive_data(heartbeat(source=8))
     assert crowded_out(machine) == [idle.number]
-    strangers[1].receive_data(heartbeat(source=2))  # nobody else is idle
+    strangers[1].receive_data(heartbeat(source=8))  # nobody else is idle
     assert crowded_out(machine) == [strangers[1].number]
-    with pytest.raises(LocalProtocolError):
-        machine.accepted()
     assert set(machine.links) >= {busy, strangers[0]}
 
 

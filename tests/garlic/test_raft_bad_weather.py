@@ -12,6 +12,7 @@ from culm.garlic.raft import (
     Entry,
     ErrorCode,
     Left,
+    Limits,
     PeerFault,
     ReadSnapshot,
     Server,
@@ -41,6 +42,8 @@ from culm.garlic.raft.messages import (
     TransferResponse,
     VoteRequest,
 )
+from culm.garlic.raft.shared import Shared
+from culm.garlic.raft.terms import Terms
 from culm.machine import LocalProtocolError
 
 NEW = Server(4, "tcp://lab:4")
@@ -445,6 +448,22 @@ def test_own_elections_are_no_steps() -> None:
         assert lab.core.term > term
     before = lab.core.term
     assert lab.append(term=before + 1).accepted
+
+
+@pytest.mark.parametrize("shortest", [0.0, 0.05, 0.15, 0.3])
+def test_steps_gain_on_those_that_stand_again_and_again(shortest: float) -> None:
+    """A minority that was ahead used to stay ahead, and neither had a majority."""
+    timing = replace(TIMING, election_timeout_min_s=shortest, election_timeout_max_s=0.3)
+    limits = Limits(term_step_max=0)
+    shared = Shared(server_id=1, stored=Stored(), timing=timing, limits=limits, now=0.0)
+    terms = Terms(shared)
+    ahead, distances = 1000, [1000]
+    for turn in range(10):
+        ahead += round(0.3 / (shortest or 0.3))
+        shared.advance(0.31 * turn)
+        shared.journal.set_term(terms.reach(ahead), None)
+        distances.append(ahead - shared.journal.term)
+    assert distances == sorted(set(distances), reverse=True)
 
 
 def test_a_term_of_no_member_is_taken_by_who_has_heard_no_member_for_long_or_is_none() -> None:

@@ -22,6 +22,7 @@ from culm.garlic.events import (
 )
 from culm.garlic.limits import Limits
 from culm.garlic.link import Link
+from culm.garlic.places import Places
 from culm.garlic.raft import (
     Configuration,
     PeerFault,
@@ -77,9 +78,10 @@ class Node:
         there, so handshakes are needed.  Without the table everybody who knows a password
         speaks for all servers.
     links_max
-        Concurrent accepted connections whose peers are known: authenticated or, without a
-        handshake, from their first request on.  When all places are held, who has been idle for
-        the longest election timeout makes way for a peer that comes.
+        Concurrent accepted connections of guests: authenticated or, without a handshake, from their
+        first request on.  When all places are held, who has been idle for the longest election
+        timeout makes way for a peer that comes.  One connection of each server of the
+        configuration does not count.
     strangers_max
         Concurrent accepted connections of others; when there are more, the oldest is ended.
     requests_max
@@ -144,9 +146,8 @@ class Node:
         self._value_size_max = value_size_max(limits)
         self._users = users
         self._now = now
-        self._links_max = links_max
+        self._places = Places(links_max, strangers_max)
         self._idle_s = timing.election_timeout_max_s
-        self._strangers_max = strangers_max
         self._requests_max = requests_max
         self._asked_max = limits.raft.in_flight_max + _SPARE_REQUESTS
         self._handshake_timeout_s = handshake_timeout_s
@@ -154,8 +155,6 @@ class Node:
         self._slot_numbers = count(1)
         self._links: dict[int, Link] = {}
         self._dials = Dials(dial_pause_s, dial_pause_max_s, answer_timeout_s, rng)
-        self._strangers: dict[int, Link] = {}  # accepted, and nobody knows who it is
-        self._guests: set[int] = set()  # other links that were accepted, by number
         self._slots: dict[int, Link] = {}
         self._handshakes: Deadlines[int] = Deadlines()  # by number of the link
         self._awake: dict[int, Link] = {}  # links that may have events
@@ -244,18 +243,17 @@ class Node:
         """Open a link over an accepted connection.
 
         If too many peers have not yet said who they are, the one that has had the most time for it
-        is cut off (``CROWDED_OUT``).  Raises `LocalProtocolError`: ``QUEUE_FULL`` if there are too
-        many others and none is idle, ``ALREADY_CLOSED``.
+        is cut off (``CROWDED_OUT``).  Raises `LocalProtocolError` (``ALREADY_CLOSED``).
         """
         self._check_open()
-        if len(self._guests) >= self._links_max and self._idlest() is None:
-            raise LocalProtocolError(ErrorCode.QUEUE_FULL, "connections")
         link = self._open(ConnectionRole.LISTENER, None, handshake, self._requests_max)
-        while len(self._strangers) >= self._strangers_max:
-            oldest = self._strangers.pop(next(iter(self._strangers)))
-            oldest.fail(RemoteProtocolError(ErrorCode.CROWDED_OUT))
-        self._strangers[link.number] = link
+        self._crowd_out(self._places.come(link))
         return link
+
+    @staticmethod
+    def _crowd_out(link: Link | None) -> None:
+        if link is not None:
+            link.fail(RemoteProtocolError(ErrorCode.CROWDED_OUT))
 
     def dialled(self, peer: int, *, handshake: StreamMachine | None = None) -> Link:
         """Open a link over the connection to `peer` that `DialWanted` asked for.
@@ -351,11 +349,11 @@ class Node:
         try:
             match event:
                 case RequestReceived():
-                    if self._strangers:
-                        self._meet(link)
-                    slot = next(self._slot_numbers)
+                    slot, is_known = next(self._slot_numbers), link.peer is not None
                     message = link.read_request(event, slot)
                     self._slots[slot] = link
+                    if not is_known:
+                        self._seat(link)
                     self._speaking = link
                     self._core.receive_message(message)
                 case ResponseReceived():
@@ -364,7 +362,7 @@ class Node:
                     self._dials.answered(response.source)
                     self._core.receive_message(response)
                 case Authenticated():
-                    self._meet(link)
+                    self._crowd_out(self._places.authenticated(link, self._now - self._idle_s))
                     self._handshakes.cancel(link.number)
                     if link.dialled and link.peer is not None:
                         self._reached(link.peer, link)
@@ -380,33 +378,16 @@ class Node:
             link.fail(error)
         return None
 
-    def _meet(self, link: Link) -> None:
-        """The peer of an accepted connection has said who it is."""
-        if self._strangers.pop(link.number, None) is None:
-            return
-        if len(self._guests) >= self._links_max:
-            idle = self._idlest()
-            if idle is None:
-                raise RemoteProtocolError(ErrorCode.CROWDED_OUT)
-            self._guests.discard(idle.number)
-            idle.fail(RemoteProtocolError(ErrorCode.CROWDED_OUT))
-        self._guests.add(link.number)
-
-    def _idlest(self) -> Link | None:
-        """The guest that has been idle for longest: no leader is, as it sends heartbeats."""
-        before = self._now - self._idle_s
-        idle = [
-            (since, number)
-            for number in self._guests
-            if (since := self._links[number].idle_since(before)) is not None
-        ]
-        return self._links[min(idle)[1]] if idle else None
+    def _seat(self, link: Link) -> None:
+        """The peer of an accepted connection has made its first request."""
+        peer = link.peer
+        is_server = peer is not None and self._core.find_server(peer) is not None
+        self._crowd_out(self._places.asked(link, self._now - self._idle_s, is_server=is_server))
 
     def _ended(self, link: Link, closed: Closed) -> LinkClosed:
         del self._links[link.number], self._awake[link.number]
         self._stirred[link.number] = link
-        self._strangers.pop(link.number, None)
-        self._guests.discard(link.number)
+        self._places.ended(link)
         self._handshakes.cancel(link.number)
         for slot in link.slots:
             self._slots.pop(slot, None)  # it may have an answer that waits for earlier ones

@@ -78,7 +78,8 @@ class Limits:
     snapshot_size_max
         Bytes of a snapshot that is taken from a leader; a longer one is refused (`PeerFault`).
     term_step_max
-        What others say raises the term by this at most in each longest election timeout.  With the
+        What others say raises the term by this at most in each longest election timeout, or by a
+        little more than the elections for which a server may stand in that time.  With the
         defaults 63 bits last for 80,000 years of lies, and a server that was cut off, and stood for
         election seven times a second, is caught up with at once after a day.
     """

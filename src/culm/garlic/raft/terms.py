@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from culm.garlic.raft.limits import Timing
 from culm.garlic.raft.shared import Shared
 
 __all__ = ["Terms"]
@@ -19,13 +20,15 @@ class Terms:
     A term is stored for good, so a forged one must not use up what there is, nor carry a server
     where no other can follow.  Within each longest election timeout the words of others raise the
     term by `Limits.term_step_max` at most: a server that is far behind comes after in steps, and
-    so do all.
+    so do all.  Those ahead may go on meanwhile, by one with each election: a step is more than
+    that.
     """
 
-    __slots__ = ("_base", "_heard_at", "_shared", "_until")
+    __slots__ = ("_base", "_heard_at", "_shared", "_step_max", "_until")
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
+        self._step_max = max(shared.limits.term_step_max, 2 * (1 + _elections(shared.timing)))
         self._base = 0  # the term when the present step began
         self._until = -math.inf  # when the next one may begin
         self._heard_at = shared.now
@@ -52,7 +55,7 @@ class Terms:
         shared = self._shared
         term = shared.journal.term
         base = term if shared.now >= self._until else self._base
-        return max(term, base + max(1, shared.limits.term_step_max))
+        return max(term, base + self._step_max)
 
     def reach(self, term: int) -> int:
         """The term to go to if somebody is at `term`: that one, or a step towards it."""
@@ -61,3 +64,9 @@ class Terms:
             self._base = shared.journal.term
             self._until = shared.now + shared.timing.election_timeout_max_s
         return min(term, highest)
+
+
+def _elections(timing: Timing) -> int:
+    """For how many elections a server may stand in the longest election timeout."""
+    shortest, longest = timing.election_timeout_min_s, timing.election_timeout_max_s
+    return math.ceil(longest / shortest) if 0 < shortest <= longest < math.inf else 1

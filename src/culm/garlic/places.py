@@ -1,0 +1,96 @@
+"""Places for connections that others have made: of servers, of guests, of strangers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from culm.garlic.errors import ErrorCode
+from culm.garlic.link import Link
+from culm.machine import RemoteProtocolError
+
+__all__ = ["Places"]
+
+
+class Places:
+    """Which accepted connection has which place.
+
+    Each server of the configuration has a place of its own, for one connection.  Guests are other
+    peers that are authenticated or, without a handshake, have made a request; all others are
+    strangers.
+
+    guests_max, strangers_max
+        Places for these.  A guest that is idle makes way for another, the oldest stranger for the
+        next one.
+    """
+
+    __slots__ = ("_guests", "_guests_max", "_servers", "_strangers", "_strangers_max")
+
+    def __init__(self, guests_max: int, strangers_max: int) -> None:
+        self._guests_max, self._strangers_max = guests_max, strangers_max
+        self._servers: dict[int, Link] = {}  # by the server's id
+        self._guests: dict[int, Link] = {}  # by number of the link, as the strangers are
+        self._strangers: dict[int, Link] = {}
+
+    def come(self, link: Link) -> Link | None:
+        """A new connection; which one makes way for it, if any."""
+        self._strangers[link.number] = link
+        if len(self._strangers) > self._strangers_max:
+            return self._strangers.pop(next(iter(self._strangers)))
+        return None
+
+    def authenticated(self, link: Link, before: float) -> Link | None:
+        """The peer knows a password: it is a guest if there is a place, at most an idle one.
+
+        Else it may still be a server.  Returns which link makes way, if any.  Who has had to wait
+        since `before` is idle.
+        """
+        if link.number not in self._strangers:
+            return None
+        idle = _idlest(self._guests.values(), before)
+        if len(self._guests) < self._guests_max:
+            idle = None
+        elif idle is None:
+            return None
+        else:
+            del self._guests[idle.number]
+        self._guests[link.number] = self._strangers.pop(link.number)
+        return idle
+
+    def asked(self, link: Link, before: float, *, is_server: bool) -> Link | None:
+        """The peer has made its first request; returns which link makes way, if any.
+
+        is_server: it speaks for a server of the configuration.
+
+        Raises `RemoteProtocolError` (``CROWDED_OUT``) if there is no place for it.
+        """
+        peer = link.peer
+        if is_server and peer is not None:
+            host = self._servers.get(peer)
+            if host is None or host.idle_since(before) is not None:
+                self._leave(link)
+                self._servers[peer] = link
+                return host
+        idle = self.authenticated(link, before)
+        if link.number in self._strangers:
+            raise RemoteProtocolError(ErrorCode.CROWDED_OUT)
+        return idle
+
+    def ended(self, link: Link) -> None:
+        """The place is free."""
+        self._leave(link)
+        if link.peer is not None and self._servers.get(link.peer) is link:
+            del self._servers[link.peer]
+
+    def _leave(self, link: Link) -> None:
+        self._guests.pop(link.number, None)
+        self._strangers.pop(link.number, None)
+
+
+def _idlest(links: Iterable[Link], before: float) -> Link | None:
+    """The link that has been idle for longest."""
+    idle = [
+        (since, link.number, link)
+        for link in links
+        if (since := link.idle_since(before)) is not None
+    ]
+    return min(idle)[2] if idle else None
