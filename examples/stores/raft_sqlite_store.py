@@ -113,7 +113,10 @@ class RaftSqliteStore:
         term, voted_for, commit_index, first_index = self._db.execute(
             "SELECT term, voted_for, commit_index, first_index FROM state"
         ).fetchone()
-        rows = self._db.execute("SELECT term, is_configuration, value FROM entries ORDER BY at")
+        query = "SELECT at, term, is_configuration, value FROM entries ORDER BY at"
+        rows = self._db.execute(query).fetchall()
+        if [row[0] for row in rows] != list(range(first_index, first_index + len(rows))):
+            raise sqlite3.DatabaseError("entries are missing")
         return Stored(
             term=term,
             voted_for=voted_for,
@@ -122,7 +125,7 @@ class RaftSqliteStore:
             first_index=first_index,
             entries=[
                 Entry(made, decode_configuration(value, self._limits) if special else bytes(value))
-                for made, special, value in rows
+                for _, made, special, value in rows
             ],
         )
 

@@ -316,6 +316,17 @@ def test_a_piece_of_a_snapshot_is_read_without_the_rest(tmp_path: Path) -> None:
         one.close()
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_log_with_a_hole_is_refused(lost: int, tmp_path: Path) -> None:
+    """Of an older file beside a newer journal, say; the rest would be at wrong indexes."""
+    store = RaftSqliteStore(tmp_path / "store", Values(), FOUNDING)
+    store.perform(persist(1, 1, 0, 1, entries_of(1, b"a", b"b", b"c")))
+    store._db.execute("DELETE FROM entries WHERE at = ?", (lost,))
+    with pytest.raises(sqlite3.DatabaseError, match="missing"):
+        store.load()
+    store.close()
+
+
 def test_a_snapshot_that_never_ends_takes_no_place_for_ever(tmp_path: Path) -> None:
     path = tmp_path / "store"
     store = RaftSqliteStore(path, Values(), FOUNDING)
