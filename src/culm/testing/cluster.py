@@ -53,6 +53,7 @@ class Node:
         self._clock = clock
         self._driver: Driver | None = None
         self._told = float("-inf")  # the local time that the machine knows
+        self._deadline: float | None = None  # after the latest turn
         self._alarm: float | None = None  # the deadline for which a wake-up is entered
         self._queue: deque[Operation] = deque()
         self._busy = False
@@ -102,6 +103,7 @@ class Node:
         self.turns = []
         self._told = float("-inf")
         self._alarm = None
+        self._deadline = float("-inf")
         self._driver = Driver(self._build(self), verbs=self._verbs)
         self._cluster.network.attach(self.address, self._receive)
         self._run(None, *self._time())
@@ -140,12 +142,18 @@ class Node:
             self._run(*self._time(), operation)
 
     def _time(self) -> list[Operation]:
-        """The operation that tells the machine the time, if it does not know it yet."""
-        now = self.now
-        if not self._up().is_timed or now == self._told:
+        """The operation that tells the machine the time, if it does not know it yet.
+
+        None if nothing is due: then it is told at once, and what comes of that with the next turn.
+        """
+        now, driver = self.now, self._up()
+        if not driver.is_timed or now == self._told:
             return []
         self._told = now
-        return [Advance(now)]
+        if self._cluster.records or (self._deadline is not None and self._deadline <= now):
+            return [Advance(now)]
+        driver.apply(Advance(now))
+        return []
 
     def _run(self, *operations: Operation | None) -> Turn | None:
         """Do the operations (``None``: just drain) and what is queued meanwhile.
@@ -170,6 +178,7 @@ class Node:
         if driver is None:
             return None
         turn = driver.drain(None) if operation is None else driver.do(operation)
+        self._deadline = turn.deadline
         self._handle(turn)
         return turn
 
@@ -191,7 +200,7 @@ class Node:
                 self._effects(self, effect)
 
     def _set_alarm(self) -> None:
-        deadline = None if self._driver is None else self._driver.deadline()
+        deadline = None if self._driver is None else self._deadline
         # An earlier wake-up looks for the deadline of then: one at a time is enough.
         if deadline is None or (self._alarm is not None and self._alarm <= deadline):
             return
@@ -211,6 +220,7 @@ class Node:
             if turn is not None and turn.deadline is not None and turn.deadline <= now:
                 raise EndlessError(f"told that it is {now}, still waits for {turn.deadline}")
         else:
+            self._deadline = deadline
             self._set_alarm()
 
 

@@ -319,13 +319,13 @@ class Driver:
                 self.take_datagrams(),
                 self.take_links(),
             )
+            if not any(taken):  # nothing was taken, so no room was made
+                break
             effects += taken[0]
             sent.append(taken[1])
             datagrams += taken[2]
             for number, data in taken[3]:
                 links.setdefault(number, []).append(data)
-            if not any(taken):  # nothing was taken, so no room was made
-                break
             rounds.append((happened[0], taken))
             check_end("rounds", rounds, self.events_max)
         return Turn(
@@ -361,6 +361,8 @@ class Driver:
 
     def take_effects(self) -> tuple[Effect[Any], ...]:
         """Take the effects that there are; they are `unanswered` from now on."""
+        if not self._is_durable:
+            return ()
         effects: list[Effect[Any]] = []
         while (effect := self.take_effect()) is not None:
             effects.append(effect)

@@ -74,6 +74,16 @@ class Statistics:
         for name, number in numbers.items():
             setattr(self, name, getattr(self, name) + number)
 
+    def send(self, size: int) -> None:
+        """One of so many bytes was sent."""
+        self.sent += 1
+        self.sent_bytes += size
+
+    def deliver(self, size: int) -> None:
+        """One of so many bytes was delivered."""
+        self.delivered += 1
+        self.delivered_bytes += size
+
     def add(self, other: Statistics) -> None:
         """Add the numbers of `other`."""
         for field in fields(self):
@@ -101,7 +111,7 @@ class Network:
         self._conditions: dict[tuple[Address, Address], Conditions] = {}
         self._cuts: set[tuple[Address, Address]] = set()
         self._receivers: dict[Address, Deliver] = {}
-        self._chance: dict[tuple[Address, Address], Random] = {}
+        self._chance: dict[tuple[Address, Address], Callable[[], float]] = {}
         self._statistics: dict[tuple[Address, Address], Statistics] = {}
         self._size = size
 
@@ -190,10 +200,11 @@ class Network:
         counted = self._statistics_of(source, destination)
         luck = self._luck(source, destination)
         # Drawn in any case: the next datagram's luck must not depend on this one's fate.
-        loses, doubles, holds, *delays = (luck.random() for _ in range(7))
+        loses, doubles, holds = luck(), luck(), luck()
+        delays = luck(), luck(), luck(), luck()
         size = self._size(payload)
-        counted.count(sent=1, sent_bytes=size)
-        if self.is_cut(source, destination):
+        counted.send(size)
+        if (source, destination) in self._cuts:
             counted.count(cut=1)
         elif conditions.size_max is not None and size > conditions.size_max:
             counted.count(oversize=1)
@@ -202,7 +213,8 @@ class Network:
         else:
             copies = 2 if doubles < conditions.duplication else 1
             held = holds < conditions.reordering
-            counted.count(duplicated=copies - 1, reordered=held)
+            if copies > 1 or held:
+                counted.count(duplicated=copies - 1, reordered=held)
             for copy in range(copies):
                 delay, hold = delays[2 * copy : 2 * copy + 2]
                 seconds = conditions.delay_min
@@ -252,13 +264,18 @@ class Network:
         if deliver is None:
             counted.count(unreachable=1)
             return
-        counted.count(delivered=1, delivered_bytes=size)
+        counted.deliver(size)
         deliver(payload, source)
 
-    def _luck(self, source: Address, destination: Address) -> Random:
-        if (source, destination) not in self._chance:
-            self._chance[source, destination] = self.random(f"{source!r} -> {destination!r}")
-        return self._chance[source, destination]
+    def _luck(self, source: Address, destination: Address) -> Callable[[], float]:
+        draw = self._chance.get((source, destination))
+        if draw is None:
+            draw = self.random(f"{source!r} -> {destination!r}").random
+            self._chance[source, destination] = draw
+        return draw
 
     def _statistics_of(self, source: Address, destination: Address) -> Statistics:
-        return self._statistics.setdefault((source, destination), Statistics())
+        counted = self._statistics.get((source, destination))
+        if counted is None:
+            self._statistics[source, destination] = counted = Statistics()
+        return counted
