@@ -54,23 +54,11 @@ from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.store import MemoryStore
 from culm.machine import Event
 from drivers.node_driver import NodeDriver
+from stateless import Nothing
 
 VALUE = bytes(64)
 WARM_UP_S = 0.5
 WANTED = {1: 675, 1000: 60_000}  # commits a second, by window
-
-
-class Nothing:
-    """A state machine without a state."""
-
-    def apply(self, index: int, value: bytes) -> None:
-        pass
-
-    def snapshot(self) -> bytes:
-        return b""
-
-    def restore(self, image: bytes) -> None:
-        pass
 
 
 async def run_culm(number: int, ports: Sequence[int], window: int, seconds: float) -> float:

@@ -235,16 +235,7 @@ def garlic(count: int, window: int) -> Work:
     from culm.garlic.store import MemoryStore
     from culm.machine import Event
     from drivers.node_driver import NodeDriver
-
-    class Nothing:
-        def apply(self, index: int, value: bytes) -> None:
-            pass
-
-        def snapshot(self) -> bytes:
-            return b""
-
-        def restore(self, image: bytes) -> None:
-            pass
+    from stateless import Nothing
 
     async def commit() -> None:
         loop = asyncio.get_running_loop()

@@ -22,6 +22,7 @@ from culm.garlic.raft import Configuration, Entry, Server, Stored, Timing
 from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.store import MemoryStore
 from culm.garlic.values import decode_entries, encode_log
+from culm.testing.raft_store_model import Values
 
 LIMITS = Limits()
 # Those that the transcripts were recorded with.
@@ -32,19 +33,6 @@ TIMING = Timing(
     request_timeout_s=2.5,
 )
 RAFT_LIMITS = RaftLimits(append_entries_max=5, sync_gap=5, chunk_size=4096)
-
-
-class Nothing:
-    """A state machine without a state."""
-
-    def apply(self, index: int, value: bytes) -> None:
-        pass
-
-    def snapshot(self) -> bytes:
-        return b""
-
-    def restore(self, image: bytes) -> None:
-        pass
 
 
 def frames(name: str) -> list[dict[str, Any]]:
@@ -68,7 +56,7 @@ class Actor:
     def __init__(self, number: int, stored: Stored, *, timing: Timing = TIMING) -> None:
         self.number = number
         self.now = 0.0
-        self.store = MemoryStore(Nothing(), stored)
+        self.store = MemoryStore(Values(), stored)
         self.node = Node(
             server_id=number,
             stored=self.store.load(),

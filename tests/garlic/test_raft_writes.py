@@ -14,6 +14,7 @@ from culm.garlic.raft import Committed, Persist
 from culm.garlic.raft.journal import Journal, _Write
 from culm.garlic.raft.messages import AppendRequest, AppendResponse, Message
 from culm.machine import Closed, LocalProtocolError, StoreFailed, Ticket
+from culm.testing.raft_store_model import Values
 
 
 def writing(count: int, **settings: object) -> tuple[Lab, list[Persist]]:
@@ -154,14 +155,7 @@ def test_a_follower_that_could_not_write_acknowledges_nothing_behind_that() -> N
 
 
 def test_a_store_refuses_to_write_behind_a_hole() -> None:
-    class Nothing:
-        def apply(self, index: int, value: bytes) -> None: ...
-        def snapshot(self) -> bytes:
-            return b""
-
-        def restore(self, image: bytes) -> None: ...
-
-    store = MemoryStore(Nothing(), founders(1))
+    store = MemoryStore(Values(), founders(1))
     ticket: Ticket[None] = Ticket(0)
 
     def write(first: int) -> Persist:

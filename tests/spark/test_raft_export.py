@@ -15,20 +15,8 @@ sys.path.insert(0, str(ROOT / "examples"))
 from culm.garlic import Limits, decode_configuration, encode_configuration  # noqa: E402
 from culm.garlic.raft import Configuration, Entry, Persist, Server, Stored  # noqa: E402
 from culm.spark.protocol_jobs import parsed_lines, raft_entry  # noqa: E402
+from culm.testing.raft_store_model import Values  # noqa: E402
 from stores.raft_sqlite_store import RaftSqliteStore  # noqa: E402
-
-
-class Nothing:
-    """A state machine that keeps nothing."""
-
-    def apply(self, index: int, command: bytes) -> None:
-        pass
-
-    def snapshot(self) -> bytes:
-        return b""
-
-    def restore(self, image: bytes) -> None:
-        pass
 
 
 def test_a_log_is_exported_as_the_page_says(tmp_path, monkeypatch):
@@ -36,7 +24,7 @@ def test_a_log_is_exported_as_the_page_says(tmp_path, monkeypatch):
     servers = Configuration(servers=(Server(1, "one:1"), Server(2, "two:2")))
     chance = Random(1)
     entries = [Entry(1, servers), *(Entry(2, chance.randbytes(at)) for at in range(5))]
-    store = RaftSqliteStore(Path("one.sqlite"), Nothing(), Stored.founding(servers.servers))
+    store = RaftSqliteStore(Path("one.sqlite"), Values(), Stored.founding(servers.servers))
     persist = Persist(ticket=1, term=2, voted_for=1, commit_index=0, first_index=1, entries=entries)
     store.perform(persist)
     store.close()
