@@ -227,7 +227,7 @@ def test_spark_reads_lists_patterns_and_views_of_sql(spark, tmp_path):
         b"b.culm",
     ]
     with pytest.raises(Exception, match="no option colum") as raised:
-        spark.read.format("culm").option("colum", "x").load(str(tmp_path))
+        _ = spark.read.format("culm").option("colum", "x").load(str(tmp_path)).columns
     assert sentence_of(raised.value).startswith("the format culm has no option colum")
 
 

@@ -115,17 +115,15 @@ def _read_archive(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Mar
 
 
 def _read_lines(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marked]:
-    yield from _lines(split, mark, file, file, split.stop)
+    yield from _lines(split, mark, file, split.stop)
 
 
 def _read_gzip(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marked]:
     """The lines of a compressed file; places are those of the text."""
-    yield from _lines(split, mark, file, GzipText(file), None)
+    yield from _lines(split, mark, GzipText(file), None)
 
 
-def _lines(
-    split: Split, mark: _Mark, file: WatchedFile, text: Readable, stop: int | None
-) -> Iterator[_Marked]:
+def _lines(split: Split, mark: _Mark, text: Readable, stop: int | None) -> Iterator[_Marked]:
     rows: list[dict[str, Any]] = []
     size = 0
     try:
@@ -143,7 +141,6 @@ def _lines(
                 yield _batch_of(rows), mark
                 rows, size = [], 0
     except GZIP_ERRORS:
-        file.check()
         fault = LineFault.DAMAGED_GZIP
         rows.append({"file": split.path, "block": mark.offset, "fault": fault})
     yield _batch_of(rows), mark
