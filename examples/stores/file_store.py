@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["FileStore", "refuse_other_files"]
+__all__ = ["BUSY_TIMEOUT_S", "FileStore", "refuse_other_files", "write_ahead"]
 
 _MAGIC = b"SQLite format 3\0"
+_PAUSE_S = 0.01
+
+BUSY_TIMEOUT_S = 30.0
+"""So long a process waits for others that are at work in the file."""
 
 
 def refuse_other_files(path: Path | str) -> None:
@@ -24,6 +29,22 @@ def refuse_other_files(path: Path | str) -> None:
     with open(path, "rb") as file:
         if file.read(len(_MAGIC)) not in (b"", _MAGIC):
             raise sqlite3.DatabaseError("file is not a database")
+
+
+def write_ahead(connection: sqlite3.Connection) -> None:
+    """Let the file have a write-ahead log.
+
+    Two processes may make the same file at once: here SQLite does not wait, as it does elsewhere.
+    """
+    end = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+        time.sleep(_PAUSE_S)
 
 
 class FileStore(ABC):

@@ -40,7 +40,7 @@ from culm.p2panda.store import (
 )
 from culm.reconcile.monoids import DEFAULT
 from stores.columns import column, number
-from stores.file_store import FileStore, refuse_other_files
+from stores.file_store import BUSY_TIMEOUT_S, FileStore, refuse_other_files, write_ahead
 
 __all__ = ["OperationSqliteStore"]
 
@@ -82,9 +82,9 @@ class OperationSqliteStore(FileStore):
     def __init__(self, path: Path | str) -> None:
         refuse_other_files(path)
         self._db = sqlite3.connect(
-            path, isolation_level=None, timeout=30.0, check_same_thread=False
+            path, isolation_level=None, timeout=BUSY_TIMEOUT_S, check_same_thread=False
         )
-        self._db.execute("PRAGMA journal_mode = WAL")
+        write_ahead(self._db)
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.executescript(_SCHEMA)
         self._trees = RangeTrees()

@@ -23,7 +23,7 @@ from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError, StoreErro
 from culm.wire.multihash import HashFamily
 from stores.columns import column as _column
 from stores.columns import number as _number
-from stores.file_store import FileStore, refuse_other_files
+from stores.file_store import BUSY_TIMEOUT_S, FileStore, refuse_other_files, write_ahead
 
 __all__ = ["CHUNK_SIZE", "SqliteStore", "StoreFileError"]
 
@@ -438,7 +438,7 @@ class _Database:
             self._connection = sqlite3.connect(
                 f"{Path(path).absolute().as_uri()}?mode={mode}",
                 uri=True,
-                timeout=30.0,
+                timeout=BUSY_TIMEOUT_S,
                 isolation_level=None,  # transactions begin and end where the code says so
                 check_same_thread=False,
             )
@@ -457,7 +457,7 @@ class _Database:
         # An empty file may be a store whose making was cut short, so it is not refused.
         if self._is_new():
             self.execute("PRAGMA page_size = 16384")
-            self.execute("PRAGMA journal_mode = WAL")
+            write_ahead(self._connection)
             with self.transaction("IMMEDIATE"):
                 if self._is_new():  # still: somebody else may have been faster
                     self._create(family)
