@@ -380,9 +380,9 @@ class Node:
 
     def _seat(self, link: Link) -> None:
         """The peer of an accepted connection has made its first request."""
-        peer = link.peer
-        is_server = peer is not None and self._core.find_server(peer) is not None
-        self._crowd_out(self._places.asked(link, self._now - self._idle_s, is_server=is_server))
+        server = None if link.peer is None else self._core.find_server(link.peer)
+        number = None if server is None else server.server_id
+        self._crowd_out(self._places.asked(link, self._now - self._idle_s, number))
 
     def _ended(self, link: Link, closed: Closed) -> LinkClosed:
         del self._links[link.number], self._awake[link.number]

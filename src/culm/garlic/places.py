@@ -56,19 +56,18 @@ class Places:
         self._guests[link.number] = self._strangers.pop(link.number)
         return idle
 
-    def asked(self, link: Link, before: float, *, is_server: bool) -> Link | None:
+    def asked(self, link: Link, before: float, server: int | None) -> Link | None:
         """The peer has made its first request; returns which link makes way, if any.
 
-        is_server: it speaks for a server of the configuration.
+        server: of the configuration, for which it speaks.
 
         Raises `RemoteProtocolError` (``CROWDED_OUT``) if there is no place for it.
         """
-        peer = link.peer
-        if is_server and peer is not None:
-            host = self._servers.get(peer)
+        if server is not None:
+            host = self._servers.get(server)
             if host is None or host.idle_since(before) is not None:
                 self._leave(link)
-                self._servers[peer] = link
+                self._servers[server] = link
                 return host
         idle = self.authenticated(link, before)
         if link.number in self._strangers:
