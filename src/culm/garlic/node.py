@@ -322,11 +322,13 @@ class Node:
             # The end of the node is told after that of its links.
             if not (self._closing and self._links):
                 event = self._core.next_event()
-                if isinstance(event, PeerFault) and self._speaking is not None:
+                if event is not None:
+                    if self._speaking is None or not isinstance(event, PeerFault):
+                        return event
                     self._speaking.fail(event.error)
                     continue
-                if event is not None or self._closing:
-                    return event
+                if self._closing:
+                    return None
             # Whom to dial is told before a link goes on, as if its bytes came one by one.
             peer = self._dials.missing(self._core.addressees)
             server = None if peer is None else self._core.find_server(peer)
@@ -346,6 +348,10 @@ class Node:
             elif link.moved():
                 self._core.still_sending(link.peer)
         event = link.next_event()
+        if event is None:
+            del self._awake[link.number]
+            link.rest()
+            return None
         try:
             match event:
                 case RequestReceived():
@@ -369,9 +375,6 @@ class Node:
                         self._stirred[link.number] = link
                 case Closed():
                     return self._ended(link, event)
-                case None:
-                    del self._awake[link.number]
-                    link.rest()
                 case _:
                     pass  # a challenge: the link ends, and the next one has credentials
         except RemoteProtocolError as error:

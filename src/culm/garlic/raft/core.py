@@ -147,8 +147,9 @@ class Raft:
         A follower sends none, except to its leader when it has something to ask.
         """
         engine = self._engine
-        if engine.leadership is not None:
-            peers, joiner = engine.leadership.replicator.peers, engine.leadership.joiner
+        leadership = engine.leadership
+        if leadership is not None:
+            peers, joiner = leadership.replicator.peers, leadership.joiner
             return peers if joiner is None or joiner in peers else (*peers, joiner)
         if self._closed or engine.elector.role not in _ASKING:
             leader = self._shared.leader

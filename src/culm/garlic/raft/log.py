@@ -111,7 +111,7 @@ class Log:
         A first entry that exceeds the size comes alone.
         """
         entries = self.slice(first, min(self.last_index, first + count_max - 1))
-        if size_of(entries) <= size_max:
+        if len(entries) == 1 or size_of(entries) <= size_max:
             return entries
         size = 0
         for position, entry in enumerate(entries):
