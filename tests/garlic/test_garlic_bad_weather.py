@@ -100,6 +100,8 @@ def test_each_server_has_a_place_for_one_connection_whoever_else_is_there() -> N
     again = machine.accepted()
     again.receive_data(heartbeat(source=3))
     assert crowded_out(machine) == [links[2].number]  # it was silent for long
+    links[1].receive_data(heartbeat(source=2))
+    answer(machine)
     links[1].receive_eof()
     events_of(machine)
     other = machine.accepted()
@@ -138,6 +140,20 @@ def test_an_idle_place_is_given_to_a_peer_that_comes_and_not_to_a_stranger() -> 
     strangers[1].receive_data(heartbeat(source=8))  # nobody else is idle
     assert crowded_out(machine) == [strangers[1].number]
     assert set(machine.links) >= {busy, strangers[0]}
+
+
+def test_half_a_frame_is_a_sign_of_life_once() -> None:
+    machine = node()
+    leader = machine.accepted()
+    leader.receive_data(heartbeat())
+    answer(machine)
+    leader.receive_data(heartbeat()[:20])
+    events_of(machine)
+    for tick in range(1, 20):
+        machine.advance(tick / 20)
+        leader.receive_data(b"")
+        events_of(machine)
+    assert machine.state is not State.FOLLOWER
 
 
 # Dials

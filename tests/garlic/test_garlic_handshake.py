@@ -352,3 +352,10 @@ def test_the_head_limit_is_the_users() -> None:
     )
     machine.receive_data(request_head("X: " + "y" * 64))
     assert code(events_of(machine)) is ErrorCode.HEAD_TOO_LARGE
+
+
+@pytest.mark.parametrize("name", ["host", "user", "password"])
+def test_what_cannot_be_encoded_is_refused_when_the_handshake_is_made(name: str) -> None:
+    given = {"host": "farm.i2p", "user": "alice", "password": "secret", name: "\ud800"}
+    with pytest.raises(ValueError, match=name):
+        ClientHandshake(cache=CredentialCache(), rng=random.Random(1), now=0.0, **given)

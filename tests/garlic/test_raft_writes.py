@@ -81,6 +81,15 @@ def test_each_write_has_what_came_after_the_one_before_it_and_so_many_are_under_
     assert [[entry.data for entry in one.entries] for one in later] == [[b"3", b"4"]]
 
 
+def test_one_write_at_least_may_be_under_way() -> None:
+    lab, writes = writing(3, writes_max=0)
+    assert len(writes) == 1
+    while lab.pending:
+        lab.release()
+        lab.drain()
+    assert lab.core.commit_index == 4
+
+
 def test_a_write_counts_when_all_before_it_are_done() -> None:
     lab, writes = writing(3, writes_max=3)
     for write in (writes[2], writes[1]):
