@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import stat
 from pathlib import Path
 from random import Random
@@ -230,9 +229,8 @@ def test_names_are_bytes(tmp_path: Path, store: LogStore) -> None:
 def test_what_cannot_travel_is_named(tmp_path: Path, store: LogStore) -> None:
     make_tree(tmp_path, {"out": "-> /etc", "sub/up": "-> ../../x", "ok": "-> sub", "file": b""})
     os.mkfifo(tmp_path / "fifo")
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(tmp_path / "socket"))
-        done = publish(tmp_path, store)
+    os.mknod(tmp_path / "socket", stat.S_IFSOCK | 0o600)
+    done = publish(tmp_path, store)
     assert list(done.findings.skipped) == [b"fifo", b"out", b"socket", b"sub/up"]
     assert {place.record.path for place in read_tree(store, LOG).in_order()} == {
         b"file",

@@ -70,7 +70,8 @@ class Meddled(MemoryStore):
 def folder() -> Iterator[Path]:
     """A folder of somebody to whom modes apply: not of root."""
     euid = os.geteuid()
-    with tempfile.TemporaryDirectory() as name:
+    # There may be no way for others to where root has its temporary files.
+    with tempfile.TemporaryDirectory(dir=None if euid else "/var/tmp") as name:
         if euid == 0:
             os.chown(name, 65534, -1)
             os.seteuid(65534)
