@@ -62,6 +62,14 @@ def test_a_pattern_stands_for_what_exists_and_a_name_for_itself(tmp_path, monkey
     assert expanded(f"file://{tmp_path}/on?") == [f"file://{tmp_path}/one"]
 
 
+def test_a_file_that_is_named_in_several_ways_is_read_once(tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(b"1\n")
+    monkeypatch.chdir(tmp_path)
+    names = ["in", "in/a.jsonl", f"{tmp_path}/i*", f"file://{tmp_path}/in", "./in//a.jsonl"]
+    assert [row["entry"] for row in rows_of(options.plan(Reading(paths=tuple(names))))] == [b"1"]
+
+
 def files_read(path: Path, **given: str) -> list[str]:
     reading = Reading.of({"path": str(path), **given})
     return [str(Path(split.path).relative_to(path)) for split in options.plan(reading)]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Found",
     "WatchedFile",
+    "canonical",
     "escaped",
     "exists",
     "is_hidden",
@@ -120,13 +121,19 @@ class WatchedFile(io.RawIOBase):
             raise
 
 
+def canonical(path: str) -> str:
+    """The one form of a path of this machine: absolute, and not as a URL; others as they are."""
+    if (local := _LOCAL.match(path)) is not None:
+        return os.path.abspath(f"/{path[local.end() :]}")
+    return path if "://" in path else os.path.abspath(path)
+
+
 def open_system(path: str) -> tuple[Any, str]:
     """The file system of a path, and the path within it."""
     from pyarrow import fs
 
-    if (local := _LOCAL.match(path)) is not None:
-        path = f"/{path[local.end() :]}"
-    elif "://" in path:
+    path = canonical(path)
+    if "://" in path:
         scheme, rest = path.split("://", 1)
         place, mark, query = rest.partition("?")
         if "=" not in query:  # a pattern, or a name with that sign
@@ -134,7 +141,7 @@ def open_system(path: str) -> tuple[Any, str]:
         uri = f"{_SCHEMES.get(scheme, scheme)}://{quote(place, safe='/@:%')}{mark}{query}"
         system, inside = fs.FileSystem.from_uri(uri)
         return system, inside
-    return fs.LocalFileSystem(), os.path.abspath(path)
+    return fs.LocalFileSystem(), path
 
 
 def open_file(path: str) -> WatchedFile:

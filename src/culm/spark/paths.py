@@ -14,7 +14,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import PurePosixPath
 
-from culm.spark.files import Found, exists, is_hidden, list_files, list_folder
+from culm.spark.files import Found, canonical, exists, is_hidden, list_files, list_folder
 
 __all__ = ["Filter", "expanded", "find_files", "matches"]
 
@@ -47,7 +47,7 @@ class Filter:
 
 
 def find_files(paths: Iterable[str], only: Filter, *, errors_kept: bool = False) -> list[Found]:
-    """The files at all `paths`, each once, in the order of their paths.
+    """The files at all `paths`, each once, however often it is named, in the order of their paths.
 
     Raises `FileNotFoundError` if there is nothing at a path, other `OSError` as `list_files`.
     """
@@ -55,7 +55,7 @@ def find_files(paths: Iterable[str], only: Filter, *, errors_kept: bool = False)
     for path in (each for given in paths for each in expanded(given)):
         for each in list_files(path, is_deep=only.is_recursive, errors_kept=errors_kept):
             if only.takes(each):
-                found.setdefault(each.path, each)
+                found.setdefault(canonical(each.path), each)
     return sorted(found.values())
 
 
