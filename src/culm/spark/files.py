@@ -260,9 +260,9 @@ def _found(path: str, info: Any) -> Found:
     """A file of a system that is not local; it has no size if it is none."""
     from pyarrow import fs
 
-    modified = 0.0 if info.mtime_ns is None else info.mtime_ns / 1e9
-    is_file = info.type == fs.FileType.File and info.size is not None
-    return Found(path, int(info.size) if is_file else None, modified)
+    size, modified = info.size, info.mtime_ns
+    is_file = info.type == fs.FileType.File and size is not None
+    return Found(path, size if is_file else None, (modified or 0) / 1e9)
 
 
 def is_hidden(path: str) -> bool:
