@@ -60,16 +60,27 @@ class Farm:
             "password": f"{random.SystemRandom().getrandbits(128):032x}",
             "tls": tls,
             "founders": numbers,
-            "nodes": {str(number): free_place() for number in numbers},
+            "nodes": {},
         }
+        for number in numbers:
+            farm._place(number)
         farm._write()
         return farm
 
     def add(self, number: int) -> None:
         """Give a server a place, if it has none."""
         if str(number) not in self.data["nodes"]:
-            self.data["nodes"][str(number)] = free_place()
+            self._place(number)
             self._write()
+
+    def _place(self, number: int) -> None:
+        """At ports that no other server has, even if that does not run at the moment."""
+        nodes = self.data["nodes"]
+        taken = {port for node in nodes.values() for port in node.values()}
+        place = free_place()
+        while not taken.isdisjoint(place.values()):
+            place = free_place()
+        nodes[str(number)] = place
 
     def is_alone(self, number: int) -> None:
         """That server is a cluster of its own from now on."""

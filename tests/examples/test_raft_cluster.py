@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from pictures import words_of
 
+import raft_farm
 import raft_server
 from culm.garlic.sessions import Sessions
 from ending import ImpossibleError
@@ -608,6 +609,17 @@ def test_a_server_that_was_killed_before_it_had_a_store_starts(tmp_path: Path) -
             RaftSqliteStore(path, Sessions(KeyValues(echo=False)), found.founding(1)).close()
     with found.claimed(1) as path:
         assert path.exists()
+
+
+def test_no_two_servers_have_a_port_in_common(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nobody listens, because one of them does not run."""
+    places = iter([{"raft": 1, "control": 2}, {"raft": 2, "control": 3}, {"raft": 4, "control": 5}])
+    monkeypatch.setattr(raft_farm, "free_place", lambda: next(places))
+    found = RaftFarm.found(tmp_path / "farm", 1, tls=False)
+    found.add(2)
+    assert found.control_ports() == {1: 2, 2: 5}
 
 
 def test_one_server_does_not_run_twice(tmp_path: Path) -> None:
