@@ -337,7 +337,8 @@ class Node:
                 source, data = datagram
                 received = self._links.receive(source, data)
                 if received is not None:
-                    self._reception.receive(source, *received)
+                    body, size = received
+                    self._reception.receive(source, body, size)
             elif self._state is _LEAVING and self._associations.settled:
                 self._state = _CLOSED
                 return Closed()
