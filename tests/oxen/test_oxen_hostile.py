@@ -336,7 +336,7 @@ def test_messages_beyond_the_window_are_not_acknowledged() -> None:
     assert table.node.peers()[P].early == 3
 
 
-@pytest.mark.parametrize("size", [0, 1, 39, 839])
+@pytest.mark.parametrize("size", [0, 1, 39, 40, 839])
 def test_an_inbox_that_is_not_looked_at_is_bounded(size: int) -> None:
     """A datagram counts with its overhead and its source's ID, so that many small ones do."""
     table = Table(limits=Limits(inbox_size_max=2000))

@@ -346,6 +346,14 @@ def test_a_whole_message_in_between_ends_it() -> None:
     assert table.events() == [received(b"whole")]
 
 
+def test_one_that_begins_with_too_much_keeps_no_place() -> None:
+    table = Table(limits=Limits(message_size_max=10, assemblies_max=1))
+    table.join(P)
+    table.tell_message(P, one(1, FIRST, bytes(11)))
+    assert table.node.dropped[DropReason.INCOMPLETE] == 1
+    assert not table.node._associations.assemblies.held  # type: ignore[attr-defined]
+
+
 def test_one_that_grows_beyond_what_was_said_is_nothing() -> None:
     table = joined()
     count = SIZE_MAX // 300 + 1

@@ -99,7 +99,7 @@ def test_what_waits_asks_again_ever_more_rarely() -> None:
     table.tell_message(P, Turn(b"1", start, False), id=0)
     assert table.events() == [SendWaiting(peer=P, message=number)]
     asked: list[float] = []
-    while len(asked) < 5:
+    while len(asked) < 15:
         table.wait(0.1, alive=(P, Q))
         sent = answer_pieces(table, asked)
         if sent:
@@ -107,7 +107,9 @@ def test_what_waits_asks_again_ever_more_rarely() -> None:
             table.tell_message(P, Turn(b"1", start, False), id=0)
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     assert pauses[0] < pauses[1]
-    assert 3.9 < pauses[-1] < 6.2  # `redelivery_max_s`, give or take a fifth
+    longest = pauses[4:]  # `redelivery_max_s`, give or take a fifth
+    assert 3.9 < min(longest) < 4.8
+    assert 5.2 < max(longest) < 6.2
     assert table.events() == []
     table.tell_message(P, Turn(b"1", start, True), id=0)
     (body,) = [body for body in table.bodies(MessageData, P) if b"m" in body.d]
