@@ -149,6 +149,7 @@ MESSAGES = [
     (Synchronize(123, 345), {b"m": b"s", b"b": 123, b"1": 345}),
     (Synchronize(1, 2, known=3), {b"m": b"s", b"b": 1, b"1": 2, b"a": 3}),
     (Finalize(678, 789), {b"m": b"f", b"b": 678, b"1": 789}),
+    (Finalize(678, 789, 5), {b"m": b"f", b"b": 678, b"1": 789, b"a": 5}),
     (Broadcast(123, b"...data..."), {b"m": b"b", b"s": 123, b"d": b"...data..."}),
     (OneToOne(345, b"...data..."), {b"m": b"1", b"s": 345, b"d": b"...data..."}),
 ]
@@ -189,9 +190,9 @@ numbers = st.integers(0, 2**63 - 1)
 payloads = st.binary(max_size=20)
 messages = st.one_of(
     st.builds(Datagram, payloads),
-    st.builds(Synchronize, numbers, numbers, numbers, numbers),
+    st.builds(Synchronize, numbers, numbers, numbers, numbers, numbers),
     st.builds(Turn, st.sampled_from([b"1", b"b"]), numbers, st.booleans()),
-    st.builds(Finalize, numbers, numbers),
+    st.builds(Finalize, numbers, numbers, numbers),
     st.builds(Broadcast, numbers, payloads),
     st.builds(OneToOne, numbers, payloads),
 )
