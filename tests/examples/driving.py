@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,17 @@ from drivers.asyncio_driver import MachineProtocol
 from drivers.trio_driver import MachineDriver
 from drivers.twisted_driver import MachineProtocol as TwistedProtocol
 
-__all__ = ["CERTIFICATE", "DRIVERS", "Drive", "Tls", "adopt", "connected", "run_reactor"]
+__all__ = [
+    "CERTIFICATE",
+    "DRIVERS",
+    "Drive",
+    "OwnTime",
+    "Tls",
+    "adopt",
+    "connected",
+    "run_in_own_time",
+    "run_reactor",
+]
 
 CERTIFICATE = Path(__file__).with_name("localhost.pem")  # with its key
 
@@ -140,6 +150,22 @@ def adopt(reactor: SelectReactor, connection: socket.socket, factory: IProtocolF
     with connection:  # the reactor takes a copy
         connection.setblocking(False)
         reactor.adoptStreamConnection(connection.fileno(), socket.AF_INET, factory)
+
+
+class OwnTime(asyncio.SelectorEventLoop):
+    """A loop in which time passes when the test says so."""
+
+    now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+
+def run_in_own_time(main: Callable[[OwnTime], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=OwnTime) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, OwnTime)
+        runner.run(main(loop))
 
 
 def run_reactor(reactor: SelectReactor, closed: Deferred[Closed]) -> Closed:

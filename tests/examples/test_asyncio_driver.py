@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import OwnTime, run_in_own_time
 from endless import Endless
 
 from culm.machine import (
@@ -292,19 +293,21 @@ def test_a_machine_for_which_the_end_of_the_stream_is_no_end_is_closed() -> None
 
 
 def test_time_is_told_when_it_is_due() -> None:
-    async def main() -> None:
-        protocol = MachineProtocol(Keeper(idle=0.1), perform=Places())
+    async def main(loop: OwnTime) -> None:
+        protocol = MachineProtocol(Keeper(idle=10), perform=Places())
         transport = connected(protocol)
-        started = time.monotonic()
-        await asyncio.sleep(0.06)
+        loop.now += 6
         transport.feed(b"a sign of life\n")
-        while transport.writes[-1:] != [b"bye\n"]:
-            await asyncio.sleep(0.005)
-        assert 0.155 < time.monotonic() - started < 5
+        loop.now += 9
+        await turns()
+        assert transport.writes == [b"ok\n"]
+        loop.now += 1
+        await turns()
+        assert transport.writes == [b"ok\n", b"bye\n"]
         protocol.eof_received()
         await protocol.wait_closed()
 
-    run(main())
+    run_in_own_time(main)
 
 
 def test_bytes_that_are_here_go_before_a_deadline_that_has_passed() -> None:
@@ -382,18 +385,20 @@ def test_cancelling_aborts_the_connection_and_waits_for_the_store() -> None:
 
 
 def test_last_words_that_nobody_takes_are_given_up() -> None:
-    async def main() -> None:
+    async def main(loop: OwnTime) -> None:
         machine = Lines()
-        protocol = MachineProtocol(machine, limits=Limits(linger_s=0.05))
+        protocol = MachineProtocol(machine, limits=Limits(linger_s=5))
         transport = connected(protocol)
         protocol.pause_writing()
         transport.feed(b"bye\n")
+        loop.now += 4
         await turns()
         assert not transport.closing
+        loop.now += 1
         assert await protocol.wait_closed() == Closed()
         assert transport.closing
 
-    run(main())
+    run_in_own_time(main)
 
 
 def test_verbs_may_be_called_by_handlers_of_events_and_from_outside() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import OwnTime, run_in_own_time
 from processes import saying
 from test_p2panda_node import SECONDS_MAX, Nodes, nodes, until
 
@@ -96,19 +97,10 @@ def test_live_peers_that_say_nothing_make_way(nodes: Nodes, most: str) -> None:
     assert nodes.show("b") == nodes.show("a")
 
 
-class OwnTime(asyncio.SelectorEventLoop):
-    """A loop in which time passes when the test says so."""
-
-    now = 1000.0
-
-    def time(self) -> float:
-        return self.now
-
-
 def test_who_is_live_keeps_a_place_before_who_is_not(tmp_path: Path) -> None:
     told: list[tuple[str, str | None]] = []
 
-    async def main(loop: OwnTime, store: OperationSqliteStore) -> None:
+    async def main(loop: OwnTime) -> None:
         node = Node(
             store,
             list(SCHEMAS),
@@ -137,11 +129,8 @@ def test_who_is_live_keeps_a_place_before_who_is_not(tmp_path: Path) -> None:
             serving.cancel()
             await asyncio.wait([serving])
 
-    with (
-        OperationSqliteStore(tmp_path / "store") as store,
-        asyncio.Runner(loop_factory=OwnTime) as runner,
-    ):
-        runner.run(main(runner.get_loop(), store))
+    with OperationSqliteStore(tmp_path / "store") as store:
+        run_in_own_time(main)
 
 
 def test_who_is_gone_without_a_word_is_noticed() -> None:

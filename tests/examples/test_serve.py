@@ -26,6 +26,7 @@ from culm.wire.multihash import YAMF
 from directory.serve import Bounds
 from stores.sqlite_store import SqliteStore
 
+SECONDS_MAX = 60  # of a server that does not stop: none that works takes any of it
 MIB = 1 << 20
 SHARE = Bounds().memory_max // Bounds().clients_max
 
@@ -210,7 +211,7 @@ def test_a_server_stops_whatever_its_clients_send(published: Path) -> None:
         time.sleep(0.2)
         begun = time.monotonic()
         stack.pop_all().close()
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - begun < SECONDS_MAX
 
 
 @pytest.mark.costly
@@ -255,7 +256,7 @@ def test_a_server_stops_while_it_is_sent_payloads_without_end(
         time.sleep(0.3)
         begun = time.monotonic()
         stack.pop_all().close()  # SIGTERM, and its end is waited for
-        assert time.monotonic() - begun < 15
+        assert time.monotonic() - begun < SECONDS_MAX
 
 
 @pytest.mark.parametrize("clients_max", [1, 4, 64, 1000])
