@@ -59,6 +59,8 @@ _INITIAL: Final = InitialState(
 # read would wait for ever.
 _OWED_SIZE_MAX = 1 << 14
 _REQUEST_SIZE_MAX = 1 << 10
+# Questions for a sign of life that wait for our answers, of two bytes each.
+_ANSWERS_MAX = 1 << 10
 _EOF_CODES = {MuxErrorCode.EOF_IN_PACKET, MuxErrorCode.EOF_WITH_STREAMS}
 _DEFAULT_LIMITS: Final = Limits()
 _DEFAULT_SETUP: Final = Setup()
@@ -80,6 +82,7 @@ def _mux_limits(limits: Limits) -> MuxLimits:
         write_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
         piece_size_max=piece_size_max,
         receive_buffer_max=2 * piece_size_max + limits.data_window_max,
+        answers_max=_ANSWERS_MAX,
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from culm.arguments import check_type
 from culm.buffer import check_size_max
@@ -32,7 +32,7 @@ from culm.reconcile.messages import (
     Terminal,
 )
 from culm.reconcile.monoids import Fingerprint
-from culm.reconcile.session import DEFAULTS, Parameters, Session
+from culm.reconcile.session import DEFAULTS, Parameters, Session, SessionOptions
 from culm.reconcile.states import Role, State
 from culm.reconcile.tree import View
 from culm.wire import cbor
@@ -107,19 +107,12 @@ def _read(kind: int, rest: list[Any]) -> Message | None:
 class _Plain(StreamBase[SessionEvent]):
     """Takes messages while the session listens, and sends those of the session."""
 
-    def __init__(
-        self,
-        *,
-        view: View,
-        role: Role,
-        parameters: Parameters = DEFAULTS,
-        key: bytes | None = None,
-    ) -> None:
+    def __init__(self, *, view: View, role: Role, **options: Unpack[SessionOptions]) -> None:
         check_type("view", view, View)
         size_max = _HEADS_SIZE_MAX + 2 * view.item_size + view.monoid.digest_size
         super().__init__(receive_max=size_max)
         self._size_max = size_max
-        self._session = Session(view=view, role=role, parameters=parameters, key=key)
+        self._session = Session(view=view, role=role, **options)
         self._scanner: cbor.Scanner | None = None
 
     @property
@@ -187,16 +180,6 @@ class PlainSession(_Plain):
     key
         As of `Session`.
     """
-
-    def __init__(
-        self,
-        *,
-        view: View,
-        role: Role,
-        parameters: Parameters = DEFAULTS,
-        key: bytes | None = None,
-    ) -> None:
-        super().__init__(view=view, role=role, parameters=parameters, key=key)
 
     @property
     def check(self) -> bytes | None:

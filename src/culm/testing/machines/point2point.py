@@ -455,6 +455,7 @@ CONNECTION = register(
         floods=(
             Flood(unit=b"\x20\x00\x01\x00"),
             Flood(opening=b"\x00\x00\x00", unit=b"\x20\x00\x02\x00\x01"),
+            Flood(opening=b"\x00\x00\x00", unit=b"\x40\x00"),  # questions whether we live
             *(Flood(unit=bomb, after="an endless payload/left") for bomb in BOMBS),
             Flood(unit=proposal, calls=cancelled, after="no more than the setup/right"),
         ),
