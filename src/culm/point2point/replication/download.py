@@ -323,7 +323,7 @@ class Download:
         entry = self._entry
         if entry is not None and self.request.receive_cursor.piece != _payload_of(entry):
             self._take_back()  # it was complete, and wrong: no apology will come any more
-        elif entry is not None and self._pieces_size:
+        if entry is not None and (self._pieces_size or self._is_due(entry)):
             self._stage(entry)
         if self._staging is not None:
             self._staging.stop()
@@ -360,12 +360,20 @@ class Download:
         self._pieces_size += len(event.data)
         if event.finished and event.verified is False:
             self._take_back()  # an apology has to follow
-        elif self._staging is not None or entry.payload_size > self._limits.payload_piece_size:
+        elif self._staging is not None or self._is_large(entry):
             self._stage_pieces(entry, event)
         elif event.finished:
             payload = self._take_pieces()
             self._entry = None
             self._batches.add([NewEntry(entry, payload)])
+
+    def _is_large(self, entry: Entry) -> bool:
+        """Whether the payload is written in pieces."""
+        return entry.payload_size > self._limits.payload_piece_size
+
+    def _is_due(self, entry: Entry) -> bool:
+        """Whether the entry goes in with the first piece, though nothing came of the payload."""
+        return self._source is _Source.PEER and self._is_large(entry)
 
     def _stage_pieces(self, entry: Entry, event: PayloadReceived) -> None:
         """Write a large payload in pieces of one size, however it comes."""
@@ -417,7 +425,7 @@ class Download:
             return
         # The beginning goes in with the entry: one that has lost its payload and one
         # whose payload is on its way can be told apart after a crash.
-        self._staging = self._new_staging(entry)
+        self._staging, self._source = self._new_staging(entry), _Source.STORE
         self._batches.add([NewEntry(entry, data, staged=True)])
         self._staging.begin(data)
         self._batches.close(self._staging)

@@ -184,10 +184,11 @@ class StagedPayload:
     # What comes.
 
     def begin(self, data: bytes) -> None:
-        """The first piece is about to be stored together with its entry."""
+        """The first piece, which may be empty, is about to be stored together with its entry."""
         self.writing = Writing.BUSY
         self.received += len(data)
-        self._queue(data)
+        if data:
+            self._queue(data)
 
     def begun(self, *, needed: bool) -> None:
         """The entry is stored, and its first piece if there was none before.
