@@ -373,7 +373,13 @@ class Download:
 
     def _is_due(self, entry: Entry) -> bool:
         """Whether the entry goes in with the first piece, though nothing came of the payload."""
-        return self._source is _Source.PEER and self._is_large(entry)
+        demand, size = self.request.our_demand, entry.payload_size
+        wanted = (
+            demand is not None
+            and demand.admits_payload(size)
+            and demand.eagerness.wants_payload(size)
+        )
+        return wanted and self._source is _Source.PEER and self._is_large(entry)
 
     def _stage_pieces(self, entry: Entry, event: PayloadReceived) -> None:
         """Write a large payload in pieces of one size, however it comes."""
