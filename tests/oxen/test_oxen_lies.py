@@ -243,6 +243,28 @@ def test_a_claim_draws_three_times_its_bytes_at_most(
     assert asked <= 3 * claimed, (asked, claimed)
 
 
+def test_claims_that_are_believed_of_one_that_is_down_draw_no_more() -> None:
+    """Nobody has proved to be there since."""
+    table = Table()
+    table.join(b"Q")
+    table.join(P)
+    table.wait(3.0, alive=(b"Q", P))
+    claim = MessageData(ME, P, None, write_message(Synchronize(2**50, 2**50)))
+    table.said()
+    for delay in (0.0, 0.8, 1.6):
+        table.wait(delay, alive=(b"Q",))
+        before = len(table.sent)
+        table.tell(P, claim)
+    assert table.node.peers()[P].state is PeerState.SYNCHRONIZING
+    table.wait(75.0, alive=(b"Q",))
+    drawn = [
+        len(encode_parcel(parcel))
+        for _, parcel in table.sent[before:]
+        if isinstance(parcel.body, MessageData) and parcel.body.to == P
+    ]
+    assert sum(drawn) <= 3 * len(encode_parcel(Parcel(body=claim))), drawn
+
+
 @pytest.mark.parametrize("queued", [0, 1, 20])
 def test_one_that_has_restarted_is_believed_at_its_third_word(queued: int) -> None:
     """It was asked twice at least by then, however much else is under way."""
@@ -273,3 +295,18 @@ def test_what_is_asked_because_of_a_claim_is_forgotten_in_time() -> None:
     table.tell_message(P, Synchronize(2**50, 2**50))
     assert len(challenges(table, ours)) == 1
     assert table.node.peers()[P].state is PeerState.JOINED
+
+
+@pytest.mark.parametrize("made_up", [(5, 3), (7, 3), (5, 9)])
+def test_numbers_that_were_made_up_behind_its_own_are_named_no_more(
+    made_up: tuple[int, int],
+) -> None:
+    """It would not acknowledge a message that names one that it has never had."""
+    table = Table()
+    table.tell_message(P, Synchronize(*made_up))
+    first = table.messages(P)[-1]
+    assert isinstance(first, Synchronize)
+    assert first.known == made_up[1]
+    table.tell_message(P, Synchronize(7, 9, known=first.one))
+    said = [message for message in table.messages(P) if isinstance(message, Synchronize)]
+    assert [message.known for message in said] == [9]

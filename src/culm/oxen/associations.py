@@ -436,6 +436,7 @@ class Associations:
         now, claim = self._clock.unix, peer.claim
         if claim is not None and claim.state is ClaimState.ASKED and claim.is_repeated_by(message):
             if now >= claim.until and claim.asked >= _ASKED_MIN:
+                self._links.doubt(peer.sid, size)
                 return self.restart(peer, message, one=self._roster.next_start(message.known))
             peer.pay(size)
             self.courier.challenge(peer)

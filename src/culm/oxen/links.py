@@ -153,6 +153,13 @@ class Links:
         """`sid` has acknowledged what was sent to it alone."""
         self._proofs.accept(sid)
 
+    def doubt(self, sid: bytes, size: int) -> None:
+        """`sid` is said to have started anew, in so many bytes, and has to prove itself again."""
+        if self._seal is None:
+            self._proofs.remove(sid)
+            self._proofs.expect(sid, told=False)
+            self._proofs.receive(sid, size)
+
     def share(self, sid: bytes) -> None:
         """Tell others of `sid` and `sid` of others, at once or as soon as it has proved itself."""
         self._banned.discard(sid)
