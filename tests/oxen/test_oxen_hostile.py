@@ -405,3 +405,10 @@ def test_a_large_message_to_one_that_has_not_joined_is_refused_for_that(
         with pytest.raises(LocalProtocolError) as caught:
             table.node.send_in_order(P, bytes(size))
         assert caught.value.code is code
+
+
+def test_an_acknowledgement_of_nothing_is_counted_once() -> None:
+    table = Table()
+    for id in (1, 2):
+        table.tell(P, MessageAck(ME, P, id))
+    assert table.node.dropped == {DropReason.STRAY_ACKNOWLEDGE: 2}

@@ -291,3 +291,11 @@ def test_what_is_found_again_counts_for_nothing() -> None:
     assert window.size == 2
     window.found()
     assert window.size == 170
+
+
+def test_what_was_lost_before_a_collapse_counts_no_more() -> None:
+    window = Window()
+    for _ in range(8):
+        window.lost()
+    window.collapse()
+    assert rounds(window, arrived=2) == 4
