@@ -148,11 +148,13 @@ def test_wrong_path_is_404() -> None:
     assert code(theirs) is code(ours) is ErrorCode.NOT_FOUND
 
 
-@pytest.mark.parametrize("user", ["alice", "mallory"])
-def test_bad_credentials_are_401_again_and_forgotten(user: str) -> None:
+@pytest.mark.parametrize(
+    ("user", "password"), [("alice", "wrong"), ("mallory", "wrong"), ("mallory", "")]
+)
+def test_bad_credentials_are_401_again_and_forgotten(user: str, password: str) -> None:
     shared, cache = nonces(), CredentialCache()
     talk(client(cache, user="alice"), server(shared))
-    second = client(cache, user=user, password="wrong")
+    second = client(cache, user=user, password=password)
     ours, theirs, answer = talk(second, server(shared))
     assert answer.startswith(b"HTTP/1.1 401 ")
     assert code(ours) is code(theirs) is ErrorCode.UNAUTHORIZED

@@ -391,3 +391,11 @@ def test_who_was_full_reads_on_when_all_answers_have_been_taken(size: int) -> No
         assert machine.next_event() is None
     machine.data_to_send(size)
     assert isinstance(machine.next_event(), RequestReceived)
+
+
+@pytest.mark.parametrize("indexes", [(2**63, 0), (0, 2**63)])
+def test_either_index_of_a_configuration_has_63_bits(indexes: tuple[int, int]) -> None:
+    with pytest.raises(RemoteProtocolError) as refused:
+        decode_configuration(struct.pack(">QQ", *indexes), LIMITS)
+    assert refused.value.code is ErrorCode.NUMBER_TOO_LARGE
+    assert decode_configuration(struct.pack(">QQ", 2**63 - 1, 2**63 - 1), LIMITS).servers == ()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from raft_lab import Lab, configuration, entries, one
 
-from culm.garlic.raft import Committed, Lost, Server, Snapshot, Stored, WriteSnapshot
+from culm.garlic.raft import Committed, ErrorCode, Lost, Server, Snapshot, Stored, WriteSnapshot
 from culm.garlic.raft.log import Log
 from culm.garlic.raft.messages import SnapshotRequest, SnapshotResponse
 from culm.garlic.raft.proposals import Proposals
-from culm.machine import Closed
+from culm.machine import Closed, LocalProtocolError
 
 
 def outcomes(lab: Lab) -> list[object]:
@@ -158,3 +159,25 @@ def test_founders_start_from_the_first_configuration() -> None:
     assert stored.snapshot.index == 0
     assert stored.snapshot.configuration.servers == tuple(servers)
     assert Lab(stored).core.configuration.ids == {1, 2, 3}
+
+
+def test_what_waits_beyond_a_later_term_is_lost_before_the_log_is_as_long() -> None:
+    waiting, log = Proposals(), Log(Stored())
+    waiting.add(5, 6, 1)
+    waiting.add(4, 4, 3)
+    log.append(entries(1, 1, 2))
+    assert list(waiting.settle(log, 2)) == []
+    assert list(waiting.settle(log, 3)) == [Lost(index=5, term=1, count=2, certain=True)]
+    assert len(waiting) == 1
+
+
+def test_as_many_bytes_may_wait_as_the_limit_says_until_they_are_committed() -> None:
+    lab = Lab(proposal_size_max=4)
+    lab.settle(lab.lead())
+    lab.core.propose([b"ab"])
+    lab.core.propose([b"cd"])
+    with pytest.raises(LocalProtocolError) as refused:
+        lab.core.propose([b"e"])
+    assert refused.value.code is ErrorCode.QUEUE_FULL
+    lab.settle(lab.drain() or lab.wait(0.9))
+    lab.core.propose([b"efgh"])
