@@ -470,6 +470,7 @@ class Associations:
             return self.restart(peer, message)
         self.assemblies.remove(peer.sid)
         peer.synchronize(self.begin(peer, message))
+        peer.outgoing.rename(peer.known)
         peer.trust()
         return True
 

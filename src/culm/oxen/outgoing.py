@@ -115,6 +115,14 @@ class Outgoing:
         self._known = known
         self._broadcast.reword(self._word_of)
 
+    def rename(self, known: int) -> None:
+        """The peer has another number than was named so far, which it would not acknowledge."""
+        self._known = known
+        self._broadcast.reword(self._word_of)
+        for item in self.flight:
+            if item.gap:
+                item.reword(self._word_of(item.sequence))
+
     def add(self, number: int, delivery: Delivery, data: bytes) -> None:
         """Queue a one-to-one message or a plain datagram."""
         self._grow(delivery)

@@ -41,7 +41,7 @@ class Item:
     way: int = field(init=False)
 
     def reword(self, d: Value) -> None:
-        """It has not been sent yet, and says `d` instead."""
+        """It says `d` from now on."""
         self.d = d
 
     def await_dispatch(self) -> None:
