@@ -3,7 +3,8 @@
 ``CULM_EBT_SEEDS`` says how many seeds are tried, ``CULM_EBT_FIRST_SEED`` where to begin: 1,000 by
 default, a quarter of that in the gate, which has its time to keep, and 100,000 in a campaign; for
 worlds of up to 50 hosts ``CULM_EBT_LARGE_SEEDS``, 20 by default, and 1,000; for worlds with peers
-that only pretend ``CULM_EBT_SYBILS_SEEDS``, 30 by default, and 3,000; for worlds with the smallest
+that only pretend ``CULM_EBT_SYBILS_SEEDS``, 30 by default, and 3,000; for those with a crowd of
+them ``CULM_EBT_CROWD_SEEDS``, 60 by default, and 3,000; for worlds with the smallest
 limits ``CULM_EBT_TIGHT_SEEDS``, 60 by default, and 10,000.
 """
 
@@ -52,7 +53,7 @@ def test_nobody_keeps_a_feed_from_others_by_promising_it(seed: int) -> None:
         raise
 
 
-@pytest.mark.parametrize("tried", some(seeds("EBT_SYBILS", usual=60, long=3_000)), ids=str)
+@pytest.mark.parametrize("tried", some(seeds("EBT_CROWD", usual=60, long=3_000)), ids=str)
 def test_a_crowd_that_only_promises_delays_strangers_for_a_stated_time(tried: range) -> None:
     for seed in tried:
         try:
