@@ -8,7 +8,7 @@ level, as many as `SESSIONS_MAX` on each connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from functools import partial
 from random import Random
@@ -230,7 +230,8 @@ class SkippingHost(Host):
         connect = self.machine._exchange.connect
 
         def connect_skipping(session: Any) -> None:
-            session.is_level = session.skips = partial(_told_before, session)
+            session.is_level = partial(_told_before, session)
+            session.first_notes = partial(_first_notes, session)
             connect(session)
 
         self.machine._exchange.connect = connect_skipping  # type: ignore[method-assign]
@@ -239,7 +240,11 @@ class SkippingHost(Host):
 def _told_before(session: Session, feed: Feed) -> bool:
     if feed.id in session._refused | session._refused_before:
         return False
-    return session.clock.get(feed.id) in (REFUSAL, feed.stored)
+    return session.last_told(feed.id) in (REFUSAL, feed.stored)
+
+
+def _first_notes(session: Session, me: str, feeds: Iterable[Feed]) -> list[Feed]:
+    return [feed for feed in feeds if feed.id == me or not session.is_level(feed)]
 
 
 class Skipping(Memories):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
+from collections.abc import Collection
 from typing import Final
 
 from culm.arguments import check_bytes, check_type
 
-__all__ = ["check_feed_id", "feed_id_of", "is_feed_id", "public_key_of"]
+__all__ = ["are_feed_ids", "check_feed_id", "feed_id_of", "is_feed_id", "public_key_of"]
 
 # Base64 of 32 bytes: the last letter holds four bits, and two zeros.
-_FEED_ID: Final = re.compile(r"@[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=\.ed25519")
+_PATTERN: Final = r"@[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=\.ed25519"
+_FEED_ID: Final = re.compile(_PATTERN)
+_LINES: Final = re.compile(rf"(?:{_PATTERN}\n)*")
+_LINE_SIZE: Final = 54
 _KEY_SIZE = 32
 
 
@@ -21,6 +25,14 @@ def is_feed_id(name: str) -> bool:
     A key has exactly one spelling: base64 whose unused bits are not zero is refused.
     """
     return _FEED_ID.fullmatch(name) is not None
+
+
+def are_feed_ids(names: Collection[object]) -> bool:
+    """Whether all of them are texts, and feeds' ids; faster than one by one."""
+    if not all(type(name) is str for name in names):
+        return False
+    lines = "".join(f"{name}\n" for name in names)
+    return len(lines) == _LINE_SIZE * len(names) and _LINES.fullmatch(lines) is not None
 
 
 def check_feed_id(name: str, value: str) -> None:

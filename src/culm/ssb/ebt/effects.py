@@ -9,7 +9,7 @@ from culm.arguments import is_dict, is_tuple
 from culm.machine import Effect
 from culm.ssb.ebt.model import Message, PeerClock
 from culm.ssb.ebt.notes import REFUSAL, SEQUENCE_MAX
-from culm.ssb.feed_id import is_feed_id
+from culm.ssb.feed_id import are_feed_ids
 
 __all__ = [
     "AppendMessages",
@@ -76,7 +76,7 @@ class LoadClock(Effect[PeerClock]):
         if type(result) is not PeerClock:
             return False
         sets = (result.refused, result.distrusted)
-        if not all(type(each) is frozenset and all(map(_is_feed, each)) for each in sets):
+        if not all(type(each) is frozenset and are_feed_ids(each) for each in sets):
             return False
         if not all(
             type(number) is int and number >= 0 for number in (result.stored, result.sessions)
@@ -102,11 +102,12 @@ ReplicatorEffect: TypeAlias = AppendMessages | ReadMessages | MarkForked | LoadC
 
 
 def _are_sequences(found: object, least: int) -> bool:
-    return is_dict(found) and all(
-        _is_feed(feed) and type(sequence) is int and least <= sequence <= SEQUENCE_MAX
-        for feed, sequence in found.items()
+    if not is_dict(found):
+        return False
+    sequences = found.values()
+    return (
+        set(map(type, sequences)) <= {int}
+        and min(sequences, default=least) >= least
+        and max(sequences, default=0) <= SEQUENCE_MAX
+        and are_feed_ids(found)
     )
-
-
-def _is_feed(name: object) -> bool:
-    return type(name) is str and is_feed_id(name)

@@ -80,7 +80,7 @@ class Exchange:
     def follow(self, feed_id: str) -> None:
         feed = self.feeds.follow(feed_id)
         # Whoever has the most of it becomes its source.
-        sessions = sorted(self.sessions.values(), key=lambda each: -each.clock.get(feed_id, 0))
+        sessions = sorted(self.sessions.values(), key=lambda each: -each.told(feed_id))
         for session in sessions:
             self._inform(feed, session)
 
@@ -167,9 +167,8 @@ class Exchange:
         """Our first notes: about our own feed, and all that the peer may not know of."""
         self.events.append(SessionOpened(session=session.number, peer=session.peer))
         session.outgoing.open()
-        for feed in self.feeds.followed:
-            if feed.id == self._me or not session.skips(feed):
-                self._share(feed, session)
+        for feed in session.first_notes(self._me, self.feeds.followed):
+            self._share(feed, session)
 
     def receive_notes(self, session: Session, notes: Mapping[str, int]) -> None:
         first = session.state is SessionState.AWAITING_NOTES
@@ -189,7 +188,7 @@ class Exchange:
 
     def _hear(self, session: Session, feed_id: str, feed: Feed | None) -> None:
         """Take a note of the peer about a feed, which may be unknown."""
-        told = session.clock[feed_id]
+        told = session.told(feed_id)
         if feed is None or not self._shares(feed, session):
             if told >= 0:
                 session.refuse(feed_id)
@@ -260,7 +259,7 @@ class Exchange:
     def _most_told(self, feed_id: str) -> int:
         """The most of a feed that a peer has told that we follow; -1 if none of them has it."""
         told = (
-            session.clock[feed_id]
+            session.told(feed_id)
             for session in self.sessions.values()
             if session.has_told(feed_id) and self.feeds.follows(session.peer)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from culm.machine import RemoteProtocolError
@@ -30,7 +30,6 @@ class Session:
     """The state of a session; its consequences for other sessions are left to `Exchange`.
 
     heard_at: returns when the last bytes came from the peer, even a part of a frame.
-    clock: the sequences that the peer has told, now or in an earlier session; -1 is a refusal.
     """
 
     def __init__(
@@ -48,11 +47,11 @@ class Session:
         self.role = role
         self.heard_at = heard_at
         self.state = SessionState.LOADING
-        self.clock: dict[str, int] = {}
         self.relations: dict[str, Relation] = {}
         self.outgoing = Outgoing(limits, wake=lambda: wake(self))
         self.heard = 0.0  # when the last message came that we wanted
         self._limits = limits
+        self._told: dict[str, int] = {}  # by feed: the sequence, in this session; -1 is a refusal
         self._others = 0  # feeds it has told of that we do not follow
         self._leaves_out = False
         self._receives: dict[str, bool] = {}  # by feed: the receive flag, told in this session
@@ -60,7 +59,6 @@ class Session:
         self._refused_before: set[str] = set()  # in earlier ones; see `PeerClock.refused`
         self._memory = PeerClock()  # of the session before
         self._turn = 0  # of the feeds that are mentioned in any case
-        self._refuses_many = False
         self._distrusted: set[str] = set()  # feeds of which it has sent something wrong
         self._distrusted_before: set[str] = set()  # in earlier sessions, and not yet again
         self._tried: frozenset[str] = frozenset()  # those of them that have another chance
@@ -79,12 +77,9 @@ class Session:
             clock = PeerClock(sessions=clock.sessions)
         self._memory = clock
         self._turn = clock.sessions % TURNS
-        self.clock.update(clock.told)
         self._refused_before.update(clock.refused)
         self._distrusted_before.update(clock.distrusted)
         self._tried = self._in_turn(clock)
-        refusals = list(clock.told.values()).count(REFUSAL)
-        self._refuses_many = refusals > self._limits.notes_max
         return replace(clock, sessions=clock.sessions + 1)
 
     def _in_turn(self, clock: PeerClock) -> frozenset[str]:
@@ -104,7 +99,7 @@ class Session:
         told: dict[str, int] = {}
         held: dict[str, int] = {}
         for feed in feeds.followed:
-            if (sequence := self.clock.get(feed.id)) is not None:
+            if (sequence := self.last_told(feed.id)) is not None:
                 told[feed.id] = sequence
                 if feed.stored != sequence:
                     held[feed.id] = feed.stored
@@ -125,26 +120,46 @@ class Session:
         before that could be saved.
         """
         feed_id = feed.id
-        told = self.clock.get(feed_id)
+        told = self.last_told(feed_id)
         if told == REFUSAL:
             is_level = feed_id in self._receives  # it has said so in this session
         else:
             is_level = told == feed.stored >= self._memory.held.get(feed_id, 0)
         return is_level and feed_id not in self._refused and feed_id not in self._refused_before
 
-    def skips(self, feed: Feed) -> bool:
-        """Whether our first notes leave out a feed (request skipping).
+    def first_notes(self, me: str, feeds: Iterable[Feed]) -> list[Feed]:
+        """The feeds of which our first notes tell; all others are left out (request skipping).
 
-        In one of `culm.ssb.ebt.TURNS` sessions none is left out, since what either side remembers
-        may be wrong.  Refusals are told of in every session as long as one frame has room for them.
+        We tell of our own one, of those that the peer may not know of as we have them, and, since
+        what either side remembers may be wrong, of one in `culm.ssb.ebt.TURNS`.  Refusals are told
+        of in every session as long as one frame has room for them.
         """
-        if feed.turn == self._turn or feed.id in self._refused_before:
-            return False
-        if self._refuses_many and self.clock.get(feed.id) == REFUSAL:
-            return True
-        return self.is_level(feed)
+        told, held, turn = self._memory.told, self._memory.held, self._turn
+        refuses_many = list(told.values()).count(REFUSAL) > self._limits.notes_max
+        certain = {me, *self._refused_before}
+        return [
+            feed
+            for feed in feeds
+            if feed.turn == turn
+            or (
+                (sequence := told.get(feed.id)) != feed.stored
+                and not (refuses_many and sequence == REFUSAL)
+            )
+            or held.get(feed.id, 0) > feed.stored
+            or feed.id in certain
+        ]
 
     # What the peer tells
+
+    def last_told(self, feed_id: str) -> int | None:
+        """The last sequence that the peer has told, now or in an earlier session."""
+        told = self._told.get(feed_id)
+        return self._memory.told.get(feed_id) if told is None else told
+
+    def told(self, feed_id: str) -> int:
+        """The same; 0 if it has told nothing."""
+        told = self._told.get(feed_id)
+        return self._memory.told.get(feed_id, 0) if told is None else told
 
     def hear_note(self, feed_id: str, note: Note) -> None:
         """Take a note for which there is a place.
@@ -152,13 +167,13 @@ class Session:
         A note about a feed that we refused in an earlier session proves that the peer no longer
         believes us to refuse it: such feeds are not mentioned (request skipping).
         """
-        self.clock[feed_id] = note.sequence if note.replicate else REFUSAL
+        self._told[feed_id] = note.sequence if note.replicate else REFUSAL
         self._receives[feed_id] = note.receive
         self._refused_before.discard(feed_id)
 
     def has_place(self, feed_id: str, *, followed: bool) -> bool:
         """Whether a note about the feed is heard: always if we follow it, or have heard of it."""
-        if followed or feed_id in self.clock:
+        if followed or self.last_told(feed_id) is not None:
             return True
         if self._others == self._limits.feeds_max:
             return False
@@ -180,14 +195,14 @@ class Session:
         relation.bring()
         feed_id = relation.feed.id
         self._distrusted_before.discard(feed_id)
-        told = self.clock.get(feed_id, 0)
+        told = self.told(feed_id)
         if told < sequence:
-            self.clock[feed_id] = sequence
+            self._told[feed_id] = sequence
         return told <= sequence
 
     def claims(self, feed: Feed) -> bool:
         """Whether the peer claims more of the feed than we have, and would send it."""
-        if self.state is not SessionState.OPEN or self.clock.get(feed.id, 0) <= feed.received:
+        if self.state is not SessionState.OPEN or self.told(feed.id) <= feed.received:
             return False
         return feed.id in self.relations
 
@@ -224,7 +239,7 @@ class Session:
     def tell_news(self, relation: Relation) -> None:
         """Tell the peer what we have, unless it knows or has as much; nothing else changes."""
         feed = relation.feed
-        if relation.told != feed.stored and 0 <= self.clock.get(feed.id, 0) < feed.stored:
+        if relation.told != feed.stored and 0 <= self.told(feed.id) < feed.stored:
             self.tell(feed, receive=relation.demand is Demand.SOURCE)
 
     def refuse(self, feed_id: str) -> None:
@@ -242,7 +257,7 @@ class Session:
     def serve(self, relation: Relation) -> None:
         """Send what the peer has asked for, according to its last note."""
         feed = relation.feed
-        told = self.clock.get(feed.id, 0)
+        told = self.told(feed.id)
         self.outgoing.restart(relation, max(told, 0))
         if told < 0:
             relation.move(SupplyInput.REFUSES)
@@ -290,7 +305,7 @@ class Session:
 
     def next_to_send(self, relation: Relation) -> int:
         """The first sequence that the peer does not have and is not going to get."""
-        return max(relation.sent, self.clock.get(relation.feed.id, 0)) + 1
+        return max(relation.sent, self.told(relation.feed.id)) + 1
 
     def next_read(self) -> Relation | None:
         """The feed to read for the peer now, from `next_to_send` on."""
@@ -324,7 +339,7 @@ class Session:
         feed = relation.feed
         current = target = 0
         if relation.demand is Demand.SOURCE:
-            claimed = max(self.clock.get(feed.id, 0), relation.asked)
+            claimed = max(self.told(feed.id), relation.asked)
             current += min(feed.received, claimed) - relation.asked
             target += claimed - relation.asked
         if relation.supply in (Supply.READING, Supply.LIVE):

@@ -96,7 +96,7 @@ class Sources:
             turn.session.tell(feed, receive=False)
         relation = session.relations[feed.id]
         self._turns[feed.id] = made = Turn(feed, session, relation, self._now)
-        made.promise(session.clock.get(feed.id, 0))
+        made.promise(session.told(feed.id))
         self._note_known(feed, session)
         self._fed.setdefault(session.number, {})[feed.id] = feed
         self.wait(feed)
@@ -105,7 +105,7 @@ class Sources:
 
     def told(self, feed: Feed, session: Session) -> None:
         """A peer has told what it has of the feed."""
-        told = session.clock[feed.id]
+        told = session.told(feed.id)
         turn = self._turns.get(feed.id)
         if told > feed.received:
             self._offered(feed, session, told)
@@ -324,7 +324,7 @@ class Sources:
         def key(each: tuple[Session, Record]) -> tuple[float, float, int, int, tuple[int, float]]:
             session, record = each
             rest = record.rests_until if self._rests(feed, session, record) else -inf
-            most = session.clock[feed.id] if moves else 0
+            most = session.told(feed.id) if moves else 0
             distance = 0 if in_line else self._distance(feed, session)
             return rest, -record.pace, distance, -most, record.place
 

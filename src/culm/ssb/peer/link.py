@@ -61,6 +61,7 @@ class PeerLink:
         self.closed = False
         self.liveness = liveness
         self._machine = machine
+        self._timed = machine if isinstance(machine, Timed) else None  # to find out takes long
         self._wake = wake  # called when there may be events
         self._fill = fill  # called when there is room for what is to be sent
         self._holds = holds  # whether what the peer says has to wait for the store
@@ -134,10 +135,9 @@ class PeerLink:
 
     def next_deadline(self) -> float | None:
         """The deadline of the handshake."""
-        machine = self._machine
-        return machine.next_deadline() if isinstance(machine, Timed) and not self.closed else None
+        return None if self._timed is None or self.closed else self._timed.next_deadline()
 
     def advance(self, now: float) -> None:
-        if isinstance(self._machine, Timed):
-            self._machine.advance(now)
+        if self._timed is not None:
+            self._timed.advance(now)
             self._wake(self)
