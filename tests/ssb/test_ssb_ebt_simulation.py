@@ -129,7 +129,7 @@ def test_canary_a_host_that_waits_for_whoever_promises_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def first(self: Sources, feed: Feed, turn: Turn | None) -> Any:
-        return max(self._others(feed, turn), key=lambda each: each[0].clock[feed.id], default=None)
+        return max(self._others(feed, turn), key=lambda each: each[0].told(feed.id), default=None)
 
     monkeypatch.setattr(Sources, "_first", first)
     monkeypatch.setattr(Sources, "_rests", lambda self, feed, session, record: False)
