@@ -80,45 +80,94 @@ class End:
         self.blamed: list[RemoteProtocolError] = []  # what the peer is said to have done
         self._effects: deque[Any] = deque()
         self._answers: deque[tuple[Any, Any]] = deque()  # what was done is not told at once
+        self._taken = False  # all events and effects
+        self._sent = False  # all bytes
 
-    def take_events(self) -> tuple[bool, bool]:
-        """Whether there were any, and whether something has been stored."""
-        moved = stored = False
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing will happen here before something comes, or somebody wakes it."""
+        waits = self._effects or self._answers
+        return not self.open or (self._taken and self._sent and not waits)
+
+    def stir(self) -> None:
+        """The machine has been told something: it may have something to say."""
+        self._taken = self._sent = False
+
+    def answer(self, count: int, *, late: bool) -> bool:
+        """Let the store do at most so many things, one after the other; as `hear`.
+
+        late: what it has done it tells next time.
+        """
+        stored = False
+        for _ in range(count):
+            stored |= self._take()
+            if not self._effects:
+                break
+            effect = self._effects.popleft()
+            self._answers.append((effect.ticket, perform(effect, self.node.store)))
+            if not late:
+                self._tell()
+        if not late:
+            self._tell()
+        return stored
+
+    def _tell(self) -> None:
+        """Tell the machine what the store has done."""
+        while self._answers:
+            self.machine.complete(*self._answers.popleft())
+            self.stir()
+
+    def hear(self, size: int) -> bool:
+        """Read so many bytes, in such pieces as the machine asks for.
+
+        Returns whether something has been stored.
+        """
+        stored = self._take()
+        while self.incoming and self.open:
+            room = min(size, len(self.incoming), self.machine.read_size())
+            if not room:
+                break
+            data = bytes(self.incoming[:room])
+            del self.incoming[:room]
+            self.machine.receive_data(data if self.ears is None else self.ears.heard(data))
+            stored |= self._take_events()
+            size -= room
+            self.stir()
+        return stored
+
+    def say(self, size: int) -> bytes:
+        """Take so many bytes for the peer."""
+        if self._sent:
+            return b""
+        data = self.machine.data_to_send(size) if size else b""
+        if data:
+            self.stir()
+        self._sent = not data
+        return data
+
+    def _take(self) -> bool:
+        """Take events and effects; whether something has been stored."""
+        if self._taken:
+            return False
+        stored = self._take_events()
+        while (effect := self.machine.next_effect()) is not None:
+            self._effects.append(effect)
+        self._taken, self._sent = True, False  # asked for effects, it may have said something
+        return stored
+
+    def _take_events(self) -> bool:
+        stored = False
         while (event := self.machine.next_event()) is not None:
-            moved = True
             stored |= isinstance(event, OperationStored)
             self.open &= not isinstance(event, Closed)
             if isinstance(event, SessionEnded | Closed) and event.error is not None:
                 self._blame(event.error)
-        return moved, stored
+        return stored
 
     def _blame(self, error: RemoteProtocolError) -> None:
         # A peer that hears a request as one for the other mode is told that it is over.
         if self.ears is None or error.code is not ErrorCode.GIVEN_UP:
             self.blamed.append(error)
-
-    def answer(self, count: int, *, late: bool) -> bool:
-        """Let the store do at most so many things; whether it has anything to do.
-
-        late: what it has done it tells next time.
-        """
-        while (effect := self.machine.next_effect()) is not None:
-            self._effects.append(effect)
-        busy = bool(self._effects or self._answers)
-        while self._effects and count:
-            effect = self._effects.popleft()
-            self._answers.append((effect.ticket, perform(effect, self.node.store)))
-            count -= 1
-        while self._answers and not late:
-            self.machine.complete(*self._answers.popleft())
-        return busy
-
-    def receive(self, size: int) -> bool:
-        data = bytes(self.incoming[: min(size, self.machine.read_size())])
-        if data:
-            del self.incoming[: len(data)]
-            self.machine.receive_data(data if self.ears is None else self.ears.heard(data))
-        return bool(data)
 
 
 def some_limits(rng: Random) -> ReplicatorLimits:
@@ -186,6 +235,7 @@ class Connection:
         self._now += 31.0
         for end in self.ends:
             end.machine.advance(self._now)
+            end.stir()
         self.at_rest = False
 
     @property
@@ -196,23 +246,23 @@ class Connection:
 
     def turn(self) -> set[Node]:
         """Both ends go on a little; who has stored something."""
-        busy, wrote = False, set[Node]()
+        wrote = set[Node]()
         for end, peer in (self.ends, self.ends[::-1]):
-            if not end.open:
-                continue
-            moved, stored = end.take_events()
-            size = self._rng.choice((1, 100, 1 << 16)) * 50
-            busy |= moved
-            busy |= end.answer(self._rng.choice((0, 1, 9)), late=self._rng.random() < 0.3)
-            busy |= end.receive(size)
-            if data := b"" if self.stuck else end.machine.data_to_send(size):
-                busy = True
-                self.carried += len(data)
-                peer.incoming += self._spoilt(data)
-            if stored:
+            if (end.incoming or not end.at_rest) and end.open and self._turn(end, peer):
                 wrote.add(end.node)
-        self.at_rest = not busy
+        self.at_rest = all(end.at_rest for end in self.ends)
         return wrote
+
+    def _turn(self, end: End, peer: End) -> bool:
+        """One end goes on a little; whether it has stored something."""
+        rng = self._rng
+        stored = end.answer(rng.choice((0, 1, 9)), late=rng.random() < 0.3)
+        size = rng.choice((rng.randint(1, 100), 5000, 1 << 22))
+        stored |= end.hear(size)
+        if data := end.say(0 if self.stuck else size):
+            self.carried += len(data)
+            peer.incoming += self._spoilt(data)
+        return stored
 
     def _spoilt(self, data: bytes) -> bytes:
         if not self._faulty or self._rng.random() * 1500 > len(data):
@@ -226,6 +276,7 @@ class Connection:
         for end in self.ends:
             if end.node is node and end.open:
                 end.machine.stored()
+                end.stir()
                 self.at_rest = False
 
 
