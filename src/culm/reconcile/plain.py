@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any
 
 from culm.arguments import check_type
 from culm.buffer import check_size_max
@@ -32,7 +32,7 @@ from culm.reconcile.messages import (
     Terminal,
 )
 from culm.reconcile.monoids import Fingerprint
-from culm.reconcile.session import DEFAULTS, Parameters, Session, SessionOptions
+from culm.reconcile.session import DEFAULTS, Parameters, Session
 from culm.reconcile.states import Role, State
 from culm.reconcile.tree import View
 from culm.wire import cbor
@@ -107,12 +107,11 @@ def _read(kind: int, rest: list[Any]) -> Message | None:
 class _Plain(StreamBase[SessionEvent]):
     """Takes messages while the session listens, and sends those of the session."""
 
-    def __init__(self, *, view: View, role: Role, **options: Unpack[SessionOptions]) -> None:
-        check_type("view", view, View)
+    def __init__(self, session: Session, view: View) -> None:
         size_max = _HEADS_SIZE_MAX + 2 * view.item_size + view.monoid.digest_size
         super().__init__(receive_max=size_max)
         self._size_max = size_max
-        self._session = Session(view=view, role=role, **options)
+        self._session = session
         self._scanner: cbor.Scanner | None = None
 
     @property
@@ -181,6 +180,16 @@ class PlainSession(_Plain):
         As of `Session`.
     """
 
+    def __init__(
+        self,
+        *,
+        view: View,
+        role: Role,
+        parameters: Parameters = DEFAULTS,
+        key: bytes | None = None,
+    ) -> None:
+        super().__init__(Session(view=view, role=role, parameters=parameters, key=key), view)
+
     @property
     def check(self) -> bytes | None:
         """As of `Session`."""
@@ -215,7 +224,7 @@ class PlainResponder(_Plain):
             parameters, hurry_from=_NEVER, list_from=_NEVER, rounds_max=2 * _NEVER
         )
         self._told: deque[ItemReceived] = deque()  # of the round answered last
-        super().__init__(view=view, role=Role.RESPONDER, parameters=self._parameters)
+        super().__init__(self._round(), view)
 
     def _say(self) -> Message | None:
         message = super()._say()
@@ -228,7 +237,10 @@ class PlainResponder(_Plain):
 
     def _forget(self) -> None:
         """The round is answered, or needs no answer."""
-        self._session = Session(view=self._view, role=Role.RESPONDER, parameters=self._parameters)
+        self._session = self._round()
+
+    def _round(self) -> Session:
+        return Session(view=self._view, role=Role.RESPONDER, parameters=self._parameters)
 
     def _step(self) -> SessionEvent | None:
         if self._told:

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
-from typing import Final, TypedDict
+from typing import Final
 
 from culm.arguments import check_type
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError, RemoteProtocolError
@@ -50,7 +50,6 @@ from culm.reconcile.tree import View
 __all__ = [
     "Parameters",
     "Session",
-    "SessionOptions",
 ]
 
 _BATCH = 1024
@@ -115,13 +114,6 @@ class Parameters:
 
 
 DEFAULTS: Final = Parameters()
-
-
-class SessionOptions(TypedDict, total=False):
-    """What a `Session` may be made with besides."""
-
-    parameters: Parameters
-    key: bytes | None
 
 
 class Session:
