@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from culm.spark.audits import Audits
 from culm.spark.decode import verify_entries
 from culm.spark.source import register
-from culm.spark.stream import Audits, write_batches
+from culm.spark.stream import write_batches
 from culm.wire.multihash import YASMF
 
 if TYPE_CHECKING:

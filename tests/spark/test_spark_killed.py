@@ -22,7 +22,6 @@ from culm.spark.command import EXIT_CLEAN, EXIT_FAILED, EXIT_FOUND, JOBS, main
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest.importorskip("matplotlib")
 
 HERE = str(Path(__file__).parent)
 #: With which a job starts in a third of the time that it would need.

@@ -15,14 +15,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sessions_of_tests
+from event_log import records_of_stages
 from planted import expected, honest_log, random_archive
+from pyspark.sql import functions
+from sessions_of_tests import needs_jvm
 from streams import STARTS_MAX, TOO_BUSY, follow, to_the_end
+from unsigned import write_rows
 
 from culm.spark.archive import write_archive
-from culm.spark.audit import audit
+from culm.spark.audit import NEEDED, audit
+from culm.spark.audits import Audits
+from culm.spark.columns import schema_text
+from culm.spark.files import read_table
 from culm.spark.quarantine import count_faults
 from culm.spark.reasons import reasons_of
-from culm.spark.stream import Audits, read_batches, write_batches
+from culm.spark.stream import read_batches, write_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,19 +95,48 @@ def test_an_audit_goes_on_from_the_last_one(spark, tmp_path, monkeypatch):
         found = audits.read(spark, table).collect()
         assert Counter(found) == Counter(getattr(whole, table).collect())
     whole.close()
-    assert {path.name for path in told.iterdir()} == {"batch=1", "batch=2"}
     [giant] = audits.read(spark, "logs").filter("entries > 1000").collect()
     assert (giant.verified, giant.first_fault) == (1030, None)
-    # What has come last lies in the first block; the other one is as it was.
-    blocks = [spark.read.parquet(f"{told}/batch={number}/blocks") for number in (1, 2)]
-    second = [each.filter("block & 1023 = 1 and rows < 50").collect() for each in blocks]
-    assert second[0] == second[1] != []
-    # One that is made again and fails is not taken for the one that there was.
-    monkeypatch.setattr("culm.spark.stream.audit", lambda *_, **__: None)
-    with pytest.raises(AttributeError):
-        audits(read_batches(spark, str(output)).drop("batch"), 2)
+    assert {path.stem for path in (told / "snapshots").iterdir()} == {"1", "2"}
+    # One that is made again is made of what was there before it; if it fails, nothing is lost.
+    batch = read_table(spark, f"{output}/batch=2")
+    audits(batch.limit(0), 2)
     [giant] = audits.read(spark, "logs").filter("entries > 900").collect()
     assert (giant.verified, giant.first_fault) == (600, 601)
+    monkeypatch.setattr("culm.spark.audits.log_rows", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        audits(batch, 2)
+    assert audits.read(spark, "logs").filter("entries > 900").collect() == [giant]
+
+
+@needs_jvm
+def test_an_audit_costs_what_the_batch_touches(spark, tmp_path, monkeypatch):
+    """And there are as many shelves as it takes for that, while an archive grows."""
+    monkeypatch.setattr("culm.spark.audits.SHELF_ROWS", 128)
+    write_rows(tmp_path / "rows", 3000, 500)
+    schema = schema_text(NEEDED)  # the files are not Spark's own
+    rows = spark.read.schema(schema).parquet(str(tmp_path / "rows"))
+    new = rows.filter("seqnum = 7").limit(2).withColumn("hash", functions.expr("sha2(hash, 256)"))
+    new = new.withColumn("hash", functions.col("hash").cast("binary"))
+    output = tmp_path / "verified"
+    rows.write.parquet(f"{output}/batch=0")
+    new.write.parquet(f"{output}/batch=1")
+    audits = Audits(str(output), str(tmp_path / "audits"))
+    audits(read_table(spark, f"{output}/batch=0"), 0)
+    written = set((tmp_path / "audits").rglob("*.parquet"))
+    spark.sparkContext.setJobGroup("touched", "touched")
+    audits(read_table(spark, f"{output}/batch=1"), 1)
+    read = sum(map(sum, records_of_stages(spark, "touched")))
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    # Though rows are counted in each step to which they come.
+    assert read < rows.count()
+    again = set((tmp_path / "audits").rglob("*.parquet")) - written
+    assert 0 < len(again) <= 4 * 2
+    whole = audit(read_batches(spark, str(output)).drop("batch"))
+    for table in ("logs", "forks"):
+        found = audits.read(spark, table).collect()
+        assert Counter(found) == Counter(getattr(whole, table).collect())
+    whole.close()
 
 
 class Query:
@@ -138,6 +174,7 @@ import sys
 from pathlib import Path
 from culm.spark import start_session
 from sessions_of_tests import QUICK_JAVA
+from event_log import records_of_stages
 from streams import follow
 spark = start_session(master="local[1]", settings={
     "spark.sql.shuffle.partitions": "1",

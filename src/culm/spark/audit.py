@@ -33,14 +33,24 @@ from culm.spark.columns import (
     check_columns,
     free_names,
     schema_text,
-    sent_if_few,
 )
 from culm.spark.reasons import UNSIGNED, bits
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["LOGS", "NEEDED", "VERDICT", "Audit", "Earlier", "audit"]
+__all__ = [
+    "FORKS",
+    "LOGS",
+    "NEEDED",
+    "VERDICT",
+    "Audit",
+    "audit",
+    "forks_of",
+    "log_rows",
+    "signed_rows",
+    "summarise_blocks",
+]
 
 #: What `audit` needs of a row; `culm.spark.decode.verify_entries` makes it.  All but the links are
 #: there in a row that its author has signed, and numbers are from 1 on: else it is ``MALFORMED``.
@@ -75,6 +85,9 @@ LOGS = (
     ("ends_at", "bigint"),
 )
 
+#: The columns of `Audit.forks`.
+FORKS = (("log", "binary"), ("seqnum", "bigint"), ("variants", "bigint"), ("proof", "binary"))
+
 #: Null in a row that its author has signed, if the entry has no such link.
 _NULLABLE = ("lipmaalink", "backlink")
 _FIRSTS = ("unbroken", "forked_at", "lied_at", "ended_at", "back_at", "lipmaa_at")
@@ -86,16 +99,14 @@ class Audit:
 
     `verdicts` has the given rows with `VERDICT` added: all reasons, as `audit_log` gives them, and
     whether the entry is verified.  `logs` has one row for each log with at least one entry that
-    its author has signed (`LOGS`).  `forks` has one row for each forked place: ``log``,
-    ``seqnum``, the number of ``variants`` and, if entries were kept, a ``proof`` made of the two
-    smallest in byte order, which `culm.bamboo.ForkProof.decode_prefix` reads.  `blocks` is what an
-    audit of more rows can continue from: `culm.spark.blocks.SUMMARY`.
+    its author has signed (`LOGS`).  `forks` has one row for each forked place (`FORKS`): ``log``,
+    ``seqnum``, the number of ``variants`` and, if entries were kept, a ``proof`` made of the first
+    and the last in byte order, which `culm.bamboo.ForkProof.decode_prefix` reads.
     """
 
     verdicts: DataFrame
     logs: DataFrame
     forks: DataFrame
-    blocks: DataFrame
     _cached: tuple[DataFrame, ...] = ()
 
     def close(self) -> None:
@@ -104,19 +115,8 @@ class Audit:
             frame.unpersist()
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """An audit to continue from: its `blocks`, and the `new` rows that have arrived since."""
-
-    blocks: DataFrame
-    new: DataFrame
-
-
-def audit(rows: DataFrame, *, earlier: Earlier | None = None, faulty_max: int = SENT_MAX) -> Audit:
+def audit(rows: DataFrame, *, faulty_max: int = SENT_MAX) -> Audit:
     """Audit all logs that have entries in `rows`, which come from `verify_entries`.
-
-    With `earlier`, only the blocks that have new rows are summarised again (`rows` must include
-    the new ones); the findings are the same.
 
     The rows are read several times: write them to a file or persist them first, or each reading
     verifies them again.  Blocks are summarised before this returns, and the summaries stay on disk
@@ -131,8 +131,7 @@ def audit(rows: DataFrame, *, earlier: Earlier | None = None, faulty_max: int = 
 
     check_columns(rows, NEEDED)
     rows = _placed(rows)
-    found = _blocks(rows) if earlier is None else _blocks_since(rows, earlier, faulty_max)
-    blocks = found.persist(StorageLevel.DISK_ONLY)
+    blocks = _blocks(rows).persist(StorageLevel.DISK_ONLY)
     links = _links(blocks).persist(StorageLevel.DISK_ONLY)
     logs = _logs(blocks, links)
     faulty = _faulty(blocks, logs).persist(StorageLevel.DISK_ONLY)
@@ -141,9 +140,7 @@ def audit(rows: DataFrame, *, earlier: Earlier | None = None, faulty_max: int = 
     forked = _forked(marks)
     if faulty.select("log").union(marks.select("log")).count() <= faulty_max:
         faulty, marks, forked = map(f.broadcast, (faulty, marks, forked))
-    return Audit(
-        _verdicts(rows, faulty, marks), _report(logs), _forks(rows, forked), blocks, cached
-    )
+    return Audit(_verdicts(rows, faulty, marks), _report(logs), _forks(rows, forked), cached)
 
 
 def _placed(rows: DataFrame) -> DataFrame:
@@ -172,12 +169,21 @@ def _ordinal(seqnum: Column) -> Column:
     return seqnum.bitwiseXOR(f.lit(LOWEST))
 
 
-def _blocks(rows: DataFrame) -> DataFrame:
-    """A summary of each block: `SUMMARY`."""
+def signed_rows(rows: DataFrame) -> DataFrame:
+    """The rows that their authors have signed: `culm.spark.blocks.SIGNED`, and the ``entry``.
+
+    Raises `ColumnError` as `audit` does; the entry is null if there is no such column.
+    """
+    check_columns(rows, NEEDED)
+    return _signed(_placed(rows))
+
+
+def _signed(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     lied = f.col("reasons").bitwiseAND(bits(Reason.PAYLOAD_SIZE_LIE)) != 0
-    signed = rows.filter("_signed").select(
+    entry = f.col("entry") if "entry" in rows.columns else f.lit(None).cast("binary")
+    return rows.filter("_signed").select(
         "log",
         f.col("_n").alias("n"),
         "hash",
@@ -187,27 +193,30 @@ def _blocks(rows: DataFrame) -> DataFrame:
         f.col("end_of_log").alias("ended"),
         lied.alias("lied"),
         f.lit(1).cast("bigint").alias("copies"),
+        entry.alias("entry"),
     )
+
+
+def _blocks(rows: DataFrame) -> DataFrame:
+    """A summary of each block: `SUMMARY`."""
     # Copies are merged before they travel: of one entry there may be any number.
-    once = signed.mapInArrow(each_once, schema_text(SIGNED))
-    gathered = once.repartition("log", f.shiftright("n", BLOCK_BITS))
+    signed = _signed(rows).select(*dict(SIGNED))
+    return summarise_blocks(signed.mapInArrow(each_once, schema_text(SIGNED)))
+
+
+def summarise_blocks(signed: DataFrame) -> DataFrame:
+    """A summary of each block (`culm.spark.blocks.SUMMARY`) of which there are rows (`SIGNED`)."""
+    from pyspark.sql import functions as f
+
+    gathered = signed.select(*dict(SIGNED)).repartition("log", f.shiftright("n", BLOCK_BITS))
     return gathered.sortWithinPartitions("log", "n", "hash").mapInArrow(
         summaries, schema_text(SUMMARY)
     )
 
 
-def _blocks_since(rows: DataFrame, earlier: Earlier, sent_max: int) -> DataFrame:
-    """The same, but only the blocks that have new rows are summarised again."""
-    from pyspark.sql import functions as f
-
-    check_columns(earlier.new, NEEDED)
-    check_columns(earlier.blocks, SUMMARY)
-    touched = _placed(earlier.new).filter("_signed").select("log", "_block").distinct()
-    touched = sent_if_few(touched, sent_max)
-    anew = _blocks(rows.join(touched, ["log", "_block"], "left_semi"))
-    left = touched.select(f.col("log").alias("_log"), f.col("_block").alias("_at"))
-    same = (f.col("log") == f.col("_log")) & (f.col("block") == f.col("_at"))
-    return earlier.blocks.join(left, same, "left_anti").unionByName(anew)
+def log_rows(blocks: DataFrame) -> DataFrame:
+    """What is said of logs (`LOGS`), of the summaries of all their blocks."""
+    return _report(_logs(blocks, _links(blocks)))
 
 
 def _links(blocks: DataFrame) -> DataFrame:
@@ -397,6 +406,7 @@ def _forked(marks: DataFrame) -> DataFrame:
 
 
 def _forks(rows: DataFrame, forked: DataFrame) -> DataFrame:
+    """The rows `FORKS`, of places that are known to be forked."""
     from pyspark.sql import functions as f
 
     found = rows.filter("_signed").join(forked, ["log", "_n"])
@@ -409,4 +419,19 @@ def _forks(rows: DataFrame, forked: DataFrame) -> DataFrame:
             f.concat(f.min(entry), f.max(entry)).alias("proof"),
         )
         .drop("_n")
+    )
+
+
+def forks_of(signed: DataFrame) -> DataFrame:
+    """The rows `FORKS`, with the ordinal ``n``, of all rows of blocks that there are (`SIGNED`)."""
+    from pyspark.sql import functions as f
+
+    return (
+        signed.groupBy("log", "n")
+        .agg(
+            f.count_distinct("hash").alias("variants"),
+            f.concat(f.min("entry"), f.max("entry")).alias("proof"),
+        )
+        .filter("variants > 1")
+        .withColumn("seqnum", _ordinal(f.col("n")))
     )

@@ -25,6 +25,7 @@ __all__ = [
     "Messages",
     "RowMaker",
     "arrow_schema",
+    "batch_of",
     "check_columns",
     "cuts_of",
     "distinct",
@@ -261,12 +262,12 @@ def row_batches(
         batch.append(row)
         size += sum(len(value) for value in row.values() if isinstance(value, bytes))
         if len(batch) >= _ROWS_MAX or size >= BATCH_SIZE:
-            yield _batch_of(batch, schema)
+            yield batch_of(batch, schema)
             batch, size = [], 0
-    yield _batch_of(batch, schema)
+    yield batch_of(batch, schema)
 
 
-def _batch_of(rows: list[dict[str, Any]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+def batch_of(rows: list[dict[str, Any]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
     """A batch of rows; in strings, U+FFFD replaces what Arrow's text cannot hold."""
     import pyarrow
 
@@ -324,7 +325,7 @@ def _map_batches(
     schema = arrow_schema(made)
     for batch in batches:
         rows = batch.select(needed).to_pylist()
-        new = _batch_of(list(make(rows)), schema)
+        new = batch_of(list(make(rows)), schema)
         yield pyarrow.RecordBatch.from_arrays(
             [*(batch.column(name) for name in kept), *new.columns],
             names=[*kept, *schema.names],

@@ -43,7 +43,7 @@ from culm.spark.protocol_jobs import (
     sessions_job,
     simulate_job,
 )
-from culm.spark.report import html_page, pictures_of, text_of
+from culm.spark.report import html_page, text_of
 from culm.spark.session import start_session
 from culm.spark.simulate import load_simulator
 from culm.spark.splits import SPLIT_SIZE, check_split_size
@@ -463,7 +463,7 @@ def _fail(error: Exception) -> int:
 
 def _check_places(inputs: Mapping[str, str], output: str, *, overwrite: bool) -> None:
     """Raise `OSError` if an input does not exist, or if the output does."""
-    missing = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
+    missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
     if missing:
         wanted = " and ".join(missing)
         raise SparkSetupError(f"{wanted} not installed: python -m pip install 'culm[spark]'")
@@ -507,8 +507,7 @@ def _run(given: Namespace, options: Any, checks: Checks) -> tuple[dict[str, Any]
             "run": _provenance(given, began),
         }
         progress.tell("writing the report")
-        pictures = pictures_of(given.job, summary, store)
-    page = html_page(f"culm: {given.job}", summary, pictures)
+        page = html_page(summary, store)
     texts = (page, text_of(summary), json.dumps(summary, indent=2) + "\n")
     for name, text in zip(_SAID, texts, strict=True):
         with written_whole(f"{store.path}/{name}") as file:

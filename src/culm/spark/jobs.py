@@ -20,7 +20,7 @@ from culm.spark.fingerprint import fingerprint, write_tree
 from culm.spark.kinds import KINDS, Kind, other_kinds, signed_items
 from culm.spark.operations import decode_operations
 from culm.spark.quarantine import check_kind, count_faults, quarantined, sound
-from culm.spark.reasons import reasons_of
+from culm.spark.reasons import names, reasons_of
 from culm.spark.reconcile import ITEM_PART, PAYLOAD_PART, reconcile
 from culm.spark.source import register
 from culm.spark.splits import SPLIT_SIZE
@@ -62,6 +62,7 @@ _VERDICTS = (
     "row",
     "fault",
     "reasons",
+    "reason_names",
     "verified",
 )
 
@@ -99,10 +100,12 @@ class Store:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
         self.path = path.rstrip("/")
+        self.tables: set[str] = set()
 
     def write(self, name: str, frame: DataFrame) -> DataFrame:
         """Write a table; returns a DataFrame that reads it from there."""
         frame.write.mode("overwrite").parquet(f"{self.path}/{name}")
+        self.tables.add(name)
         return self.read(name)
 
     def read(self, name: str) -> DataFrame:
@@ -135,12 +138,18 @@ def _verified(
         kind.verify(_read(spark, options, path), _PLACE).withColumn("replica", f.lit(name))
         for name, path in options.inputs.items()
     ]
-    verified = store.write("verified", reduce(lambda one, other: one.union(other), frames))
+    rows = reduce(lambda one, other: one.union(other), frames)
+    verified = store.write("verified", _named(rows))
     tell("setting aside what cannot be used")
     aside = store.write("quarantine", quarantined(verified))
     said = {**_rows_said(verified, options), "reasons": _reasons_said(sound(verified))}
     said["hints"] = _hints(aside, kind) if said["quarantined"] else []
     return verified, said
+
+
+def _named(rows: DataFrame) -> DataFrame:
+    """The rows with their reasons as text, besides the bits."""
+    return rows.withColumn("reason_names", names("reasons"))
 
 
 def _rows_said(rows: DataFrame, options: Options) -> dict[str, Any]:
@@ -219,9 +228,10 @@ def audit_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -
     verified, said = _verified(spark, options, store, tell)
     tell("auditing")
     found = audit(verified)
-    logs = store.write("logs", found.logs)
+    why = f.when(f.col("first_fault_reasons").isNotNull(), names("first_fault_reasons"))
+    logs = store.write("logs", found.logs.withColumn("first_fault_reason_names", why))
     forks = store.write("forks", found.forks)
-    verdicts = store.write("verdicts", found.verdicts.select(*_VERDICTS))
+    verdicts = store.write("verdicts", _named(found.verdicts).select(*_VERDICTS))
     found.close()
     counted = logs.agg(
         f.count("*").alias("logs"),
@@ -248,7 +258,8 @@ def operations_job(spark: SparkSession, options: Options, store: Store, tell: Te
         ).withColumn("replica", f.lit(name))
         for name, path in options.inputs.items()
     ]
-    operations = store.write("operations", reduce(lambda one, other: one.union(other), frames))
+    rows = reduce(lambda one, other: one.union(other), frames)
+    operations = store.write("operations", _named(rows))
     tell("setting aside what cannot be used")
     store.write("quarantine", quarantined(operations))
     said = {

@@ -1,55 +1,58 @@
-"""What a job found, for people: text, and one HTML page with its plots inside."""
+"""What a job found, for people: text, and one HTML page to be sent to a colleague.
+
+Both begin with a sentence.  Then the page says what is wrong and where: by reason, by log, by file
+and, where records tell it, by time, each with a query that gives the rows; who has what of whom;
+sizes; and at the end what was run, when, and with which versions and settings.
+"""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
-from culm.spark.reasons import names
+from culm.bamboo.errors import Reason
+from culm.p2panda.errors import Reason as OperationFault
+from culm.spark.archive import Fault
+from culm.spark.checks import Status
+from culm.spark.lines import LineFault
+from culm.spark.meanings import meanings
+from culm.spark.page import Cell, Code, Section, Table, bars, html_of
+from culm.spark.raft_logs import VIOLATIONS
+from culm.spark.sentences import sentence_of
+from culm.spark.tables import TableFault
+from culm.ssb.messages import MessageErrorCode
+from culm.wire.errors import WireErrorCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from culm.spark.jobs import Store
 
-__all__ = ["Picture", "html_page", "pictures_of", "text_of"]
+__all__ = ["html_page", "text_of"]
 
 _ROWS_MAX = 20
-#: Plots of counts that a summary has: titles, and what is counted.
+_LOGS_MAX = 200
+_CODES: tuple[type[Enum], ...] = (
+    *(OperationFault, MessageErrorCode, WireErrorCode),
+    *(TableFault, LineFault, Fault, Reason),
+)
+#: Counts that a summary has: titles, what is counted, and where its rows are.
 _COUNTED = {
-    "quarantined": ("Set aside, by reason", "rows"),
-    "reasons": ("Held against records", "records"),
-    "actions": ("Operations, by what they do", "operations"),
-    "events": ("What machines said", "events"),
-    "violations": ("Rules that were broken", "times"),
-    "verdicts": ("Runs, by what became of them", "runs"),
+    "quarantined": ("Set aside, by reason", "rows", "quarantine", "reason = '{}'"),
+    "violations": ("Rules that were broken", "times", "violations", "violation = '{}'"),
+    "actions": ("Operations, by what they do", "operations", "operations", "action = '{}'"),
+    "events": ("What machines said", "events", "said", "what = 'event' and name = '{}'"),
+    "verdicts": ("Runs, by what became of them", "runs", "runs", "verdict = '{}'"),
 }
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem;
-       color: #1b1f24; background: #fff; }
-table { border-collapse: collapse; margin: 1rem 0; }
-td, th { border-bottom: 1px solid #d0d7de; padding: .25rem .75rem; text-align: left; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
-figure { margin: 1.5rem 0; } figcaption { color: #57606a; }
-svg { max-width: 100%; height: auto; }
-code { overflow-wrap: anywhere; }
-"""
-
-
-class Picture(NamedTuple):
-    """A bar chart: a title, the labels, and the number of each."""
-
-    title: str
-    axis: str
-    bars: Sequence[tuple[str, int]]
-    logarithmic: bool = False
+# Whose reasons are in which table.
+_REASONS = {"audit": "verdicts", "operations": "operations"}
 
 
 def text_of(summary: Mapping[str, Any]) -> str:
-    """A summary as lines of text, nested ones indented."""
-    return "".join(f"{line}\n" for line in _lines(summary))
+    """A summary as lines of text, nested ones indented, below its sentence."""
+    return "".join(f"{line}\n" for line in (sentence_of(summary), "", *_lines(summary)))
 
 
 def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -60,11 +63,15 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
             continue
         yield label if value else f"{label} none"
         if isinstance(value, Mapping):
-            yield from (f"  {key}: {part}" for key, part in value.items())
+            yield from (f"  {key}: {_plain(part)}" for key, part in value.items())
         else:
-            yield from (f"  {row}" for row in value if not isinstance(row, Mapping))
-            for row in (each for each in value if isinstance(each, Mapping)):
-                yield "  " + ", ".join(f"{_spelled(key)} {part}" for key, part in row.items())
+            yield from (f"  {_plain(row)}" for row in value)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_spelled(str(key))} {_plain(part)}" for key, part in value.items())
+    return str(value)
 
 
 def _spelled(name: str) -> str:
@@ -72,123 +79,256 @@ def _spelled(name: str) -> str:
     return name.replace("_", " ")
 
 
-def pictures_of(job: str, summary: Mapping[str, Any], store: Store) -> list[Picture]:
-    """The plots of a job, made from its summary and tables."""
-    found = [
-        Picture(title, axis, list(summary[name].items()))
-        for name, (title, axis) in _COUNTED.items()
-        if name in summary
+def html_page(summary: Mapping[str, Any], store: Store) -> str:
+    """The page about a job whose tables are in `store`."""
+    mood = {Status.PASSED: "passed", Status.FAILED: "failed"}.get(summary["status"], "odd")
+    inputs = ", ".join(summary.get("inputs", {})) or summary.get("simulator", "")
+    sections = [
+        Section("What is wrong, and where", list(_wrong(summary, store))),
+        Section("Who has what", list(_replicas(summary, store))),
+        Section("How much there is", list(_sizes(summary, store))),
+        Section("What was run", list(_run(summary))),
     ]
-    if job == "audit":
-        found += _audit_pictures(store)
-    if job == "reconcile":
-        found += _reconcile_pictures(store)
-    return [picture for picture in found if picture.bars]
+    title = f"culm: {summary['job']} of {inputs}"
+    return html_of(title, sentence_of(summary), mood, summary.get("hints", ()), sections)
 
 
-def _audit_pictures(store: Store) -> Iterator[Picture]:
+def _query(store: Store, table: str, condition: str) -> Code:
+    """A query for rows of a table."""
+    return Code(f"SELECT * FROM parquet.`{store.path}/{table}` WHERE {condition}")
+
+
+def _quoted(text: str) -> str:
+    """As it stands between quotes in SQL."""
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _wrong(summary: Mapping[str, Any], store: Store) -> Iterator[Table]:
+    job = summary["job"]
+    if "seeds_to_look_at" in summary:
+        seeds = [(each["seed"], each["verdict"]) for each in summary["seeds_to_look_at"]]
+        yield Table("Seeds to look at", ("seed", "verdict"), seeds)
+    if "reasons" in summary:
+        table = _REASONS.get(job, "verified")
+        where = "array_contains(reason_names, '{}')"
+        yield _counted(
+            "Against records, by reason", "records", summary["reasons"], store, table, where
+        )
+    for name, (title, unit, table, where) in _COUNTED.items():
+        if name in summary and name in ("quarantined", "violations"):
+            table = "said" if job == "sessions" and name == "violations" else table
+            where = "code = '{}'" if table == "said" else where
+            yield _counted(title, unit, summary[name], store, table, where)
+    if job == "audit" and summary["faulty_logs"]:
+        yield _logs("Logs that are not verified to the end", store, is_faulty=True)
+        yield _counted(
+            "Forks, by how many variants there are",
+            "forks",
+            _groups(store.read("forks"), "variants"),
+            store,
+            "forks",
+            "variants = {}",
+        )
+    if not summary["clean"] and "verified" in store.tables:
+        yield from _places(store.read("verified"), store)
+
+
+def _counted(
+    title: str, unit: str, counts: Mapping[str, int], store: Store, table: str, where: str
+) -> Table:
+    """Counts by name, the largest first, with what names mean and a query for the rows."""
+    said = {
+        **VIOLATIONS,
+        **{name: text for codes in _CODES for name, text in meanings(codes).items()},
+    }
+    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    names = [name for name, _ in ordered]
+    has_meanings = any(name in said for name in names)
+    rows: list[Sequence[Cell]] = [
+        (
+            name,
+            bar,
+            *([said.get(name)] if has_meanings else ()),
+            _query(store, table, where.format(_quoted(name))),
+        )
+        for name, bar in zip(names, bars([count for _, count in ordered]), strict=True)
+    ]
+    return Table(title, ("", unit, *(["meaning"] if has_meanings else ()), "the rows"), rows)
+
+
+def _groups(rows: DataFrame, column: str) -> dict[str, int]:
     from pyspark.sql import functions as f
 
-    logs = store.read("logs")
-    power = f.floor(f.log10(f.greatest(f.col("entries"), f.lit(1)))).cast("int")
-    sizes = logs.groupBy(power.alias("power")).count().orderBy("power").collect()
-    bars = [(f"{10 ** row['power']:,} and more", row["count"]) for row in sizes]
-    yield Picture("Logs, by their entries", "logs", bars, logarithmic=True)
-    faulty = logs.filter("first_fault is not null")
-    reasons = faulty.select(f.explode(names("first_fault_reasons")).alias("reason"))
-    yield Picture("Where logs stop being verified, by reason", "logs", _counted(reasons, "reason"))
-    forks = store.read("forks").select(f.col("variants").cast("string").alias("variants"))
-    yield Picture("Forks, by how many variants there are", "forks", _counted(forks, "variants"))
-    yield Picture(
-        "The largest logs",
-        "entries",
-        [
-            (_short(row["log"]), row["entries"])
-            for row in logs.orderBy(f.desc("entries"), "log").limit(_ROWS_MAX).collect()
-        ],
-        logarithmic=True,
-    )
+    counted = rows.groupBy(column).count().orderBy(f.desc("count"), column).limit(_ROWS_MAX)
+    return {str(row[column]): row["count"] for row in counted.collect()}
 
 
-def _reconcile_pictures(store: Store) -> Iterator[Picture]:
+def _logs(title: str, store: Store, *, is_faulty: bool) -> Table:
+    """The largest logs, of those with a fault or of those without."""
     from pyspark.sql import functions as f
 
-    holders = store.read("holders")
-    copies = holders.select(f.col("copies").cast("string").alias("copies"))
-    yield Picture("Replication factor, in ranges that differ", "items", _counted(copies, "copies"))
-    lacking = holders.select(f.explode("lacking").alias("replica"))
-    yield Picture("Items that replicas lack", "items", _counted(lacking, "replica"))
-    ranges = store.read("ranges").select(f.concat(f.lit("level "), "level").alias("level"))
-    yield Picture("Ranges that differ", "ranges", _counted(ranges, "level"), logarithmic=True)
-
-
-def _counted(rows: DataFrame, column: str) -> list[tuple[str, int]]:
-    counted = rows.groupBy(column).count().orderBy(column).limit(_ROWS_MAX).collect()
-    return [(row[column], row["count"]) for row in counted]
+    some = store.read("logs").filter(f"first_fault is {'not ' if is_faulty else ''}null")
+    most = _LOGS_MAX if is_faulty else _ROWS_MAX
+    found = some.orderBy(f.desc("entries"), "log").limit(most + 1).collect()
+    rows: list[Sequence[Cell]] = []
+    for row, bar in zip(found[:most], bars([row["entries"] for row in found[:most]]), strict=True):
+        log = bytes(row["log"])
+        name = Code(_short(log), f"{log[:32].hex()}/{int.from_bytes(log[32:], 'big')}")
+        why = ", ".join(row["first_fault_reason_names"] or ())
+        numbers = [row[each] for each in ("verified", "first_fault", "forks", "gaps")]
+        unsigned = [None if each is None else each % 2**64 for each in numbers]
+        query = _query(store, "verdicts", f"log = X'{log.hex()}'")
+        rows.append(
+            (
+                name,
+                bar,
+                unsigned[0],
+                *((unsigned[1], why) if is_faulty else ()),
+                *unsigned[2:],
+                query,
+            )
+        )
+    faults = ("first fault", "why") if is_faulty else ()
+    columns = ("log", "entries", "verified to", *faults, "forks", "gaps", "the rows")
+    note = f"Only the {most} largest are shown." if len(found) > most else ""
+    return Table(title, columns, rows, note)
 
 
 def _short(log: bytes) -> str:
     """A log in short: the beginning of its author's key, and its number."""
-    return f"{bytes(log[:4]).hex()}…/{int.from_bytes(log[32:40], 'big')}"
+    return f"{log[:4].hex()}…/{int.from_bytes(log[32:40], 'big')}"
 
 
-def html_page(title: str, summary: Mapping[str, Any], pictures: Sequence[Picture]) -> str:
-    """The page; it loads nothing from elsewhere."""
-    figures = "".join(
-        f"<figure>{_drawn(each)}<figcaption>{escape(each.title)}</figcaption></figure>\n"
-        for each in pictures
+def _places(verified: DataFrame, store: Store) -> Iterator[Table]:
+    """In which files, and of which days, the records are of which something is wrong by itself."""
+    from pyspark.sql import functions as f
+
+    wrong = verified.filter("fault is not null or reasons <> 0")
+    by_file = _groups(wrong, "file")
+    where = "file = '{}' and (fault is not null or reasons <> 0)"
+    yield _counted(
+        "By file: what is wrong with records by themselves",
+        "rows",
+        by_file,
+        store,
+        "verified",
+        where,
     )
-    return (
-        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n"
-        f"{_table(summary)}{figures}</html>\n"
+    if "timestamp" in verified.columns:
+        day = f.to_date(f.timestamp_millis(f.col("timestamp").cast("bigint")))
+        dated = wrong.filter(f.col("timestamp").between(0, _TIME_MAX)).withColumn("day", day)
+        where = "to_date(timestamp_millis(cast(timestamp as bigint))) = '{}' and reasons <> 0"
+        yield _counted(
+            "By day, as authors say", "rows", _groups(dated, "day"), store, "verified", where
+        )
+
+
+# The end of the year 9999, in milliseconds.
+_TIME_MAX = 253_402_300_799_000
+
+
+def _replicas(summary: Mapping[str, Any], store: Store) -> Iterator[Table]:
+    """Who has what of whom: items, and payloads, that one has and another lacks."""
+    from pyspark.sql import functions as f
+
+    if summary["job"] != "reconcile":
+        return
+    names = sorted(summary["inputs"])
+    holders = store.read("holders")
+    lacks = f.array_except(f.array(*map(f.lit, names)), "payload_holders")
+    parts = []
+    for has, lacking in (("holders", f.col("lacking")), ("payload_holders", lacks)):
+        pairs = holders.select(f.explode(has).alias("has"), lacking.alias("_lacking"))
+        pairs = pairs.select("has", f.explode("_lacking").alias("lacks"), f.lit(has).alias("what"))
+        parts.append(pairs)
+    counted = parts[0].union(parts[1]).groupBy("what", "has", "lacks").count().collect()
+    found = {(row["what"], row["has"], row["lacks"]): row["count"] for row in counted}
+    titles = {"holders": "Items", "payload_holders": "Payloads"}
+    for what, title in titles.items():
+        if any(key[0] == what for key in found):
+            rows: list[Sequence[Cell]] = [
+                (
+                    has,
+                    *("–" if has == other else found.get((what, has, other), 0) for other in names),
+                )
+                for has in names
+            ]
+            columns = ("has", *(f"{name} lacks" for name in names))
+            yield Table(f"{title} that one has and another lacks", columns, rows)
+    plan = [
+        (each["source"], each["target"], each["copies"], each["payloads"], each["bytes"])
+        for each in summary["copies"]
+    ]
+    yield Table("Copies to make", ("from", "to", "items", "payloads alone", "bytes"), plan)
+    risk = store.read("at_risk").orderBy("copies", "item").limit(_ROWS_MAX + 1).collect()
+    shown: list[Sequence[Cell]] = [_risk(row) for row in risk[:_ROWS_MAX]]
+    note = f"{summary['at_risk']:,} in all." if len(risk) > _ROWS_MAX else ""
+    yield Table("At risk", ("log", "number", "item", "held by", "payload held by"), shown, note)
+    copies = _groups(holders, "copies")
+    yield _counted(
+        "Items in ranges that differ, by copies", "items", copies, store, "holders", "copies = {}"
+    )
+    levels = _groups(store.read("ranges"), "level")
+    yield _counted(
+        "Ranges that differ, by bytes of their names",
+        "ranges",
+        levels,
+        store,
+        "ranges",
+        "level = {}",
     )
 
 
-def _table(summary: Mapping[str, Any]) -> str:
-    return _rows({_spelled(name): _cell(value) for name, value in summary.items()})
+def _risk(row: Any) -> Sequence[Cell]:
+    item = bytes(row["item"])
+    number = int.from_bytes(item[40:48], "big")
+    holders = [", ".join(row[name] or ()) for name in ("holders", "payload_holders")]
+    return Code(_short(item)), number, Code(f"{item[48:56].hex()}…", item.hex()), *holders
 
 
-def _rows(cells: Mapping[str, str]) -> str:
-    rows = "".join(f"<tr><th>{escape(name)}</th>{cell}</tr>\n" for name, cell in cells.items())
-    return f"<table>\n{rows}</table>\n"
+def _sizes(summary: Mapping[str, Any], store: Store) -> Iterator[Table]:
+    from pyspark.sql import functions as f
+
+    rows_of = summary.get("rows_of", {})
+    if len(rows_of) > 1:
+        counts = bars(list(rows_of.values()))
+        yield Table("Rows of each input", ("", "rows"), list(zip(rows_of, counts, strict=True)))
+    for name, (title, unit, table, where) in _COUNTED.items():
+        if name in summary and name not in ("quarantined", "violations"):
+            yield _counted(title, unit, summary[name], store, table, where)
+    if summary["job"] != "audit":
+        return
+    entries = f.greatest(f.col("entries"), f.lit(1))
+    power = f.floor(f.log10(entries)).cast("int").alias("power")
+    sizes = store.read("logs").groupBy(power).count().orderBy("power").collect()
+    counts = bars([row["count"] for row in sizes])
+    names = [f"{10 ** row['power']:,} and more" for row in sizes]
+    yield Table(
+        "Logs, by their entries", ("entries", "logs"), list(zip(names, counts, strict=True))
+    )
+    yield _logs("The largest logs without a fault", store, is_faulty=False)
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, Mapping) and value:
-        return f"<td>{_rows({name: _cell(part) for name, part in value.items()})}</td>"
-    if isinstance(value, list) and value:
-        return f"<td>{''.join(map(_said, value))}</td>"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f'<td class="number">{value:,}</td>'
-    return f"<td>{escape(str(value)) if value not in ({}, []) else 'none'}</td>"
+def _run(summary: Mapping[str, Any]) -> Iterator[Table]:
+    run = summary["run"]
+    told = {
+        "began": run["began"],
+        "took": f"{summary['seconds']:,} s",
+        **{f"version of {name}": run[name] for name in ("culm", "pyspark")},
+        **{f"input {name}": path for name, path in summary.get("inputs", {}).items()},
+        "output": summary["output"],
+        **{
+            f"setting {_spelled(name)}": json.dumps(value)
+            for name, value in run["settings"].items()
+        },
+    }
+    yield Table(
+        "When, where, with what", ("", ""), [(name, Code(str(each))) for name, each in told.items()]
+    )
+    numbers = ((name, value) for name, value in summary.items() if name not in ("inputs", "run"))
+    yield Table("All of the summary", ("", ""), list(_cells(numbers)))
 
 
-def _said(part: object) -> str:
-    return _table(part) if isinstance(part, Mapping) else f"{escape(str(part))}<br>"
-
-
-def _drawn(picture: Picture) -> str:
-    """The plot as SVG, the same in each run."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context({"svg.hashsalt": "culm", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(8, 1 + 0.35 * len(picture.bars)), layout="constrained")
-        axes = figure.subplots()
-        labels, values = zip(*picture.bars, strict=True)
-        bars = axes.barh(range(len(labels)), values, color="#2f6f9f")
-        axes.set_yticks(range(len(labels)), labels, parse_math=False)
-        axes.bar_label(bars, labels=[f" {value:,}" for value in values])
-        axes.invert_yaxis()
-        axes.set_xlabel(picture.axis)
-        if picture.logarithmic:
-            axes.set_xscale("log")
-        else:
-            axes.locator_params(axis="x", integer=True)
-        axes.margins(x=0.15)
-        axes.spines[["top", "right"]].set_visible(False)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", metadata={"Date": None})
-    drawn = file.getvalue()
-    return drawn[drawn.index("<svg") :]
+def _cells(numbers: Iterable[tuple[str, Any]]) -> Iterator[Sequence[Cell]]:
+    for name, value in numbers:
+        yield _spelled(name), Code(value if isinstance(value, str) else json.dumps(value))

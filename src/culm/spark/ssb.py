@@ -23,7 +23,14 @@ from culm.ssb.v8json import JsonError, parse, stringify
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["MESSAGES", "NO_MESSAGE", "WRONG_KEY", "read_row", "verify_feed_messages"]
+__all__ = [
+    "MESSAGES",
+    "NO_MESSAGE",
+    "WRONG_KEY",
+    "message_rows",
+    "read_row",
+    "verify_feed_messages",
+]
 
 #: What `verify_feed_messages` adds to a row; all but ``fault`` and ``reasons`` are null where there
 #: is a fault.
@@ -64,10 +71,12 @@ def verify_feed_messages(
     verify_messages([], hmac_key=hmac_key)
     check_columns(frame, [("entry", "binary")])
     kept = free_names(frame, dict(MESSAGES)) if keep is None else list(keep)
-    return map_rows(frame, partial(_rows, hmac_key=hmac_key), ["entry"], kept, MESSAGES)
+    return map_rows(frame, partial(message_rows, hmac_key=hmac_key), ["entry"], kept, MESSAGES)
 
 
-def _rows(given: Sequence[dict[str, Any]], *, hmac_key: bytes | None) -> Iterator[dict[str, Any]]:
+def message_rows(
+    given: Sequence[dict[str, Any]], *, hmac_key: bytes | None = None
+) -> Iterator[dict[str, Any]]:
     """The new columns of a batch's rows."""
     read = [read_row(row) for row in given]
     messages = [each for each in read if isinstance(each, ClassicMessage)]

@@ -4,8 +4,7 @@ As a stream, the format ``culm`` notes in the checkpoint how far it has read eac
 written to a directory named by its number, replacing what may be there: a batch that is repeated
 after a crash has the same rows, so that in the end each is there once.  Verification looks at each
 record by itself and needs no state: it does not matter in which order, how often or how late
-records arrive, nor does it to an audit of everything so far; `Audits` makes one after each batch,
-continuing from the one before.
+records arrive, nor does it to an audit of everything so far (`culm.spark.audits`).
 """
 
 from __future__ import annotations
@@ -14,15 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from culm.spark.audit import Earlier, audit
 from culm.spark.files import escaped, list_files, open_system, read_table, remove
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Audits", "read_batches", "write_batches"]
+__all__ = ["read_batches", "write_batches"]
 
-_TABLES = ("blocks", "forks", "logs")
 # Spark's mark of a complete table.
 _WHOLE = "_SUCCESS"
 
@@ -93,55 +90,3 @@ def read_batches(spark: SparkSession, output: str) -> DataFrame:
     rows = spark.read.option("basePath", output).parquet(*paths)
     # A session may leave such columns as the text that stands in the path.
     return rows.withColumn("batch", rows["batch"].cast("bigint"))
-
-
-class Audits:
-    """Audits of everything that `write_batches` has written so far; pass an instance as its `then`.
-
-    Each audit is written below `output`, as the tables ``logs`` and ``forks`` of
-    `culm.spark.audit.Audit` and its blocks, from which the next one continues: earlier rows are
-    read again only if their block has new ones.  All audits but the last two are removed.  The
-    verdicts on single rows are not written; for these, make an audit without `earlier`.
-    """
-
-    def __init__(self, verified: str, output: str) -> None:
-        self._verified = verified
-        self._output = output
-
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        """Audit everything up to this batch, which may have been audited before."""
-        spark = batch.sparkSession
-        rows = read_batches(spark, self._verified).filter(f"batch <= {number}").drop("batch")
-        earlier = None
-        if self._is_done(number - 1):
-            earlier = Earlier(read_table(spark, self._path(number - 1, "blocks")), batch)
-        found = audit(rows, earlier=earlier)
-        remove(f"{self._path(number, _TABLES[-1])}/{_WHOLE}")
-        for table in _TABLES:
-            getattr(found, table).write.mode("overwrite").parquet(self._path(number, table))
-        found.close()
-        system, old = open_system(f"{self._output}/batch={number - 2}")
-        if self._is_done(number - 2):
-            system.delete_dir(old)
-
-    def read(self, spark: SparkSession, table: str) -> DataFrame:
-        """``logs`` or ``forks`` of the last complete audit.
-
-        Raises `FileNotFoundError` if there is none.
-        """
-        files = [each.path for each in list_files(self._output)]
-        numbers = {int(file.rpartition("/batch=")[2].partition("/")[0]) for file in files}
-        for number in sorted(numbers, reverse=True):
-            if self._is_done(number):
-                return read_table(spark, self._path(number, table))
-        raise FileNotFoundError(f"there is no audit at {self._output} yet")
-
-    def _path(self, number: int, table: str) -> str:
-        return f"{self._output}/batch={number}/{table}"
-
-    def _is_done(self, number: int) -> bool:
-        """Whether the audit is complete: the table that is written last is there."""
-        from pyarrow import fs
-
-        system, path = open_system(f"{self._path(number, _TABLES[-1])}/{_WHOLE}")
-        return bool(system.get_file_info(path).type != fs.FileType.NotFound)

@@ -1,0 +1,151 @@
+"""Functions for SQL: what the pipeline says of a record, for those who write no Python.
+
+`register_functions` makes them known to a session; each gives what the function of Python gives
+that it is named after, as a struct of the same columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from culm.bamboo.errors import Reason
+from culm.spark.columns import arrow_schema, batch_of, schema_text
+from culm.spark.decode import DECODED, VERIFIED, batch_mapper
+from culm.spark.operations import OPERATIONS, operation_rows
+from culm.spark.ssb import MESSAGES, message_rows
+from culm.wire.multihash import FAMILIES
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import SparkSession
+
+__all__ = ["FUNCTIONS", "Function", "register_functions"]
+
+_Columns = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function for SQL: its `arguments`, what it gives, and how, for whole columns."""
+
+    name: str
+    arguments: _Columns
+    gives: _Columns
+    work: Callable[..., pyarrow.Array]
+    about: str
+
+
+def _of_entries(*columns: pyarrow.Array, gives: _Columns) -> pyarrow.Array:
+    """Entries, and perhaps their payloads, of hash families that are named in the last column."""
+    import pyarrow
+    from pyarrow import compute
+
+    *given, families = columns
+    names = ("entry", "payload")[: len(given)]
+    batch = pyarrow.RecordBatch.from_arrays(given, names=list(names))
+    made = [name for name, _ in gives]
+    parts: list[pyarrow.RecordBatch] = []
+    places: list[pyarrow.Array] = []
+    for family in families.unique().to_pylist():
+        if family not in FAMILIES:
+            raise ValueError(f"a hash family is {' or '.join(FAMILIES)}, not {family}")
+        at = compute.call_function("indices_nonzero", [compute.equal(families, family)])
+        places.append(at)
+        parts += batch_mapper(family, names, (), made)(iter([batch.take(at)]))
+    if not parts:
+        return _struct(arrow_schema(gives).empty_table().to_batches(max_chunksize=1), gives)
+    order = compute.call_function("sort_indices", [pyarrow.concat_arrays(places)])
+    return _struct(parts, gives).take(order)
+
+
+def _of_rows(
+    column: pyarrow.Array,
+    *,
+    name: str,
+    make: Callable[[Sequence[dict[str, Any]]], Iterator[dict[str, Any]]],
+    gives: _Columns,
+) -> pyarrow.Array:
+    """Records that are read one by one."""
+    rows = [{name: value} for value in column.to_pylist()]
+    return _struct([batch_of(list(make(rows)), arrow_schema(gives))], gives)
+
+
+def _struct(batches: Sequence[pyarrow.RecordBatch], gives: _Columns) -> pyarrow.Array:
+    import pyarrow
+
+    schema = arrow_schema(gives)
+    table = pyarrow.Table.from_batches(
+        [batch.select([name for name, _ in gives]).cast(schema) for batch in batches], schema
+    )
+    columns = [column.combine_chunks() for column in table.columns]
+    return pyarrow.StructArray.from_arrays(columns, fields=list(schema))
+
+
+_ENTRY, _PAYLOAD, _FAMILY = ("entry", "binary"), ("payload", "binary"), ("family", "string")
+
+#: All functions but ``culm_reasons``, which is SQL itself.
+FUNCTIONS = (
+    Function(
+        "culm_decode",
+        (_ENTRY, _FAMILY),
+        DECODED,
+        partial(_of_entries, gives=DECODED),
+        "the fields of a Bamboo entry, with hashes of the family `YAMF` or `YASMF`",
+    ),
+    Function(
+        "culm_verify",
+        (_ENTRY, _PAYLOAD, _FAMILY),
+        VERIFIED,
+        partial(_of_entries, gives=VERIFIED),
+        "the same, and the reasons against the entry and its payload, which may be null",
+    ),
+    Function(
+        "culm_verify_message",
+        (_ENTRY,),
+        MESSAGES,
+        partial(_of_rows, name="entry", make=message_rows, gives=MESSAGES),
+        "the fields of a message of Secure Scuttlebutt, and the reasons against it",
+    ),
+    Function(
+        "culm_decode_operation",
+        (_PAYLOAD,),
+        OPERATIONS,
+        partial(_of_rows, name="payload", make=operation_rows, gives=OPERATIONS),
+        "what an operation of p2panda says",
+    ),
+)
+
+
+def register_functions(spark: SparkSession) -> None:
+    """Make `FUNCTIONS` and ``culm_reasons`` known to a session, for SQL.
+
+    ``culm_reasons(reasons)`` gives the names of the reasons for which bits stand, as an array of
+    strings, ascending.
+    """
+    from pyspark.sql.functions import arrow_udf
+
+    for function in FUNCTIONS:
+        kind = f"struct<{schema_text(function.gives).replace('` ', '`: ')}>"
+        spark.udf.register(function.name, arrow_udf(_named(function), kind))
+    names = ", ".join(
+        f"CASE WHEN reasons & {1 << reason} <> 0 THEN '{reason.name}' END" for reason in Reason
+    )
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY FUNCTION culm_reasons(reasons INT) RETURNS ARRAY<STRING>"
+        f" RETURN array_compact(array({names}))"
+    )
+
+
+def _named(function: Function) -> Callable[..., Any]:
+    """The function's work with a number of arguments that PySpark can count."""
+    work = function.work
+    match len(function.arguments):
+        case 1:
+            return lambda one: work(one)
+        case 2:
+            return lambda one, two: work(one, two)
+        case _:
+            return lambda one, two, three: work(one, two, three)

@@ -1,0 +1,168 @@
+"""Tables kept in shelves: a change writes those shelves anew that it touches, and no others.
+
+A shelf holds the rows whose key has the same remainder, in a directory of its own below that of the
+batch which has written it.  A `Snapshot` says for each shelf which batch that was; it is a file,
+and gets its name when all else is there, so that a batch that is killed has changed nothing.  What
+the last two snapshots do not name is removed.
+
+There are twice as many shelves when there is twice as much to hold: so a batch of a few rows costs
+what a few shelves hold, however much there is in all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from culm.spark.columns import schema_text
+from culm.spark.files import escaped, open_file, open_system, remove, written_whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["SHELF", "Shelves", "Snapshot", "shelf_of"]
+
+#: The column that numbers shelves.
+SHELF = "_shelf"
+_NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Tables as a batch has left them.
+
+    `written` has for each table and shelf the batch that has written it last, -1 for an empty one;
+    `rows` is how many there are to hold.
+    """
+
+    batch: int
+    shelves: int
+    rows: int
+    written: Mapping[str, Sequence[int]]
+
+    @classmethod
+    def empty(cls, batch: int) -> Snapshot:
+        """Tables without rows."""
+        return cls(batch, 1, 0, {})
+
+    def places(self, table: str, shelves: Sequence[int] | None = None) -> Iterator[tuple[int, int]]:
+        """The batches and shelves, of these or of all, in which the table has rows."""
+        written = self.written.get(table, ())
+        for shelf in range(len(written)) if shelves is None else shelves:
+            if shelf < len(written) and written[shelf] != _NOWHERE:
+                yield written[shelf], shelf
+
+    def all_places(self) -> set[tuple[str, int, int]]:
+        """Tables, batches and shelves: all that this snapshot is made of."""
+        return {(table, *place) for table in self.written for place in self.places(table)}
+
+
+class Shelves:
+    """The tables below `path`, each with the columns that `tables` say."""
+
+    def __init__(self, path: str, tables: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+        self._path = path.rstrip("/")
+        self._tables = tables
+
+    def newest(self) -> Snapshot | None:
+        """The snapshot of the last batch that is complete."""
+        batches = self._batches()
+        return self.snapshot(max(batches)) if batches else None
+
+    def snapshot(self, batch: int) -> Snapshot | None:
+        """The snapshot of a batch, if it is there."""
+        if batch not in self._batches():
+            return None
+        with open_file(self._note(batch)) as file:
+            return Snapshot(**json.loads(file.read()))
+
+    def read(
+        self,
+        spark: SparkSession,
+        snapshot: Snapshot,
+        table: str,
+        shelves: Sequence[int] | None = None,
+    ) -> DataFrame:
+        """The rows of a table, or of some shelves of it."""
+        places = snapshot.places(table, shelves)
+        paths = [escaped(self._place(table, batch, shelf)) for batch, shelf in places]
+        schema = schema_text(self._tables[table])
+        if not paths:
+            return spark.createDataFrame([], schema)
+        return spark.read.schema(schema).parquet(*paths)
+
+    def begin(self, batch: int) -> None:
+        """Remove what an earlier run of this batch has left."""
+        remove(self._note(batch))
+        remove(f"{self._path}/batch={batch}")
+        system, inside = open_system(f"{self._path}/snapshots")
+        system.create_dir(inside)
+
+    def write(self, table: str, rows: DataFrame, batch: int) -> set[int]:
+        """Write rows to the shelves that they name; which these are."""
+        path = f"{self._path}/batch={batch}/{table}"
+        whole = rows.select(SHELF, *dict(self._tables[table])).repartition(SHELF)
+        whole.write.mode("overwrite").partitionBy(SHELF).parquet(path)
+        return {int(name.partition("=")[2]) for name in self._names(path) if "=" in name}
+
+    def commit(
+        self,
+        before: Snapshot,
+        after: Snapshot,
+        touched: Mapping[str, Sequence[int]],
+        now: Mapping[str, set[int]],
+    ) -> None:
+        """Note that shelves were `touched`, by table: of these, those in `now` have rows.
+
+        Shelves of which there are others in number have all been touched.
+        """
+        written: dict[str, list[int]] = {}
+        for table in self._tables:
+            same = before.shelves == after.shelves
+            places = {shelf: batch for batch, shelf in before.places(table)} if same else {}
+            places |= dict.fromkeys(touched[table], _NOWHERE)
+            places |= dict.fromkeys(now[table], after.batch)
+            written[table] = [places.get(shelf, _NOWHERE) for shelf in range(after.shelves)]
+        after = replace(after, written=written)
+        with written_whole(self._note(after.batch)) as file:
+            file.write(json.dumps(asdict(after)).encode())
+        self._forget(before, after)
+
+    def _forget(self, before: Snapshot, after: Snapshot) -> None:
+        """Remove what neither of these is made of, and all other snapshots."""
+        kept = before.all_places() | after.all_places()
+        for batch in self._batches() - {before.batch, after.batch}:
+            old = self.snapshot(batch)
+            for place in (old.all_places() if old is not None else set()) - kept:
+                remove(self._place(*place))
+            remove(self._note(batch))
+        batches = {batch for _, batch, _ in kept}
+        for name in self._names(self._path):
+            if name.startswith("batch=") and int(name.partition("=")[2]) not in batches:
+                remove(f"{self._path}/{name}")
+
+    def _batches(self) -> set[int]:
+        return {int(name.removesuffix(".json")) for name in self._names(f"{self._path}/snapshots")}
+
+    def _note(self, batch: int) -> str:
+        return f"{self._path}/snapshots/{batch}.json"
+
+    def _place(self, table: str, batch: int, shelf: int) -> str:
+        return f"{self._path}/batch={batch}/{table}/{SHELF}={shelf}"
+
+    def _names(self, path: str) -> list[str]:
+        """What is in a directory, but for hidden names; nothing if it is not there."""
+        from pyarrow import fs
+
+        system, inside = open_system(path)
+        found = system.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+        return [each.base_name for each in found if not each.base_name.startswith(".")]
+
+
+def shelf_of(shelves: int, *key: Column | str) -> Column:
+    """The shelf of rows with this key."""
+    from pyspark.sql import functions as f
+
+    return f.pmod(f.xxhash64(*key), f.lit(shelves)).cast("int").alias(SHELF)

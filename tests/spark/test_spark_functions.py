@@ -1,0 +1,77 @@
+"""Functions for SQL say what those of Python say."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+from nacl.signing import SigningKey
+from planted import Row, honest_log, plant
+
+from culm.bamboo import Reason
+from culm.p2panda import Action, Operation
+from culm.spark.decode import DECODED, VERIFIED, verify_entries
+from culm.spark.functions import register_functions
+from culm.ssb.messages import create_message
+from culm.wire.multihash import YAMF, YASMF
+
+
+def test_functions_for_sql_say_what_those_of_python_say(spark):
+    register_functions(spark)
+    chance = Random(3)
+    rows = [
+        (family.name, *row)
+        for number, family in enumerate((YASMF, YAMF))
+        for fault in ("payload size", "bad signature", "truncated")
+        for row in plant(fault, honest_log(number, 4, family), number, family, chance)
+    ]
+    rows += [("YASMF", None, b"?"), ("YAMF", rows[0][1], None)]
+    chance.shuffle(rows)
+    frame = spark.createDataFrame(rows, "family string, entry binary, payload binary")
+    frame.createOrReplaceTempView("archive")
+    found = spark.sql(
+        "SELECT family, entry, payload, verified.*, decoded.fault AS another,"
+        " culm_reasons(verified.reasons) AS names FROM (SELECT *,"
+        " culm_verify(entry, payload, family) AS verified, culm_decode(entry, family) AS decoded"
+        " FROM archive)"
+    ).collect()
+    columns = [name for name, _ in VERIFIED]
+    assert [name for name in found[0].__fields__ if name in columns] == columns
+    wanted = [
+        tuple(row[name] for name in ("entry", "payload", *columns))
+        for family in (YASMF, YAMF)
+        for row in verify_entries(
+            frame.filter(frame.family == family.name), family, keep=["entry", "payload"]
+        ).collect()
+    ]
+    told = [tuple(row[name] for name in ("entry", "payload", *columns)) for row in found]
+    assert sorted(map(repr, told)) == sorted(map(repr, wanted))
+    for row in found:
+        assert row.another == row.fault
+        assert row.names == [each.name for each in Reason if row.reasons >> each & 1]
+    assert {name for row in found for name in row.names} == {
+        "MALFORMED", "BAD_SIGNATURE", "PAYLOAD_SIZE"
+    }  # fmt: skip
+    assert len(DECODED) + 1 == len(VERIFIED)
+    with pytest.raises(Exception, match="a hash family is YAMF or YASMF, not YASFM"):
+        spark.sql("SELECT culm_decode(X'00', 'YASFM')").collect()
+    with pytest.raises(Exception, match="culm_decode"):
+        spark.sql("SELECT culm_decode('text')").collect()
+
+
+def test_messages_and_operations_are_read_in_sql(spark):
+    register_functions(spark)
+    message = create_message(
+        SigningKey(bytes(32)), content={"type": "post"}, timestamp=1, last=None
+    )
+    operation = Operation(action=Action.CREATE, schema_id="blob_v1", fields={"length": 3})
+    rows = [Row(message.data, operation.encode()), Row(b"?", None)]
+    spark.createDataFrame(rows, "entry binary, payload binary").createOrReplaceTempView("kept")
+    one, other = spark.sql(
+        "SELECT culm_verify_message(entry) AS message, culm_decode_operation(payload) AS operation"
+        " FROM kept"
+    ).collect()
+    assert (one.message.feed, one.message.reasons) == (message.author, 0)
+    assert (one.operation.action, json.loads(one.operation.fields)) == ("CREATE", {"length": 3})
+    assert (other.message.fault, other.operation.fault) == ("NOT_JSON", "NO_PAYLOAD")
