@@ -152,7 +152,7 @@ def test_what_is_repeated_in_a_batch_is_verified_once(monkeypatch):
         verified.append(len(authors) // 32)
         return verify(authors, *rest)
 
-    monkeypatch.setattr("culm.spark.decode.hashing.verify_many", counted)
+    monkeypatch.setattr(hashing, "verify_many", counted)
     one, other = honest_log(1, 2)
     rows = [one, other, one._replace(payload=None), one._replace(payload=b"?"), Row(None, b"")]
     chosen = Random(1).choices(range(len(rows)), k=2000)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 
 import pytest
 from nacl.signing import SigningKey
 from planted import Row, honest_log, plant
 
+import culm.spark
 from culm.bamboo import Reason
 from culm.p2panda import Action, Operation
+from culm.spark import schemas
 from culm.spark.decode import DECODED, VERIFIED, verify_entries
 from culm.spark.functions import register_functions
 from culm.ssb.messages import create_message
@@ -75,3 +78,42 @@ def test_messages_and_operations_are_read_in_sql(spark):
     assert (one.message.feed, one.message.reasons) == (message.author, 0)
     assert (one.operation.action, json.loads(one.operation.fields)) == ("CREATE", {"length": 3})
     assert (other.message.fault, other.operation.fault) == ("NOT_JSON", "NO_PAYLOAD")
+
+
+def test_the_page_of_columns_is_made_from_the_code():
+    page = Path(__file__).resolve().parents[2] / "docs" / "spark-columns.md"
+    assert page.read_text() == schemas.page(), (
+        "python -m culm.spark.schemas > docs/spark-columns.md"
+    )
+    for schema in schemas.SCHEMAS.values():
+        assert schema.meanings.keys() == dict(schema.columns).keys()
+        assert schema.nulls <= dict(schema.columns).keys()
+
+
+def test_what_most_programs_need_comes_from_one_module(spark, tmp_path):
+    """And nulls are where the page says that they may be."""
+    rows = plant("fork", honest_log(1, 3), 1, YASMF, Random(1))
+    rows += plant("bad signature", honest_log(2, 2), 2, YASMF, Random(1))
+    frame = spark.createDataFrame(rows, "entry binary, payload binary")
+    culm.spark.write(frame, str(tmp_path / "a"), kind="bamboo/YASMF")
+    read = culm.spark.read(spark, str(tmp_path / "a"), split_size=1 << 20).persist()
+    verified = culm.spark.verify(read, "bamboo/YASMF", keep=["entry", "payload"]).persist()
+    found = culm.spark.audit(verified)
+    frames = {
+        "rows": read,
+        "verified": verified,
+        "verdicts": found.verdicts,
+        "logs": found.logs,
+        "forks": found.forks,
+    }
+    for name, given in frames.items():
+        schema = schemas.SCHEMAS[name]
+        assert {*schema.columns} <= {*given.dtypes}
+        for row in given.collect():
+            assert {each for each, _ in schema.columns if row[each] is None} <= schema.nulls
+    found.close()
+    assert culm.spark.decode(read, "YASMF").columns[-len(DECODED) :] == [n for n, _ in DECODED]
+    with pytest.raises(ValueError, match="not bamboo"):
+        culm.spark.verify(read, "bamboo")
+    with pytest.raises(ValueError, match="not BLAKE"):
+        culm.spark.decode(read, "BLAKE")

@@ -113,7 +113,7 @@ def test_an_audit_goes_on_from_the_last_one(spark, tmp_path, monkeypatch):
 def test_an_audit_costs_what_the_batch_touches(spark, tmp_path, monkeypatch):
     """And there are as many shelves as it takes for that, while an archive grows."""
     monkeypatch.setattr("culm.spark.audits.SHELF_ROWS", 128)
-    write_rows(tmp_path / "rows", 3000, 500)
+    write_rows(tmp_path / "rows", 10, 799)
     schema = schema_text(NEEDED)  # the files are not Spark's own
     rows = spark.read.schema(schema).parquet(str(tmp_path / "rows"))
     new = rows.filter("seqnum = 7").limit(2).withColumn("hash", functions.expr("sha2(hash, 256)"))

@@ -29,24 +29,24 @@ class Kind:
     """A kind of records.
 
     `verify` turns rows with an ``entry`` into what `culm.spark.audit` needs, and keeps the named
-    columns; `reads` says whether bytes are such a record; `item_size` and `levels` are those of its
-    items, see `culm.spark.fingerprint`.  Records of a kind that `has_payloads` may have them on
-    hand or not.
+    columns (``None``: all); `reads` says whether bytes are such a record; `item_size` and `levels`
+    are those of its items, see `culm.spark.fingerprint`.  Records of a kind that `has_payloads` may
+    have them on hand or not.
     """
 
     name: str
     item_size: int
-    verify: Callable[[DataFrame, Sequence[str]], DataFrame]
+    verify: Callable[[DataFrame, Sequence[str] | None], DataFrame]
     reads: Callable[[bytes], bool]
     levels: Sequence[int] = ENTRY_LEVELS
     has_payloads: bool = True
 
 
-def _verify_entries(rows: DataFrame, keep: Sequence[str], *, family_name: str) -> DataFrame:
+def _verify_entries(rows: DataFrame, keep: Sequence[str] | None, *, family_name: str) -> DataFrame:
     return verify_entries(rows, FAMILIES[family_name], keep=keep)
 
 
-def _verify_messages(rows: DataFrame, keep: Sequence[str]) -> DataFrame:
+def _verify_messages(rows: DataFrame, keep: Sequence[str] | None) -> DataFrame:
     return verify_feed_messages(rows, keep=keep)
 
 

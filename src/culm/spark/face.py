@@ -1,0 +1,55 @@
+"""Reading, decoding and verifying in one call each, as most programs want it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from culm.spark.decode import decode_entries
+from culm.spark.kinds import KINDS
+from culm.spark.source import register
+from culm.wire.multihash import FAMILIES, YASMF, HashFamily
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["decode", "read", "verify"]
+
+
+def read(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
+    """The rows of archives, files of lines and tables (`culm.spark.reading.ROWS`).
+
+    `options` are those of the format ``culm``, see `culm.spark.options`.
+    """
+    register(spark)
+    reader = spark.read.format("culm").options(
+        **{name: str(value) for name, value in options.items()}
+    )
+    return reader.load(list(paths))
+
+
+def decode(
+    rows: DataFrame, family: HashFamily | str = YASMF, *, keep: Sequence[str] | None = None
+) -> DataFrame:
+    """The fields of Bamboo entries, see `culm.spark.decode.decode_entries`.
+
+    `family` may be given by name.  Raises `ValueError` for an unknown one.
+    """
+    if isinstance(family, str):
+        if family not in FAMILIES:
+            raise ValueError(f"a hash family is {' or '.join(FAMILIES)}, not {family}")
+        family = FAMILIES[family]
+    return decode_entries(rows, family, keep=keep)
+
+
+def verify(
+    rows: DataFrame, kind: str = "bamboo/YASMF", *, keep: Sequence[str] | None = None
+) -> DataFrame:
+    """The fields of records of a `kind` of `culm.spark.kinds.KINDS`, and the reasons against each.
+
+    What `culm.spark.audit` needs.  `keep` names the columns that stay, by default all but
+    ``payload``.  Raises `ValueError` for an unknown kind.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"a kind is {', '.join(KINDS)}, not {kind}")
+    return KINDS[kind].verify(rows, keep)

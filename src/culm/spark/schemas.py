@@ -1,0 +1,333 @@
+"""The columns of every DataFrame that the pipeline gives: types, nullability, meaning.
+
+``python -m culm.spark.schemas`` prints them as the page of the documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from culm.bamboo.errors import Reason
+from culm.spark.audit import FORKS, LOGS, VERDICT
+from culm.spark.decode import VERIFIED
+from culm.spark.fingerprint import PIECES, RANGES
+from culm.spark.meanings import meanings
+from culm.spark.operations import OPERATIONS
+from culm.spark.quarantine import QUARANTINE
+from culm.spark.raft_logs import RAFT_ENTRIES
+from culm.spark.reading import ROWS
+from culm.spark.reconcile import DIVERGENT, HOLDERS, PLAN
+from culm.spark.sessions import SAID
+from culm.spark.simulate import RUNS
+from culm.spark.ssb import MESSAGES
+
+__all__ = ["SCHEMAS", "Schema", "page"]
+
+
+class Schema(NamedTuple):
+    """A DataFrame: which function gives it, its columns, and their meanings by name.
+
+    `nulls` names those that may be null.
+    """
+
+    title: str
+    given_by: str
+    columns: Sequence[tuple[str, str]]
+    meanings: Mapping[str, str]
+    nulls: frozenset[str]
+
+
+def _schema(
+    title: str,
+    given_by: str,
+    columns: Sequence[tuple[str, str]],
+    meanings: Mapping[str, str],
+    never_null: str = "",
+) -> Schema:
+    sure = never_null.split()
+    return Schema(
+        title,
+        given_by,
+        columns,
+        meanings,
+        frozenset(name for name, _ in columns if name not in sure),
+    )
+
+
+_HOLDERS = {
+    "item": "",
+    "size": "bytes of it, with its payload; null if no inventory says them",
+    "copies": "how many replicas hold it",
+    "holders": "which, in ascending order",
+    "lacking": "which do not",
+    "payload_bytes": "bytes of its payload; null if nobody has it, or payloads are not compared",
+    "payload_copies": "how many replicas have the payload; null if payloads are not compared",
+    "payload_holders": "which",
+}
+
+#: All schemas, by short names.
+SCHEMAS: Mapping[str, Schema] = {
+    "rows": _schema(
+        "Rows of archives",
+        "read",
+        ROWS,
+        {
+            "entry": "the record; null where there is a fault",
+            "payload": "null if it is not on hand",
+            "kind": "what an archive says to hold; null for lines and tables",
+            "file": "where the record is: its file,",
+            "block": "the byte where its block or line begins (of tables about that of its group),",
+            "row": "its number there; null if that is not known",
+            "fault": "null, or why this part of the file cannot be read",
+            "block_end": "where a part ends that could not be read; null otherwise",
+        },
+        "file block",
+    ),
+    "verified": _schema(
+        "Entries, decoded and verified",
+        "verify",
+        VERIFIED,
+        {
+            "log": "author and log id, 40 bytes: the log that the entry says it is of",
+            "author": "its public key, 32 bytes",
+            "log_id": "a number without a sign",
+            "seqnum": "from 1 on, without a sign",
+            "end_of_log": "whether the entry ends its log",
+            "lipmaa": "the number of the entry to which the lipmaalink leads; 0 for entry 1",
+            "lipmaalink": "an encoded hash; null where the entry has none",
+            "backlink": "the same",
+            "payload_size": "what the entry says of its payload",
+            "payload_hash": "the same",
+            "signature": "64 bytes",
+            "hash": "of the entry, encoded",
+            "fault": "null, or why the entry does not decode: all columns above are null then",
+            "reasons": "bits: what is wrong with the row by itself (not given by `decode`)",
+        },
+        "reasons",
+    ),
+    "messages": _schema(
+        "Messages of Secure Scuttlebutt",
+        "verify_messages",
+        MESSAGES,
+        {
+            "log": "the feed's public key and eight zeros",
+            "feed": "its id",
+            "seqnum": "from 1 on",
+            "id": "of the message, as messages say it",
+            "previous": "of the one before; null for the first",
+            "timestamp": "milliseconds, as the author tells them",
+            "content_type": "null for a private message; U+FFFD stands for half a surrogate pair",
+            "end_of_log": "false",
+            "lipmaa": "0",
+            "lipmaalink": "null",
+            "backlink": "the digest in `previous`",
+            "hash": "the digest in `id`",
+            "fault": "null, or why the message cannot be read: all columns above are null then",
+            "reasons": "bits: what is wrong with the row by itself",
+        },
+        "reasons",
+    ),
+    "verdicts": _schema(
+        "Verdicts: these columns beside those of the rows that were given",
+        "audit(...).verdicts",
+        VERDICT,
+        {
+            "reasons": "bits: all that is against the row",
+            "verified": "whether the entry, and all before it in its log, are as they should be",
+        },
+        "reasons verified",
+    ),
+    "logs": _schema(
+        "Logs",
+        "audit(...).logs",
+        LOGS,
+        {
+            "log": "author and log id",
+            "author": "its public key",
+            "log_id": "a number without a sign",
+            "rows": "signed rows, repetitions included",
+            "entries": "sequence numbers of which there is something",
+            "height": "the largest of them",
+            "verified": "the newest verified entry; all before it are verified, too; 0 if none is",
+            "first_fault": "the number behind `verified`; null if `verified` is `height`",
+            "first_fault_reasons": "bits: why it stops there; `GAP` if that entry is missing",
+            "forks": "sequence numbers with more than one variant",
+            "gaps": "entries whose predecessor is missing",
+            "invalid_from": "the first fork, or lie about a payload's size; null if there is none",
+            "ends_at": "the first entry that ends the log; null if none does",
+        },
+        "log author log_id rows entries height verified forks gaps",
+    ),
+    "forks": _schema(
+        "Forks",
+        "audit(...).forks",
+        FORKS,
+        {
+            "log": "author and log id",
+            "seqnum": "the number that has several entries",
+            "variants": "how many",
+            "proof": "the first and the last in order of bytes; null if rows had no `entry`",
+        },
+        "log seqnum variants",
+    ),
+    "ranges": _schema(
+        "Fingerprints of ranges",
+        "fingerprint(...).ranges",
+        RANGES,
+        {
+            "monoid": "how fingerprints are made",
+            "level": "how many bytes of an item name its range",
+            "range": "which; an item that is shorter than the level is a range of its own",
+            "count": "of items",
+            "digest": "of their fingerprint, in full",
+        },
+        "monoid level range count digest",
+    ),
+    "tree": _schema(
+        "Pieces of a serialised tree",
+        "fingerprint(...).tree",
+        PIECES,
+        {"offset": "where it begins", "data": "its bytes"},
+        "offset data",
+    ),
+    "divergent": _schema(
+        "Ranges in which replicas differ",
+        "reconcile(...).ranges",
+        DIVERGENT,
+        {
+            "level": "how many bytes of an item name its range",
+            "range": "which",
+            "counts": "how many items each replica has in it, which may be others",
+        },
+        "level range counts",
+    ),
+    "holders": _schema(
+        "Who has what, in ranges that differ",
+        "reconcile(...).holders and at_risk",
+        HOLDERS,
+        _HOLDERS,
+        "item copies holders lacking",
+    ),
+    "plan": _schema(
+        "Copies to make",
+        "reconcile(...).plan",
+        PLAN,
+        {
+            "item": "",
+            "part": "`item`: all of it, with the payload if anybody has it; `payload`: that alone",
+            "size": "bytes; null if no inventory says them",
+            "source": "a replica that has all of it, as far as anybody has",
+            "target": "the one that lacks it",
+        },
+        "item part source target",
+    ),
+    "operations": _schema(
+        "Operations of p2panda",
+        "decode_operations",
+        OPERATIONS,
+        {
+            "action": "`CREATE`, `UPDATE` or `DELETE`",
+            "schema_id": "of what",
+            "previous": "the ids of the operations before",
+            "fields": 'JSON; bytes are hexadecimal, `"NaN"`, `"Infinity"` and `"-Infinity"` text',
+            "fault": "null, or why there is no operation: all columns above are null then",
+        },
+    ),
+    "raft": _schema(
+        "Entries of Raft's logs: these columns beside those that were given",
+        "decode_raft_entries",
+        RAFT_ENTRIES,
+        {
+            "servers": "of a configuration the endpoints by id, JSON; null otherwise",
+            "fault": "null, or why a configuration cannot be decoded",
+        },
+    ),
+    "quarantine": _schema(
+        "Rows that were set aside",
+        "quarantined",
+        QUARANTINE,
+        {
+            "reason": "the fault",
+            "kind": "as in the rows of archives",
+            "file": "the same",
+            "block": "the same",
+            "row": "the same",
+            "block_end": "the same",
+            "record": "what could not be used, if it could be read",
+        },
+        "reason",
+    ),
+    "said": _schema(
+        "What machines said of sessions",
+        "replay_sessions",
+        SAID,
+        {
+            "session": "its name",
+            "number": "the line to which the machine said it; 0: before any",
+            "at": "which of all that it said then",
+            "what": "`event`, `effect`, `result`; `violation`: the peer broke a rule, which ended"
+            " the session; `refused`: the line broke one, and changed nothing",
+            "name": "the event's class, or the error's",
+            "code": "the error's",
+            "fields": "JSON as the line driver writes it",
+        },
+        "session number at what",
+    ),
+    "runs": _schema(
+        "Runs of a simulator",
+        "simulate",
+        RUNS,
+        {
+            "seed": "`run_seed` runs it again",
+            "verdict": "`kept`; `broken`: a promise was; `failed`: another exception",
+            "steps": "null unless the simulator tells them",
+            "bytes": "the same",
+            "cpu_s": "processor time",
+            "transcript": "the traceback, with its notes; null if all was kept",
+        },
+        "seed verdict cpu_s",
+    ),
+}
+
+
+def page() -> str:
+    """The page of the documentation, in Markdown."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# Columns of the pipeline's tables"
+    yield ""
+    yield "Made from the code, by `python -m culm.spark.schemas`. The command line writes"
+    yield "`reason_names` (array of string) beside `reasons`, and `first_fault_reason_names` beside"
+    yield "`first_fault_reasons`."
+    for schema in SCHEMAS.values():
+        yield f"\n## {schema.title}\n\nGiven by `{schema.given_by}`.\n"
+        yield "| Column | Type | Null | |"
+        yield "| --- | --- | --- | --- |"
+        for name, kind in schema.columns:
+            null = "may be" if name in schema.nulls else "never"
+            yield f"| `{name}` | {_spelled(kind)} | {null} | {schema.meanings[name]} |"
+    yield "\n## Bits of `reasons`\n"
+    yield "A reason has the bit `1 << number`. `culm_reasons(reasons)` in SQL,"
+    yield "{py:obj}`culm.spark.reasons.names` for columns and"
+    yield "{py:obj}`culm.spark.reasons.reasons_of` in Python turn them into names.\n"
+    yield "| Reason | Bit | Number | |"
+    yield "| --- | --- | --- | --- |"
+    told = meanings(Reason)
+    for reason in Reason:
+        yield f"| `{reason.name}` | {reason:d} | {1 << reason} | {told[reason.name]} |"
+
+
+def _spelled(kind: str) -> str:
+    inner = kind.partition("<")[2].removesuffix(">")
+    if kind.startswith("array"):
+        return f"array of {inner}"
+    if kind.startswith("map"):
+        return f"map of {inner.replace(',', ' to ')}"
+    return kind
+
+
+if __name__ == "__main__":
+    print(page(), end="")
