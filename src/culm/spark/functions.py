@@ -129,7 +129,7 @@ def register_functions(spark: SparkSession) -> None:
 
     for function in FUNCTIONS:
         kind = f"struct<{schema_text(function.gives).replace('` ', '`: ')}>"
-        spark.udf.register(function.name, arrow_udf(_named(function), kind))
+        spark.udf.register(function.name, arrow_udf(_checked(function), kind))
     names = ", ".join(
         f"CASE WHEN reasons & {1 << reason} <> 0 THEN '{reason.name}' END" for reason in Reason
     )
@@ -139,13 +139,15 @@ def register_functions(spark: SparkSession) -> None:
     )
 
 
-def _named(function: Function) -> Callable[..., Any]:
-    """The function's work with a number of arguments that PySpark can count."""
-    work = function.work
-    match len(function.arguments):
-        case 1:
-            return lambda one: work(one)
-        case 2:
-            return lambda one, two: work(one, two)
-        case _:
-            return lambda one, two, three: work(one, two, three)
+def _checked(function: Function) -> Callable[..., Any]:
+    """The function's work, which says what it takes if it is given something else."""
+
+    def work(*columns: pyarrow.Array) -> pyarrow.Array:
+        kinds = [kind for _, kind in function.arguments]
+        given = ["binary" if "binary" in str(column.type) else "string" for column in columns]
+        if given != kinds:
+            wanted = ", ".join(f"{name} ({kind})" for name, kind in function.arguments)
+            raise ValueError(f"{function.name} takes {wanted}")
+        return function.work(*columns)
+
+    return work
