@@ -235,7 +235,7 @@ class Reports:
 
 def _told(summary: dict[str, Any]) -> str:
     if summary["job"] == "reconcile":
-        moved = sum(each["copies"] for each in summary["copies"])
+        moved = sum(each["copies"] + each["payloads"] for each in summary["copies"])
         return f"{moved} copies to make, {summary['at_risk']} at risk"
     found = {**summary["quarantined"], **summary["reasons"]}
     said = ", ".join(f"{name} {count}" for name, count in found.items()) or "nothing is wrong"
@@ -276,6 +276,8 @@ def audit_directory(source: Path, folder: Path, reports: Reports) -> None:
     # One is missing, one is forged, some were cut off; the fork is nowhere else.
     lacking = 2 + _CUT_ENTRIES + 2
     _expect("copies to make", sum(each["copies"] for each in summary["copies"]), lacking)
+    # Instead of one payload the damaged copy has another.
+    _expect("payloads to copy", sum(each["payloads"] for each in summary["copies"]), 1)
     _expect("entries at risk", summary["at_risk"], 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -153,7 +154,7 @@ def changed(row: Signed, chance: Random) -> list[Signed]:
             return [row, row._replace(lied=True)]
 
 
-def tables(rows: list[Signed], size: int) -> Iterator[pyarrow.RecordBatch]:
+def tables(rows: list[Signed], size: int) -> Iterator[Any]:
     """The rows in batches of `size`, as Spark gives them."""
     schema = arrow_schema(SIGNED)
     for start in range(0, len(rows), size):

@@ -101,16 +101,15 @@ def test_an_audit_says_what_is_planted_in_all_forms(tmp_path, capsys, spark):
         " 1 record is not signed as said; 25 rows of 61 hold what is verified."
     )
     report = (output / "report.html").read_text()
-    page = Looked(report)
+    page, report = Looked(report), unescape(report)
     assert page.tags.count("table") >= 8
     assert page.links == []
-    assert "reason_names, 'FORK'" in report
     # What is wrong comes first, and what was run last.
     titles = ["not verified to the end (", "by reason", "without a fault", "version of pyspark"]
     assert titles == sorted(titles, key=report.index)
     query = re.search(r"SELECT [^<]* WHERE array_contains[^<]*FORK[^<]*", report)
     assert query is not None
-    assert spark.sql(unescape(query[0])).count() == 2
+    assert spark.sql(query[0]).count() == 2
     assert spark.read.parquet(str(output / "quarantine")).count() == 2
     assert run(capsys, *arguments)[0] == EXIT_FAILED
     rest = (

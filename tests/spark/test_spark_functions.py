@@ -57,6 +57,8 @@ def test_functions_for_sql_say_what_those_of_python_say(spark):
         "MALFORMED", "BAD_SIGNATURE", "PAYLOAD_SIZE"
     }  # fmt: skip
     assert len(DECODED) + 1 == len(VERIFIED)
+    [bare] = spark.sql("SELECT culm_verify(X'00', NULL, 'YASMF') AS verified").collect()
+    assert bare.verified.fault is not None
     with pytest.raises(Exception, match="a hash family is YAMF or YASMF, not YASFM"):
         spark.sql("SELECT culm_decode(X'00', 'YASFM')").collect()
     with pytest.raises(Exception, match=r"culm_decode takes entry \(binary\), family \(string\)"):

@@ -144,10 +144,20 @@ def _checked(function: Function) -> Callable[..., Any]:
 
     def work(*columns: pyarrow.Array) -> pyarrow.Array:
         kinds = [kind for _, kind in function.arguments]
-        given = ["binary" if "binary" in str(column.type) else "string" for column in columns]
-        if given != kinds:
+        if len(columns) != len(kinds) or not all(map(_fits, columns, kinds)):
             wanted = ", ".join(f"{name} ({kind})" for name, kind in function.arguments)
             raise ValueError(f"{function.name} takes {wanted}")
-        return function.work(*columns)
+        # A literal NULL has a type of its own.
+        return function.work(
+            *(
+                each.cast(kind) if str(each.type) == "null" else each
+                for each, kind in zip(columns, kinds, strict=True)
+            )
+        )
 
-    return work
+    # PySpark would take types for those of another kind of function.
+    return lambda *columns: work(*columns)
+
+
+def _fits(column: pyarrow.Array, kind: str) -> bool:
+    return kind in str(column.type) or str(column.type) == "null"

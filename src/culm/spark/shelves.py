@@ -134,9 +134,9 @@ class Shelves:
         """Remove what neither of these is made of, and all other snapshots."""
         kept = before.all_places() | after.all_places()
         for batch in self._batches() - {before.batch, after.batch}:
-            old = self.snapshot(batch)
-            for place in (old.all_places() if old is not None else set()) - kept:
-                remove(self._place(*place))
+            old = self.snapshot(batch) or Snapshot.empty(batch)
+            for table, writer, shelf in old.all_places() - kept:
+                remove(self._place(table, writer, shelf))
             remove(self._note(batch))
         batches = {batch for _, batch, _ in kept}
         for name in self._names(self._path):
