@@ -111,10 +111,10 @@ def is_encodable(text: str) -> bool:
 
 def read_buffers(name: str, values: Sequence[Buffer]) -> list[bytes]:
     """The bytes of each of `values`, which must not be a buffer itself."""
-    if type(values) is not list:
+    if not isinstance(values, list):
         check_type(name, values, Sequence)
-    if isinstance(values, (str, bytes, bytearray, memoryview)):
-        raise TypeError(f"{name} must be a sequence of buffers, not {type(values).__name__}")
+        if isinstance(values, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"{name} must be a sequence of buffers, not {type(values).__name__}")
     return [each if type(each) is bytes else bytes(memoryview(each)) for each in values]
 
 

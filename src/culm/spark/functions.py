@@ -52,7 +52,9 @@ def _of_entries(*columns: pyarrow.Array, gives: _Columns) -> pyarrow.Array:
     for family in families.unique().to_pylist():
         if family not in FAMILIES:
             raise ValueError(f"a hash family is {' or '.join(FAMILIES)}, not {family}")
-        at = compute.call_function("indices_nonzero", [compute.equal(families, family)])
+        at = compute.call_function(
+            "indices_nonzero", [compute.call_function("equal", [families, family])]
+        )
         places.append(at)
         parts += batch_mapper(family, names, (), made)(iter([batch.take(at)]))
     if not parts:
