@@ -142,7 +142,7 @@ class Section:
 
     def text(self, *, titles: bool) -> str:
         """As reStructuredText; with a title for each part, or without."""
-        said = [f".. automodule:: {self.module}\n   :no-members:\n"]
+        said = [f".. automodule:: {self.module}\n   :no-members:\n{self.index_option()}"]
         for part in PARTS:
             if part in self.parts:
                 said += [heading(part, "-")] if titles else []
@@ -152,6 +152,11 @@ class Section:
             links = ", ".join(f":py:obj:`{name} <{place}>`" for name, place in places.items())
             said.append(f"Described elsewhere: {links}.\n")
         return "\n".join(said)
+
+    def index_option(self) -> str:
+        """An option for a module whose package offers something else by its name."""
+        package, _, name = self.module.rpartition(".")
+        return "   :no-index:\n" if package and name in offered(package) else ""
 
 
 def heading(text: str, line: str) -> str:
