@@ -82,10 +82,12 @@ def test_messages_and_operations_are_read_in_sql(spark):
     assert (other.message.fault, other.operation.fault) == ("NOT_JSON", "NO_PAYLOAD")
 
 
-def test_the_page_of_columns_is_made_from_the_code():
+def test_the_page_of_columns_is_made_from_the_code(request):
     page = Path(__file__).resolve().parents[2] / "docs" / "spark-columns.md"
-    assert page.read_text() == schemas.page(), (
-        "python -m culm.spark.schemas > docs/spark-columns.md"
+    if request.config.getoption("--rewrite-transcripts"):
+        page.write_text(schemas.page(), encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == schemas.page(), (
+        "pytest --rewrite-transcripts does it"
     )
     for schema in schemas.SCHEMAS.values():
         assert schema.meanings.keys() == dict(schema.columns).keys()

@@ -1,7 +1,4 @@
-"""The columns of every DataFrame that the pipeline gives: types, nullability, meaning.
-
-``python -m culm.spark.schemas`` prints them as the page of the documentation.
-"""
+"""The columns of every DataFrame that the pipeline gives: types, nullability, meaning."""
 
 from __future__ import annotations
 
@@ -299,7 +296,7 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     yield "# Columns of the pipeline's tables"
     yield ""
-    yield "Made from the code, by `python -m culm.spark.schemas`. The command line writes"
+    yield "This page is made from the code (`culm.spark.schemas`). The command line writes"
     yield "`reason_names` (array of string) beside `reasons`, and `first_fault_reason_names` beside"
     yield "`first_fault_reasons`."
     for schema in SCHEMAS.values():
@@ -327,7 +324,3 @@ def _spelled(kind: str) -> str:
     if kind.startswith("map"):
         return f"map of {inner.replace(',', ' to ')}"
     return kind
-
-
-if __name__ == "__main__":
-    print(page(), end="")
