@@ -35,7 +35,7 @@ from drivers.trio_driver import MachineDriver
 from drivers.trio_links import LinksDriver as TrioLinksDriver
 from drivers.twisted_driver import MachineProtocol as TwistedProtocol
 from toy_links import Chat, Said
-from toy_machines import LINE_MAX, Keep, Keeper
+from toy_machines import LINE_MAX, Keep, Keeper, ToyState
 
 R = TypeVar("R")
 
@@ -247,14 +247,15 @@ def serve_twisted(scene: Scene, ready: Ready) -> None:
 
 
 class Host(Chat):
-    """Says ``ok`` to each line, to the one who has said it."""
+    """Says ``ok`` to each line, to the one who has said it and is still there."""
 
     def __init__(self) -> None:
         super().__init__(links_max=HEALTHY + 2)
 
     def take(self, event: Event) -> None:
         for link in self.links:
-            if isinstance(event, Said) and link.number == event.link:
+            said_it = isinstance(event, Said) and link.number == event.link
+            if said_it and link.lines.state is ToyState.OPEN:
                 link.lines.say(b"ok")
                 self.stirred[link.number] = link
 
