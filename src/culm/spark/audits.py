@@ -36,6 +36,7 @@ SHELF_ROWS = 4096
 _ROWS = (*SIGNED, ("entry", "binary"))
 _TABLES = {"rows": _ROWS, "forks": FORKS, "blocks": SUMMARY, "logs": LOGS}
 _BY_BLOCK, _BY_LOG = ("rows", "forks"), ("blocks", "logs")
+_BLOCK, _LOG = ("log", "block"), ("log",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Audits:
         old = earlier("rows", new.blocks_at)
         rows = _merged(old.unionByName(new.rows)).persist(StorageLevel.DISK_ONLY)
         now = {"rows": write("rows", _blocked(rows), *_BLOCK)}
-        now["forks"] = write("forks", _blocked_forks(rows), *_BLOCK)
+        now["forks"] = write("forks", _blocked(forks_of(rows)), *_BLOCK)
         touched = _blocked(new.rows).select(*_BLOCK).distinct()
         anew = summarise_blocks(
             _blocked(rows).join(sent_if_few(touched), list(_BLOCK), "left_semi").drop("block")
@@ -122,9 +123,6 @@ class Audits:
         if newest is None:
             raise FileNotFoundError("there is no audit yet")
         return self._shelves.read(spark, newest, table)
-
-
-_BLOCK, _LOG = ("log", "block"), ("log",)
 
 
 def _shelves_for(rows: int, shelves: int) -> int:
@@ -159,11 +157,3 @@ def _merged(rows: DataFrame) -> DataFrame:
         )
         .select(*dict(_ROWS))
     )
-
-
-def _blocked_forks(rows: DataFrame) -> DataFrame:
-    """The forks among rows, with their blocks."""
-    from pyspark.sql import functions as f
-
-    forks = forks_of(rows)
-    return forks.withColumn("block", f.shiftright("n", BLOCK_BITS))
