@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "PATTERN_SIGN",
     "Found",
     "WatchedFile",
     "canonical",
@@ -39,8 +40,8 @@ __all__ = [
     "written_whole",
 ]
 
-# What stands for other signs where Spark reads from.
-_PATTERN = re.compile(r"([][{}*?\\])")
+#: What stands for other signs in patterns of paths.
+PATTERN_SIGN = re.compile(r"[*?\[\]{}\\]")
 # A path of this machine as Spark writes it; it is taken as it is, without escapes.
 _LOCAL = re.compile(r"file:(//(localhost)?)?/+")
 # Names of schemes that Hadoop has, and pyarrow has not.
@@ -248,7 +249,7 @@ def written_whole(path: str) -> Iterator[IO[bytes]]:
 
 def escaped(path: str) -> str:
     """The path escaped, so that Spark does not take it for a pattern that matches others."""
-    return _PATTERN.sub(r"\\\1", path)
+    return PATTERN_SIGN.sub(r"\\\g<0>", path)
 
 
 def read_table(spark: SparkSession, path: str) -> DataFrame:

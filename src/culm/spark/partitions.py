@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import unquote
 
+from culm.spark.files import PATTERN_SIGN
+
 __all__ = ["folder_of", "names_in", "values_of"]
 
 # What stands for null, and for no text at all.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-_PATTERN = re.compile(r"[*?\[\]{}\\]")
 
 
 def folder_of(values: Mapping[str, object]) -> str:
@@ -28,7 +29,7 @@ def values_of(path: str, paths: Iterable[str]) -> dict[str, str | None]:
 
     Of a pattern, all below its plain beginning.
     """
-    plain = (_PATTERN.split(each, maxsplit=1) for each in paths)
+    plain = (PATTERN_SIGN.split(each, maxsplit=1) for each in paths)
     begins = (each[0] if len(each) == 1 else each[0].rpartition("/")[0] for each in plain)
     begun = max((each for each in begins if path.startswith(each)), key=len, default="")
     pairs = (each.partition("=") for each in path.removeprefix(begun).split("/")[:-1])

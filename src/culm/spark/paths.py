@@ -14,11 +14,17 @@ from functools import cache
 from itertools import pairwise
 from pathlib import PurePosixPath
 
-from culm.spark.files import Found, canonical, exists, is_hidden, list_files, list_folder
+from culm.spark.files import (
+    PATTERN_SIGN,
+    Found,
+    canonical,
+    exists,
+    is_hidden,
+    list_files,
+    list_folder,
+)
 
 __all__ = ["Filter", "expanded", "find_files", "matches"]
-
-_SIGNS = re.compile(r"[*?\[\]{}\\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,7 @@ def expanded(path: str) -> list[str]:
 
     Raises `FileNotFoundError` if nothing matches, other `OSError` if the file system fails.
     """
-    if not _SIGNS.search(path) or exists(path):
+    if not PATTERN_SIGN.search(path) or exists(path):
         return [path]
     found = sorted({each for one in _alternatives(path) for each in _matching(one)})
     if not found:
@@ -105,7 +111,7 @@ def _matching(pattern: str) -> list[str]:
     """What exists of the names that a pattern without braces stands for."""
     found: list[str | None] = [None]
     for part in pattern.split("/"):
-        if _SIGNS.search(part):
+        if PATTERN_SIGN.search(part):
             found = [
                 _joined(each, name)
                 for each in found
