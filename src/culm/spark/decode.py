@@ -34,7 +34,14 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame
 
-__all__ = ["DECODED", "NO_ENTRY", "VERIFIED", "decode_entries", "verify_entries"]
+__all__ = [
+    "DECODED",
+    "NO_ENTRY",
+    "VERIFIED",
+    "decode_entries",
+    "family_named",
+    "verify_entries",
+]
 
 #: What `decode_entries` adds to a row: names and types.  Where there is a ``fault``, all others are
 #: null.
@@ -64,6 +71,13 @@ _LOG_SIZE, _PLACE_SIZE = 40, 48
 _HASH_NUMBERS = {YAMF.name: hashing.BLAKE2B}
 
 _Batches = Iterator["pyarrow.RecordBatch"]
+
+
+def family_named(name: str) -> HashFamily:
+    """The hash family of a name, ``YAMF`` or ``YASMF``.  Raises `ValueError` for another."""
+    if name not in FAMILIES:
+        raise ValueError(f"a hash family is {' or '.join(FAMILIES)}, not {name}")
+    return FAMILIES[name]
 
 
 def decode_entries(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from culm.spark.decode import decode_entries
+from culm.spark.decode import decode_entries, family_named
 from culm.spark.kinds import KINDS
 from culm.spark.source import register
-from culm.wire.multihash import FAMILIES, YASMF, HashFamily
+from culm.wire.multihash import YASMF, HashFamily
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,9 +36,7 @@ def decode(
     `family` may be given by name.  Raises `ValueError` for an unknown one.
     """
     if isinstance(family, str):
-        if family not in FAMILIES:
-            raise ValueError(f"a hash family is {' or '.join(FAMILIES)}, not {family}")
-        family = FAMILIES[family]
+        family = family_named(family)
     return decode_entries(rows, family, keep=keep)
 
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from culm.bamboo.errors import Reason
 from culm.spark.columns import arrow_schema, batch_of, schema_text
-from culm.spark.decode import DECODED, VERIFIED, batch_mapper
+from culm.spark.decode import DECODED, VERIFIED, batch_mapper, family_named
 from culm.spark.operations import OPERATIONS, operation_rows
 from culm.spark.ssb import MESSAGES, message_rows
-from culm.wire.multihash import FAMILIES
 
 if TYPE_CHECKING:
     import pyarrow
@@ -50,13 +49,11 @@ def _of_entries(*columns: pyarrow.Array, gives: _Columns) -> pyarrow.Array:
     parts: list[pyarrow.RecordBatch] = []
     places: list[pyarrow.Array] = []
     for family in families.unique().to_pylist():
-        if family not in FAMILIES:
-            raise ValueError(f"a hash family is {' or '.join(FAMILIES)}, not {family}")
         at = compute.call_function(
             "indices_nonzero", [compute.call_function("equal", [families, family])]
         )
         places.append(at)
-        parts += batch_mapper(family, names, (), made)(iter([batch.take(at)]))
+        parts += batch_mapper(family_named(family).name, names, (), made)(iter([batch.take(at)]))
     if not parts:
         return _struct(arrow_schema(gives).empty_table().to_batches(max_chunksize=1), gives)
     order = compute.call_function("sort_indices", [pyarrow.concat_arrays(places)])
