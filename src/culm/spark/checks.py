@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any
 
 from culm.bamboo.errors import Reason
@@ -26,7 +26,17 @@ from culm.spark.tables import TableFault
 from culm.ssb.messages import MessageErrorCode
 from culm.wire.errors import WireErrorCode
 
-__all__ = ["AT_RISK", "DIVERGENT", "KNOWN", "REFUSED", "SET_ASIDE", "Checks", "Outcome", "Status"]
+__all__ = [
+    "AT_RISK",
+    "CODES",
+    "DIVERGENT",
+    "KNOWN",
+    "REFUSED",
+    "SET_ASIDE",
+    "Checks",
+    "Outcome",
+    "Status",
+]
 
 #: Findings that are no reason and no fault: rows that were set aside, for whatever fault,
 SET_ASIDE = "SET_ASIDE"
@@ -37,9 +47,10 @@ AT_RISK = "AT_RISK"
 #: lines of a session that its machine has refused.
 REFUSED = "REFUSED"
 
-_CODES = (
-    *(Reason, WireErrorCode, MessageErrorCode, OperationFault, ErrorCode),
-    *(Fault, LineFault, TableFault),
+#: The enumerations of findings; of two with the same name, the later one has the meaning.
+CODES: tuple[type[Enum], ...] = (
+    *(ErrorCode, OperationFault, MessageErrorCode, WireErrorCode),
+    *(TableFault, LineFault, Fault, Reason),
 )
 #: All names that a check can have, but for what machines say of sessions.
 KNOWN = frozenset(
@@ -48,7 +59,7 @@ KNOWN = frozenset(
         *(NO_ENTRY, NO_MESSAGE, NO_PAYLOAD, WRONG_KEY, WRONG_KIND, "NOT_JSON", "WRONG_FORM"),
         *("BROKEN", "FAILED"),
         *VIOLATIONS,
-        *(code.name for codes in _CODES for code in codes),
+        *(code.name for codes in CODES for code in codes),
     }
 )
 

@@ -9,21 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from culm.bamboo.errors import Reason
-from culm.p2panda.errors import Reason as OperationFault
-from culm.spark.archive import Fault
-from culm.spark.checks import Status
-from culm.spark.lines import LineFault
+from culm.spark.checks import CODES, Status
 from culm.spark.meanings import meanings
 from culm.spark.page import Cell, Code, Section, Table, bars, html_of
 from culm.spark.raft_logs import VIOLATIONS
 from culm.spark.sentences import sentence_of
-from culm.spark.tables import TableFault
-from culm.ssb.messages import MessageErrorCode
-from culm.wire.errors import WireErrorCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,10 +27,6 @@ __all__ = ["html_page", "text_of"]
 
 _ROWS_MAX = 20
 _LOGS_MAX = 200
-_CODES: tuple[type[Enum], ...] = (
-    *(OperationFault, MessageErrorCode, WireErrorCode),
-    *(TableFault, LineFault, Fault, Reason),
-)
 #: Counts that a summary has: titles, what is counted, and where its rows are.
 _COUNTED = {
     "quarantined": ("Set aside, by reason", "rows", "quarantine", "reason = '{}'"),
@@ -137,10 +126,7 @@ def _counted(
     title: str, unit: str, counts: Mapping[str, int], store: Store, table: str, where: str
 ) -> Table:
     """Counts by name, the largest first, with what names mean and a query for the rows."""
-    said = {
-        **VIOLATIONS,
-        **{name: text for codes in _CODES for name, text in meanings(codes).items()},
-    }
+    said = _meanings()
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     names = [name for name, _ in ordered]
     has_meanings = any(name in said for name in names)
@@ -154,6 +140,13 @@ def _counted(
         for name, bar in zip(names, bars([count for _, count in ordered]), strict=True)
     ]
     return Table(title, ("", unit, *(["meaning"] if has_meanings else ()), "the rows"), rows)
+
+
+@cache
+def _meanings() -> Mapping[str, str]:
+    """What findings mean, by their names."""
+    told = (meanings(codes) for codes in CODES)
+    return {**VIOLATIONS, **{name: text for each in told for name, text in each.items()}}
 
 
 def _groups(rows: DataFrame, column: str) -> dict[str, int]:
