@@ -53,12 +53,10 @@ def _reconciled(said: _Said) -> str:
     one, many = _noun(said)
     replicas = len(said["inputs"])
     lacking = {each["target"] for each in said["copies"]}
-    wrong = _wrong_rows(said)
-    rest = f" Besides, {_listed(wrong)}." if wrong else ""
     if not lacking:
         same = f"All {replicas} replicas have the same {many}"
         shown = "" if said["equality"] == "shown" else ", unless somebody has crafted some"
-        return f"{same}{shown}.{rest}"
+        return f"{same}{shown}.{_besides(said)}"
     copies = [
         _many(sum(each[name] for each in said["copies"]), *words)
         for name, words in (("copies", (one, many)), ("payloads", ("payload",)))
@@ -69,21 +67,17 @@ def _reconciled(said: _Said) -> str:
     lack = _verb(len(lacking), "lacks", "lack")
     return (
         f"{len(lacking)} of {replicas} replicas {lack} something:"
-        f" {_listed(copies)} to copy{alone}.{rest}"
+        f" {_listed(copies)} to copy{alone}.{_besides(said)}"
     )
 
 
 def _fingerprinted(said: _Said) -> str:
-    wrong = _wrong_rows(said)
-    rest = f" Besides, {_listed(wrong)}." if wrong else ""
-    return f"A set of {_many(said['items'], 'item')} has been fingerprinted.{rest}"
+    return f"A set of {_many(said['items'], 'item')} has been fingerprinted.{_besides(said)}"
 
 
 def _operated(said: _Said) -> str:
     done = [f"{count:,} {action}" for action, count in said["actions"].items()]
-    wrong = _wrong_rows(said)
-    rest = f" Besides, {_listed(wrong)}." if wrong else ""
-    return f"Operations: {_listed(done) or 'none'}.{rest}"
+    return f"Operations: {_listed(done) or 'none'}.{_besides(said)}"
 
 
 def _compared_logs(said: _Said) -> str:
@@ -142,6 +136,12 @@ def _wrong_rows(said: _Said) -> list[str]:
     if payloads:
         parts.append(f"{_many(payloads, 'payload')} {_verb(payloads, 'is', 'are')} wrong")
     return parts
+
+
+def _besides(said: _Said) -> str:
+    """The same, as a sentence that follows another one; nothing if nothing is."""
+    wrong = _wrong_rows(said)
+    return f" Besides, {_listed(wrong)}." if wrong else ""
 
 
 def _noun(said: _Said) -> tuple[str, str]:
