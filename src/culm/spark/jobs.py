@@ -130,21 +130,28 @@ def _verified(
     spark: SparkSession, options: Options, store: Store, tell: Tell
 ) -> tuple[DataFrame, dict[str, Any]]:
     """The verified rows of all inputs, and their numbers for the summary."""
-    from pyspark.sql import functions as f
-
     kind = KINDS[options.kind]
     tell(f"verifying {', '.join(options.inputs)}")
-    frames = [
-        kind.verify(_read(spark, options, path), _PLACE).withColumn("replica", f.lit(name))
-        for name, path in options.inputs.items()
-    ]
-    rows = reduce(lambda one, other: one.union(other), frames)
-    verified = store.write("verified", _named(rows))
+    rows = _of_all(spark, options, lambda given: kind.verify(given, _PLACE))
+    verified = store.write("verified", rows)
     tell("setting aside what cannot be used")
     aside = store.write("quarantine", quarantined(verified))
     said = {**_rows_said(verified, options), "reasons": _reasons_said(sound(verified))}
     said["hints"] = _hints(aside, kind) if said["quarantined"] else []
     return verified, said
+
+
+def _of_all(
+    spark: SparkSession, options: Options, work: Callable[[DataFrame], DataFrame]
+) -> DataFrame:
+    """What `work` makes of the rows of each input, with the name of the input."""
+    from pyspark.sql import functions as f
+
+    frames = [
+        work(_read(spark, options, path)).withColumn("replica", f.lit(name))
+        for name, path in options.inputs.items()
+    ]
+    return _named(reduce(lambda one, other: one.union(other), frames))
 
 
 def _named(rows: DataFrame) -> DataFrame:
@@ -248,18 +255,14 @@ def audit_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -
 
 def operations_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
     """Entries of p2panda and what they do: table ``operations``, of all inputs."""
-    from pyspark.sql import functions as f
-
     kind = KINDS[options.kind]
     tell(f"decoding {', '.join(options.inputs)}")
-    frames = [
-        decode_operations(
-            kind.verify(_read(spark, options, path), (*_PLACE, "payload"))
-        ).withColumn("replica", f.lit(name))
-        for name, path in options.inputs.items()
-    ]
-    rows = reduce(lambda one, other: one.union(other), frames)
-    operations = store.write("operations", _named(rows))
+    rows = _of_all(
+        spark,
+        options,
+        lambda given: decode_operations(kind.verify(given, (*_PLACE, "payload"))),
+    )
+    operations = store.write("operations", rows)
     tell("setting aside what cannot be used")
     store.write("quarantine", quarantined(operations))
     said = {
