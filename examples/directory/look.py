@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from culm.bamboo import LogKey, LogStore
 from culm.point2point.replication import Interest
 from directory.fetch import Fetched, Fetcher, Terms
+from directory.several import Address
 from directory.survey import Survey
 from directory.thread import StoreThread
 
 __all__ = ["Lookout", "look_at_servers"]
 
-Address = tuple[str, int]
-
 
 class _Looker(Fetcher):
     """Hears what a server has, and asks for nothing."""
+
+    def __init__(self, thread: StoreThread, terms: Terms) -> None:
+        interest = Interest(live=False, accept_new_logs=True, want=None)
+        super().__init__(thread, terms, Fetched(), interest)
 
     def prepare(self) -> None:
         """Nothing is wanted."""
@@ -37,8 +40,7 @@ class Lookout:
     """
 
     def __init__(self, thread: StoreThread, servers: Sequence[Address], terms: Terms) -> None:
-        interest = Interest(live=False, accept_new_logs=True, want=None)
-        self._lookers = {each: _Looker(thread, terms, Fetched(), interest) for each in servers}
+        self._lookers = {each: _Looker(thread, terms) for each in servers}
         runs = (looker.run(*server) for server, looker in self._lookers.items())
         self._tasks = [asyncio.create_task(run) for run in runs]
         self._until = asyncio.get_running_loop().time() + terms.patience_s
@@ -65,10 +67,8 @@ async def look_at_servers(
     store: LogStore, servers: Sequence[Address], terms: Terms
 ) -> list[Fetched]:
     """What each of the servers offers."""
-    interest = Interest(live=False, accept_new_logs=True, want=None)
-    results = [Fetched() for _ in servers]
     with StoreThread(store) as thread:
-        lookers = [_Looker(thread, terms, result, interest) for result in results]
+        lookers = [_Looker(thread, terms) for _ in servers]
         runs = (each.run(*server) for each, server in zip(lookers, servers, strict=True))
         await asyncio.gather(*runs)
-    return results
+    return [each.fetched for each in lookers]
