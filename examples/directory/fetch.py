@@ -344,7 +344,7 @@ class Fetcher:
             case LogOffered(log=log, seqnum=seqnum):
                 fetched.offered[log] = max(seqnum, fetched.offered.get(log, 0))
                 if self._left_out and log not in self._left_out:
-                    self.protocol.call(self.replicator.replicate, log, self.terms.want)
+                    self.ask_for(log, self.terms.want)
                 self._fill(log, seqnum)
             case EntryStored() | PayloadProgress():
                 self._stored(event)
@@ -367,9 +367,13 @@ class Fetcher:
             assert gap.first is not None
             assert gap.last is not None
             if gap.first <= offered:
-                want = replace(gap, last=min(gap.last, offered))
-                self.protocol.call(self.replicator.replicate, log, want)
+                self.ask_for(log, replace(gap, last=min(gap.last, offered)))
         survey.gaps.clear()
+
+    def ask_for(self, log: LogKey, want: Want) -> None:
+        """Ask the peer for that, unless it is gone: it may be before its last events are told."""
+        if self.is_open:
+            self.protocol.call(self.replicator.replicate, log, want)
 
     def _stored(self, event: EntryStored | PayloadProgress) -> None:
         fetched, log, seqnum = self.fetched, event.log, event.seqnum

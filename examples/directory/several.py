@@ -282,7 +282,7 @@ class _PartFetcher(Fetcher):
             return
         share = shares.take(self.number, offered, servers=len(self._crew.members))
         if share is not None:
-            self.protocol.call(self.replicator.replicate, share.log, share.want)
+            self.ask_for(share.log, share.want)
 
     def why_incomplete(self) -> str | None:
         return None

@@ -134,7 +134,7 @@ class _EntryFetcher(Fetcher):
             self.log = log
             want = replace(self.terms.want, first=self._seqnum, last=self._seqnum, sparse=True)
             self._be_patient()
-            self.protocol.call(self.replicator.replicate, log, want)
+            self.ask_for(log, want)
 
     def _be_patient(self) -> None:
         """A peer that does not have the entry may wait until it has."""

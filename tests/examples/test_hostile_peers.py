@@ -6,24 +6,35 @@ Each ends with the code that says what was wrong, and with a store in which all 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from nacl.signing import SigningKey
-from processes import Done, Throttle, fetch, saying, server, whole_entries
+from processes import Done, Throttle, fetch, saying, server, wait_until, whole_entries
 from trees import MTIME, contents
 
 from culm.bamboo import LogAuthor, LogKey, LogStore, MemoryStore, NewEntry, StoredEntry
 from culm.bamboo.effects import perform
 from culm.bamboo.entry import Entry
 from culm.machine import Effect, Event
-from culm.point2point import NOTIFY, Connection, CreditReceived, Proposal, Proposed, Role, Setup
+from culm.point2point import (
+    NOTIFY,
+    Connection,
+    CreditReceived,
+    Proposal,
+    Proposed,
+    Role,
+    Setup,
+    State,
+)
 from culm.point2point.replication import Interest, Replicator
 from culm.wire.multihash import YAMF
+from directory.fetch import Fetched, Fetcher, Terms
 from directory.records import PAYLOAD_SIZE_MAX, File, Removed, encode
+from directory.thread import StoreThread
 from drivers.asyncio_driver import MachineProtocol
 from stores.sqlite_store import SqliteStore
 
@@ -299,9 +310,9 @@ def answering(
 
 def offer(machine: Connection, first: Entry) -> None:
     """Say that there is a log of one entry."""
-    links = {1: first.hash()}
+    log, links = LogKey(first.author, first.log_id), {1: first.hash()}
     machine.propose(
-        Proposal(log=LOG, start=2, lower_certpool=2, expected_hash=links[1]), links=links
+        Proposal(log=log, start=2, lower_certpool=2, expected_hash=links[1]), links=links
     )
 
 
@@ -436,3 +447,79 @@ def test_a_log_that_does_not_verify_keeps_no_other_one_away(
         heads = {log: head.seqnum for log in fetched.logs() if (head := fetched.head(log))}
     assert heads.pop(LOG, 0) == seqnum - 1
     assert heads == dict.fromkeys((author.log for author in others), COUNT)
+
+
+class Slow(MemoryStore):
+    """Something else happens before anything is kept."""
+
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
+        self.meanwhile()
+        super().append(log, entries)
+
+
+class Leaver:
+    """A peer that sends `first`; it offers `late` and is gone when it is told to."""
+
+    def __init__(self, first: Entry, late: Entry) -> None:
+        self._first, self._late = first, late
+        self._loop = asyncio.get_running_loop()
+        self._has_offered = False
+        self.machine = Connection(role=Role.REACTIVE, trust_caller=True)
+        self.protocol = MachineProtocol(self.machine, on_event=self._take)
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, CreditReceived) and not self._has_offered:
+            self._has_offered = True
+            offer(self.machine, self._first)
+        if isinstance(event, Proposed):
+            request = self.machine.request(event.request_id)
+            request.confirm(NOTIFY)
+            request.send_metadata(self._first)
+            request.send_payload(bytes(self._first.payload_size))
+
+    def leave(self) -> None:
+        """From another thread."""
+        self._loop.call_soon_threadsafe(self._leave)
+
+    def _leave(self) -> None:
+        self.protocol.call(offer, self.machine, self._late)
+        assert self.protocol.transport is not None
+        self.protocol.transport.close()
+
+
+@pytest.mark.parametrize("left_out", [[], [LogKey(bytes(32), 0)]])
+def test_who_has_left_is_asked_for_nothing(left_out: list[LogKey]) -> None:
+    """What was offered is told behind what was stored before: neither payloads that are missing
+    are asked for then, nor a log that is sound."""
+    sound, late = (LogAuthor(SigningKey(bytes([n] * 32)), family=YAMF) for n in (1, 2))
+    first, begun, kept = sound.publish(bytes(9)), late.publish(b"1"), late.publish(b"2")
+    store = Slow(family=YAMF)
+    store.append(late.log, [begun._replace(payload=None), kept])
+    peers: list[Leaver] = []
+
+    def connected() -> MachineProtocol:
+        peers.append(Leaver(first.entry, begun.entry))
+        return peers[-1].protocol
+
+    async def main(port: int) -> Fetched:
+        terms = Terms(wanted=None, idle_timeout_s=60.0, settle_s=60.0)
+        fetched, interest = Fetched(), terms.interest(live=False)
+        with StoreThread(store) as thread:
+            fetcher = Fetcher(thread, terms, fetched, interest, left_out=left_out)
+            connection = fetcher.replicator.connection
+
+            def meanwhile() -> None:
+                peers[0].leave()
+                wait_until(lambda: connection.state is State.CLOSED)
+
+            store.meanwhile = meanwhile
+            await fetcher.run("127.0.0.1", port)
+        return fetched
+
+    with server(connected) as port:
+        fetched = asyncio.run(main(port))
+    assert fetched.offered == dict.fromkeys([sound.log, late.log], 1)
+    assert fetched.failure is not None
+    assert fetched.failure.code == "UNEXPECTED_EOF"
