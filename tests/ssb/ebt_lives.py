@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ebt_memories import Disk, Memories
+from ebt_memories import SESSIONS_MAX, Disk, Memories
 from ebt_support import Host, feed
 
 from culm.ssb.peer.own_feed import OwnFeed
@@ -94,13 +94,23 @@ class Lives(Memories):
     # What happens
 
     def live(self, steps: int) -> Lives:
-        """After all that may go wrong, what is said takes effect in the sessions there are."""
+        """After all that may go wrong, what is said takes effect in the sessions there are.
+
+        Sessions that an unblock has made possible again may be as many as others.
+        """
         super().live(steps)
         actions = [self.deliver] * 10 + [self.publish, self.follow, self.unfollow]
         actions += [self.block, self.unblock]
         for _ in range(steps):
             self.rng.choice(actions)()
+        lasting = set(self.wires)
         self.rest()
+        self.rounds = 1
+        while self.rounds < SESSIONS_MAX and set(self.wires) - lasting and not self.is_level():
+            for edge in set(self.wires) - lasting:
+                self._cut(edge)
+            self.rest()
+            self.rounds += 1
         return self.check()
 
     def rest(self) -> None:

@@ -218,8 +218,21 @@ class Memories(Simulation):
                 len(self.stores[each].messages(feed(author))) for each in self.readers(author)
             }
             assert len(lengths) == 1, f"{author}: {lengths}"
+        for edge in self.wires:
+            for author in self.authors:
+                self._check_neighbours(edge, author)
         super().check()
         return self
+
+    def _check_neighbours(self, edge: tuple[str, str], author: str) -> None:
+        """Two that exchange a feed have as much of it, even if nobody leads to its author."""
+        one, other = edge
+        name, hosts = feed(author), self.hosts
+        if hosts[one].machine.shares(name, feed(other)) and hosts[other].machine.shares(
+            name, feed(one)
+        ):
+            lengths = [len(self.stores[end].messages(name)) for end in edge]
+            assert lengths[0] == lengths[1], f"{author} from {one} to {other}: {lengths}"
 
 
 class SkippingHost(Host):
