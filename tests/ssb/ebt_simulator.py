@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -99,12 +100,16 @@ class Simulation:
             self.connect(edge)
         actions = [self.deliver] * 20 + [self.publish] * 3
         actions += [self.cut, self.reconnect, self.reconnect, self.deafen, self.wait, self.wait]
-        actions += [self.crash] + ([self.block] if self.rng.random() < 0.3 else [])
+        actions += [self.crash, *self.opinions()]
         if self.rng.random() < 0.2:
             actions.append(self.rewrite)
         for _ in range(steps):
             self.rng.choice(actions)()
         return self
+
+    def opinions(self) -> list[Callable[[], None]]:
+        """In some worlds authors block readers, and take that back."""
+        return [self.block, self.unblock] if self.rng.random() < 0.3 else []
 
     def publish(self) -> None:
         author = self.rng.choice(self.authors)
@@ -237,8 +242,20 @@ class Simulation:
         if author == target or len(self.blocks) > 2:
             return
         self.blocks.add((author, target))
+        self._tell_of_block(author, target, True)
+
+    def unblock(self) -> None:
+        """An author takes a block back, and whoever was kept from its feed gets it at once."""
+        if self.blocks:
+            author, target = self.rng.choice(sorted(self.blocks))
+            self.blocks.remove((author, target))
+            self._tell_of_block(author, target, False)
+            hosts = self.hosts.values()
+            assert not any(host.machine.blocks(feed(author), feed(target)) for host in hosts)
+
+    def _tell_of_block(self, author: str, target: str, value: bool) -> None:
         for name in self.names:
-            self.hosts[name].machine.block(feed(author), feed(target))
+            self.hosts[name].machine.block(feed(author), feed(target), value)
             self._flush(name)
 
     def rewrite(self) -> None:
@@ -264,6 +281,15 @@ class Simulation:
                 self.drain()
                 self._wait(1.0)
             self._wait(31.0)
+        self.drain()
+        return self
+
+    def forgive(self) -> Simulation:
+        """All blocks are taken back, which takes effect in the sessions that there are."""
+        while self.blocks:
+            self.unblock()
+        self.drain()
+        self._wait(1.0)
         self.drain()
         return self
 

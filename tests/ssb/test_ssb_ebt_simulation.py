@@ -71,7 +71,7 @@ def test_hosts_with_the_least_of_everything_have_the_same_in_the_end(tried: rang
 
 def try_world(world: Simulation, steps: int) -> None:
     try:
-        world.run(steps).settle().check().check_tree().check()
+        world.run(steps).settle().check().check_tree().check().forgive().check()
     except Exception as error:
         error.add_note(f"seed {world.seed}")
         raise
@@ -156,6 +156,7 @@ def leaks(count: int = 30) -> bool:
         world.blocks.add((author, target))
         for host in world.hosts.values():
             host.machine.block(feed(author), feed(target))
+        world.unblock = lambda: None
         world.write(author)
         world.run(STEPS).settle()
         if world.stores[target].messages(feed(author)):
@@ -171,3 +172,17 @@ def test_canary_a_host_that_asks_one_after_the_other(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Sources, "_ask_besides", lambda self, feed: None)
     with pytest.raises(AssertionError, match="kept from"):
         Crowd(5).suffer()
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["nothing", "half"])
+def test_canary_a_block_that_is_taken_back_in_vain(
+    half: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the two things that an unblock does, none, or all but what sessions are told."""
+
+    def unblock(self: Exchange, author: str, target: str) -> None:
+        if half:
+            self.feeds.unblock(author, target)
+
+    monkeypatch.setattr(Exchange, "unblock", unblock)
+    assert found()

@@ -55,6 +55,20 @@ def test_a_peer_that_does_not_want_a_feed_is_no_source() -> None:
     assert host.take(first) == []  # it knows
 
 
+@pytest.mark.parametrize(("others", "wanted"), [([CAROL], off(0)), ([], on(0))])
+def test_a_source_that_has_refused_is_told_anew_what_we_want(
+    others: list[str], wanted: int
+) -> None:
+    """It may believe that our request still holds, while somebody else is asked."""
+    host = alice()
+    first = host.accept(BOB)
+    host.tell(first, {BOB: on(3)})
+    for each in others:
+        host.tell(host.accept(each), {BOB: on(3)})
+    assert host.tell(first, {BOB: -1}) == []
+    assert host.tell(first, {BOB: on(3)}) == [{BOB: wanted}]
+
+
 def test_a_stalled_peer_is_switched_away_from() -> None:
     host = alice()
     first, second = host.accept(BOB), host.accept(CAROL)

@@ -32,7 +32,14 @@ from culm.ssb.ebt.model import (
 from culm.ssb.ebt.notes import REFUSAL, decode_note
 from culm.ssb.ebt.session import Session
 from culm.ssb.ebt.sources import Sources
-from culm.ssb.ebt.states import EndReason, FeedInput, SessionInput, SessionRole, SessionState
+from culm.ssb.ebt.states import (
+    Demand,
+    EndReason,
+    FeedInput,
+    SessionInput,
+    SessionRole,
+    SessionState,
+)
 from culm.ssb.ebt.work import Work
 from culm.timers import Deadlines
 
@@ -194,7 +201,7 @@ class Exchange:
                 session.refuse(feed_id)
             return
         relation = session.relations.get(feed_id)
-        if relation is None:
+        if relation is None or (relation.demand is Demand.UNTOLD and told >= 0):
             is_source = told > feed.received and self.sources.session_of(feed) is None
             relation = session.tell(feed, receive=is_source)
         self.sources.told(feed, session)

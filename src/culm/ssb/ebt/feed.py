@@ -144,9 +144,8 @@ class Relation:
         self.brought += 1
 
     def release(self) -> None:
-        """The peer is no longer our source of the feed, and knows it."""
-        if self.demand is Demand.SOURCE:
-            self.demand = Demand.STANDBY
+        """The peer is no longer our source of the feed: it refuses it, or the feed is dropped."""
+        self.demand = Demand.UNTOLD
 
     def move(self, happened: SupplyInput) -> None:
         self.supply = SUPPLY_RULES[self.supply][happened]

@@ -169,7 +169,7 @@ class Demand(Enum):
     """What we have told the peer of a session to want of a feed."""
 
     UNTOLD = "untold"
-    """Nothing, in this session."""
+    """Nothing, in this session, or nothing since the peer refused the feed as its source."""
     STANDBY = "standby"
     """We know where else to get it; its notes keep us up to date."""
     SOURCE = "source"
