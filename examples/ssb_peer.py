@@ -188,17 +188,12 @@ class Pub:
         self._executor.submit(self._store.settle, last)
         say(event="confirmed", feed=self.peer.me, sequence=last)
 
-    def _heed_feed(self, first: int, last: int) -> None:
+    def _heed_feed(self) -> None:
         """Apply what our own feed says from now on: it may have come back from others."""
-        found = self._loop.run_in_executor(
-            self._executor, lambda: list(contacts(self._store.messages(self.peer.me, first, last)))
-        )
-        found.add_done_callback(lambda done: self._apply_all(done.result()))
-
-    def _apply_all(self, found: list[tuple[str, str, bool]]) -> None:
+        new = self._store.take_own()
         with suppress(LocalProtocolError):  # all is over
-            for whom, name, value in found:
-                self._driver.call(self._apply, whom, name, value)
+            for whom, name, value in contacts(new):
+                self._apply(whom, name, value)
 
     # What has happened
 
@@ -208,10 +203,10 @@ class Pub:
                 say(event="connected", peer=peer)
             case PeerDisconnected(peer=peer, error=error):
                 say(event="disconnected", peer=peer, error=None if error is None else str(error))
-            case FeedExtended(feed=feed, first=first, last=last):
-                say(event="stored", feed=feed, sequence=last)
+            case FeedExtended(feed=feed, last=last):
                 if feed == self.peer.me:
-                    self._heed_feed(first, last)
+                    self._heed_feed()
+                say(event="stored", feed=feed, sequence=last)
             case FeedForked(feed=feed):
                 say(event="forked", feed=feed)
             case MessageRefused(feed=feed, peer=peer, sequence=sequence, reason=reason):

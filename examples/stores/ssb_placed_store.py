@@ -14,6 +14,7 @@ back from a backup has to be noticed, as a whole or in part.  Two files beside t
 from __future__ import annotations
 
 import os
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class SsbPlacedStore:
 
     def __init__(self, store: SsbSqliteStore, path: Path, *, me: str, restored: bool) -> None:
         self._store, self._path, self._me = store, path, me
+        self._own: deque[bytes] = deque()
         self.load, self.messages = store.load, store.messages
         last = store.load().heads.get(me, Head(0, "")).sequence
         kept = store.place
@@ -56,10 +58,15 @@ class SsbPlacedStore:
         """Raises what `SsbSqliteStore.perform` does, and `OSError`."""
         result = self._store.perform(effect)
         if isinstance(effect, AppendMessages):
-            ours = [message.sequence for message in effect.messages if message.author == self._me]
-            if ours and ours[-1] > self._mark:
-                self._write_mark(ours[-1])
+            ours = [message for message in effect.messages if message.author == self._me]
+            if ours and ours[-1].sequence > self._mark:
+                self._write_mark(ours[-1].sequence)
+            self._own += [message.data for message in ours]
         return result
+
+    def take_own(self) -> list[bytes]:
+        """The messages of our own feed that were stored since the last call; for any thread."""
+        return [self._own.popleft() for _ in range(len(self._own))]
 
     @property
     def _mark(self) -> int:

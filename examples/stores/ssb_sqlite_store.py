@@ -81,12 +81,10 @@ class SsbSqliteStore:
             forked=frozenset(feed for (feed,) in forked),
         )
 
-    def messages(self, feed: str, first: int = 1, last: int = 2**53) -> list[bytes]:
-        """The messages of a feed, as they are stored; all by default."""
+    def messages(self, feed: str) -> list[bytes]:
+        """The messages of a feed, as they are stored."""
         found = self._db.execute(
-            "SELECT data FROM messages WHERE feed = ? AND sequence BETWEEN ? AND ?"
-            " ORDER BY sequence",
-            (feed, first, last),
+            "SELECT data FROM messages WHERE feed = ? ORDER BY sequence", (feed,)
         )
         return [data for (data,) in found]
 

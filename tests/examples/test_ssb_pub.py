@@ -296,12 +296,33 @@ def test_a_peer_that_is_blocked_is_not_dialled_again(start: Callable[..., Proces
     assert bob.until_event("unreachable", address=where)
     assert bob.said[-1]["again_s"] is None
     bob.tell(f"unblock {alice_feed}")
-    said = None
-    while said is None or said["event"] != "connected":  # it is heeded once it is stored
-        bob.tell(f"connect {where}")
-        said = bob.until(lambda said: said["event"] in ("connected", "unreachable"))
-        assert said is not None
-    assert said["peer"] == alice_feed
+    assert bob.until_event("stored", sequence=2)
+    bob.tell(f"connect {where}")
+    assert bob.until(lambda said: said["event"] in ("connected", "unreachable")) is not None
+    assert bob.said[-1] == {"event": "connected", "peer": alice_feed}
+
+
+def test_what_is_said_to_be_stored_is_in_force(
+    start: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = ssb_peer.Pub._apply
+
+    def apply_aloud(self: ssb_peer.Pub, whom: str, name: str, value: bool) -> None:
+        apply(self, whom, name, value)
+        ssb_peer.say(event=name, value=value)
+
+    monkeypatch.setattr(ssb_peer.Pub, "_apply", apply_aloud)
+    alice, other = start("alice"), feed_id_of(bytes(SigningKey(bytes(32)).verify_key))
+    verbs = ("block", "unblock", "follow", "unfollow")
+    for number, verb in enumerate(verbs, 1):
+        alice.tell(f"{verb} {other}")
+        assert alice.until_event("stored", sequence=number)
+    alice.tell("publish hello", f"block {other}", "quit")
+    assert alice.wait() == 0
+    alice.close()
+    heeded, kept = ("blocking", "following"), "stored"
+    said = [each["event"] for each in alice.said if each["event"] in (*heeded, kept)]
+    assert said[:8] == ["blocking", kept, "blocking", kept, "following", kept, "following", kept]
 
 
 def test_a_task_that_cannot_go_on_says_so() -> None:
