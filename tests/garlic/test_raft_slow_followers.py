@@ -20,6 +20,9 @@ LIMITS = Limits(
     snapshot_distance=20, trailing_entries=5, chunk_size=1024, append_entries_max=20, sync_gap=5
 )
 
+# What a value and a snapshot may have at most is no number of places.
+SIZES_OF_ALL = {"proposal_size_max", "snapshot_size_max", "chunk_size_max"}
+
 
 class Rounds:
     """Three cores with stores; what is said in one round is heard in the next."""
@@ -36,6 +39,11 @@ class Rounds:
         for number in self.stores:
             self.start(number)
         self.under_way: list[Message] = []
+        self.rounds = 0
+        self.writes, self.pause = (
+            WRITES,
+            1,
+        )  # so many at a time, and rounds from one time to the next
         self.distance_max = 0  # between two snapshots
         self.kept_max = 0  # entries in the leader's memory
 
@@ -51,6 +59,7 @@ class Rounds:
 
     def round(self) -> None:
         self.now += 0.01
+        self.rounds += 1
         arrived, self.under_way = self.under_way, []
         for message in arrived:
             if message.destination in self.cores:
@@ -59,7 +68,8 @@ class Rounds:
             core.advance(self.now)
             self._drain(core, self.stores[number])
             if core.state is State.LEADER:
-                core.propose([b"%020d" % core.last_index for _ in range(WRITES)])
+                if self.rounds % self.pause == 0:
+                    core.propose([b"%020d" % core.last_index for _ in range(self.writes)])
                 log = core.log
                 self.kept_max = max(self.kept_max, log.last_index - log.base_index)
             self._drain(core, self.stores[number])
@@ -118,12 +128,27 @@ def test_a_follower_that_needs_a_snapshot_catches_up_while_writes_go_on() -> Non
 
 @pytest.mark.parametrize("most", [60, 100])
 def test_what_is_kept_for_it_is_bounded(most: int) -> None:
-    rounds, leader, gone = without_one(catch_up_entries=most, chunk_size=64)
+    rounds, leader, gone = without_one(catch_up_entries=most, chunk_size=64, chunk_size_max=64)
     rounds.start(gone)
     rounds.until(lambda: False, 200)
     assert rounds.cores[gone].applied_index < leader.applied_index
     assert most <= rounds.distance_max <= most + 2 * WRITES
     assert rounds.kept_max <= 2 * most + 4 * WRITES
+
+
+def test_with_every_limit_1_a_follower_catches_up_while_writes_go_on() -> None:
+    """Each write made a snapshot that replaced the one of which a byte at a time was sent."""
+    least = {name: 1 for name in Limits.__dataclass_fields__ if name not in SIZES_OF_ALL}
+    rounds = Rounds(**least)
+    rounds.writes, rounds.pause = 1, 60
+    leader = rounds.leader()
+    gone = next(number for number, core in rounds.cores.items() if core is not leader)
+    del rounds.cores[gone]
+    rounds.until(lambda: False, 20 * rounds.pause)
+    rounds.start(gone)
+    late = rounds.cores[gone]
+    assert rounds.until(lambda: late.applied_index == leader.applied_index, 20 * rounds.pause)
+    assert rounds.kept_max <= 3
 
 
 def test_nothing_is_kept_for_who_does_not_answer() -> None:

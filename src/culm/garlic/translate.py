@@ -82,6 +82,7 @@ def fitting(limits: Limits) -> RaftLimits:
         append_entries_max=min(limits.raft.append_entries_max, entries_max),
         append_size_max=min(limits.raft.append_size_max, room),
         chunk_size=min(limits.raft.chunk_size, room),
+        chunk_size_max=min(limits.raft.chunk_size_max, room),
     )
 
 

@@ -58,6 +58,9 @@ class Limits:
         continues without the answer; also invitations of a joiner that keeps restarting.
     chunk_size
         Bytes of a snapshot in one request.
+    chunk_size_max
+        Up to how many they are doubled, once whenever a newer snapshot replaces the one that is on
+        its way to a peer, which might never have a whole one otherwise.
     snapshot_distance
         Applied entries after which a snapshot is taken; 0: never.
     trailing_entries
@@ -90,6 +93,7 @@ class Limits:
     sync_gap: int = 100
     attempts_max: int = 20
     chunk_size: int = 4096
+    chunk_size_max: int = 1024 * 1024
     snapshot_distance: int = 100_000
     trailing_entries: int = 10_000
     catch_up_entries: int = 400_000

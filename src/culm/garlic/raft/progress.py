@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
+from culm.garlic.raft.limits import Limits
 from culm.garlic.raft.model import PeerStatus, Snapshot
 
 __all__ = ["Flight", "Lag", "Progress", "ProgressState"]
@@ -33,6 +34,7 @@ class Lag(NamedTuple):
     reached: int
 
 
+_DOUBLED_MAX = 30  # times; no chunk is that large
 _LOOKING = (ProgressState.PROBE, ProgressState.SEARCH)
 
 
@@ -78,6 +80,7 @@ class Progress:
     # While a snapshot is sent:
     snapshot: Snapshot | None = None
     offset: int = 0
+    replaced: int = 0  # snapshots that a newer one has replaced before the peer had them
     chunk_end: int = 0
     chunk_done: bool = False
     reading: bool = False
@@ -206,18 +209,21 @@ class Progress:
         """The next chunk is to be read."""
         self.reading = True
 
-    def begin_chunk(self, latest: Snapshot) -> tuple[Snapshot, int]:
-        """Of which snapshot the chunk is read, and where; `latest` if none was begun."""
+    def begin_chunk(self, latest: Snapshot, limits: Limits) -> tuple[Snapshot, int, int]:
+        """Of which snapshot the chunk is read, where, and its size; `latest` if none was begun."""
         if self.snapshot is None:
             self.snapshot = latest
-        return self.snapshot, self.offset
+        size = limits.chunk_size << self.replaced
+        return self.snapshot, self.offset, min(size, max(limits.chunk_size, limits.chunk_size_max))
 
     def end_chunk(self) -> None:
         """It has been read, or there is none."""
         self.reading = False
 
-    def drop_snapshot(self) -> None:
+    def drop_snapshot(self, latest: Snapshot) -> None:
         """The one that was begun is not there any more: the next chunk is the first of another."""
+        if self.snapshot != latest:
+            self.replaced = min(self.replaced + 1, _DOUBLED_MAX)
         self.snapshot, self.offset = None, 0
 
     def sent_chunk(self, end: int, done: bool) -> None:

@@ -195,7 +195,7 @@ class Replicator:
             return None
         shared = self._shared
         peer, progress = self._reading.popleft()
-        snapshot, offset = progress.begin_chunk(shared.journal.log.snapshot)
+        snapshot, offset, size = progress.begin_chunk(shared.journal.log.snapshot, shared.limits)
         term = shared.journal.term
 
         def done(chunk: SnapshotChunk | None) -> None:
@@ -207,7 +207,7 @@ class Replicator:
             done,
             snapshot=snapshot,
             offset=offset,
-            size=shared.limits.chunk_size,
+            size=size,
         )
 
     def _read(
@@ -224,7 +224,7 @@ class Replicator:
             return
         if chunk is None:
             # A newer one has replaced it; if not, heartbeats set the pace of new tries.
-            progress.drop_snapshot()
+            progress.drop_snapshot(shared.journal.log.snapshot)
             if shared.journal.log.snapshot == snapshot:
                 progress.sent_request(self.next_sequence(), shared.now, 0)
             return
