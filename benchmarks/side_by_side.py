@@ -7,10 +7,11 @@ So another load on the machine hits both alike.  Beside it are the ratio of the 
 both, and what our best one took.  Both must have the same kind of kernels
 (``python setup.py build_ext --inplace``).
 
-``--lines`` counts the lines of culm that Python executes instead of measuring time: exact, and
-the same on every machine, but blind to what kernels do.  ``--only`` picks benchmarks by a part
-of their names, ``--pairs`` says how many pairs there are of each.  ``--least 0.95`` makes the
-exit status 1 if a ratio is below that.
+``--instructions`` counts those of the processor under valgrind instead of measuring time: the
+same on a busy machine, and slow.  ``--lines`` counts the lines of culm that Python executes:
+exact, and the same on every machine, but blind to what kernels do, and to which lines are dear.
+``--only`` picks benchmarks by a part of their names, ``--pairs`` says how many pairs there are of
+each.  ``--least 0.95`` makes the exit status 1 if a ratio is below that.
 
 Where what a checkout's own benchmarks use has other names than here, its own
 `two_replicators`, `bench_raft_core` and `test_oxen` take care of that: each process imports
@@ -22,9 +23,12 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -287,21 +291,27 @@ def serve() -> None:
         print((lines_of if measure == "lines" else seconds_of)(work), flush=True)
 
 
+_CACHEGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
+
+
 class Worker:
     """A process that runs the benchmarks in one checkout."""
 
     def __init__(self, checkout: Path) -> None:
-        paths = [str(checkout / name) for name in ("src", "benchmarks", "examples")]
-        paths.append(str(HERE.parent))
+        source = checkout / "src"
+        paths = [source, *(checkout / name for name in ("benchmarks", "examples")), HERE.parent]
+        path = os.pathsep.join(map(str, paths))
+        self._environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+        self._serve = [sys.executable, "-P", str(HERE), "--serve", "."]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(HERE), "--serve", "."],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
+            self._serve,
+            env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         where, self.kernels = self._answer().split()
-        assert where.startswith(paths[0]), f"culm comes from {where}"
+        assert where.startswith(str(source)), f"culm comes from {where}"
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
@@ -309,12 +319,29 @@ class Worker:
 
     def measure(self, what: str, name: str) -> float | None:
         """What one round took; ``None`` if this checkout does not have what it needs."""
+        if what == "instructions":
+            with ThreadPoolExecutor() as threads:
+                once, twice = threads.map(partial(self._instructions, name), (1, 2))
+            return twice - once
         assert self._process.stdin is not None
         self._process.stdin.write(f"{what} {name}\n")
         self._process.stdin.flush()
         answer = self._answer()
         assert answer, f"{name} failed"
         return None if answer.startswith("-") else float(answer)
+
+    def _instructions(self, name: str, rounds: int) -> int:
+        """Those of a whole process that goes so many rounds."""
+        done = subprocess.run(
+            [*_CACHEGRIND, *self._serve],
+            env=self._environment,
+            input=f"seconds {name}\n" * rounds,
+            capture_output=True,
+            text=True,
+        )
+        found = re.search(r"I +refs: +([\d,]+)", done.stderr)
+        assert found, done.stderr
+        return int(found[1].replace(",", ""))
 
     def end(self) -> None:
         self._process.communicate()
@@ -327,8 +354,12 @@ def measured(
     found: list[tuple[float, float]] = []
     for number in range(pairs):
         order = (here, there) if number % 2 else (there, here)
-        taken = {worker: worker.measure(what, name) for worker in order}
-        ours, theirs = taken[here], taken[there]
+        if what == "instructions":
+            with ThreadPoolExecutor() as threads:
+                ours, theirs = threads.map(lambda each: each.measure(what, name), (here, there))
+        else:
+            taken = {worker: worker.measure(what, name) for worker in order}
+            ours, theirs = taken[here], taken[there]
         if ours is None or theirs is None:
             return []
         found.append((ours, theirs))
@@ -341,6 +372,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a part of the names of benchmarks")
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--lines", action="store_true", help="count lines of Python")
+    parser.add_argument("--instructions", action="store_true", help="count them, with valgrind")
     parser.add_argument("--least", type=float, default=0.0, help="the least ratio that will do")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -349,14 +381,16 @@ def main() -> int:
         return 0
     here, there = Worker(HERE.parents[1]), Worker(arguments.other.resolve())
     assert here.kernels == there.kernels, "one checkout's kernels are not compiled"
-    what, pairs = ("lines", 1) if arguments.lines else ("seconds", arguments.pairs)
+    counts = [each for each in ("lines", "instructions") if getattr(arguments, each)]
+    what, pairs = (counts[0], 1) if counts else ("seconds", arguments.pairs)
     least = float("inf")
-    print(f"{'':<58}{'median':>8}{'best':>8}{what:>12}")
+    print(f"{'':<58}{'median':>8}{'best':>8}{what:>15}")
     for name in BENCHMARKS:
         if arguments.only not in name:
             continue
-        here.measure(what, name)  # caches, and what is made once
-        there.measure(what, name)
+        if what != "instructions":
+            for worker in (here, there):
+                worker.measure(what, name)  # caches, and what is made once
         found = measured(here, there, what, name, pairs)
         if not found:
             print(f"{name:<58}{'not in both':>24}", flush=True)
@@ -365,7 +399,7 @@ def main() -> int:
         best_ours, best_theirs = (min(taken) for taken in zip(*found, strict=True))
         least = min(least, ratio)
         print(f"{name:<58}{ratio:>8.3f}{best_theirs / best_ours:>8.3f}", end="")
-        print(f"{best_ours:>12,.4g}", flush=True)
+        print(f"{best_ours:>15,.4g}", flush=True)
     here.end()
     there.end()
     return int(least < arguments.least)
