@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from oxen_simulation import EPOCH, LIMITS, TIMING, Simulation, simulate
@@ -23,6 +23,28 @@ from culm.testing.network import Conditions, Network
 STORIES = effort.seeds("OXEN", usual=300, long=100_000)
 SEEDS, FIRST_SEED = len(STORIES), STORIES.start
 PARTS = 20
+
+WEATHERS: dict[str, Callable[[int], dict[str, bool]]] = {
+    # Not half of them come back: everybody is reachable for everybody all the same.
+    "links stay broken": lambda seed: {"scars": True},
+    # Nobody starts the cluster, and nobody brings those together who know nobody.
+    "seeds are all that is known": lambda seed: {"seeds": True},
+    # To those who take them; the others are sent none, and get all the rest.
+    "messages come in pieces": lambda seed: {"pieces": True},
+    # They repeat and change what they hear, while the cluster's key is replaced.
+    "strangers listen": lambda seed: {"keys": True, "pieces": seed % 2 == 1},
+    # Also when they were not dead, as half of what is sent is lost.
+    "the silent are given up soon": lambda seed: {"suspicion": True, "scars": seed % 4 == 1},
+    # In the end all know of all others what these say of themselves last.
+    "nodes say what they are": lambda seed: {
+        "tags": True,
+        "keys": seed % 8 > 5,
+        "suspicion": seed % 4 == 1,
+    },
+    # They nearly know the numbers of members, in whose names they start anew and leave.
+    "liars have had their say": lambda seed: {"liars": True},
+}
+"""What each story of a seed is told with."""
 
 
 def uncollected(seeds: Iterable[int]) -> Iterator[int]:
@@ -57,64 +79,10 @@ def test_the_stories_are_about_something() -> None:
 @pytest.mark.costly
 @pytest.mark.timeout(60 + SEEDS)
 @pytest.mark.parametrize("part", range(4))
-def test_promises_are_kept_where_links_stay_broken(part: int) -> None:
-    """Not half of the links come back: everybody is reachable for everybody all the same."""
+@pytest.mark.parametrize("weather", WEATHERS)
+def test_promises_are_kept_where(weather: str, part: int) -> None:
     for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
-        simulate(seed, scars=True)
-
-
-@pytest.mark.costly
-@pytest.mark.timeout(60 + SEEDS)
-@pytest.mark.parametrize("part", range(4))
-def test_promises_are_kept_where_seeds_are_all_that_is_known(part: int) -> None:
-    """Nobody starts the cluster, and nobody brings those together who know nobody."""
-    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
-        simulate(seed, seeds=True)
-
-
-@pytest.mark.costly
-@pytest.mark.timeout(60 + SEEDS)
-@pytest.mark.parametrize("part", range(4))
-def test_promises_are_kept_where_messages_come_in_pieces(part: int) -> None:
-    """To those who take them; the others are sent none, and get all the rest."""
-    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
-        simulate(seed, pieces=True)
-
-
-@pytest.mark.costly
-@pytest.mark.timeout(60 + SEEDS)
-@pytest.mark.parametrize("part", range(4))
-def test_promises_are_kept_among_strangers_who_listen(part: int) -> None:
-    """They repeat and change what they hear, while the cluster's key is replaced."""
-    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
-        simulate(seed, keys=True, pieces=seed % 2 == 1)
-
-
-@pytest.mark.costly
-@pytest.mark.timeout(60 + SEEDS)
-@pytest.mark.parametrize("part", range(4))
-def test_promises_are_kept_where_the_silent_are_given_up_soon(part: int) -> None:
-    """Also when they were not dead, as half of what is sent is lost."""
-    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
-        simulate(seed, suspicion=True, scars=seed % 4 == 1)
-
-
-@pytest.mark.costly
-@pytest.mark.timeout(60 + SEEDS)
-@pytest.mark.parametrize("part", range(4))
-def test_promises_are_kept_where_nodes_say_what_they_are(part: int) -> None:
-    """In the end all know of all others what these say of themselves last."""
-    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
-        simulate(seed, tags=True, keys=seed % 8 > 5, suspicion=seed % 4 == 1)
-
-
-@pytest.mark.costly
-@pytest.mark.timeout(60 + SEEDS)
-@pytest.mark.parametrize("part", range(4))
-def test_promises_are_kept_when_the_liars_have_had_their_say(part: int) -> None:
-    """They nearly know the numbers of members, in whose names they start anew and leave."""
-    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
-        simulate(seed, liars=True)
+        simulate(seed, **WEATHERS[weather](seed))
 
 
 @pytest.mark.slow
