@@ -1,6 +1,7 @@
 """An HTML page of tables with bars: it loads nothing, is light or dark, and can be filtered.
 
-A bar stands beside its number and begins at zero, so that the lengths of two bars compare as their
+On a narrow screen each row becomes a card, with the names of columns beside its values.  A bar
+stands beside its number and begins at zero, so that the lengths of two bars compare as their
 numbers do.
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-__all__ = ["Bar", "Cell", "Code", "Section", "Table", "bars", "html_of"]
+__all__ = ["Bar", "Cell", "Code", "Query", "Section", "Table", "bars", "html_of"]
 
 
 class Bar(NamedTuple):
@@ -27,7 +28,13 @@ class Code(NamedTuple):
     whole: str = ""
 
 
-Cell = str | int | float | Bar | Code | None
+class Query(NamedTuple):
+    """A query for rows, to be copied; it is folded, so that it does not make its row tall."""
+
+    text: str
+
+
+Cell = str | int | float | Bar | Code | Query | None
 
 
 class Table(NamedTuple):
@@ -46,8 +53,10 @@ class Section(NamedTuple):
     tables: Sequence[Table]
 
 
-# From so many rows on, a table has a field to filter them.
-_FILTERED = 6
+# From so many rows on, a table whose columns have names has a field to filter them.
+_FILTERED = 30
+# Text that is no longer than this stays on one line.
+_SHORT = 24
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --back: #fff; --line: #d0d7de; --soft: #57606a;
@@ -61,27 +70,47 @@ body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem
 .odd { color: var(--odd); }
 .table { overflow-x: auto; }
 table { border-collapse: collapse; margin: .5rem 0 1rem; }
-caption { text-align: left; font-weight: 600; }
+caption { text-align: left; font-weight: 600; white-space: nowrap; }
 td, th { border-bottom: 1px solid var(--line); padding: .25rem .75rem .25rem 0; text-align: left;
-         vertical-align: top; }
+         vertical-align: top; overflow-wrap: anywhere; }
+th, .short, code[title] { white-space: nowrap; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .bar { width: 12rem; min-width: 6rem; }
 .bar i { display: block; height: .8em; margin-top: .35em; background: var(--bar); }
-.note { color: var(--soft); } code { overflow-wrap: anywhere; font-size: .85em; }
-input { font: inherit; margin: .25rem 0; padding: .1rem .4rem; }
+.note, summary, output { color: var(--soft); }
+code { font-size: .85em; }
+summary { cursor: pointer; } details code { display: block; width: min(28rem, 80vw); }
+input { font: inherit; font-weight: 400; margin: 0 1rem; padding: 0 .4rem; }
+output { font-weight: 400; }
+@media (max-width: 44rem) {
+  thead { display: none; }
+  table, caption, tbody, td { display: block; white-space: normal; }
+  tr:not([hidden]) { display: block; }
+  tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
+  td, .number { border: 0; padding: 0; text-align: left; }
+  td:first-child { font-weight: 600; }
+  td[data-name]::before { content: attr(data-name) ": "; color: var(--soft); font-weight: 400; }
+  .bar { width: auto; } .bar i { margin: 0 0 .3em; } input { display: block; margin: .25rem 0; }
+}
 """
 _SCRIPT = """
 for (const table of document.querySelectorAll("table[data-filter]")) {
   const field = document.createElement("input");
+  const count = document.createElement("output");
   field.type = "search";
   field.placeholder = "filter these rows";
   field.setAttribute("aria-label", "filter the rows of: " + table.caption.textContent);
+  const rows = [...table.tBodies[0].rows];
+  const said = rows.map(row => [...row.cells].filter(cell => !cell.querySelector("details"))
+    .map(cell => cell.textContent + " " + (cell.firstElementChild?.title ?? ""))
+    .join(" ").toLowerCase());
   field.addEventListener("input", () => {
-    const wanted = field.value.toLowerCase();
-    for (const row of table.tBodies[0].rows)
-      row.hidden = !row.textContent.toLowerCase().includes(wanted);
+    const words = field.value.toLowerCase().split(" ");
+    rows.forEach((row, at) => row.hidden = !words.every(word => said[at].includes(word)));
+    const shown = rows.filter(row => !row.hidden).length;
+    count.textContent = field.value && `${shown} of ${rows.length}`;
   });
-  table.parentElement.before(field);
+  table.caption.append(field, count);
 }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -108,11 +137,13 @@ def html_of(
 
 def _table(table: Table) -> str:
     numeric = [_is_numeric(table, column) for column in range(len(table.columns))]
-    filtered = " data-filter" if len(table.rows) >= _FILTERED else ""
+    filtered = " data-filter" if len(table.rows) >= _FILTERED and any(table.columns) else ""
     heads = "".join(
         _head(*each) for each in zip(table.columns, numeric, table.rows[0], strict=True)
     )
-    rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in table.rows)
+    rows = "".join(
+        f"<tr>{''.join(map(_cell, row, table.columns, numeric))}</tr>\n" for row in table.rows
+    )
     note = f'<p class="note">{escape(table.note)}</p>\n' if table.note else ""
     return (
         f'<div class="table"><table{filtered}><caption>{escape(table.title)}</caption>\n'
@@ -121,7 +152,9 @@ def _table(table: Table) -> str:
 
 
 def _is_numeric(table: Table, column: int) -> bool:
-    return all(isinstance(row[column], (int, float, Bar)) for row in table.rows)
+    """Whether there are numbers alone; `None` is one that does not exist."""
+    values = [row[column] for row in table.rows if row[column] is not None]
+    return bool(values) and all(isinstance(each, (int, float, Bar)) for each in values)
 
 
 def _head(name: str, is_numeric: bool, first: Cell) -> str:
@@ -130,19 +163,27 @@ def _head(name: str, is_numeric: bool, first: Cell) -> str:
     return f'<th scope="col"{kind}{span}>{escape(name)}</th>'
 
 
-def _cell(value: Cell) -> str:
+def _cell(value: Cell, column: str, is_numeric: bool) -> str:
+    name = f' data-name="{escape(column)}"' if column else ""
+    kind = ' class="number"' if is_numeric else ""
     match value:
         case Bar(number, largest):
             width = 100 * number / max(largest, 1)
             bar = f'<td class="bar"><i style="width:{width:.4g}%"></i></td>'
-            return f'<td class="number">{number:,}</td>{bar}'
+            return f"<td{kind}{name}>{number:,}</td>{bar}"
         case Code(text, whole):
             title = f' title="{escape(whole)}"' if whole else ""
-            return f"<td><code{title}>{escape(text)}</code></td>"
-        case bool() | None | str():
-            return f"<td>{escape('' if value is None else str(value))}</td>"
+            return f"<td{name}><code{title}>{escape(text)}</code></td>"
+        case Query(text):
+            told = f"<details><summary>query</summary><code>{escape(text)}</code></details>"
+            return f"<td>{told}</td>"
+        case bool() | str():
+            short = ' class="short"' if len(str(value)) <= _SHORT else ""
+            return f"<td{short}{name}>{escape(str(value))}</td>"
+        case None:
+            return f"<td{kind}{name}>{'–' if is_numeric else ''}</td>"
         case _:
-            return f'<td class="number">{value:,}</td>'
+            return f"<td{kind}{name}>{value:,}</td>"
 
 
 def bars(values: Sequence[int]) -> Iterator[Bar]:

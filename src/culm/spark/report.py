@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from culm.spark.checks import CODES, Status
 from culm.spark.meanings import meanings
-from culm.spark.page import Cell, Code, Section, Table, bars, html_of
+from culm.spark.page import Cell, Code, Query, Section, Table, bars, html_of
 from culm.spark.raft_logs import VIOLATIONS
 from culm.spark.sentences import sentence_of
 
@@ -82,9 +82,9 @@ def html_page(summary: Mapping[str, Any], store: Store) -> str:
     return html_of(title, sentence_of(summary), mood, summary.get("hints", ()), sections)
 
 
-def _query(store: Store, table: str, condition: str) -> Code:
+def _query(store: Store, table: str, condition: str) -> Query:
     """A query for rows of a table."""
-    return Code(f"SELECT * FROM parquet.`{store.path}/{table}` WHERE {condition}")
+    return Query(f"SELECT * FROM parquet.`{store.path}/{table}` WHERE {condition}")
 
 
 def _quoted(text: str) -> str:
@@ -242,7 +242,10 @@ def _replicas(summary: Mapping[str, Any], store: Store) -> Iterator[Table]:
             rows: list[Sequence[Cell]] = [
                 (
                     has,
-                    *("–" if has == other else found.get((what, has, other), 0) for other in names),
+                    *(
+                        None if has == other else found.get((what, has, other), 0)
+                        for other in names
+                    ),
                 )
                 for has in names
             ]

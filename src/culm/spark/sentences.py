@@ -36,10 +36,8 @@ def _audited(said: _Said) -> str:
             for name, word in (("forks", "fork"), ("gaps", "gap"))
             if said[name]
         ]
-        logs = f"{said['faulty_logs']:,} of {_many(said['logs'], 'log')}"
-        stop = _verb(said["faulty_logs"], "is", "are")
         known = f" ({_listed(why)})" if why else ""
-        parts.insert(0, f"{logs} {stop} not verified to the end{known}")
+        parts.insert(0, f"{_stopped(said['faulty_logs'], said['logs'])} to the end{known}")
     if parts:
         verified = f"{_many(said['verified_rows'], 'row')} of {said['rows']:,}"
         return f"{_capital(_listed(parts))}; {verified} hold what is verified."
@@ -47,6 +45,12 @@ def _audited(said: _Said) -> str:
         f"Nothing is wrong: {_many(said['entries'], one, many)} of {_many(said['logs'], 'log')},"
         " verified to the end."
     )
+
+
+def _stopped(faulty: int, logs: int) -> str:
+    if faulty < logs:
+        return f"{faulty:,} of {logs:,} logs {_verb(faulty, 'is', 'are')} not verified"
+    return "the only log is not verified" if logs == 1 else f"none of {logs:,} logs is verified"
 
 
 def _reconciled(said: _Said) -> str:
@@ -64,9 +68,10 @@ def _reconciled(said: _Said) -> str:
     ]
     risk = said["at_risk"]
     alone = f", {risk:,} of them with too few copies" if risk else ""
+    some = f"{len(lacking)} of" if len(lacking) < replicas else "All"
     lack = _verb(len(lacking), "lacks", "lack")
     return (
-        f"{len(lacking)} of {replicas} replicas {lack} something:"
+        f"{some} {replicas} replicas {lack} something:"
         f" {_listed(copies)} to copy{alone}.{_besides(said)}"
     )
 

@@ -1,0 +1,48 @@
+"""Takes the pictures of reports that the docs show: ``python docs/picture_reports.py demo-spark``.
+
+The directory is what `tox run -e demo-spark` leaves. It needs what ``browse_site.py`` needs.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from browse_site import browser_path
+from playwright.sync_api import sync_playwright
+
+# Reports, pictures of them, and the part of the page that is shown: from which heading to which.
+SHOWN = (
+    ("directory-damaged", "report-audit", "h1", "h2:nth-of-type(2)"),
+    ("feed-damaged", "report-feed", "h1", "h2:nth-of-type(2)"),
+    ("directory-compared", "report-compared", "h2:nth-of-type(2)", "h2:nth-of-type(3)"),
+)
+WIDTH, MARGIN = 1000, 16
+
+
+def main(reports: Path) -> int:
+    pictures = Path(__file__).with_name("pictures")
+    with sync_playwright() as playwright:
+        path = browser_path(playwright.chromium.executable_path)
+        if path is None:
+            print("there is no browser")
+            return 1
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": WIDTH, "height": 600})
+        for report, picture, first, last in SHOWN:
+            page.goto((reports / report / "report.html").resolve().as_uri())
+            begin, end = (
+                page.evaluate(f"document.querySelector('{each}').getBoundingClientRect().top")
+                for each in (first, last)
+            )
+            page.screenshot(
+                path=pictures / f"{picture}.png",
+                full_page=True,
+                clip={"x": 0, "y": begin - MARGIN, "width": WIDTH, "height": end - begin},
+            )
+        browser.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
