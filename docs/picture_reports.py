@@ -21,6 +21,7 @@ WIDTH, MARGIN = 1000, 16
 
 
 def main(reports: Path) -> int:
+    """Take all pictures; returns the exit status."""
     pictures = Path(__file__).with_name("pictures")
     with sync_playwright() as playwright:
         path = browser_path(playwright.chromium.executable_path)
