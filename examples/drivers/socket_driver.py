@@ -31,7 +31,8 @@ def run(
         connection.setblocking(False)
         pump.connection_made(monotonic(), half_close=not tls)
         while not pump.over:
-            reads, writes = read(pump, connection), write(pump, connection)
+            reads = read(pump, connection, aborted=aborted)
+            writes = write(pump, connection)
             deadline = pump.next_deadline()
             if deadline is not None and deadline <= monotonic():
                 pump.advance(monotonic())
@@ -49,7 +50,9 @@ def run(
     return pump.result()
 
 
-def read(pump: StreamPump, connection: socket.socket) -> int | None:
+def read(
+    pump: StreamPump, connection: socket.socket, *, aborted: Callable[[], bool] = lambda: False
+) -> int | None:
     """Read what is welcome; what to wait for if it has not come, ``None`` if it has."""
     size = pump.read_size()
     if not size:
@@ -58,10 +61,13 @@ def read(pump: StreamPump, connection: socket.socket) -> int | None:
         data = connection.recv(size)
     except OSError as error:
         waits = _waits_for(error, EVENT_READ)
-        if waits is None:
+        if waits is None and not aborted():
             pump.connection_lost(monotonic())
         return waits
-    pump.receive_data(data, monotonic()) if data else pump.receive_eof(monotonic())
+    if data:
+        pump.receive_data(data, monotonic())
+    elif not aborted():  # else the end is our own
+        pump.receive_eof(monotonic())
     return None
 
 

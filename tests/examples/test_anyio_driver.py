@@ -10,6 +10,7 @@ import anyio
 import anyio.abc
 import pytest
 from driving import connected
+from processes import SECONDS_MAX, wait_until
 
 from culm.machine import Closed, Event
 from culm.pump import AbortedError
@@ -61,9 +62,13 @@ def test_cancelled_it_waits_for_the_thread_at_the_store(loop: dict[str, Any]) ->
 
     def keep(effect: Any) -> int:
         began.set()
-        assert proceed.wait(30)
+        assert proceed.wait(SECONDS_MAX)
         done.set()
         return 1
+
+    def let_go(driver: StreamDriver) -> None:
+        wait_until(lambda: driver.pump.hung_up)
+        proceed.set()
 
     async def main() -> None:
         with connected() as (near, far):
@@ -74,7 +79,7 @@ def test_cancelled_it_waits_for_the_thread_at_the_store(loop: dict[str, Any]) ->
                 far.sendall(b"first\nsecond\n")
                 while not began.is_set() or len(events) < 2:
                     await anyio.sleep(0.001)
-                threading.Timer(0.1, proceed.set).start()
+                threading.Thread(target=let_go, args=(driver,)).start()
                 tasks.cancel_scope.cancel()
             with pytest.raises(AbortedError):
                 driver.pump.result()

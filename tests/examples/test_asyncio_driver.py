@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from driving import OwnTime, run_in_own_time
 from endless import Endless
+from processes import SECONDS_MAX
 
 from culm.machine import (
+    Buffer,
     Closed,
     Effect,
     Event,
@@ -85,7 +87,7 @@ class FakeTransport(asyncio.Transport):
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 20))
+    asyncio.run(asyncio.wait_for(coroutine, SECONDS_MAX))
 
 
 async def turns(count: int = 5) -> None:
@@ -236,7 +238,7 @@ def test_a_slow_store_does_not_hold_up_the_loop() -> None:
         proceed = threading.Event()
 
         def perform(effect: Effect) -> int:
-            proceed.wait(10)
+            assert proceed.wait(SECONDS_MAX)
             return 1
 
         events: list[Event] = []
@@ -362,7 +364,7 @@ def test_cancelling_aborts_the_connection_and_waits_for_the_store() -> None:
         proceed, done = threading.Event(), threading.Event()
 
         def perform(effect: Effect) -> int:
-            proceed.wait(10)
+            assert proceed.wait(SECONDS_MAX)
             done.set()
             return 1
 
@@ -465,16 +467,23 @@ def test_a_conversation_over_tcp() -> None:
 
 
 def test_a_connection_that_is_reset() -> None:
+    heard = bytearray()
+
+    class Hearing(Lines):
+        def receive_data(self, data: Buffer) -> None:
+            super().receive_data(data)
+            heard.extend(data)
+
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"cut sho")
-        await writer.drain()
-        await asyncio.sleep(0.02)
+        while heard != b"cut sho":
+            await asyncio.sleep(0)
         raw: socket.socket = writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         writer.transport.abort()
 
     async def main() -> None:
-        closed = await over_tcp(Lines, client)
+        closed = await over_tcp(Hearing, client)
         assert closed.error is not None
         assert closed.error.code is ToyErrorCode.CUT_SHORT
 
@@ -609,7 +618,7 @@ def test_the_end_of_a_tls_stream_is_the_end_of_the_connection(
     assert caplog.messages == []  # of asyncio, that a TLS connection has no half
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(2 * SECONDS_MAX)
 def test_abort_stops_between_any_two_events() -> None:
     machine = Endless()
 
@@ -627,7 +636,7 @@ def test_abort_stops_between_any_two_events() -> None:
     assert machine.taken == 10
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(2 * SECONDS_MAX)
 @pytest.mark.parametrize("how", ["abort", "cancel"])
 def test_events_without_end_do_not_hold_up_the_loop(how: str) -> None:
     """Others have their turn, and what ends the connection is among them."""
@@ -639,7 +648,7 @@ def test_events_without_end_do_not_hold_up_the_loop(how: str) -> None:
         await turns()
         assert not task.done()
         protocol.abort() if how == "abort" else task.cancel()
-        done, _ = await asyncio.wait([task], timeout=10)
+        done, _ = await asyncio.wait([task], timeout=SECONDS_MAX)
         assert done
 
     run(scenario())

@@ -34,7 +34,7 @@ from toy_machines import Lines
 
 HOST = "127.0.0.1"
 SIZE = 1_000_000  # more than fits between two ends
-SECONDS_MAX = 30  # of a driver that hangs: none that works takes any of it
+SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
 
 
 class Talker(Lines):

@@ -19,11 +19,13 @@ from culm.bamboo.effects import perform
 from culm.machine import Closed, Event
 from culm.point2point import Role
 from culm.point2point.replication import EntryStored, Interest, Replicator
+from culm.pump import Limits
 from culm.wire.multihash import YAMF
 from toy_machines import LineReceived, Lines, ToyErrorCode
 
 COUNT, SIZE = 4, 50_000
 SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
+PATIENT = Limits(linger_s=3600, linger_after_error_s=3600)  # a slow peer is not given up
 
 PAIRS = [
     pytest.param(DRIVERS[left], DRIVERS[right], id=f"{left}-{right}")
@@ -105,14 +107,29 @@ def test_last_words_reach_a_peer_that_has_much_to_say(
     """It breaks a rule with its first words, and has many more on their way."""
 
     class Talker(Lines):
+        """Ends when it is told that something was wrong."""
+
+        is_told = False
+
         def __init__(self) -> None:
             super().__init__()
             self._outbox.append(bytes(1_000_000))
 
+        def _step(self) -> Event | None:
+            if self.is_told:
+                return Closed()
+            event = super()._step()
+            self.is_told = event == LineReceived(text=b"wrong")
+            return event
+
     heard: list[Event] = []
     with ThreadPoolExecutor(2) as pool:
-        talks = pool.submit(left, Talker(), ends[0], secured[0], on_event=heard.append)
-        closed = pool.submit(right, Scolder(), ends[1], secured[1]).result(SECONDS_MAX)
+        brief = Limits(linger_s=0.5)  # it has heard all that it is here for
+        talks = pool.submit(
+            left, Talker(), ends[0], secured[0], on_event=heard.append, limits=brief
+        )
+        scolds = pool.submit(right, Scolder(), ends[1], secured[1], limits=PATIENT)
+        closed = scolds.result(SECONDS_MAX)
         talks.result(SECONDS_MAX)
     assert closed.error is not None
     assert closed.error.code is ToyErrorCode.LINE_TOO_LONG

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -47,6 +47,7 @@ Run = Callable[..., Closed]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "driving.md"
 SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
+PATIENT = PumpLimits(linger_s=3600, linger_after_error_s=3600)  # a slow peer is not given up
 
 
 def loops_of_the_page() -> list[str]:
@@ -320,7 +321,7 @@ def test_last_words_reach_a_peer_that_is_still_talking() -> None:
         return read_all(far)
 
     last_words = b"why" * 100_000
-    closed, said = talk(run_page, Talker(last_words), peer)
+    closed, said = talk(partial(run_page, limits=PATIENT), Talker(last_words), peer)
     assert closed.error is not None
     assert closed.error.code is ToyErrorCode.LINE_TOO_LONG
     assert said == last_words

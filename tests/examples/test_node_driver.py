@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
+from processes import SECONDS_MAX
 
 from culm.garlic.digest import Nonces
 from culm.garlic.events import DialWanted
@@ -104,7 +105,7 @@ async def dial(endpoint: str, handshake: Callable[[Server | None], None]) -> Non
     driver = NodeDriver(node, store, handshake=handshake, on_event=notice)
     loop.set_exception_handler(lambda loop, context: None)
     await driver.listen("127.0.0.1", 0)
-    await asyncio.wait_for(third, 30.0)
+    await asyncio.wait_for(third, SECONDS_MAX)
     await driver.stop()
 
 

@@ -48,7 +48,7 @@ def connection(peer: Callable[[socket.socket], object]) -> Iterator[socket.socke
     thread = threading.Thread(target=talk)
     thread.start()
     yield near
-    thread.join(10)
+    thread.join()
     assert near.fileno() == -1
 
 
@@ -143,7 +143,7 @@ def test_last_words_that_nobody_takes_are_given_up() -> None:
 
     def peer(far: socket.socket) -> None:
         far.shutdown(socket.SHUT_WR)
-        done.wait(10)
+        done.wait()
 
     class Talker(Lines):
         """Has a lot to say at the end."""
@@ -229,7 +229,7 @@ def test_a_failure_of_the_users_is_raised_and_the_socket_closed() -> None:
         drive(Keeper(), near)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(2 * SECONDS_MAX)
 def test_abort_stops_between_any_two_events() -> None:
     """Also where the machine always has one more."""
     machine = Endless()
@@ -244,7 +244,7 @@ def test_abort_stops_between_any_two_events() -> None:
     assert machine.taken == 10
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(2 * SECONDS_MAX)
 @pytest.mark.parametrize("build", [Endless, Lines])
 def test_another_thread_aborts(build: Callable[[], StreamBase]) -> None:
     """Whether there are events without end or none at all."""
@@ -261,3 +261,19 @@ def test_another_thread_aborts(build: Callable[[], StreamBase]) -> None:
         with pytest.raises(AbortedError):
             socket_driver.run(Pump(build()), near, aborted=aborted.is_set)
         timer.join()
+
+
+def test_an_abort_is_not_taken_for_the_end_of_the_peer() -> None:
+    """The other thread does it a moment before its socket is read."""
+    aborted = threading.Event()
+
+    class Interrupted(Lines):
+        def read_size(self) -> int:
+            aborted.set()
+            near.shutdown(socket.SHUT_RDWR)
+            return super().read_size()
+
+    events: list[Event] = []
+    with connection(lambda far: far.recv(1)) as near, pytest.raises(AbortedError):
+        socket_driver.run(Pump(Interrupted(), on_event=events.append), near, aborted=aborted.is_set)
+    assert events == []

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 from nacl.signing import SigningKey
-from processes import serving
+from processes import SECONDS_MAX, serving, wait_until
 
 from culm.bamboo import LogAuthor, LogKey, MemoryStore
 from culm.bamboo.effects import perform
@@ -28,7 +28,7 @@ from culm.pump import AbortedError, Limits
 from culm.wire.multihash import YAMF
 from drivers.trio_driver import MachineDriver
 from stores.sqlite_store import SqliteStore
-from toy_machines import Keeper, Kept, LineReceived, Lines
+from toy_machines import Keeper, Kept, LineReceived, Lines, ToyState
 
 KEY = SigningKey(bytes(range(32)))
 LOG = LogKey(bytes(KEY.verify_key), 0)
@@ -80,10 +80,12 @@ def test_a_payload_of_20_mb_is_resumed_after_two_cancellations(tmp_path: Path) -
     assert store.read_payload(LOG, 1, 0, SIZE) == payload
 
 
-def drive(machine: Any, talk: Any, **handlers: Any) -> Closed:
+def drive(
+    machine: Any, talk: Any, clock: trio.testing.MockClock | None = None, **handlers: Any
+) -> Closed:
     """Run `machine` against `talk`, which gets the other end of a stream in memory.
 
-    Time passes when there is nothing else to do.
+    Time passes when there is nothing else to do, if `clock` does not say otherwise.
     """
 
     async def main() -> Closed:
@@ -93,7 +95,7 @@ def drive(machine: Any, talk: Any, **handlers: Any) -> Closed:
             nursery.start_soon(talk, driver, far)
             return await driver.run()
 
-    return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.01))
+    return trio.run(main, clock=clock or trio.testing.MockClock(autojump_threshold=0.01))
 
 
 def test_verbs_may_be_called_from_other_tasks() -> None:
@@ -110,19 +112,21 @@ def test_verbs_may_be_called_from_other_tasks() -> None:
 
 
 def test_time_is_told_when_it_is_due() -> None:
-    times: list[float] = []
+    clock = trio.testing.MockClock()  # which does not take a thread at work for idleness
 
     async def talk(driver: MachineDriver, far: Any) -> None:
-        started = trio.current_time()
-        await trio.sleep(6)
+        clock.jump(6)
         await far.send_all(b"a sign of life\n")
         assert await far.receive_some() == b"ok\n"
+        clock.jump(9)
+        await trio.testing.wait_all_tasks_blocked()
+        assert machine.state is ToyState.OPEN
+        clock.jump(1)
         assert await far.receive_some() == b"bye\n"
-        times.append(trio.current_time() - started)
         await far.aclose()
 
-    assert drive(Keeper(idle=10), talk, perform=lambda effect: 1) == Closed()
-    assert times == [pytest.approx(16, abs=0.1)]
+    machine = Keeper(idle=10)
+    assert drive(machine, talk, clock, perform=lambda effect: 1) == Closed()
 
 
 def test_last_words_that_nobody_takes_are_given_up() -> None:
@@ -136,15 +140,18 @@ def test_last_words_that_nobody_takes_are_given_up() -> None:
     assert drive(Lines(), talk, limits=Limits(linger_s=7)) == Closed()
 
 
-@pytest.mark.slow
 def test_a_slow_store_holds_up_nobody_and_is_waited_for_when_cancelled() -> None:
     proceed, began, done = threading.Event(), threading.Event(), threading.Event()
 
     def perform(effect: Effect[Any]) -> int:
         began.set()
-        proceed.wait(10)
+        assert proceed.wait(SECONDS_MAX)
         done.set()
         return 1
+
+    def let_go(driver: MachineDriver) -> None:
+        wait_until(lambda: driver.pump.hung_up)
+        proceed.set()
 
     events: list[Event] = []
 
@@ -156,7 +163,7 @@ def test_a_slow_store_holds_up_nobody_and_is_waited_for_when_cancelled() -> None
             await far.send_all(b"first\nsecond\n")
             while not began.is_set() or len(events) < 2:
                 await trio.sleep(0.001)
-            nursery.start_soon(trio.to_thread.run_sync, proceed.set)
+            threading.Thread(target=let_go, args=(driver,)).start()
             nursery.cancel_scope.cancel()
         assert driver.pump.hung_up
         with pytest.raises(AbortedError):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from driving import adopt, connected, run_reactor
 from nacl.signing import SigningKey
-from processes import serving
+from processes import SECONDS_MAX, serving
 from twisted.internet.defer import CancelledError
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 from twisted.internet.protocol import Factory
@@ -50,7 +50,7 @@ def reactor() -> SelectReactor:
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     with connected(1 << 16) as pair:
-        pair[1].settimeout(30)
+        pair[1].settimeout(SECONDS_MAX)
         yield pair
 
 
@@ -174,7 +174,7 @@ def test_a_store_in_a_thread_is_waited_for_after_an_abort(
         began.set()
         reactor.callFromThread(protocol.abort)
         reactor.callFromThread(proceed.set)
-        assert proceed.wait(30)
+        assert proceed.wait(SECONDS_MAX)
         done.set()
         return 1
 

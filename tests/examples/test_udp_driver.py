@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import pytest
+from processes import SECONDS_MAX
 
 from culm.machine import Closed, Event
 from culm.oxen import MessageReceived, Node, PeerJoined, PeerLeft, Timing
@@ -41,7 +42,7 @@ class Book:
 
 
 async def until(events: list[Event], event: Event) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS_MAX):
         while event not in events:
             await asyncio.sleep(0.005)
 
@@ -60,12 +61,12 @@ def test_two_nodes_of_oxen() -> None:
         await until(events[b"one"], PeerJoined(peer=b"two"))
         await until(events[b"two"], PeerJoined(peer=b"one"))
         two.call(nodes[b"two"].broadcast_in_order, b"hello")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS_MAX):
             while not any(isinstance(event, MessageReceived) for event in events[b"one"]):
                 await asyncio.sleep(0.005)
         two.call(nodes[b"two"].leave)
         assert await two.wait_closed() == Closed()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS_MAX):
             while not any(isinstance(event, PeerLeft) for event in events[b"one"]):
                 await asyncio.sleep(0.005)
         one.call(nodes[b"one"].close)
