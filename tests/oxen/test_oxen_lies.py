@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 from oxen_simulation import EPOCH, KEYS, LIMITS, TIMING
+from oxen_support import EPOCH as EPOCH_OF_TABLES
 from oxen_support import ME, Table
 
 from culm.machine import Event
 from culm.oxen import (
     Delivery,
     DropReason,
+    FailReason,
     LeaveReason,
+    Limits,
     MessageReceived,
     Node,
     PeerJoined,
@@ -18,10 +21,12 @@ from culm.oxen import (
     PeerReachable,
     PeerState,
     PeerUnreachable,
+    SendFailed,
 )
 from culm.oxen.messages import (
     Finalize,
     Message,
+    MessageAck,
     MessageData,
     OneToOne,
     Parcel,
@@ -206,6 +211,99 @@ def test_what_was_said_with_made_up_numbers_is_delivered_again_with_its_own() ->
     assert table.acknowledged() == [11, 12]
     assert table.node.dropped[DropReason.DUPLICATE] == 1
     assert table.node.me == ME
+
+
+def test_a_goodbye_with_made_up_numbers_is_void_when_its_own_come() -> None:
+    """It was kept for as long as one that leaves is waited for."""
+    table = Table()
+    table.tell_message(P, Synchronize(7 + 2**20, 5 + 2**20))
+    ours = table.answer(P, P).one
+    number = table.node.send_in_order(P, b"lost")
+    table.tell_message(P, Finalize(9 + 2**20, 9 + 2**20))
+    assert table.node.peers()[P].state is PeerState.FINALIZING
+    table.events()
+    table.said()
+    table.tell_message(P, Synchronize(7, 5, known=ours))
+    table.answer(P, P)
+    assert table.events() == [
+        PeerLeft(peer=P, reason=LeaveReason.RESTARTED),
+        PeerJoined(peer=P),
+    ]
+    assert table.node.send_in_order(P, b"again") == number + 1
+
+
+def test_one_that_has_restarted_is_not_acknowledged_by_one_that_leaves() -> None:
+    """It would wait for messages of an association that there is not any more."""
+    table = Table()
+    table.join(P)
+    table.node.send_in_order(P, b"x")
+    table.node.leave()
+    table.drain()
+    for delay in (0.0, 0.8, 6.0):
+        table.wait(delay, alive=(P,))
+        table.tell_message(P, Synchronize(2**50, 2**50))
+    assert P not in table.node.peers()
+    assert table.acknowledged() == []
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_claim_is_believed_from_the_moment_on_that_the_peer_had_for_its_answer(
+    over: bool,
+) -> None:
+    table = Table()
+    table.join(P)
+    claim = Synchronize(2**50, 2**50)
+    table.tell_message(P, claim)
+    table.tell_message(P, claim)  # it has been asked twice
+    wait_for_claim(table, over=over)
+    table.tell_message(P, claim)
+    state = PeerState.SYNCHRONIZING if over else PeerState.JOINED
+    assert table.node.peers()[P].state is state
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_another_claim_is_asked_about_from_that_moment_on(over: bool) -> None:
+    table = Table()
+    ours = table.join(P)
+    table.tell_message(P, Synchronize(2**50, 2**50))
+    wait_for_claim(table, over=over)
+    table.said()
+    table.tell_message(P, Synchronize(2**51, 2**51))
+    assert bool(challenges(table, ours)) is over
+
+
+def wait_for_claim(table: Table, *, over: bool) -> None:
+    """Wait until the time that `P` has for its answer is just over, or just not."""
+    held = table.node._roster.peers[P].claim
+    assert held is not None
+    end = held.until - EPOCH_OF_TABLES
+    table.wait((end if over else end - 1e-6) - table.now)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_numbers_that_were_made_up_are_named_no_more_in_what_is_skipped(waits: bool) -> None:
+    """A broadcast that has no room is told of with the peer's number, which has to be its own."""
+    table = Table(limits=Limits(queue_max=1))
+    table.tell_message(P, Synchronize(7, 5 + 2**20))
+    ours = table.answer(P, P).one
+    table.node.broadcast_in_order(b"one")
+    table.drain()
+    (first,) = [body for body in table.bodies(MessageData, P) if body.id is not None]
+    table.wait(8.0, alive=(P,))  # it answers keepalives, and acknowledges nothing
+    number = table.node.broadcast_in_order(b"two")
+    table.drain()
+    failed = SendFailed(peer=P, message=number, reason=FailReason.QUEUE_FULL)
+    assert failed in table.events()
+    if not waits:
+        table.tell(P, MessageAck(ME, P, first.id))
+    table.said()
+    table.tell_message(P, Synchronize(7, 5, known=ours))
+    if waits:
+        table.tell(P, MessageAck(ME, P, first.id))
+    table.wait(2.0, alive=(P,))
+    told = [message for message in table.messages(P) if isinstance(message, Synchronize)]
+    assert told
+    assert {message.known for message in told} == {5}
 
 
 def challenges(table: Table, ours: Synchronize) -> list[Parcel]:

@@ -14,7 +14,7 @@ from culm.oxen import Delivery, Limits, Timing, format_contacts
 from culm.oxen.clock import Clock
 from culm.oxen.contacts import NEVER, ContactTable
 from culm.oxen.gossip import fragment, lively
-from culm.oxen.incoming import RESTART_GAP, Age, Incoming, InOrder
+from culm.oxen.incoming import RESTART_GAP, START_MAX, Age, Incoming, InOrder
 from culm.oxen.messages import (
     ID_MAX,
     SEQUENCE_MAX,
@@ -26,6 +26,7 @@ from culm.oxen.messages import (
     MessageData,
     OneToOne,
     Parcel,
+    Position,
     Synchronize,
     Tags,
     encode_parcel,
@@ -36,6 +37,7 @@ from culm.oxen.outbox import Outbox
 from culm.oxen.outgoing import Outgoing
 from culm.oxen.routing import ForwardMemory, Routes
 from culm.oxen.sizes import payload_sizes
+from culm.oxen.states import Pressure
 
 NOW = 1_700_000_000.0
 ME = b"ME"
@@ -347,10 +349,42 @@ def test_a_node_that_starts_later_has_greater_numbers_than_were_used() -> None:
     assert Numbers(clock, Random(2)).next_start() - used > RESTART_GAP
 
 
-def outgoing(window: int = 4) -> Outgoing:
-    found = Outgoing(Synchronize(0, 0), window=window, queue_max=99, timing=Timing(), rng=Random(1))
+@pytest.mark.parametrize(
+    ("number", "vouched", "believed"),
+    [
+        (START_MAX - 1, False, {Age.NEWER}),
+        (START_MAX - 1, True, set()),
+        (START_MAX, False, {Age.NEWER, Age.OLDER, Age.SAME}),
+        (START_MAX, True, {Age.NEWER, Age.OLDER, Age.SAME}),
+    ],
+)
+def test_numbers_give_way_to_newer_ones_unless_their_sender_has_named_ours(
+    number: int, vouched: bool, believed: set[Age]
+) -> None:
+    """Those that no server begins with, somebody has made up: they give way to any."""
+    incoming = Incoming(Synchronize(0, number), 10, vouched=vouched)
+    assert {age for age in Age if incoming.gives_way_to(age)} == believed
+
+
+def outgoing(window: int = 4, queue_max: int = 99) -> Outgoing:
+    found = Outgoing(
+        Synchronize(0, 0), window=window, queue_max=queue_max, timing=Timing(), rng=Random(1)
+    )
     found.open = True
     return found
+
+
+def test_what_rests_fills_the_queue_for_its_own_stream_alone() -> None:
+    queue = outgoing(window=1, queue_max=4)
+    for position in Position:
+        queue.add_piece(7 if position is Position.LAST else 0, position, b"x")
+        if position is Position.FIRST:
+            queue.begin(Delivery.IN_ORDER, 7)
+    queue.ready(0.0)
+    assert queue.refuse(Delivery.IN_ORDER, 1, 0.0) == 7
+    queue.add(8, Delivery.DATAGRAM, b"x")
+    assert not queue.is_full(Delivery.DATAGRAM)
+    assert queue.pressure is Pressure.NONE
 
 
 def test_nothing_goes_beyond_the_window() -> None:

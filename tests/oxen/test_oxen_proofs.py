@@ -89,6 +89,15 @@ def test_what_comes_in_a_strangers_name_gives_it_credit_by_the_byte() -> None:
     assert proofs.spend(b"X", 3)
 
 
+def test_a_stranger_of_whom_nothing_came_gets_not_a_byte() -> None:
+    proofs = Proofs(4)
+    assert not proofs.spend(STRANGER, 1)
+    proofs.expect(STRANGER, told=False)
+    assert not proofs.spend(STRANGER, 1)
+    proofs.expect(STRANGER, told=True)
+    assert not proofs.spend(STRANGER, 1)
+
+
 def test_account_is_kept_of_so_many_strangers_and_the_one_heard_of_first_is_forgotten() -> None:
     proofs = Proofs(size_max=2)
     for source in (b"A", b"B", b"A", b"C"):

@@ -195,6 +195,22 @@ def test_without_a_measured_round_trip_there_is_no_probe() -> None:
     assert len(way.take_lost(0.8)) == 1
 
 
+def test_a_round_ends_with_the_first_answer_to_what_left_after_it_had_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[float] = []
+    monkeypatch.setattr(Window, "end_round", lambda self, unhurried: ended.append(unhurried))
+    way = flight(round_trip=None)
+    now = 0.0
+    for count in (1, 2, 2, 3, 1):
+        items = [send(way, now) for _ in range(count)]
+        for before, item in enumerate(items):
+            rounds = len(ended)
+            way.acknowledge(item.id, now + 0.1)
+            assert len(ended) - rounds == (before == 0), (count, before)
+        now += 1.0
+
+
 def test_an_answer_that_comes_too_soon_is_to_what_was_sent_before() -> None:
     """So nothing was lost, and the window is what it was."""
     way = flight()

@@ -38,6 +38,7 @@ from culm.oxen.messages import (
     MessageAck,
     MessageData,
     Piece,
+    Synchronize,
     Turn,
     read_message,
 )
@@ -58,6 +59,18 @@ def test_one_that_finds_no_place_is_told_to_wait_and_then_to_come() -> None:
     assert begun(table)
     table.tell_message(Q, one(2, LAST, b"y"))
     assert table.messages(P) == [Turn(b"1", 3, True)]
+
+
+@pytest.mark.parametrize("ends", ["forgotten", "restarted"])
+def test_one_that_is_gone_is_not_told_that_there_is_a_place(ends: str) -> None:
+    table = full()
+    if ends == "forgotten":
+        table.node.forget(Q)
+    else:
+        table.insist(Q, Synchronize(2**50, 2**50))
+    table.said()
+    table.tell_message(P, one(2, LAST, b"b"))
+    assert not any(isinstance(message, Turn) for message in table.messages(Q))
 
 
 def test_a_stream_keeps_its_place_while_nobody_waits() -> None:

@@ -464,9 +464,9 @@ class Associations:
     def correct(self, peer: Peer, message: Synchronize) -> bool:
         """The peer names our number for the first time: what it says of its own is true.
 
-        What was said before in its name, without ours, somebody has made up.
+        What was said before in its name, without ours, somebody has made up, a goodbye included.
         """
-        if peer.state is _SYNCHRONIZING:
+        if peer.state is not _JOINED:
             return self.restart(peer, message)
         self.assemblies.remove(peer.sid)
         peer.synchronize(self.begin(peer, message))

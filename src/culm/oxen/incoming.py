@@ -184,9 +184,7 @@ class Incoming:
 
     @property
     def complete(self) -> bool:
-        """Whether the peer has finalized, and all that it announced has come out."""
-        return (
-            self.finalized is not None
-            and self.broadcast.position >= self.finalized.broadcast
-            and self.one.position >= self.finalized.one
-        )
+        """Whether all has come out that the peer, which has finalized, announced."""
+        last = self.finalized
+        assert last is not None
+        return self.broadcast.position >= last.broadcast and self.one.position >= last.one
