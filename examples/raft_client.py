@@ -17,6 +17,7 @@ from typing import Any
 from culm.garlic.errors import ErrorCode
 from culm.garlic.sessions import Outcome, Session, open_session
 from culm.machine import LocalProtocolError
+from culm.wire.json import read_json
 
 __all__ = [
     "ANSWER_TIMEOUT_S",
@@ -171,6 +172,8 @@ class Cluster:
         match answer:
             case {"ok": True, "index": int(index), "outcome": str(outcome)}:
                 return Committed(index, Outcome(outcome))
+            case {"error": "TOO_DEEP"}:
+                raise NotAppliedError("it has too many lists and objects inside each other")
             case {"certain": True}:
                 return Failed.FOR_CERTAIN
         return Failed.PERHAPS
@@ -209,9 +212,9 @@ async def ask_one(port: int, question: Mapping[str, Any], patience_s: float) -> 
                 asked = True
                 writer.write(json.dumps(question).encode() + b"\n")
                 if line := await reader.readline():
-                    return dict(json.loads(line))
+                    return dict(read_json(line))
             finally:
                 writer.close()
-    except (OSError, ValueError):  # TimeoutError among them
+    except (OSError, ValueError, TypeError):  # TimeoutError among them
         pass
     return {"error": "NO_ANSWER"} if asked else {"error": "NOT_THERE", "certain": True}

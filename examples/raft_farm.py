@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from culm.arguments import is_dict
 from culm.garlic.raft import Configuration, Server, Stored
+from culm.wire.json import read_json
 from directory.files import StoreFilesError, locked
 from ending import ImpossibleError
 
@@ -37,10 +39,12 @@ class Farm:
         if not self._path.exists():
             return {}
         try:
-            found = json.loads(self._path.read_text())
+            found = read_json(self._path.read_bytes())
         except ValueError as error:
             raise ImpossibleError(f"{self._path}: {error}") from error
-        if not all(isinstance(found.get(name), kind) for name, kind in PARTS.items()):
+        if not is_dict(found) or not all(
+            isinstance(found.get(name), kind) for name, kind in PARTS.items()
+        ):
             raise ImpossibleError(f"{self._path} does not describe a cluster")
         return dict(found)
 

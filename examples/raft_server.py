@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from culm.arguments import is_dict
 from culm.garlic.digest import CredentialCache, Nonces
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.limits import Limits
@@ -39,9 +40,10 @@ from culm.garlic.raft import (
     TransferFailed,
 )
 from culm.garlic.raft import Limits as RaftLimits
-from culm.garlic.sessions import Outcome, Sessions
+from culm.garlic.sessions import Outcome, Sessions, inner_value
 from culm.garlic.store import StateMachine
 from culm.machine import Effect, Event, LocalProtocolError, StreamMachine
+from culm.wire.json import TooDeepError, check_depth, read_json
 from drivers.node_driver import NodeDriver
 from ending import ImpossibleError
 from raft_client import ANSWER_TIMEOUT_S, LINE_SIZE_MAX, Failed
@@ -83,7 +85,7 @@ class KeyValues:
 
     def apply(self, index: int, value: bytes) -> None:
         try:
-            command = json.loads(value)
+            command = read_json(value)
             self.values[str(command["key"])] = str(command["value"])
         except (ValueError, KeyError, TypeError):
             command = {"message": value.decode("utf-8", "replace")}
@@ -94,7 +96,11 @@ class KeyValues:
         return json.dumps(self.values, sort_keys=True).encode()
 
     def restore(self, image: bytes) -> None:
-        self.values = json.loads(image)
+        """Raises `ValueError` for bytes that `snapshot` has not made; nothing changes then."""
+        values = read_json(image)
+        if not is_dict(values) or not all(isinstance(value, str) for value in values.values()):
+            raise ValueError("not a snapshot of values")
+        self.values = values
 
 
 class Outcomes:
@@ -164,6 +170,15 @@ def is_hex(text: str) -> bool:
         return bytes.fromhex(text) is not None
     except ValueError:
         return False
+
+
+def refusal(value: bytes) -> dict[str, Any] | None:
+    """The answer to a value that `KeyValues` would not read: it is not proposed."""
+    try:
+        check_depth(inner_value(value) or b"")
+    except TooDeepError:
+        return {"error": "TOO_DEEP", "certain": True}
+    return None
 
 
 class Service:
@@ -287,8 +302,8 @@ class Service:
         try:
             if not (line := await reader.readline()):
                 return None
-            question = json.loads(line)
-        except (ValueError, RecursionError):  # also if it is too long, or too deep
+            question = read_json(line)
+        except ValueError:  # also if it is too long, or too deep
             return {"error": "NOT_A_QUESTION", "certain": True}
         return await self._answer(question)
 
@@ -303,8 +318,9 @@ class Service:
 
     async def _do(self, question: dict[str, Any]) -> dict[str, Any]:
         match question:
-            case {"do": "propose", "value": str(value)} if is_hex(value):
-                return await self._propose(bytes.fromhex(value))
+            case {"do": "propose", "value": str(text)} if is_hex(text):
+                value = bytes.fromhex(text)
+                return refusal(value) or await self._propose(value)
             case {"do": "get", "key": str(key)}:
                 if not await self._read():
                     return {"error": "READ_FAILED", "leader": self.node.leader}

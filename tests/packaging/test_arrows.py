@@ -37,7 +37,7 @@ ARROWS = {
     "oxen": CONTRACT | {"wire"},
     "point2point": CONTRACT | {"kernels", "wire", "bamboo", "bymux"},
     "point2point.replication": CONTRACT | {"wire", "bamboo", "bymux", "point2point"},
-    "garlic": CONTRACT | {"garlic.raft"},
+    "garlic": CONTRACT | {"wire", "garlic.raft"},
     "garlic.raft": CONTRACT,
     "p2panda": CONTRACT | {"kernels", "wire", "bamboo", "reconcile"},
     "ssb": CONTRACT | {"kernels"},

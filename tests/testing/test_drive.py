@@ -98,7 +98,7 @@ def test_a_machine_is_driven_from_another_process(start: Any) -> None:
         (b'{"op": "dance"}', "BadOperationError", None),
         (b"{", "JSONDecodeError", None),
         (b'"\x80"', "UnicodeDecodeError", None),
-        (b"[" * 100_000, "RecursionError", None),
+        (b"[" * 100_000, "TooDeepError", None),
     ]
     for line, kind, code in errors:
         told, last = keeper.ask(line)

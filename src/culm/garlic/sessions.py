@@ -26,6 +26,7 @@ __all__ = [
     "Outcome",
     "Session",
     "Sessions",
+    "inner_value",
     "open_session",
     "plain",
     "resume_session",
@@ -86,6 +87,18 @@ def resume_session(session: int) -> bytes:
     twice, it does no harm.
     """
     return _COMMAND.pack(_Kind.RESUME, session, 0)
+
+
+def inner_value(value: bytes) -> bytes | None:
+    """The part of a value that the state machine in `Sessions` may get; ``None`` if there is none.
+
+    For those who look at a value before they propose it.
+    """
+    if value[:1] == bytes([_Kind.PLAIN]):
+        return value[1:]
+    if value[:1] == bytes([_Kind.COMMAND]) and len(value) >= _COMMAND.size:
+        return value[_COMMAND.size :]
+    return None
 
 
 class Session:

@@ -15,6 +15,7 @@ from typing import Any
 from culm.arguments import is_list
 from culm.garlic.errors import ErrorCode
 from culm.machine import RemoteProtocolError
+from culm.wire.json import read_json
 
 __all__ = ["DestinationStatus", "RouterStatus", "StatusRecord"]
 
@@ -61,7 +62,7 @@ class StatusRecord:
         if len(value) > _SIZE_MAX:
             raise RemoteProtocolError(ErrorCode.BAD_VALUE, f"{len(value)} bytes of status")
         try:
-            data = json.loads(value)
+            data = read_json(value)
             destinations = data["destinations"]
             if not is_list(destinations):
                 raise TypeError("destinations")
@@ -71,7 +72,7 @@ class StatusRecord:
                 router=_read(RouterStatus, data["router"]),
                 destinations=tuple(_read(DestinationStatus, one) for one in destinations),
             )
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             name = type(error).__name__
             raise RemoteProtocolError(ErrorCode.BAD_VALUE, f"status: {name}") from None
 

@@ -26,7 +26,12 @@ __all__ = ["MemoryStore", "StateMachine", "Store", "recover"]
 
 @runtime_checkable
 class StateMachine(Protocol):
-    """The state machine that the log feeds; deterministic: equal values make equal states."""
+    """The state machine that the log feeds; deterministic: equal values make equal states.
+
+    Values and images may come from anybody who can speak with a server.  What they mean depends on
+    their bytes alone: not on the stack, the memory or the Python of one server.  So JSON is to be
+    read with `culm.wire.json.read_json`.
+    """
 
     def apply(self, index: int, value: bytes) -> None:
         """Apply the committed value of this index.  Must not fail."""

@@ -50,6 +50,7 @@ from culm.spark.splits import SPLIT_SIZE, check_split_size
 from culm.testing.drive import LineDriver
 from culm.testing.machines import UnknownMachineError, lookup
 from culm.testing.plain import from_plain, to_plain
+from culm.wire.json import read_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -398,7 +399,7 @@ def _levels(text: str) -> tuple[int, ...]:
 
 def config_of(text: str) -> dict[str, Any]:
     """A machine's config as the line driver reads it: bytes are ``{"hex": "..."}``."""
-    value = from_plain(json.loads(text))
+    value = from_plain(read_json(text))
     if not isinstance(value, dict):
         raise ValueError("a config is an object")
     return value

@@ -5,7 +5,6 @@ Those that Spark's own formats have are called as they are there, and mean the s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from culm.spark.errors import OnError
 from culm.spark.files import Found
 from culm.spark.paths import Filter, find_files
 from culm.spark.splits import SPLIT_SIZE, Split, check_split_size, cut
+from culm.wire.json import read_json
 
 __all__ = ["FILES_MAX", "READ", "STREAMED", "WRITTEN", "Reading", "check_known", "paths_of", "plan"]
 
@@ -52,7 +52,7 @@ class Reading:
     def of(cls, options: Mapping[str, str]) -> Reading:
         """What options say.  Raises `ValueError` for a value that none can have."""
         given = {name.lower(): value for name, value in options.items()}
-        rests = [Split(*each) for each in json.loads(given.get("rests", "[]"))]
+        rests = [Split(*each) for each in read_json(given.get("rests", "[]"))]
         return cls(
             paths=paths_of(options),
             filter=Filter(
@@ -95,7 +95,7 @@ def plan(reading: Reading) -> list[Split]:
 def paths_of(options: Mapping[str, str]) -> tuple[str, ...]:
     """One path, or several; Spark passes on a list of them as JSON."""
     path, paths = options.get("path"), options.get("paths")
-    found = (*([path] if path else []), *(json.loads(paths) if paths else []))
+    found = (*([path] if path else []), *(read_json(paths) if paths else []))
     if not found and "rests" not in options:
         raise ValueError(
             "the format culm needs a path: load(path), or the option path; of a table of a catalog"

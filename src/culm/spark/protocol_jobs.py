@@ -6,7 +6,6 @@ form, is set aside as everywhere.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -22,6 +21,7 @@ from culm.spark.sessions import LINES, RECORDED, replay_sessions, session_lines
 from culm.spark.simulate import KEPT, simulate
 from culm.spark.source import register
 from culm.spark.splits import SPLIT_SIZE
+from culm.wire.json import read_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -217,8 +217,8 @@ def parsed_lines(
             yield {"fault": row["fault"]}
             continue
         try:
-            value = json.loads(row["entry"])
-        except (ValueError, RecursionError):
+            value = read_json(row["entry"])
+        except ValueError:
             yield {"fault": NOT_JSON}
             continue
         try:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from culm.spark.columns import schema_text
 from culm.spark.files import escaped, open_file, open_system, remove, written_whole
+from culm.wire.json import read_json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -76,7 +77,7 @@ class Shelves:
         if batch not in self._batches():
             return None
         with open_file(self._note(batch)) as file:
-            return Snapshot(**json.loads(file.read()))
+            return Snapshot(**read_json(file.read()))
 
     def read(
         self,

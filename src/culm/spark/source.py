@@ -41,6 +41,7 @@ from culm.spark.partitions import names_in, values_of
 from culm.spark.reading import ROWS, read_split, rest_of
 from culm.spark.splits import Split, pack
 from culm.spark.writing import commit_partitions, write_partition
+from culm.wire.json import read_json
 
 if TYPE_CHECKING:
     import pyarrow
@@ -272,7 +273,7 @@ def _data_source() -> Any:
             kind = self._option("kind")
             if kind not in KINDS:
                 raise ValueError(f"the format culm writes {', '.join(KINDS)}, and no kind {kind}")
-            by = json.loads(self.options.get("partition_by", "[]"))
+            by = read_json(self.options.get("partition_by", "[]"))
             for name in by:
                 if name not in schema.names or name in ("entry", "payload"):
                     raise ColumnError(name, "any type", None)

@@ -25,6 +25,7 @@ from culm.testing.machines import lookup, names
 from culm.testing.operations import Complete, Operation, operation_from_json
 from culm.testing.plain import JSON, from_plain, plain_error, plain_fields, to_plain
 from culm.testing.spec import MachineSpec
+from culm.wire.json import read_json
 
 __all__ = ["LineDriver", "describe", "main", "verb_words"]
 
@@ -110,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.help is not None:
             print("\n".join(describe(lookup(options.help))))
             return 0
-        config = from_plain(json.loads(options.config))
+        config = from_plain(read_json(options.config))
         if not is_dict(config):
             raise ValueError("the config must be a JSON object")
         driver = LineDriver(lookup(options.name), config, respond=options.respond)
@@ -148,8 +149,8 @@ def verb_words(spec: MachineSpec) -> list[str]:
 
 def _drive_line(driver: LineDriver, line: bytes) -> None:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        value = read_json(line)
+    except ValueError as error:
         answer = driver.refuse(error)
     else:
         answer = driver.do(value)

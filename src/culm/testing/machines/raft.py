@@ -44,6 +44,7 @@ from culm.testing.machines.garlic_node import (
 )
 from culm.testing.network import Conditions, Network
 from culm.testing.plain import to_plain
+from culm.wire.json import read_json
 
 __all__ = ["RAFT", "decode_message", "encode_message"]
 
@@ -67,7 +68,7 @@ def encode_message(message: m.Message) -> bytes:
 
 def decode_message(data: Buffer) -> m.Message:
     """The message of a datagram.  Raises `ValueError` if it is none."""
-    plain = json.loads(bytes(memoryview(data)).decode("ascii"))
+    plain = read_json(data)
     if not is_dict(plain) or str(plain.get("type")) not in _KINDS:
         raise ValueError("not a message")
     found: m.Message = _dataclass(_KINDS[plain["type"]], plain)
@@ -131,7 +132,7 @@ class RaftOverDatagrams(Raft):
         """Take a message, unless it is none or does not come from whom it says."""
         try:
             message = decode_message(data)
-        except (ValueError, RecursionError):
+        except ValueError:
             return
         if isinstance(message, m.Request):
             if len(self._asked) >= _UNANSWERED_MAX or self.state is State.CLOSED:
