@@ -312,7 +312,7 @@ def test_what_a_peer_does_in_a_conversation_is_bounded() -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("flood", WORKING.floods, ids=["notes", "histories", "pings"])
+@pytest.mark.parametrize("flood", WORKING.floods, ids=["notes", "histories", "pings", "early"])
 def test_what_a_peer_does_in_a_flood_grows_with_it(flood: Flood) -> None:
     after = [each for each in WORKING.meetings if f"{each.name}/alice" == flood.after]
     at_once(replace(WORKING, meetings=after, floods=[flood]))

@@ -4,6 +4,7 @@
 of one connection, and leave feeds, store and bytes to its owner.
 """
 
+from culm.ssb.history.early import EarlyRoom
 from culm.ssb.history.limits import Limits, Settings
 from culm.ssb.history.reader import HistoryReader
 from culm.ssb.history.request import METHOD, HistoryRequest
@@ -12,6 +13,7 @@ from culm.ssb.history.states import FeedState, ReplyState
 
 __all__ = [
     "METHOD",
+    "EarlyRoom",
     "FeedState",
     "HistoryReader",
     "HistoryRequest",

@@ -46,14 +46,18 @@ class Settings:
         Calls that stay open for later messages, one for each feed.  Feeds beyond that, and feeds of
         peers that end such calls, are asked for again after `pause_s`.
     early_max
-        How many messages of one feed are held that come before their turn.
+        How many messages of one feed are held that come before their turn, for `patience_s` at
+        most; `EarlyRoom` says how many bytes of all feeds and connections.
     pause_s
         How long a feed rests when there was nothing new.
     retry_s
         How long it rests after the peer has ended a call with an error, left out messages, or
         fallen silent.
     patience_s
-        How long a peer may be silent in a call that it should answer, and everywhere else.
+        How long a peer may be silent in a call that it should answer.  If it is silent everywhere,
+        the call ends; otherwise the call stays open for `retry_s` more, in case the line is slow,
+        but another feed has its place.  So there may be `calls_max` such calls for each
+        `patience_s` in `retry_s`, 100, beside the `calls_max` with a place.
     """
 
     calls_max: int = 10

@@ -9,6 +9,7 @@ from typing import Final
 
 from culm.arguments import check_type
 from culm.ssb.feed_id import check_feed_id
+from culm.ssb.history.early import Early, EarlyRoom
 from culm.ssb.history.limits import Settings
 from culm.ssb.history.request import METHOD, HistoryRequest
 from culm.ssb.history.states import FEED_RULES, FeedInput, FeedState
@@ -34,7 +35,7 @@ _TICK_S: Final = 0.1  # so that whoever has no patience does not ask without end
 class _Feed:
     """The state of a feed that is wanted."""
 
-    __slots__ = ("call", "early", "first", "id", "received", "state")
+    __slots__ = ("call", "first", "id", "reached", "received", "since", "state")
 
     def __init__(self, feed: str) -> None:
         self.id = feed
@@ -42,14 +43,15 @@ class _Feed:
         self.call: Call | None = None
         self.first = 1  # the sequence that was asked for
         self.received = 0  # values in the call
-        self.early: dict[int, ClassicMessage] = {}  # by sequence: what came before its turn
+        self.reached = 0  # the highest sequence among them
+        self.since = 0.0  # when it was made, or has last brought the feed forward
 
     def move(self, happened: FeedInput) -> None:
         self.state = FEED_RULES[self.state][happened]
 
     def begin(self, call: Call, first: int) -> None:
         """Begin a call that asks for messages from `first` on."""
-        self.call, self.first, self.received = call, first, 0
+        self.call, self.first, self.received, self.reached = call, first, 0, 0
 
     def end(self) -> Call | None:
         """End the call; returns its number."""
@@ -60,6 +62,16 @@ class _Feed:
         """Count one more value in the call."""
         self.received += 1
 
+    def wait(self, now: float) -> None:
+        """What is to come next is waited for from now on."""
+        self.since = now
+
+    def reach(self, sequence: int) -> bool:
+        """Note what has come; returns whether it is beyond all that had."""
+        is_beyond = sequence > self.reached
+        self.reached = max(self.reached, sequence)
+        return is_beyond
+
 
 class HistoryReader:
     """Our calls on one connection: each wanted feed is caught up with, and then followed.
@@ -68,8 +80,10 @@ class HistoryReader:
         Returns the sequence of a feed's next message: the one after the last that was taken.
     heard_at
         Returns when the last bytes came from the peer, or could have but for us: over a slow line
-        a message takes time, and several feeds share the line.  Without it only whole messages
-        count.
+        a message takes time, and several feeds share the line.  As long as some come, a call in
+        which nothing comes stays open for longer, but others have its place.
+    room
+        Shared by the readers of all connections.
 
     Nothing is asked for while the connection has no room (`Connection.send_size`); call `fill` when
     bytes have been taken.
@@ -84,13 +98,16 @@ class HistoryReader:
         connection: Connection,
         next_of: Callable[[str], int],
         heard_at: Callable[[], float] = lambda: -inf,
+        room: EarlyRoom | None = None,
         settings: Settings = _DEFAULT_SETTINGS,
     ) -> None:
+        check_type("room", room, EarlyRoom, type(None))
         check_type("settings", settings, Settings)
         self._connection = connection
         self._next_of = next_of
         self._heard_at = heard_at
         self._settings = settings
+        self._early = Early(room or EarlyRoom())
         self._feeds: dict[str, _Feed] = {}
         self._queue: deque[_Feed] = deque()
         self._by_call: dict[int, _Feed] = {}
@@ -134,25 +151,24 @@ class HistoryReader:
         There are none if the message is known already, or has to wait for earlier ones: ssb-db2
         sends messages of the same millisecond in any order.  A value that is not a message, or of
         another feed, or too far ahead, ends the call, and the peer is not asked for the feed again.
+        One for which there is no room ends the call, too, and the feed is asked for later.
         """
         feed = self._by_call[event.number]
         feed.count()
-        self._wait(feed, now)
         message = _message_in(event)
         wanted = self._next_of(feed.id)
         ahead = 0 if message is None else message.sequence - wanted
         if message is None or message.author != feed.id or ahead > self._settings.early_max:
             self.reject(feed.id, now)
             return []
-        if ahead < 0:
+        if ahead > 0 and not self._early.keep(feed.id, message.sequence, message.data):
+            self._give_up(feed, now)
             return []
-        for sequence in [each for each in feed.early if each < wanted]:
-            del feed.early[sequence]  # it has come from somebody else
-        feed.early[message.sequence] = message
-        found: list[ClassicMessage] = []
-        while wanted in feed.early:
-            found.append(feed.early.pop(wanted))
-            wanted += 1
+        found = [] if ahead else [message]
+        found += map(read_message, self._early.take(feed.id, wanted + len(found)))
+        is_beyond = feed.reach(message.sequence)
+        if found or (ahead < 0 and is_beyond) or feed.id not in self._deadlines:
+            self._wait(feed, now)
         return found
 
     def reject(self, feed: str, now: float) -> None:
@@ -169,7 +185,7 @@ class HistoryReader:
         feed = self._by_call.get(event.number)
         if feed is None:
             return
-        state, left_out = feed.state, bool(feed.early)
+        state, left_out = feed.state, self._early.has(feed.id)
         # Of messages in any order a limit may cut off one that belongs before others.
         cut_off = feed.received >= self._settings.limit
         more = cut_off and self._next_of(feed.id) > feed.first
@@ -202,6 +218,7 @@ class HistoryReader:
         self._queue.clear()
         self._by_call.clear()
         self._deadlines.clear()
+        self._early.clear()
 
     # Time
 
@@ -209,23 +226,52 @@ class HistoryReader:
         return self._deadlines.next()
 
     def advance(self, now: float) -> None:
-        """Ask again for feeds that have rested; give up calls in which nothing comes."""
+        """Ask again for feeds that have rested; give up places and calls in which nothing comes."""
         while (feed_id := self._deadlines.pop_due(now)) is not None:
             feed = self._feeds[feed_id]
-            if (due := self._heard_at() + self._patience_s) > now and feed.state is FeedState.ASKED:
-                self._deadlines.set(feed_id, due)
-            elif feed.state is FeedState.RESTING:
+            if feed.state is FeedState.RESTING:
                 feed.move(FeedInput.RESTED)
                 self._queue.append(feed)
+            elif self._is_slow(feed, now):
+                self._let_wait(feed)
             else:
-                self._drop_call(feed)
-                self._rest(feed, FeedInput.ENDED, now, self._settings.retry_s)
+                self._give_up(feed, now)
         self._ask(now)
 
-    def _wait(self, feed: _Feed, now: float) -> None:
-        """Set the deadline of a call: an answer must come in time, later messages need not."""
+    def _is_slow(self, feed: _Feed, now: float) -> bool:
+        """Whether the line, or the peer, may only be slow: it says something else meanwhile."""
+        if feed.state is FeedState.LIVE or self._early.has(feed.id):
+            return False
+        return self._slow_until(feed) > now
+
+    def _let_wait(self, feed: _Feed) -> None:
+        """Keep a call in which nothing comes, but not its place."""
         if feed.state is FeedState.ASKED:
+            feed.move(FeedInput.SLOWED)
+            self._asked -= 1
+        self._deadlines.set(feed.id, self._slow_until(feed))
+
+    def _slow_until(self, feed: _Feed) -> float:
+        """Until when a call may wait, unless the peer says something else by then."""
+        last = feed.since + self._patience_s + self._settings.retry_s
+        return min(last, self._heard_at() + self._patience_s)
+
+    def _wait(self, feed: _Feed, now: float) -> None:
+        """Set the deadline of a call: an answer must come in time, later messages need not.
+
+        But where some have come before their turn, those before them must.
+        """
+        if feed.state is FeedState.LIVE and not self._early.has(feed.id):
+            self._deadlines.cancel(feed.id)
+        else:
+            feed.wait(now)
             self._deadlines.set(feed.id, now + self._patience_s)
+
+    def _give_up(self, feed: _Feed, now: float) -> None:
+        """Nothing more is expected of a call; the feed is asked for again later."""
+        self._drop_call(feed)
+        self._rest(feed, FeedInput.ENDED, now, self._settings.retry_s)
+        self._ask(now)
 
     @property
     def _patience_s(self) -> float:
@@ -269,7 +315,7 @@ class HistoryReader:
         if call is None:
             return
         del self._by_call[call.number]
-        feed.early.clear()
+        self._early.drop(feed.id)
         self._deadlines.cancel(feed.id)
         self._asked -= feed.state is FeedState.ASKED
         self._live -= feed.state is FeedState.LIVE

@@ -47,6 +47,8 @@ class FeedState(Enum):
     """It will be asked for when its turn comes."""
     ASKED = "asked"
     """The peer is sending what it has."""
+    SLOW = "slow"
+    """The same, but nothing of the feed has come for a while: another one has its place."""
     LIVE = "live"
     """The peer will send what comes."""
     RESTING = "resting"
@@ -59,6 +61,7 @@ class FeedInput(Enum):
     """What moves it."""
 
     TURN = "turn"  # to be asked for
+    SLOWED = "slowed"  # nothing has come in the call, but other things have
     MORE = "more"  # the call has ended, and there may be more
     LEVEL = "level"  # the call has ended: the peer has no more
     FOLLOWED = "followed"  # the same, and a live call follows
@@ -68,16 +71,18 @@ class FeedInput(Enum):
 
 
 _F, _J = FeedState, FeedInput
+_ENDS: Final = {
+    _J.MORE: _F.QUEUED,
+    _J.LEVEL: _F.RESTING,
+    _J.FOLLOWED: _F.LIVE,
+    _J.ENDED: _F.RESTING,
+    _J.WRONG: _F.REFUSED,
+}
 
 FEED_RULES: Final[Mapping[FeedState, Mapping[FeedInput, FeedState]]] = {
     _F.QUEUED: {_J.TURN: _F.ASKED, _J.WRONG: _F.REFUSED},
-    _F.ASKED: {
-        _J.MORE: _F.QUEUED,
-        _J.LEVEL: _F.RESTING,
-        _J.FOLLOWED: _F.LIVE,
-        _J.ENDED: _F.RESTING,
-        _J.WRONG: _F.REFUSED,
-    },
+    _F.ASKED: {**_ENDS, _J.SLOWED: _F.SLOW},
+    _F.SLOW: _ENDS,
     _F.LIVE: {_J.ENDED: _F.RESTING, _J.WRONG: _F.REFUSED},
     _F.RESTING: {_J.RESTED: _F.QUEUED, _J.WRONG: _F.REFUSED},
     _F.REFUSED: {_J.WRONG: _F.REFUSED},

@@ -60,6 +60,7 @@ class Context:
     settings: Settings
     sessions_max: int
     history_limits: history.Limits
+    early_room: history.EarlyRoom
     tell: Callable[[LinkEvent], None]
     now: Callable[[], float]
     time_ms: Callable[[float], int]
@@ -88,6 +89,7 @@ class Conversation:
             core=context.core,
             settings=context.settings.history,
             limits=context.history_limits,
+            room=context.early_room,
             now=context.now,
             heard_at=lambda: liveness.heard_at,
             time_ms=context.time_ms,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from culm.ssb.ebt import Replicator
-from culm.ssb.history import HistoryReader, HistoryServer, Limits, Settings
+from culm.ssb.history import EarlyRoom, HistoryReader, HistoryServer, Limits, Settings
 from culm.ssb.muxrpc import CallEnded, CallReceived, Connection, ValueReceived
 
 __all__ = ["LinkHistory"]
@@ -29,6 +29,7 @@ class LinkHistory:
         core: Replicator,
         settings: Settings,
         limits: Limits,
+        room: EarlyRoom,
         now: Callable[[], float],
         heard_at: Callable[[], float],
         time_ms: Callable[[float], int],
@@ -39,6 +40,7 @@ class LinkHistory:
         self._core = core
         self._settings = settings
         self._limits = limits
+        self._room = room
         self._now = now
         self._heard_at = heard_at
         self._time_ms = time_ms
@@ -58,6 +60,7 @@ class LinkHistory:
             connection=self._rpc,
             next_of=self._next_of,
             heard_at=self._heard_at,
+            room=self._room,
             settings=self._settings,
         )
         for feed in self._core.followed:

@@ -20,13 +20,17 @@ class Limits:
 
     links_max
         Concurrent connections: each takes at most what `rpc` and `packets_max` allow, and 4 KiB,
-        but for `half_sent_size_max`.
+        but for `half_sent_size_max` and `early_size_max`.  While it is asked for feeds one by one,
+        it takes 300 bytes for each, and 1 KiB more for each of about 400 calls.
     links_of_peer_max
         Connections of one peer: one more ends the oldest of them.
     half_sent_size_max
         Bytes of packets that have come in part, of all connections together.  When there are more,
         the connection whose packet comes slowest ends: of strangers, if they hold more than half,
         otherwise of peers that we follow or have dialled.
+    early_size_max
+        Bytes of messages that come before their turn where feeds are asked for one by one, of all
+        connections together.  A connection may hold as much of that as is free.
     packets_max
         Packets of the box stream to take from a connection at a time, 4,130 bytes each.
     sessions_max
@@ -45,6 +49,7 @@ class Limits:
     links_max: int = 1024
     links_of_peer_max: int = 4
     half_sent_size_max: int = 1 << 26
+    early_size_max: int = 1 << 23
     packets_max: int = PACKETS_MAX
     sessions_max: int = 64
     fill_size_max: int = 1 << 16
@@ -56,6 +61,7 @@ class Limits:
         check_int("links_max", self.links_max, 1)
         check_int("links_of_peer_max", self.links_of_peer_max, 1)
         check_int("half_sent_size_max", self.half_sent_size_max, 1)
+        check_int("early_size_max", self.early_size_max, 1)
         check_int("packets_max", self.packets_max, 1)
         check_int("sessions_max", self.sessions_max, 1)
         check_int("fill_size_max", self.fill_size_max, 1)

@@ -30,6 +30,7 @@ from culm.ssb.ebt import (
     Stored,
 )
 from culm.ssb.feed_id import check_feed_id, feed_id_of, public_key_of
+from culm.ssb.history import EarlyRoom
 from culm.ssb.messages import ClassicMessage, Place, create_message
 from culm.ssb.peer.conversation import Context
 from culm.ssb.peer.errors import ErrorCode
@@ -125,6 +126,7 @@ class Peer:
                 settings=settings,
                 sessions_max=limits.sessions_max,
                 history_limits=limits.history,
+                early_room=EarlyRoom(size_max=limits.early_size_max),
                 tell=self._tell,
                 now=lambda: self._now,
                 time_ms=self._time_ms,

@@ -135,6 +135,7 @@ _SMALL = Limits(
     links_max=4,
     links_of_peer_max=2,
     half_sent_size_max=4096,
+    early_size_max=8192,
     packets_max=2,
     fill_size_max=1024,
     rpc=muxrpc.Limits(
@@ -373,11 +374,27 @@ _MEETINGS = (
         ),
     ),
     Meeting(name="a link", members=_members("alice"), script=_alice(_attach("server"))),
+    Meeting(
+        name="live calls",
+        members=_members("alice"),
+        script=_alice(
+            _attach("client"),
+            Receive(_packet(-1, _ERROR, end=True), 1),
+            *(Receive(_packet(-number, True, end=True), 1) for number in (2, 3, 4)),
+        ),
+    ),
 )
 
 
 def _stranger(number: int) -> bytes:
     return _notes(1, **{f"stranger {number}": 2})
+
+
+def _early(number: int) -> bytes:
+    """A message that comes before its turn, in one of three live calls; nobody has signed it."""
+    made, call = _messages(_ALL[number % 3], 2, "early " * 200)[1], 5 + number % 3
+    sequence = b'"sequence":%d' % (3 + number // 3 % 40)
+    return _packet(-call, made.data.replace(b'"sequence":2', sequence))
 
 
 def _history(number: int) -> bytes:
@@ -389,7 +406,7 @@ PEER = register(
         name="ssb-peer",
         build=_build,
         # For each of four links a packet and what waits to be sent, and feeds' notes; once what
-        # waits to be written.
+        # waits to be written, and what has come before its turn.
         retained_max=60_000,
         encodings=(DECIMAL, *BIG_ENDIAN),
         messages=sized(9, slice(1, 5)),
@@ -436,6 +453,7 @@ PEER = register(
             Flood(unit=_stranger, after="a session/alice", link=1),
             Flood(unit=_history, after="a session/alice", link=1),
             Flood(unit=_packet(2, 5), opening=_PING, after="a link/alice", link=1),
+            Flood(unit=_early, after="live calls/alice", link=1),
         ),
         frames=(
             Frame(

@@ -1,0 +1,182 @@
+"""Calls that ask for feeds: what is stuck, or comes before its turn, holds up nothing else."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from typing import Any
+
+import pytest
+from history_support import messages
+from peer_support import Node, feed_of, packet, packets
+
+from culm.ssb.ebt import SessionRole
+from culm.ssb.history import Settings as Asking
+from culm.ssb.messages import ClassicMessage
+from culm.ssb.peer import Limits, PeerLink, Settings
+
+OVERHEAD = 256  # what a message counts beside its size
+ROOM = 100_000
+
+
+class Without:
+    """A peer without EBT on a link; it answers calls for feeds as it is told."""
+
+    def __init__(self, node: Node, name: str) -> None:
+        self.node = node
+        self.link: PeerLink = node.peer.attached(feed_of(name), role=SessionRole.SERVER)
+        self.calls: dict[str, int] = {}  # the latest for each feed
+        self.live: dict[str, int] = {}
+        self.read()
+
+    def wait(self, now: float) -> None:
+        self.node.advance(now)
+        self.read()
+
+    def read(self) -> None:
+        """Take note of the calls that have come."""
+        for _, number, body in packets(self.node.take(self.link)):
+            if isinstance(body, dict) and body.get("name") == ["createHistoryStream"]:
+                args = body["args"][0]
+                (self.live if args.get("live") else self.calls)[args["id"]] = number
+
+    def end(self, feed: str) -> None:
+        """There is no more of it."""
+        self.link.receive_data(packet(-self.calls.pop(feed), True, flags=14))
+        self.read()
+
+    def say(self, feed: str, message: ClassicMessage) -> None:
+        self.link.receive_data(packet(-self.live[feed], message.data))
+        self.node.drain()
+        self.read()
+
+    def follow_all(self) -> None:
+        """Let all that is asked for become live."""
+        while self.calls:
+            self.end(next(iter(self.calls)))
+
+    def fill(self) -> None:
+        """Send what comes before its turn, in every live call, until all are over."""
+        for sequence in range(2, 52):
+            for feed, number in self.live.items():
+                made = {**json.loads(messages("alice", 1)[0].data), "author": feed}
+                made |= {"sequence": sequence, "previous": f"%{'A' * 43}=.sha256"}
+                made["content"] = {"type": "post", "text": "x" * 2000}
+                self.link.receive_data(packet(-number, made))
+                self.node.drain()
+
+
+def asker(*follows: str, **options: Any) -> Node:
+    node = Node("me", **options)
+    for name in follows:
+        node.peer.follow(feed_of(name))
+    return node
+
+
+def held(node: Node) -> int:
+    return node.peer._links._context.early_room.size
+
+
+@pytest.mark.parametrize("strangers", [1, 3, 20])
+def test_what_comes_before_its_turn_is_held_within_one_limit(strangers: int) -> None:
+    """However many links there are; and there is room for one more, as much as each has."""
+    names = ["alice", *(f"feed {number}" for number in range(9))]
+    node = asker(*names, limits=Limits(early_size_max=ROOM))
+    them = [Without(node, f"stranger {number}") for number in range(strangers)]
+    node.advance(5.0)
+    for each in them:
+        each.read()
+        each.follow_all()
+        each.fill()
+        assert held(node) <= ROOM * strangers // (strangers + 1)
+    node.advance(6.0)
+    honest = Without(node, "honest")
+    honest.wait(11.0)
+    honest.follow_all()
+    for sequence in (3, 2, 1):
+        honest.say(feed_of("alice"), messages("alice", 3)[sequence - 1])
+    assert node.peer.clock[feed_of("alice")] == 3
+    for each in (*them, honest):
+        each.link.receive_eof()
+    node.drain()
+    assert held(node) == 0
+
+
+def test_what_comes_before_its_turn_waits_for_a_minute() -> None:
+    """Signs of life, and others before their turn, do not keep it."""
+    node = asker("alice", limits=Limits(early_size_max=ROOM))
+    peer = Without(node, "honest")
+    peer.wait(5.0)
+    peer.follow_all()
+    alice = feed_of("alice")
+    for now, sequence in ((10.0, 5), (40.0, 4), (69.0, 3)):
+        peer.wait(now)
+        peer.say(alice, messages("alice", 5)[sequence - 1])
+    assert held(node) > 3 * OVERHEAD
+    peer.wait(70.0)
+    assert held(node) == 0
+    assert alice not in peer.calls
+    peer.wait(670.0)
+    assert alice in peer.calls  # it is asked for again
+
+
+def test_what_lacks_nothing_any_more_is_followed_for_ever() -> None:
+    node = asker("alice")
+    peer = Without(node, "honest")
+    peer.wait(5.0)
+    peer.follow_all()
+    alice = feed_of("alice")
+    for sequence in (2, 1):
+        peer.say(alice, messages("alice", 2)[sequence - 1])
+    for now in range(10, 2000, 100):
+        peer.wait(float(now))
+        peer.link.receive_data(packet(0, 1))  # a sign of life
+    peer.say(alice, messages("alice", 3)[2])
+    assert node.peer.clock[alice] == 3
+
+
+@pytest.mark.parametrize("stuck", [9, 10, 25])
+def test_calls_that_are_stuck_keep_their_places_for_a_minute(stuck: int) -> None:
+    """The peer never answers them, and is alive otherwise."""
+    names = [f"feed {number}" for number in range(50)]
+    node = asker(*names)
+    peer = Without(node, "honest")
+    never = {feed_of(name) for name in names[:stuck]}
+    asked: dict[str, float] = {}
+    for now in count(5, 5):
+        peer.wait(float(now))
+        while ready := [feed for feed in peer.calls if feed not in never]:
+            for feed in ready:
+                asked.setdefault(feed, now)
+                peer.end(feed)
+        peer.link.receive_data(packet(0, 1))  # a sign of life
+        if now > 60 * (stuck // 10 + 1) + 10:
+            break
+    assert asked.keys() >= {feed_of(name) for name in names} - never
+
+
+def test_a_call_that_is_stuck_for_long_is_made_again() -> None:
+    """Even if nobody waits for its place."""
+    asking = Asking(patience_s=60.0, retry_s=600.0)
+    node = asker("alice", settings=Settings(history=asking))
+    peer = Without(node, "honest")
+    numbers = set()
+    for now in range(5, 1400, 20):
+        peer.wait(float(now))
+        peer.link.receive_data(packet(0, 1))
+        numbers.add(peer.calls[feed_of("alice")])
+    assert len(numbers) == 2
+
+
+def test_over_a_slow_line_a_call_has_more_than_a_minute() -> None:
+    node = asker("alice")
+    peer = Without(node, "honest")
+    peer.wait(5.0)
+    first = messages("alice", 1)[0].data
+    said = packet(-peer.calls[feed_of("alice")], first)
+    for at in range(len(said)):
+        peer.wait(6.0 + at)
+        peer.link.receive_data(said[at : at + 1])
+    node.drain()
+    assert len(said) > 240  # seconds
+    assert node.peer.clock[feed_of("alice")] == 1
