@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from culm.oxen import PeerState
+from ports import HOST, free_ports
 from tables import Screen, Table
 
-__all__ = ["HOST", "Member", "Story", "free_ports"]
+__all__ = ["HOST", "Member", "Story"]
 
-HOST = "127.0.0.1"
 PROGRAM = Path(__file__).with_name("oxen_cluster.py")
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal")
 
@@ -106,7 +106,7 @@ class Story:
 
     def __init__(self, count: int, pace: float, *, as_json: bool) -> None:
         names = [*NAMES, *(f"node {n}" for n in range(len(NAMES), count))]
-        ports = free_ports(count)
+        ports = free_ports(count, kind=socket.SOCK_DGRAM)
         self.members = [Member(port, names[n], pace) for n, port in enumerate(ports)]
         self._names = {str(member.port): member.name for member in self.members}
         self._told: list[str] = []
@@ -288,15 +288,3 @@ class Story:
             return state or "-"
         word, _, helper = member.ways.get(str(other.port), "-").partition(" ")
         return f"{word} {self._names.get(helper, helper)}".strip()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses at the moment."""
-    with contextlib.ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-            for _ in range(count)
-        ]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from culm.garlic.raft import Configuration, Server, Stored
 from culm.wire.json import read_json
 from directory.files import StoreFilesError, locked
 from ending import ImpossibleError
+from ports import free_ports
 
 __all__ = ["Farm"]
 
@@ -81,10 +81,8 @@ class Farm:
         """At ports that no other server has, even if that does not run at the moment."""
         nodes = self.data["nodes"]
         taken = {port for node in nodes.values() for port in node.values()}
-        place = free_place()
-        while not taken.isdisjoint(place.values()):
-            place = free_place()
-        nodes[str(number)] = place
+        raft, control = free_ports(2, taken=taken)
+        nodes[str(number)] = {"raft": raft, "control": control}
 
     def is_alone(self, number: int) -> None:
         """That server is a cluster of its own from now on."""
@@ -160,15 +158,6 @@ class Farm:
                 f"the cluster looks for server {number} at {known.endpoint}, {CLUSTER_FILE} has"
                 f" {here}: it is from an older backup"
             )
-
-
-def free_place() -> dict[str, int]:
-    """Ports that nobody uses at the moment."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as raft,
-        socket.create_server(("127.0.0.1", 0)) as control,
-    ):
-        return {"raft": raft.getsockname()[1], "control": control.getsockname()[1]}
 
 
 def make_certificate(folder: Path) -> None:

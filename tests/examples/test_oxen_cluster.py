@@ -16,9 +16,14 @@ from pictures import words_of
 from ending import ImpossibleError
 from oxen_cluster import key_in, main, tags_in
 from oxen_cluster import words_of as words_of_tags
-from oxen_story import Story, free_ports
+from oxen_story import Story
+from ports import free_ports
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "oxen_cluster.py"
+
+
+def udp_ports(count: int) -> list[str]:
+    return list(map(str, free_ports(count, kind=socket.SOCK_DGRAM)))
 
 
 def run(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
@@ -47,16 +52,17 @@ def test_the_story_ends_well() -> None:
 
 
 def test_one_node_shows_its_table_and_leaves() -> None:
-    done = run("node", "39471", typed="hello\n/leave\n")
+    (port,) = udp_ports(1)
+    done = run("node", port, typed="hello\n/leave\n")
     assert done.returncode == 0, done.stderr
-    assert "39471 (" in done.stdout
+    assert f"{port} (" in done.stdout
     assert "you: hello" in done.stdout
     assert "peer  state  reached" in done.stdout
     assert "\x1b" not in done.stdout  # it is a pipe
 
 
 def test_an_empty_line_is_no_goodbye_and_a_long_one_is_refused() -> None:
-    done = run("node", "39473", typed=f"\n{'x' * 100_000}\nafter that\n/leave\n")
+    done = run("node", *udp_ports(1), typed=f"\n{'x' * 100_000}\nafter that\n/leave\n")
     assert done.returncode == 0, done.stderr
     assert "you: after that" in done.stdout
     assert "not sent: payload too large" in done.stdout
@@ -76,8 +82,9 @@ def test_a_port_that_is_taken_is_said() -> None:
 def test_who_finds_nobody_asks_again() -> None:
     """At a hundredth of the pace a helper is awaited for 0.8 seconds."""
     command = [sys.executable, str(EXAMPLE), "node", "--json", "--pace", "0.01"]
+    own, helpers = udp_ports(2)
     with subprocess.Popen(
-        [*command, "39474", "--join", "39475"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*command, own, "--join", helpers], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as late:
         assert late.stdin is not None
         assert late.stdout is not None
@@ -85,7 +92,7 @@ def test_who_finds_nobody_asks_again() -> None:
             if json.loads(line)["what"] == "unreachable":
                 break
         with subprocess.Popen(
-            [*command, "39475"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [*command, helpers], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as helper:
             assert helper.stdout is not None
             for line in late.stdout:
@@ -141,7 +148,7 @@ def key(tmp_path: Path) -> str:
 
 @pytest.mark.slow
 def test_nodes_with_one_key_know_each_others_tags_and_speak_in_groups(key: str) -> None:
-    one, two = map(str, free_ports(2))
+    one, two = udp_ports(2)
     with (
         Talker(one, "--key", key, "--tags", "role=store", "hall") as first,
         Talker(two, "--key", key, "--join", one) as second,
@@ -165,7 +172,7 @@ def test_nodes_with_one_key_know_each_others_tags_and_speak_in_groups(key: str) 
 def test_who_has_no_key_or_another_one_is_not_let_in(key: str, tmp_path: Path) -> None:
     other = tmp_path / "other.key"
     other.write_text(run("key").stdout)
-    ports = list(map(str, free_ports(4)))
+    ports = udp_ports(4)
     with (
         Talker(ports[0], "--key", key) as member,
         Talker(ports[1], "--join", ports[0]) as without,
@@ -208,7 +215,7 @@ def test_tags_and_a_key_are_explained_and_too_many_refused(capsys: Any) -> None:
 
 
 def test_end_of_input_is_a_goodbye() -> None:
-    assert run("node", "39472", "--json").returncode == 0
+    assert run("node", *udp_ports(1), "--json").returncode == 0
 
 
 def test_the_table_in_the_pages_picture_is_a_real_one() -> None:

@@ -19,6 +19,8 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
+from ports import free_ports
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PAGE = EXAMPLES.parent / "docs" / "programs.md"
 PROGRAMS = sorted(
@@ -37,7 +39,7 @@ class Case(NamedTuple):
     """A program that is interrupted as soon as it has said something, or has asked a server.
 
     The server takes every connection and never says anything.  ``FOLDER`` stands for a folder of
-    the test's own, and ``PORT`` for the port of that server.
+    the test's own, ``PORT`` for the port of that server, ``UDP_PORT`` for one that nobody uses.
     """
 
     program: str
@@ -50,7 +52,7 @@ class Case(NamedTuple):
 CASES = [
     Case("demo_replicate", "--source FOLDER/source", 130, json=False),
     Case("demo_spark", "--source FOLDER/source --output FOLDER/reports", 130, json=False),
-    Case("oxen_cluster", "node 39481 --json", 0),
+    Case("oxen_cluster", "node UDP_PORT --json", 0),
     Case("oxen_cluster", "demo --nodes 3 --json", 130),
     Case("p2panda_node", "serve --store FOLDER/a.store --port 0", 0),
     Case("p2panda_node", "sync --store FOLDER/a.store --from 127.0.0.1:PORT", 130, asks=True),
@@ -205,7 +207,9 @@ def publish(folder: Path) -> None:
 
 
 def words_of(arguments: str, folder: Path, port: int) -> list[str]:
-    return arguments.replace("FOLDER", str(folder)).replace("PORT", str(port)).split()
+    (unused,) = free_ports(1, kind=socket.SOCK_DGRAM)
+    words = arguments.replace("FOLDER", str(folder)).replace("UDP_PORT", str(unused))
+    return words.replace("PORT", str(port)).split()
 
 
 def environment(folder: Path) -> dict[str, str]:

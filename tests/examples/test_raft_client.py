@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,6 +15,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from processes import SECONDS_MAX
 
 import raft_client
 from culm.garlic import sessions
@@ -235,7 +237,8 @@ CASES: dict[str, tuple[list[Answer], list[Answer], type[Exception] | None]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_copies_at_several_servers(case: str) -> None:
+def test_copies_at_several_servers(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raft_client, "_PATIENCE_MIN_S", SECONDS_MAX)  # none of them is slow
     firsts, others, expected = CASES[case]
 
     async def main() -> list[bytes]:
@@ -249,10 +252,10 @@ def test_copies_at_several_servers(case: str) -> None:
             )
             client = Client(Cluster(dict(enumerate(ports))).propose)
             if expected is None:
-                await client.do(b"value")
+                await client.do(b"value", SECONDS_MAX)
             else:
                 with pytest.raises(expected):
-                    await client.do(b"value")
+                    await client.do(b"value", SECONDS_MAX)
             values = [bytes.fromhex(one["value"]) for one in (*asked[0], *asked[1])]
             return [value for value in values if value != open_session()]
 
@@ -262,12 +265,10 @@ def test_copies_at_several_servers(case: str) -> None:
 
 
 def test_a_server_that_is_not_there_was_not_asked() -> None:
-    async def main() -> None:
-        async with serving() as (port, _):
-            pass
-        assert await Cluster({1: port}).propose(b"value") is Failed.FOR_CERTAIN
-
-    asyncio.run(main())
+    with socket.socket() as taken:  # so that nobody else listens there meanwhile
+        taken.bind(("127.0.0.1", 0))
+        cluster = Cluster({1: taken.getsockname()[1]})
+        assert asyncio.run(cluster.propose(b"value")) is Failed.FOR_CERTAIN
 
 
 def test_who_has_to_wait_for_another_change_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,11 @@ from typing import Any
 import pytest
 from pictures import words_of
 
-import raft_farm
+import ports
 import raft_server
 from culm.garlic.sessions import Sessions
 from ending import ImpossibleError
+from ports import free_ports
 from raft_client import Client, Cluster
 from raft_display import changes, table_of_servers
 from raft_farm import Farm as RaftFarm
@@ -615,11 +616,12 @@ def test_no_two_servers_have_a_port_in_common(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where nobody listens, because one of them does not run."""
-    places = iter([{"raft": 1, "control": 2}, {"raft": 2, "control": 3}, {"raft": 4, "control": 5}])
-    monkeypatch.setattr(raft_farm, "free_place", lambda: next(places))
+    four = free_ports(4)
+    monkeypatch.setattr(ports, "_PORTS", four)
     found = RaftFarm.found(tmp_path / "farm", 1, tls=False)
     found.add(2)
-    assert found.control_ports() == {1: 2, 2: 5}
+    found_ports = [port for node in found.data["nodes"].values() for port in node.values()]
+    assert sorted(found_ports) == sorted(four)
 
 
 def test_one_server_does_not_run_twice(tmp_path: Path) -> None:
