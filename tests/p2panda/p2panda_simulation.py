@@ -13,6 +13,7 @@ In some networks
 - some peers support log heights only, and say so with ``Have``, or not at all;
 - any limit is 1;
 - one peer never reads;
+- a line stands still for longer than its peers have patience, and loses nothing;
 - nodes remember what a peer was sent, and get back what they remembered at another time, or of
   another peer: then it may take some connections more until all have everything.
 """
@@ -52,6 +53,10 @@ NODES_MAX = 20
 BOTH = (SCHEMA, OTHER)
 # How often all nodes are connected anew, if what they remember of each other may be wrong.
 ROUNDS_MAX = 8
+# How long a line may stand still: longer than a request waits, or than a session does.
+SLEEPS_S = (35.0, 310.0)
+# What the two peers of such a line may say of each other.
+_LATE = frozenset({ErrorCode.UNANSWERED, ErrorCode.STALLED, ErrorCode.GIVEN_UP})
 # Limits that hold up nobody if they are 1.
 _SMALL = (
     *("unwritten_size_max", "unsent_size_max", "batch_size_max", "batch_count_max", "spans_max"),
@@ -204,6 +209,7 @@ class Connection:
         self.stuck = stuck
         self.carried = 0  # bytes
         self.at_rest = False
+        self.has_slept = False
         self._now = 0.0
         mode = rng.choice(list(Mode))
         self.ends = tuple(
@@ -232,11 +238,25 @@ class Connection:
 
     def wait(self) -> None:
         """Let so much time pass that a request counts as unanswered."""
-        self._now += 31.0
+        self._pass_time(31.0)
+
+    def sleep(self) -> None:
+        """Nothing moves for a while, and nothing is lost."""
+        self.has_slept = True
+        self._pass_time(self._rng.choice(SLEEPS_S))
+
+    def _pass_time(self, time: float) -> None:
+        self._now += time
         for end in self.ends:
             end.machine.advance(self._now)
             end.stir()
         self.at_rest = False
+
+    @property
+    def blamed(self) -> list[RemoteProtocolError]:
+        """What one end says that the other has done, and that a late answer does not explain."""
+        found = [error for end in self.ends for error in end.blamed]
+        return [each for each in found if not self.has_slept or each.code not in _LATE]
 
     @property
     def waits(self) -> bool:
@@ -288,8 +308,8 @@ class Simulation:
         count = 2 + int((NODES_MAX - 1) * self._rng.random() ** 2)  # small networks more often
         self.nodes = [Node(number + 1) for number in range(count)]
         self._connections: list[Connection] = []
-        self._forks, self._restores, self._remembers, is_lax = (
-            self._rng.random() < chance for chance in (0.3, 0.2, 0.3, 0.3)
+        self._forks, self._restores, self._remembers, is_lax, self._sleeps = (
+            self._rng.random() < chance for chance in (0.3, 0.2, 0.3, 0.3, 0.2)
         )
         self._lax = Node(NODES_MAX + 1) if is_lax else None
         self._poisons = 0
@@ -308,9 +328,10 @@ class Simulation:
         self.written &= {each for node in self._all for each in operations_of(node)}
         self._make_whole()
         for _ in range(self._rng.choice((0, 10, 60))):  # slow lines beside fast ones
-            self.write() if self._rng.random() < 0.4 else self._turn(
-                self._rng.choice(self._connections)
-            )
+            connection = self._rng.choice(self._connections)
+            if self._sleeps and self._rng.random() < 0.2:
+                connection.sleep()
+            self.write() if self._rng.random() < 0.4 else self._turn(connection)
         self.settle()
         for _ in range(ROUNDS_MAX):
             if not self._remembers or self._have_everything():
@@ -326,7 +347,7 @@ class Simulation:
     def blamed(self) -> list[RemoteProtocolError]:
         """What those whose connections are there are said to have done."""
         read = (each for each in self._connections if not each.stuck)
-        return [error for each in read for end in each.ends for error in end.blamed]
+        return [error for each in read for error in each.blamed]
 
     def forked(self) -> set[bytes]:
         """The documents of which some nodes have entries that others cannot take."""

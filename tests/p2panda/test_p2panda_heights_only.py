@@ -111,13 +111,13 @@ def test_so_is_one_of_which_somebody_has_asked_for_a_session(silent: bool):
     assert meeting.equal
 
 
-def test_a_peer_that_answers_in_no_mode_is_asked_once_in_each():
+def test_a_peer_that_answers_in_no_mode_is_asked_once_in_each_before_a_pause():
     asker, _ = replicators()
     asker.advance(0.0)
     asker.announce((SCHEMA,), timestamp=1)
     asker.learn((SCHEMA,), timestamp=1)
     codes = []
-    for turn in range(1, 5):
+    for turn in range(1, 3):
         asker.advance(31.0 * turn)
         events = list(iter(asker.next_event, None))
         codes += [
@@ -127,7 +127,10 @@ def test_a_peer_that_answers_in_no_mode_is_asked_once_in_each():
     said = decoded(asker.data_to_send(), CODEC)
     requests = [each for each in said if isinstance(each, SyncRequest)]
     assert requests == [SyncRequest(0, 1, (SCHEMA,)), SyncRequest(1, 0, (SCHEMA,))]
-    assert not asker.connection.sessions
+    assert asker.next_deadline() == 63.0
+    asker.advance(63.0)
+    *_, last = decoded(asker.data_to_send(), CODEC)
+    assert last == SyncRequest(2, 1, (SCHEMA,))
 
 
 def test_have_in_answer_to_the_other_mode_is_no_fault():

@@ -357,6 +357,11 @@ class Exchange:
         self._end = self._work.reserve()
         self._tell_end()
 
+    @property
+    def failed(self) -> bool:
+        """Whether somebody has broken a rule, or given up."""
+        return self._fault is not None
+
     def _tell_end(self) -> None:
         """Report the end once nothing of the session is on its way into the store."""
         if self._end is not None and not self._unstored:

@@ -67,9 +67,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatorLimits:
-    """Upper bounds of one `Replicator`, and what they imply.  Sizes in bytes.
+    """Upper bounds of one `Replicator`, and what they imply.  Sizes in bytes, times in seconds.
 
-    Raises `ValueError` for one below 1.
+    Raises `ValueError` for a number below 1, and for a time of 0.
 
     unwritten_size_max
         What has been received and is not yet in the store, with its overhead; reading pauses above
@@ -91,6 +91,9 @@ class ReplicatorLimits:
         Logs remembered of which a session has left out an entry, of all sessions together: what
         follows in one of them is passed over; 400 bytes each.  Beyond that, those of which an entry
         was left out first are forgotten: the next one is looked at, and told, again.
+    pause_min_s, pause_max_s
+        How long to wait before a session is asked for again (`Policy.asks`) that has failed, or was
+        not to end: each pause is twice as long as the one before, up to the longest.
     connection
         The limits of the connection.
     parameters
@@ -106,10 +109,14 @@ class ReplicatorLimits:
     operations_known_max: int = 8192
     repeated_max: int = 1000
     left_out_max: int = 4096
+    pause_min_s: float = 1.0
+    pause_max_s: float = 300.0
     connection: Limits = field(default_factory=Limits)
     parameters: Parameters = field(default_factory=lambda: Parameters(ranges_max=1 << 16))
 
     def __post_init__(self) -> None:
         check_numbers(self, low=1)
+        if not 0 < self.pause_min_s <= self.pause_max_s:
+            raise ValueError("pause_min_s is above 0, and not above pause_max_s")
         check_type("connection", self.connection, Limits)
         check_type("parameters", self.parameters, Parameters)

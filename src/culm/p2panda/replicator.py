@@ -34,6 +34,7 @@ from culm.p2panda.intake import Intake
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.messages import Mode
 from culm.p2panda.offers import Offers
+from culm.p2panda.pauses import Pauses
 from culm.p2panda.replication_events import Policy, ReplicatorEvent, RequestedAgain
 from culm.p2panda.states import SessionState, State
 from culm.reconcile import DEFAULT, named
@@ -120,6 +121,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._mode = policy.mode  # of what we ask for
         self._exchanges: dict[int, Exchange] = {}  # those that are not over, oldest first
         self._numbers = count()
+        self._now = 0.0
+        self._pauses = Pauses(min_s=limits.pause_min_s, max_s=limits.pause_max_s)
 
     @property
     def state(self) -> State:
@@ -178,13 +181,19 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         return self.connection.data_to_send(size_max)
 
     def next_deadline(self) -> float | None:
-        return None if self._ended else self.connection.next_deadline()
+        if self._ended or self._closed is not None:
+            return None
+        times = (self.connection.next_deadline(), self._pauses.until)
+        return min((each for each in times if each is not None), default=None)
 
     def advance(self, now: float) -> None:
         """Tell the time; the peer is not blamed for delays of our store."""
         if self._store_is_behind():
             self.connection.excuse(now)
         self.connection.advance(now)
+        self._now = now
+        if self._pauses.until is not None and self._pauses.until <= now:
+            self._ask_by_policy()
 
     # Effects.
 
@@ -240,6 +249,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 left = exchange.phase is Phase.LEFT
                 exchange.end(event)
                 self._ask_again(event, left=left)
+                if not left and (exchange.failed or self._policy.live):
+                    self._pause()
             case _:
                 self._work.emit(event)
                 self._follow(event)
@@ -273,6 +284,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 self._make_room(event.session_id)
             case SessionLive() if event.session_id in self._exchanges:
                 self._exchanges[event.session_id].live()
+                self._pauses.reset()
                 self._leave_outdated()
                 self._leave_for_room()
             case _:
@@ -308,6 +320,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _ask_by_policy(self) -> None:
         """Request a session about all schemas that both have announced, unless there is one."""
+        self._pauses.end()
         if not self._policy.asks:
             return
         both = self._common()
@@ -321,6 +334,13 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 raise
             self._asking = self._in_the_way(set(both))
             self._leave_for_room()
+            self._pause()
+
+    def _pause(self) -> None:
+        """Ask again after a pause, unless there is a session about all that both have announced."""
+        both = set(self._common())
+        if self._policy.asks and both and not self._phases(both):
+            self._pauses.begin(self._now)
 
     def _ask_for_heights(self, exchange: Exchange, event: SessionEnded) -> bool:
         """Make a request of ours again in log height mode, if the peer has not taken it."""
@@ -345,14 +365,17 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _in_the_way(self, schema_ids: set[str]) -> _Asking:
         """Why no session about these could be requested."""
-        phases = [
-            each.phase for each in self._exchanges.values() if set(each.schema_ids) == schema_ids
-        ]
+        phases = self._phases(schema_ids)
         if not phases:
             return _Asking.NO_ROOM
         if Phase.ASKED in phases:
             return _Asking.UNANSWERED
         return _Asking.LEAVING if Phase.LEFT in phases else _Asking.ASKED
+
+    def _phases(self, schema_ids: set[str]) -> list[Phase]:
+        """How far the sessions about exactly these have come."""
+        running = self._exchanges.values()
+        return [each.phase for each in running if set(each.schema_ids) == schema_ids]
 
     def _ask_again(self, event: SessionEnded, *, left: bool) -> None:
         """A session is over, whether we left it or not: request now, if it was in the way."""

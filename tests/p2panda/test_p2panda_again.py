@@ -1,0 +1,140 @@
+"""A session that ended though nobody wanted it to is asked for again, on the same connection."""
+
+from __future__ import annotations
+
+import pytest
+from p2panda_nodes import SCHEMA, Node, replicators
+from p2panda_support import decoded
+from p2panda_victim import CODEC
+from test_p2panda_late import FORGED
+
+from culm.machine import Closed
+from culm.p2panda import ErrorCode, Mode, ReplicatorLimits, SessionEnded, SessionLive
+from culm.p2panda.effects import perform
+from culm.p2panda.messages import SyncRequest
+
+
+class Line:
+    """Two nodes on a line that brings so many bytes at a time, and may stand still."""
+
+    def __init__(self, mode: Mode, *, both_ask: bool = False) -> None:
+        self.nodes = Node(1), Node(2)
+        for node in self.nodes:
+            for number in range(9):
+                node.create(n=number)
+        self.machines = replicators(mode=mode, live=True, asks=(True, both_ask))
+        self.events: list[list[object]] = [[], []]
+        self._pipes = bytearray(), bytearray()  # to each
+        self.now = 0.0
+        self.wait(0.0)
+        for machine in self.machines:
+            machine.announce((SCHEMA,), timestamp=1)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        for machine in self.machines:
+            machine.advance(self.now)
+
+    def turn(self, size: int = 150) -> bool:
+        """Carry so many bytes both ways; whether anything has happened."""
+        busy = False
+        for side, (machine, node) in enumerate(zip(self.machines, self.nodes, strict=True)):
+            events = list(iter(machine.next_event, None))
+            while (effect := machine.next_effect()) is not None:
+                machine.complete(effect.ticket, perform(effect, node.store))
+                busy = True
+            events += iter(machine.next_event, None)
+            self.events[side] += events
+            self._pipes[1 - side].extend(said := machine.data_to_send())
+            heard = self._pipes[side][: min(size, machine.read_size())]
+            machine.receive_data(bytes(heard))
+            del self._pipes[side][: len(heard)]
+            busy |= bool(events or said or heard)
+        return busy
+
+    def run(self) -> None:
+        while self.turn():
+            pass
+
+    @property
+    def equal(self) -> bool:
+        left, right = (node.documents() for node in self.nodes)
+        return left == right
+
+    def told(self, kind: type) -> list[object]:
+        return [each for events in self.events for each in events if isinstance(each, kind)]
+
+
+@pytest.mark.parametrize("both_ask", [False, True])
+@pytest.mark.parametrize("seconds", [35.0, 310.0])
+@pytest.mark.parametrize("mode", Mode)
+def test_a_line_that_stood_still_goes_on(mode: Mode, seconds: float, both_ask: bool):
+    for turns in range(40):
+        line = Line(mode, both_ask=both_ask)
+        for _ in range(turns):
+            line.turn()
+        line.wait(seconds)
+        for _ in range(9):
+            line.run()
+            line.wait(31.0)
+        assert line.equal, turns
+        assert not line.told(Closed), turns
+        for node, machine in zip(line.nodes, line.machines, strict=True):
+            node.create(n=99)
+            machine.stored()
+        line.run()
+        assert line.equal, turns
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_after_an_entry_that_spoils_a_live_session_there_is_another_one(mode: Mode):
+    """Though the one that asks sees no more of it than the end."""
+    line = Line(mode)
+    line.run()
+    line.machines[1].receive_data(CODEC.encode(FORGED))
+    line.nodes[0].create(n=99)
+    line.machines[0].stored()
+    line.run()
+    assert not line.equal
+    assert line.machines[0].next_deadline() == 1.0
+    line.wait(1.0)
+    line.run()
+    assert line.equal
+    assert len(line.told(SessionLive)) == 4
+
+
+def test_each_pause_is_twice_as_long_as_the_one_before_up_to_the_longest():
+    limits = ReplicatorLimits(pause_min_s=2.0, pause_max_s=7.0)
+    asker, _ = replicators(mode=Mode.LOG_HEIGHT, limits=limits)
+    asker.advance(0.0)
+    asker.announce((SCHEMA,), timestamp=1)
+    asker.learn((SCHEMA,), timestamp=1)
+    now, pauses = 0.0, list[float]()
+    for _ in range(4):
+        asker.advance(now := now + 30.0)
+        (ended,) = iter(asker.next_event, None)
+        assert isinstance(ended, SessionEnded)
+        assert ended.error is not None
+        assert ended.error.code is ErrorCode.UNANSWERED
+        due = asker.next_deadline()
+        assert due is not None
+        pauses.append(due - now)
+        asker.advance(now := due)
+    assert pauses == [2.0, 4.0, 7.0, 7.0]
+    said = [each for each in decoded(asker.data_to_send(), CODEC) if isinstance(each, SyncRequest)]
+    assert [each.session_id for each in said] == [0, 1, 2, 3, 4]
+
+
+def test_a_session_that_the_user_leaves_is_not_asked_for_again():
+    line = Line(Mode.SET_RECONCILIATION)
+    line.run()
+    line.machines[0].leave(0)
+    line.run()
+    assert line.told(SessionEnded)
+    assert line.machines[0].next_deadline() is None
+
+
+@pytest.mark.parametrize("limits", [{"pause_min_s": 0.0}, {"pause_min_s": 2.0, "pause_max_s": 1.0}])
+def test_a_pause_takes_time(limits: dict[str, float]):
+    with pytest.raises(ValueError, match="pause_min_s"):
+        ReplicatorLimits(**limits)  # type: ignore[arg-type]
