@@ -10,7 +10,7 @@ from test_p2panda_late import FORGED
 
 from culm.machine import Closed
 from culm.p2panda import ErrorCode, Mode, ReplicatorLimits, SessionEnded, SessionLive
-from culm.p2panda.effects import perform
+from culm.p2panda.effects import answer
 from culm.p2panda.messages import SyncRequest
 
 
@@ -41,7 +41,7 @@ class Line:
         for side, (machine, node) in enumerate(zip(self.machines, self.nodes, strict=True)):
             events = list(iter(machine.next_event, None))
             while (effect := machine.next_effect()) is not None:
-                machine.complete(effect.ticket, perform(effect, node.store))
+                answer(machine, effect, node.store)
                 busy = True
             events += iter(machine.next_event, None)
             self.events[side] += events
