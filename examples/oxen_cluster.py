@@ -90,6 +90,11 @@ class Wires:
         return name if address[0] == HOST and name not in self.cut else None
 
 
+def name_of(sid: bytes) -> str:
+    """The server in print: its ID may be any bytes, whatever others say."""
+    return clean(sid.decode(errors="backslashreplace"))
+
+
 def ways(node: Node) -> dict[str, str]:
     """How each peer is reached: directly, through whom, or not at all."""
     contacts, peers, found = node.contacts(), node.peers(), {}
@@ -100,11 +105,11 @@ def ways(node: Node) -> dict[str, str]:
             if each.usable and other != sid
         }
         if view.usable:
-            found[sid.decode()] = "direct"
+            found[name_of(sid)] = "direct"
         elif view.reachable and any(helpers.values()):
-            found[sid.decode()] = f"through {max(helpers, key=helpers.__getitem__).decode()}"
+            found[name_of(sid)] = f"through {name_of(max(helpers, key=helpers.__getitem__))}"
         else:
-            found[sid.decode()] = "unreachable"
+            found[name_of(sid)] = "unreachable"
     return found
 
 
@@ -160,9 +165,9 @@ class Chat:
     def show(self, node: Node, *, last: bool = False) -> None:
         """The table as it is now; if it is the `last` time, it stays on the screen."""
         if self.as_json:
-            peers = {sid.decode(): view.state.value for sid, view in node.peers().items()}
-            queued = {sid.decode(): view.queued for sid, view in node.peers().items()}
-            tags = {sid.decode(): dict(view.tags) for sid, view in node.peers().items()}
+            peers = {name_of(sid): view.state.value for sid, view in node.peers().items()}
+            queued = {name_of(sid): view.queued for sid, view in node.peers().items()}
+            tags = {name_of(sid): dict(view.tags) for sid, view in node.peers().items()}
             table = {"peers": peers, "ways": ways(node), "queued": queued, "tags": tags}
             self._print({"what": "table", **table})
         elif self._drawn or last:
@@ -178,7 +183,7 @@ class Chat:
         rows = []
         for sid, view in sorted(node.peers().items()):
             age = "-" if view.age_s is None else f"{view.age_s:.0f} s ago"
-            name = sid.decode()
+            name = name_of(sid)
             tags = clean(words_of(view.tags))
             rows.append((name, view.state.value, reached[name], age, view.queued, tags))
         mine = clean(words_of(node.tags))
@@ -194,10 +199,10 @@ class Chat:
 
     def _tell(self, what: str, peer: bytes, text: str = "") -> None:
         if self.as_json:
-            self._print({"what": what, "peer": peer.decode(), "text": text})
+            self._print({"what": what, "peer": name_of(peer), "text": text})
         else:
             said = {"message": f": {clean(text)}", "tags": f" is {clean(text) or 'nothing'}"}
-            self.lines.append(peer.decode() + said.get(what, f" {what}"))
+            self.lines.append(name_of(peer) + said.get(what, f" {what}"))
 
     def _print(self, line: dict[str, object]) -> None:
         print(json.dumps(line), flush=True)

@@ -8,13 +8,15 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from pictures import words_of
 
+from culm.oxen import Node, PeerState
 from ending import ImpossibleError
-from oxen_cluster import key_in, main, tags_in
+from oxen_cluster import Chat, key_in, main, tags_in
 from oxen_cluster import words_of as words_of_tags
 from oxen_story import Story
 from ports import free_ports
@@ -216,6 +218,32 @@ def test_tags_and_a_key_are_explained_and_too_many_refused(capsys: Any) -> None:
 
 def test_end_of_input_is_a_goodbye() -> None:
     assert run("node", *udp_ports(1), "--json").returncode == 0
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("sid", [b"\xff\xfe", b"\x1b[2J\x1b]0;owned\x07"])
+def test_a_peer_may_have_any_name(
+    sid: bytes, as_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names come from the network: none ends the program, or moves the cursor."""
+    ours, theirs = (Node(me=me, rng=Random(1), epoch=0.0) for me in (b"39477", sid))
+    chat = Chat(as_json=as_json)
+    for node in (ours, theirs):
+        node.advance(1.0)
+    theirs.join(ours.me)
+    ours.start()
+    for _ in range(10):
+        for node, other in ((theirs, ours), (ours, theirs)):
+            for _, datagram in node.datagrams_to_send():
+                other.receive_datagram(datagram, source=node.me)
+            while (event := other.next_event()) is not None:
+                if other is ours:
+                    chat.note(event)
+    assert ours.peers()[sid].state is PeerState.JOINED
+    chat.show(ours, last=True)
+    shown = capsys.readouterr().out
+    assert "joined" in shown
+    assert shown.replace("\n", "").isprintable()
 
 
 def test_the_table_in_the_pages_picture_is_a_real_one() -> None:

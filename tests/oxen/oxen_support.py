@@ -86,7 +86,7 @@ class Table:
         if not self.keys:
             return parcel
         self._sealed += 1
-        nonce = b"puppets' life..." + self._sealed.to_bytes(8)
+        nonce = int(EPOCH * 1000).to_bytes(6) + b"their life" + self._sealed.to_bytes(8)
         return close_box(parcel, nonce, key=self.keys[0], source=source, to=ME)
 
     def opened(self, to: bytes, datagram: bytes) -> bytes:

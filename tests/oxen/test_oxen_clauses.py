@@ -324,3 +324,9 @@ def test_who_left_and_comes_back_stays() -> None:
     table.wait(120.0, alive=(P,))
     assert table.events() == []
     assert table.node.contacts()[ME][P] > table.node.unix_time - 10
+
+
+@pytest.mark.parametrize("epoch", [float("nan"), float("inf"), -float("inf"), 1e18, -1e12])
+def test_an_epoch_is_a_time(epoch: float) -> None:
+    with pytest.raises(ValueError, match="epoch"):
+        Node(me=ME, rng=Random(0), epoch=epoch)

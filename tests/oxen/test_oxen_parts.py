@@ -333,7 +333,7 @@ def test_a_life_is_told_from_another_by_the_number_of_broadcasts() -> None:
     assert incoming.age_of(Tags(2**40, 1, {})) is Age.SAME
 
 
-@pytest.mark.parametrize("epoch", [0.0, -5.0, NOW, 4e9, 1e300])
+@pytest.mark.parametrize("epoch", [0.0, -5.0, NOW, 4e9, 9e10])
 def test_each_start_is_far_above_the_last(epoch: float) -> None:
     clock = Clock(epoch)
     numbers = Numbers(clock, Random(1))

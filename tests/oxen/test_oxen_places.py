@@ -1,9 +1,10 @@
-"""Large messages among more senders than there are places: each arrives, and waits alone."""
+"""More large messages or servers than there are places: each gets in, and waits alone."""
 
 from __future__ import annotations
 
 import pytest
 from oxen_simulation import EPOCH
+from oxen_support import Table
 
 from culm.machine import Event
 from culm.oxen import (
@@ -12,11 +13,14 @@ from culm.oxen import (
     Limits,
     MessageReceived,
     Node,
+    PeerForgotten,
     PeerJoined,
+    PeerState,
     SendFailed,
     SendResumed,
     SendWaiting,
 )
+from culm.oxen.messages import Synchronize
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
 from culm.testing.network import Conditions, Network
@@ -115,3 +119,49 @@ def test_what_has_no_place_waits_alone(delivery: Delivery) -> None:
         done=lambda: Delivered(peer=receiver.address, message=1) in told(sender, Delivered),  # type: ignore[arg-type]
     )
     assert len(told(sender, SendWaiting)) == len(told(sender, SendResumed)) == 1
+
+
+@pytest.mark.parametrize("keys", [[], [bytes(32)]], ids=["open", "sealed"])
+@pytest.mark.parametrize("others", [1, 3])
+def test_the_dead_keep_nobody_out(others: int, keys: list[bytes]) -> None:
+    """Short-lived servers come and die one by one; each gets in, and so does the last."""
+    network = Network(seed=7, conditions=Conditions(delay_min=0.005, delay_max=0.02))
+    cluster = Cluster(network)
+    limits = Limits(peers_max=others, candidates_max=1)
+
+    def build(host: Host) -> Node:
+        assert isinstance(host.address, bytes)
+        rng = network.random(f"{host.address!r} {host.incarnation}")
+        return Node(me=host.address, rng=rng, epoch=EPOCH, limits=limits, keys=keys)
+
+    def joins(host: Host) -> bool:
+        return PeerJoined(peer=host.address) in told(old, PeerJoined)  # type: ignore[arg-type]
+
+    old = cluster.add(b"old", build)
+    old.call("start")
+    for number in range(3 * others):
+        young = cluster.add(b"young %d" % number, build)
+        young.call("join", sid=b"old")
+        assert network.run(network.clock.now + 5.0, done=lambda young=young: joins(young)), number
+        young.crash()
+        network.run(network.clock.now + 100.0)  # it is given up
+        assert len(old.machine.peers()) <= others + 1
+    # The first that were given up made room for the last.
+    assert [event.peer for event in told(old, PeerForgotten)] == [  # type: ignore[attr-defined]
+        b"young %d" % number for number in range(2 * others)
+    ]
+
+
+def test_whoever_proves_nothing_takes_no_place_of_one_that_is_given_up() -> None:
+    """Strangers come and go; the peer that was cut off is known all the time, and comes back."""
+    table = Table(limits=Limits(peers_max=1, candidates_max=2))
+    table.join(b"P")
+    table.wait(100.0)
+    assert table.node.peers()[b"P"].state is PeerState.GIVEN_UP
+    for number in range(50):
+        sid = b"x%d" % number
+        table.tell_message(sid, Synchronize(0, number << 30))
+        assert b"P" in table.node.peers()
+        assert len(table.node.peers()) <= 2
+        table.wait(1.0)
+    assert not [event for event in table.events() if isinstance(event, PeerForgotten)]

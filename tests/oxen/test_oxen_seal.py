@@ -287,9 +287,9 @@ def test_a_server_whose_clock_was_set_back_is_told_and_goes_on() -> None:
     assert table_.node.dropped[DropReason.REPLAYED] == 4
 
 
-@pytest.mark.parametrize("milliseconds", [2**40, 2**47, 2**48 - 1, 2**48, 2**63 - 1])
+@pytest.mark.parametrize("milliseconds", [2**40, 2**42, 2**47, 2**48 - 1, 2**48, 2**63 - 1])
 def test_a_life_begins_anew_after_the_latest_that_is_known(milliseconds: int) -> None:
-    """Not before it, and not beyond what six bytes hold."""
+    """Not before it, and not more than a century ahead."""
     table_ = table()
     table_.node.join(P)
     before = int((EPOCH + 1.0) * 1000)
@@ -298,7 +298,7 @@ def test_a_life_begins_anew_after_the_latest_that_is_known(milliseconds: int) ->
         table_.node.receive_datagram(sealed(parcel, said + 1), source=P)
         assert table_.node.next_event() is None
     (first, *_) = (data for _, data in table_.node.datagrams_to_send())
-    began = milliseconds + 1 if before <= milliseconds < 2**48 - 1 else before
+    began = milliseconds + 1 if milliseconds == 2**42 else before
     assert int.from_bytes(first[:6]) == began
 
 
@@ -561,6 +561,40 @@ def test_two_that_have_forgotten_each_other_hear_each_other() -> None:
     datagrams = [data for to, data in table_.node.datagrams_to_send() if to == P]
     assert datagrams
     assert int.from_bytes(datagrams[-1][:6]) == late + 6
+
+
+CENTURY_MS = 100 * 365 * 86_400 * 1000
+BEYOND = [2**48 - 1, 2**48 - 2, int((EPOCH + 3600.0) * 1000) + CENTURY_MS]
+
+
+@pytest.mark.parametrize("beyond", BEYOND)
+def test_a_life_from_beyond_shuts_nobody_out(beyond: int) -> None:
+    """Somebody with the key has made it up, in the name of a member or of many others."""
+    table_ = table(limits=Limits(peers_max=1))
+    for source in (P, b"x0", b"x1", b"x2", b"x3"):
+        life = beyond.to_bytes(6) + bytes(10)
+        assert not heard(table_, sealed(start(), life=life, source=source), source=source)
+    assert heard(table_, sealed(start(), life=LIFE))
+
+
+@pytest.mark.parametrize("told", [*BEYOND, 2**63 - 1])
+def test_nobody_goes_on_as_a_life_from_beyond(told: int) -> None:
+    table_ = table()
+    table_.tell_message(P, Outlived(told))
+    table_.sent.clear()
+    table_.node.join(P)
+    assert table_.node.next_event() is None
+    datagrams = [data for to, data in table_.node.datagrams_to_send() if to == P]
+    assert datagrams
+    assert int.from_bytes(datagrams[-1][:6]) == int((EPOCH + 1.0) * 1000)
+
+
+def test_the_latest_life_that_is_heard_can_be_outlived() -> None:
+    latest = int((EPOCH + 1.0) * 1000) + CENTURY_MS
+    table_ = table()
+    assert heard(table_, sealed(start(), life=latest.to_bytes(6) + bytes(10)))
+    table_.wait(0.002)
+    assert heard(table_, sealed(start(), 2, life=(latest + 1).to_bytes(6) + bytes(10)))
 
 
 def test_one_that_leaves_before_it_has_begun_answers_nobody() -> None:

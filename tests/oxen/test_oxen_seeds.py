@@ -24,12 +24,14 @@ from culm.testing.network import Conditions, Network
 P, Q = b"P", b"Q"
 
 
-def asked(table: Table, seconds: int, sid: bytes = P) -> list[int]:
-    """In which seconds from now on `sid` is asked."""
+def asked(
+    table: Table, seconds: int, sid: bytes = P, *, alive: tuple[bytes, ...] = ()
+) -> list[int]:
+    """In which seconds from now on `sid` is asked, while those `alive` answer."""
     found: list[int] = []
     for second in range(seconds):
         table.said()
-        table.wait(1.0)
+        table.wait(1.0, alive=alive)
         if any(isinstance(message, Synchronize) for message in table.messages(sid)):
             found.append(second)
     return found
@@ -111,9 +113,18 @@ def test_a_seed_for_which_there_is_no_room_waits() -> None:
     table.node.join(P, seed=True)
     table.wait(82.0)
     table.join(Q)
-    assert asked(table, 600) == []
+    assert asked(table, 600, alive=(Q,)) == []
     table.node.forget(Q)
     assert asked(table, 600) != []
+
+
+def test_a_seed_is_asked_beside_one_that_is_given_up() -> None:
+    """It would take over that place."""
+    table = Table(limits=Limits(peers_max=1))
+    table.node.join(P, seed=True)
+    table.wait(82.0)
+    table.join(Q)
+    assert min(asked(table, 600)) >= 79
 
 
 def test_seeds_that_start_in_any_order_meet() -> None:

@@ -77,6 +77,16 @@ def joined(*sids: bytes, **options: Any) -> Table:
 # -- what we say ---------------------------------------------------------------------------------
 
 
+def test_who_was_said_to_take_none_is_told_once_it_names_our_number() -> None:
+    """Somebody has forged the numbers with which it joined, and left out that it takes tags."""
+    table = Table(limits=LIMITS)
+    table.node.set_tags(ROLE)
+    ours = let_in(table, P, size_max=0)
+    assert told(table, P) == []
+    table.tell_message(P, Synchronize(7 * 2**30, 7 * 2**30, 0, SIZE_MAX, ours.one))
+    assert [tags.table for tags in told(table, P)] == [ROLE]
+
+
 def test_who_joins_is_told() -> None:
     table = Table(limits=LIMITS)
     table.node.set_tags(ROLE)

@@ -317,10 +317,7 @@ class Associations:
             return False
         if not peer.known_to_user:
             return True
-        contacts = self._links.contacts
-        return (
-            contacts.get(self._me, peer.sid) <= deadline and contacts.newest(peer.sid) <= deadline
-        )
+        return self._links.contacts.newest(peer.sid) <= deadline
 
     def _watch(self, peer: Peer, now: float) -> None:
         """Let others try to reach a silent peer, and give it up if none of them can.
@@ -414,6 +411,8 @@ class Associations:
     def _appear(self, peer: Peer, incoming: Incoming) -> None:
         """Tell the user of a peer that is there now, of its tags, and of what waited for that."""
         peer.enter(_JOINED, self._clock.unix)
+        for replaced in self._roster.to_be_replaced():
+            self.dismiss(replaced)
         sid = peer.sid
         self.events.append(PeerReachable(peer=sid) if peer.appear() else PeerJoined(peer=sid))
         if incoming.tags:
@@ -472,6 +471,8 @@ class Associations:
         peer.synchronize(self.begin(peer, message))
         peer.outgoing.rename(peer.known)
         peer.trust()
+        if peer.state is _JOINED:
+            self._tell(peer)
         return True
 
     def go_in_peace(self, peer: Peer, incoming: Incoming) -> None:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 __all__ = ["Clock"]
 
+_EPOCH_MAX = 1e11
+"""Seconds to or from 1970: three thousand years, which is nobody's clock."""
+
 
 class Clock:
     """`now` is monotonic seconds and for deadlines; `unix` is for contacts, as others see them.
 
     Deadlines are not kept in Unix time, as sums of large numbers do not come back exactly.
+
+    Raises `ValueError` for an epoch that is no time within three thousand years of 1970.
     """
 
     __slots__ = ("_epoch", "is_set", "now", "unix")
 
     def __init__(self, epoch: float) -> None:
+        if not abs(epoch) < _EPOCH_MAX:
+            raise ValueError(f"epoch must be a Unix time in seconds, not {epoch}")
         self._epoch = epoch
         self.is_set = False
         """Whether the time was ever told."""

@@ -112,7 +112,8 @@ class PeerReachable(Event):
 class PeerForgotten(Event):
     """A node is no longer looked for: to get it back, join it again.
 
-    It was given up long ago, or the user asked for it (`Node.forget`).
+    It was given up long ago, or had to make room for another one (`Limits.peers_max`), or the user
+    asked for it (`Node.forget`).
     """
 
     peer: bytes

@@ -25,8 +25,8 @@ class Limits:
     sid_size_max
         Bytes of a server ID.
     peers_max
-        Servers known besides the node itself. The last contact table has their square as entries,
-        of about 100 bytes each.
+        Servers known besides the node itself, and one more while any of them is given up. The last
+        contact table has their square as entries, of about 100 bytes each.
     candidates_max
         How many of those may never have joined: gossip has made them known, and they are forgotten
         if they do not synchronize in time. As many again may be servers that nobody has named and

@@ -72,8 +72,9 @@ class Node:
         Secrets of the cluster, of 32 bytes each: datagrams are encrypted and authenticated with the
         first, and those that were sealed with none of them have no effect. See `rekey`.
 
-    Raises `ValueError` for something that is not a key, for more than eight of them, and for a
-    `datagram_size_max` that leaves no room beside the 40 bytes that keys add.
+    Raises `ValueError` for something that is not a key, for more than eight of them, for an `epoch`
+    three thousand years away, and for a `datagram_size_max` that leaves no room beside the 40 bytes
+    that keys add.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from random import Random
 
 from culm.oxen.clock import Clock
@@ -11,12 +12,16 @@ from culm.oxen.messages import Synchronize
 from culm.oxen.numbers import Numbers
 from culm.oxen.outgoing import Outgoing
 from culm.oxen.peer import Peer, Tombstone
+from culm.oxen.states import PeerState
 
 __all__ = ["Roster"]
 
 
 class Roster:
     """All peers by their IDs, and the tombstones of those that have left.
+
+    While a peer is given up there is a place more: whoever joins there takes over the place of
+    that peer, which is not worth keeping out one that is alive.
 
     A tombstone keeps the place in the last contact table, so that acknowledgements find
     their way for as long as they may be asked for.
@@ -56,7 +61,7 @@ class Roster:
         latest one is as likely to be honest as those before.
         """
         strangers = self._strangers()
-        if len(self.peers) >= self._limits.peers_max and not strangers:
+        if self._is_full() and not strangers:
             return False
         candidates = sum(not peer.known_to_user for peer in self.peers.values())
         return not trusted or candidates - len(strangers) < self._limits.candidates_max
@@ -64,10 +69,20 @@ class Roster:
     def in_the_way(self, *, trusted: bool) -> Peer | None:
         """The stranger, if any, that has to be forgotten to make room for one more."""
         strangers = self._strangers()
-        full = len(self.peers) >= self._limits.peers_max
-        if full or (not trusted and len(strangers) >= self._limits.candidates_max):
+        if self._is_full() or (not trusted and len(strangers) >= self._limits.candidates_max):
             return strangers[0]
         return None
+
+    def _is_full(self) -> bool:
+        """Whether all places are taken; one that is alive gives its own up to nobody."""
+        more = any(peer.state is PeerState.GIVEN_UP for peer in self.peers.values())
+        return len(self.peers) >= self._limits.peers_max + more
+
+    def to_be_replaced(self) -> list[Peer]:
+        """The peer whose place somebody has taken over: of those given up the first."""
+        given_up = [peer for peer in self.peers.values() if peer.state is PeerState.GIVEN_UP]
+        over = len(self.peers) > self._limits.peers_max
+        return sorted(given_up, key=attrgetter("since"))[:over]
 
     def _strangers(self) -> list[Peer]:
         """Those that have proved nothing, and that nobody has named."""

@@ -34,7 +34,11 @@ OVERHEAD = _NONCE_SIZE + _TAG_SIZE
 # A datagram counts as seen when so many later ones of its sender, to anybody, have overtaken it.
 _WINDOW = 2**14
 
-_TIME_MAX = 2 ** (8 * _TIME_SIZE) - 1
+_TIME_MAX = (1 << 8 * _TIME_SIZE) - 1
+
+# Nobody's clock is as much ahead of ours: a life from beyond that, somebody has made up. Without
+# such a bound the last one possible, told once, would shut its server out for ever.
+_AHEAD_MAX = 100 * 365 * 86_400 * 1000
 
 
 def close_box(parcel: bytes, nonce: bytes, *, key: bytes, source: bytes, to: bytes) -> bytes:
@@ -148,7 +152,11 @@ class Seal:
 
     def begin(self) -> None:
         """The server starts; the time must be known."""
-        self._begin(max(0, int(self._clock.unix * 1000)) % (_TIME_MAX + 1))
+        self._begin(self._milliseconds())
+
+    def _milliseconds(self) -> int:
+        """The time as lives count it; the latest one possible is out of every server's reach."""
+        return min(max(0, int(self._clock.unix * 1000)), _TIME_MAX - _AHEAD_MAX - 1)
 
     def _begin(self, milliseconds: int) -> None:
         salt = self._rng.getrandbits(8 * _SALT_SIZE)
@@ -164,7 +172,8 @@ class Seal:
 
     def outlive(self, milliseconds: int) -> None:
         """A peer knows of a life of ours that began then: if that seems later, ours begins anew."""
-        if int.from_bytes(self._life[:_TIME_SIZE]) <= milliseconds < _TIME_MAX:
+        is_possible = milliseconds <= self._milliseconds() + _AHEAD_MAX
+        if is_possible and milliseconds >= int.from_bytes(self._life[:_TIME_SIZE]):
             self._begin(milliseconds + 1)
 
     def rekey(self, keys: Sequence[bytes]) -> None:
@@ -188,6 +197,9 @@ class Seal:
             self._dropped[DropReason.UNAUTHENTICATED] += 1
             return None
         name = datagram[:_LIFE_SIZE]
+        if int.from_bytes(name[:_TIME_SIZE]) > self._milliseconds() + _AHEAD_MAX:
+            self._dropped[DropReason.REPLAYED] += 1
+            return None
         life = self._life_of(source, name)
         is_latest = life.name == name and life is not self._forgotten
         if is_latest and life.admit(int.from_bytes(datagram[_LIFE_SIZE:_NONCE_SIZE])):
