@@ -39,7 +39,7 @@ import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from textwrap import fill
 from threading import Thread
@@ -318,12 +318,9 @@ def run(options: argparse.Namespace, path: Path) -> None:
 
     with locked(path):
         key = load_key(path, create=True)
-        me, store = feed_id_of(bytes(key.verify_key)), SsbSqliteStore(path)
-        try:
-            placed = SsbPlacedStore(store, path, me=me, restored=options.restored)
+        me = feed_id_of(bytes(key.verify_key))
+        with closing(SsbPlacedStore(path, me=me, restored=options.restored)) as placed:
             asyncio.run(serve())
-        finally:
-            store.close()
 
 
 def show_id(options: argparse.Namespace, path: Path) -> None:
@@ -334,11 +331,8 @@ def show_id(options: argparse.Namespace, path: Path) -> None:
 def show_messages(options: argparse.Namespace, path: Path) -> None:
     if not path.exists():
         raise ImpossibleError(f"{path}: there are no feeds")
-    store = SsbSqliteStore(path)
-    try:
+    with closing(SsbSqliteStore(path)) as store:
         found = store.messages(options.feed)
-    finally:
-        store.close()
     if not found:
         raise ImpossibleError(f"{path}: there are no messages of {options.feed}")
     for data in found:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from culm.ssb.ebt import (
     Stored,
 )
 from culm.ssb.store import CLOCKS_MAX
+from stores.wal_tags import refuse_foreign_wal, tag
 
 __all__ = ["SsbSqliteStore"]
 
@@ -59,19 +62,40 @@ class SsbSqliteStore:
 
     def __init__(self, path: Path, *, clocks_max: int = CLOCKS_MAX) -> None:
         self._clocks_max = clocks_max
+        refuse_foreign_wal(path)
         # One thread at a time: whoever drives the peer sees to that.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
-        self._db.executescript(_SCHEMA)
-        there = [row[1] for row in self._db.execute("PRAGMA table_info(clocks)")]
-        for column, kind in _LATER_COLUMNS.items():
-            if column not in there:
-                self._db.execute(f"ALTER TABLE clocks ADD COLUMN {column} {kind}")
-        self._db.execute("CREATE INDEX IF NOT EXISTS clocks_saved ON clocks (saved)")
+        self._make_tables()
 
     def close(self) -> None:
         self._db.close()
+
+    def _make_tables(self) -> None:
+        if self._columns() >= _LATER_COLUMNS.keys():
+            return  # these came after all tables
+        with self._transaction():
+            for statement in _SCHEMA.split(";\n"):
+                self._db.execute(statement)
+            for column in _LATER_COLUMNS.keys() - self._columns():
+                kind = _LATER_COLUMNS[column]
+                self._db.execute(f"ALTER TABLE clocks ADD COLUMN {column} {kind}")
+            self._db.execute("CREATE INDEX IF NOT EXISTS clocks_saved ON clocks (saved)")
+
+    def _columns(self) -> set[str]:
+        return {row[1] for row in self._db.execute("PRAGMA table_info(clocks)")}
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            tag(self._db)
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
 
     def load(self) -> Stored:
         heads = self._db.execute("SELECT feed, sequence, id FROM heads")
@@ -103,10 +127,10 @@ class SsbSqliteStore:
 
     def keep_place(self, place: str) -> None:
         """Note where these feeds belong: elsewhere they come from a copy or a backup."""
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("DELETE FROM places")
-        self._db.execute("INSERT INTO places VALUES (?)", (place,))
-        self._db.execute("COMMIT")
+        with self._transaction():
+            self._db.execute("DELETE FROM places")
+            self._db.execute("INSERT INTO places VALUES (?)", (place,))
+        self._db.execute("PRAGMA wal_checkpoint")  # the file knows it without its log, too
 
     def perform(self, effect: Effect[Any]) -> object:
         """Raises what `culm.ssb.store.MemoryStore.perform` does, and `sqlite3.Error`."""
@@ -116,13 +140,8 @@ class SsbSqliteStore:
             case LoadClock():
                 return self._load_clock(effect.peer)
             case AppendMessages() | SaveClock() | MarkForked():
-                self._db.execute("BEGIN IMMEDIATE")
-                try:
+                with self._transaction():
                     self._write(effect)
-                except BaseException:
-                    self._db.execute("ROLLBACK")
-                    raise
-                self._db.execute("COMMIT")
             case _:
                 raise TypeError(f"not an effect of a replicator: {effect}")
         return None

@@ -411,8 +411,8 @@ def test_a_database_that_is_set_back_is_noticed_though_the_key_is_not_touched(
     assert alice.until_event("stored", sequence=2)
     alice.close()
     if mark == "cut short":
-        (alice.folder / (FILE + ".mark")).write_text("00000-")
-    for name in (FILE, FILE + ".mark")[: 1 + (mark == "earlier")]:
+        (alice.folder / (FILE + ".mark.2")).write_text("00000-")
+    for name in (FILE, FILE + ".mark.1")[: 1 + (mark == "earlier")]:
         shutil.copy2(backup / name, alice.folder / "staged")
         (alice.folder / "staged").rename(alice.folder / name)
 
