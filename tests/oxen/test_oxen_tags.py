@@ -77,14 +77,18 @@ def joined(*sids: bytes, **options: Any) -> Table:
 # -- what we say ---------------------------------------------------------------------------------
 
 
-def test_who_was_said_to_take_none_is_told_once_it_names_our_number() -> None:
-    """Somebody has forged the numbers with which it joined, and left out that it takes tags."""
+@pytest.mark.parametrize("size_max", [0, 1])
+def test_who_was_said_to_take_few_is_told_once_it_names_our_number(size_max: int) -> None:
+    """Somebody has forged the numbers with which it joined, and how many bytes it takes."""
     table = Table(limits=LIMITS)
     table.node.set_tags(ROLE)
-    ours = let_in(table, P, size_max=0)
-    assert told(table, P) == []
+    ours = let_in(table, P, size_max=size_max)
+    before = told(table, P)
+    assert [tags.table for tags in before] == [{}] * size_max
     table.tell_message(P, Synchronize(7 * 2**30, 7 * 2**30, 0, SIZE_MAX, ours.one))
-    assert [tags.table for tags in told(table, P)] == [ROLE]
+    (tags,) = told(table, P)
+    assert tags.table == ROLE
+    assert all(tags.version > each.version for each in before)
 
 
 def test_who_joins_is_told() -> None:

@@ -472,6 +472,7 @@ class Associations:
         peer.outgoing.rename(peer.known)
         peer.trust()
         if peer.state is _JOINED:
+            self.tags.renew()
             self._tell(peer)
         return True
 

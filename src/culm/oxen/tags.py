@@ -54,6 +54,11 @@ class OwnTags:
         self.version += 1
         return True
 
+    def renew(self) -> None:
+        """What is told from now on counts as later than anything told before."""
+        if self.version:
+            self.version += 1
+
     def for_one_that_takes(self, size_max: int) -> Mapping[str, str]:
         """What a peer that takes so many bytes is told: all of the tags or none."""
         return self.table if fits(self.table, size_max) else {}
