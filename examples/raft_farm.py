@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -123,6 +124,8 @@ class Farm:
                 yield store
         except StoreFilesError:
             raise ImpossibleError(f"server {number} runs already") from None
+        except sqlite3.Error as error:
+            raise ImpossibleError(f"the store of server {number}: {error}") from error
 
     def note_store(self, store: Path, written: int) -> None:
         """That store is there from now on, and was written so often.

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import sqlite3
 import ssl
 import sys
 from collections.abc import Callable
@@ -430,8 +429,5 @@ def run(farm: Farm, number: int, *, echo: bool) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    try:
-        with farm.claimed(number) as path:
-            asyncio.run(serve(path))
-    except sqlite3.Error as error:
-        raise ImpossibleError(f"the store of server {number}: {error}") from error
+    with farm.claimed(number) as path:
+        asyncio.run(serve(path))

@@ -25,7 +25,8 @@ from culm.garlic.raft import (
     TakeSnapshot,
     WriteSnapshot,
 )
-from culm.machine import Effect
+from culm.garlic.store import restored
+from culm.machine import Effect, ProtocolError
 
 __all__ = ["RaftSqliteStore"]
 
@@ -108,6 +109,13 @@ class RaftSqliteStore:
         return _Transaction(self._db)
 
     def load(self) -> Stored:
+        """Raises `sqlite3.DatabaseError` if a node cannot start from what the file has."""
+        try:
+            return self._load()
+        except (ValueError, ProtocolError) as error:
+            raise sqlite3.DatabaseError(f"it cannot be restored: {error}") from error
+
+    def _load(self) -> Stored:
         snapshot, image = self._get_snapshot()
         self._machine.restore(image)
         term, voted_for, commit_index, first_index = self._db.execute(
@@ -190,8 +198,11 @@ class RaftSqliteStore:
             "SELECT at, term, configuration FROM snapshot"
         ).fetchone()
         made = decode_configuration(configuration, self._limits)
-        rows = self._db.execute("SELECT data FROM image ORDER BY at")
-        return Snapshot(index, term, made), b"".join(data for (data,) in rows)
+        return Snapshot(index, term, made), self._whole("image")
+
+    def _whole(self, table: str) -> bytes:
+        rows = self._db.execute(f"SELECT data FROM {table} ORDER BY at")
+        return b"".join(data for (data,) in rows)
 
     def _read(self, effect: ReadSnapshot) -> SnapshotChunk | None:
         row = self._db.execute(
@@ -221,16 +232,21 @@ class RaftSqliteStore:
                 return False
             if effect.data:
                 self._db.execute("INSERT INTO incoming VALUES (?, ?)", (effect.offset, effect.data))
-            if not effect.done:
-                return True
-            self._describe(effect.snapshot, effect.offset + len(effect.data))
-            self._db.execute("DELETE FROM image")
-            self._db.execute("INSERT INTO image SELECT at, data FROM incoming")
+        return not effect.done or self._install(effect.snapshot)
+
+    def _install(self, snapshot: Snapshot) -> bool:
+        """Let what has come in replace snapshot, log and state, if it is a state at all."""
+        image = self._whole("incoming")
+        usable = restored(self._machine, image)
+        with self._transaction():
+            if usable:
+                self._describe(snapshot, len(image))
+                self._db.execute("DELETE FROM image")
+                self._db.execute("INSERT INTO image SELECT at, data FROM incoming")
+                self._db.execute("DELETE FROM entries")
+                self._db.execute("UPDATE state SET first_index = ?", (snapshot.index + 1,))
             self._db.execute("DELETE FROM incoming")
-            self._db.execute("DELETE FROM entries")
-            self._db.execute("UPDATE state SET first_index = ?", (effect.snapshot.index + 1,))
-        self._machine.restore(self._get_snapshot()[1])
-        return True
+        return usable
 
 
 def _rows(first_index: int, entries: Iterable[Entry]) -> Iterable[tuple[int, int, int, bytes]]:

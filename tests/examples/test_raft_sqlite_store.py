@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from culm.garlic.raft import (
+    Apply,
     Compact,
     ReadSnapshot,
     Snapshot,
@@ -30,10 +31,20 @@ from culm.garlic.raft import (
     TakeSnapshot,
     WriteSnapshot,
 )
-from culm.garlic.store import MemoryStore, Store
+from culm.garlic.sessions import Sessions, plain
+from culm.garlic.store import MemoryStore, StateMachine, Store
 from culm.machine import Effect, Ticket
-from culm.testing.raft_store_model import FOUNDING, LIFE, TICKET, Values, entries_of, persist
+from culm.testing.raft_store_model import (
+    FOUNDING,
+    LIFE,
+    TICKET,
+    UNREADABLE,
+    Values,
+    entries_of,
+    persist,
+)
 from culm.testing.raft_stores import Crashed, RaftStoreSuite
+from raft_server import KeyValues
 from stores import raft_sqlite_store
 from stores.raft_sqlite_store import RaftSqliteStore
 
@@ -314,6 +325,52 @@ def test_a_piece_of_a_snapshot_is_read_without_the_rest(tmp_path: Path) -> None:
         (largest,) = one._db.execute("SELECT max(length(data)) FROM image").fetchone()
         assert largest <= 50_000
         one.close()
+
+
+@pytest.mark.parametrize("machine", [Values, lambda: Sessions(KeyValues(echo=False))])
+def test_a_file_whose_snapshot_cannot_be_restored_says_so(
+    machine: Callable[[], StateMachine], tmp_path: Path
+) -> None:
+    store = RaftSqliteStore(tmp_path / "store", machine(), FOUNDING)
+    store._db.execute("INSERT OR REPLACE INTO image VALUES (0, ?)", (UNREADABLE,))
+    with pytest.raises(sqlite3.DatabaseError, match="cannot be restored"):
+        store.load()
+    store._db.execute("UPDATE snapshot SET configuration = ?", (b"x",))
+    with pytest.raises(sqlite3.DatabaseError, match="cannot be restored"):
+        store.load()
+    store.close()
+
+
+IMAGES = [
+    b"",
+    b"garbage",
+    bytes(4),
+    bytes(4) + b"[" * 5_000,
+    bytes(4) + b"[1]",
+    bytes(4) + b'{"a": 1}',
+    bytes(4) + b'{"a": "b"',
+    bytes(4) + b"\xff",
+    b"\xff" * 200,
+    (1).to_bytes(4) + bytes(20),
+]
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_that_is_none_leaves_a_server_as_it_was(image: bytes, tmp_path: Path) -> None:
+    """Whatever a leader, or somebody in its name, sends as the state of the program's servers."""
+    machine = Sessions(KeyValues(echo=False))
+    store = RaftSqliteStore(tmp_path / "store", machine, FOUNDING)
+    store.perform(persist(1, 1, 1, 1, entries_of(1, good := plain(b'{"key": "a", "value": "b"}'))))
+    store.perform(Apply(ticket=TICKET, first_index=1, entries=entries_of(1, good)))
+    state, stored = machine.snapshot(), store.load()
+    store.perform(Apply(ticket=TICKET, first_index=1, entries=entries_of(1, good)))
+    for cut in range(0, len(image) + 1, len(image) // 3 + 1):
+        store.perform(chunk(SENT, 0, image[:cut]))
+        assert store.perform(replace(chunk(SENT, cut, image[cut:]), done=True)) is False
+        assert machine.snapshot() == state
+        assert store.load() == stored
+        store.perform(Apply(ticket=TICKET, first_index=1, entries=entries_of(1, good)))
+    store.close()
 
 
 @pytest.mark.parametrize("lost", [1, 2])

@@ -20,7 +20,7 @@ from culm.garlic.raft import (
     TakeSnapshot,
     WriteSnapshot,
 )
-from culm.garlic.store import Store
+from culm.garlic.store import Store, restored
 from culm.machine import Effect
 from culm.testing.disk import Disk
 from culm.testing.raft_store_model import FOUNDING, Values
@@ -198,15 +198,20 @@ class FileStore:
         if effect.offset != len(self._incoming):
             return False
         self._incoming += effect.data
-        if effect.done:
+        if not effect.done:
+            return True
+        usable = self.usable(self._incoming)
+        if usable:
             self.install(effect)
-            self._incoming = b""
-        return True
+        self._incoming = b""
+        return usable
+
+    def usable(self, image: bytes) -> bool:
+        return restored(self._machine, image)
 
     def install(self, effect: WriteSnapshot) -> None:
         generation = self.get("snapshot")[2] + 1
         self.put("snapshot", (effect.snapshot, self._incoming, generation))
-        self._machine.restore(self._incoming)
 
 
 class FileStoreSuite(RaftStoreSuite):
@@ -358,15 +363,15 @@ class EndsWithAnEmptyPiece(FileStore):
 class KeepsItsLog(FileStore):
     def install(self, effect: WriteSnapshot) -> None:
         self.put("snapshot", (effect.snapshot, self._incoming, self.get("snapshot")[2]))
-        self._machine.restore(self._incoming)
 
 
 @breaks("a_received_snapshot_replaces_snapshot_log_and_state")
 class LeavesTheStateMachineAlone(FileStore):
-    def install(self, effect: WriteSnapshot) -> None:
+    def usable(self, image: bytes) -> bool:
         values = list(self._machine.values)
-        super().install(effect)
+        usable = super().usable(image)
         self._machine.values = values
+        return usable
 
 
 @breaks("the_first_chunk_drops_what_has_come_before")
@@ -384,6 +389,13 @@ class TakesChunksAsTheyCome(FileStore):
         if effect.offset != len(self._incoming):
             return True
         return super().write(effect)
+
+
+@breaks("a_snapshot_that_is_none_changes_nothing")
+class TakesAnySnapshot(FileStore):
+    def usable(self, image: bytes) -> bool:
+        restored(self._machine, image)
+        return True
 
 
 @breaks("half_a_snapshot_is_none_after_a_restart")

@@ -234,6 +234,6 @@ class Sessions:
         end = _COUNT.size + count * _SESSION.size
         if count > SESSIONS_MAX or len(image) < end:
             raise ValueError("not a snapshot of sessions")
+        self._machine.restore(image[end:])
         sessions = _SESSION.iter_unpack(image[_COUNT.size : end])
         self._table = {session: (highest, applied) for session, highest, applied in sessions}
-        self._machine.restore(image[end:])

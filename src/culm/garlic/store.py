@@ -21,7 +21,7 @@ from culm.garlic.raft import (
 )
 from culm.machine import Effect, Ticket
 
-__all__ = ["MemoryStore", "StateMachine", "Store", "recover"]
+__all__ = ["MemoryStore", "StateMachine", "Store", "recover", "restored"]
 
 
 @runtime_checkable
@@ -42,7 +42,11 @@ class StateMachine(Protocol):
         ...
 
     def restore(self, image: bytes) -> None:
-        """Replace the state by that of a snapshot."""
+        """Replace the state by that of a snapshot.
+
+        Raises `ValueError` for an image that no `snapshot` has made, and may have lost its state
+        then: stores use `restored`.
+        """
         ...
 
 
@@ -128,14 +132,30 @@ class MemoryStore:
         if effect.offset != len(self._incoming):
             return False
         self._incoming += effect.data
-        if effect.done:
-            self._snapshot = effect.snapshot
-            self._image = bytes(self._incoming)
-            self._incoming.clear()
-            self._entries.clear()
-            self._first_index = effect.snapshot.index + 1
-            self._machine.restore(self._image)
+        if not effect.done:
+            return True
+        image = bytes(self._incoming)
+        self._incoming.clear()
+        if not restored(self._machine, image):
+            return False
+        self._snapshot, self._image = effect.snapshot, image
+        self._entries.clear()
+        self._first_index = effect.snapshot.index + 1
         return True
+
+
+def restored(machine: StateMachine, image: bytes) -> bool:
+    """Whether a state machine has taken the state of a snapshot; if not, it is as it was.
+
+    A store tries what has come in, before that replaces anything.
+    """
+    before = machine.snapshot()
+    try:
+        machine.restore(image)
+    except ValueError:
+        machine.restore(before)
+        return False
+    return True
 
 
 def recover(store: Store, servers: Iterable[Server]) -> Stored:

@@ -29,6 +29,7 @@ __all__ = [
     "FOUNDING",
     "LIFE",
     "TICKET",
+    "UNREADABLE",
     "Kept",
     "RandomLife",
     "Values",
@@ -43,9 +44,12 @@ TICKET: Ticket[Any] = Ticket(0)
 _SERVERS = tuple(Server(number, f"tcp://localhost:{9000 + number}") for number in (1, 2, 3))
 FOUNDING = Stored.founding(_SERVERS)
 
+#: The beginning of images that `Values` cannot be restored from.
+UNREADABLE = b"\0no state"
+
 
 class Values:
-    """A state machine that keeps all values."""
+    """A state machine that keeps all values; its state is lost when `restore` fails."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
@@ -57,6 +61,9 @@ class Values:
         return b"\n".join(self.values)
 
     def restore(self, image: bytes) -> None:
+        self.values = []
+        if image.startswith(UNREADABLE):
+            raise ValueError("not a snapshot of values")
         self.values = image.split(b"\n") if image else []
 
     def become(self, values: Sequence[bytes]) -> None:
@@ -145,6 +152,8 @@ def _written(kept: Kept, effect: WriteSnapshot) -> Kept:
     incoming = (kept.incoming if effect.offset else b"") + effect.data
     if not effect.done:
         return replace(kept, incoming=incoming)
+    if incoming.startswith(UNREADABLE):
+        return replace(kept, incoming=b"")
     index = effect.snapshot.index
     return replace(
         kept,
@@ -201,6 +210,9 @@ LIFE: tuple[Effect[Any], ...] = (
     persist(3, 2, 4, 5),
     persist(3, 2, 4, 5, entries_of(3, b"f" * 3000, b"", b"g")),
     chunk(_SENT, 0, b"one\ntwo\n"),
+    chunk(_SENT, 0, UNREADABLE, done=True),
+    chunk(_SENT, 0, UNREADABLE[:4]),
+    chunk(_SENT, 4, UNREADABLE[4:], done=True),
     chunk(_SENT, 0, b"uno\n"),
     chunk(_SENT, 4, b"dos\n" + b"x" * 3000),
     chunk(_SENT, 3008, b"\ntres", done=True),

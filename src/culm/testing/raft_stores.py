@@ -36,6 +36,7 @@ from culm.testing.raft_store_model import (
     FOUNDING,
     LIFE,
     TICKET,
+    UNREADABLE,
     Kept,
     RandomLife,
     Values,
@@ -279,6 +280,21 @@ class _SnapshotRules(_Suite):
         run = self._applied()
         assert run.do(chunk(_snapshot(20, 5), 0, b"", done=True)) is True
         assert run.machine.values == []
+        run.reopen()
+
+    def test_a_snapshot_that_is_none_changes_nothing(self) -> None:
+        run = self._applied()
+        run.do(TakeSnapshot(ticket=TICKET, snapshot=_snapshot(3)))
+        before = list(run.machine.values)
+        for cut in (None, 1, len(UNREADABLE)):
+            if cut is not None:
+                run.do(chunk(_snapshot(20, 5), 0, UNREADABLE[:cut]))
+            rest = chunk(_snapshot(20, 5), cut or 0, UNREADABLE[cut or 0 :], done=True)
+            assert run.do(rest) is False
+            assert run.machine.values == before
+        assert run.do(_read(_snapshot(3), 0, 10)) == SnapshotChunk(b"a\nb\nc", True)
+        run.reopen()
+        assert run.do(chunk(_snapshot(20, 5), 0, b"x", done=True)) is True
         run.reopen()
 
     def test_the_first_chunk_drops_what_has_come_before(self) -> None:

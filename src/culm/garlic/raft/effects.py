@@ -108,7 +108,7 @@ class WriteSnapshot(Effect[bool]):
     Offset 0 starts a new one and drops whatever there is of another.  With `done` the snapshot is
     complete: it replaces the store's snapshot and log at once, and the state machine's state.
     Complete with ``True`` when it would survive a crash, with ``False`` if it cannot be used (it is
-    then sent again).
+    then sent again): it is tried before it replaces anything.
     """
 
     snapshot: Snapshot
