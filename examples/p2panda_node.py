@@ -90,7 +90,9 @@ def documents(store: OperationSqliteStore, schema_id: str) -> dict[str, Any]:
     """All documents of a schema: their views and their fields."""
     found = {}
     for document_id in store.documents(schema_id):
-        document = materialise(store.operations(document_id))
+        document = materialise(
+            store.operations(document_id), backlinks=store.backlinks(document_id)
+        )
         found[document_id.hex()] = {"view": document.view_id, "fields": plain(document.fields)}
     return found
 

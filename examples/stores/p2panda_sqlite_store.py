@@ -237,6 +237,17 @@ class OperationSqliteStore(FileStore):
         )
         return {operation_id: decode(encoded) for operation_id, encoded in rows}
 
+    def backlinks(self, document_id: bytes) -> dict[bytes, bytes]:
+        rows = self._db.execute(
+            "SELECT this.operation_id, last.operation_id FROM documents"
+            " JOIN logs ON logs.document = documents.id"
+            " JOIN operations AS this ON this.log = logs.id"
+            " JOIN operations AS last ON last.log = logs.id AND last.seqnum = this.seqnum - 1"
+            " WHERE document_id = ?",
+            (document_id,),
+        )
+        return dict(rows)
+
     def state_of(self, document_id: bytes) -> DocumentState | None:
         row = self._row("SELECT id, schema_id FROM documents WHERE document_id = ?", (document_id,))
         if row is None:

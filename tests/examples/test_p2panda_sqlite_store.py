@@ -105,7 +105,8 @@ def answers(store: OperationStore, twin: Recorder) -> Iterator[object]:
     for schema_id in SCHEMAS:
         yield [store.operations(document_id) for document_id in store.documents(schema_id)]
         yield [store.state_of(document_id) for document_id in store.documents(schema_id)]
-    yield store.operations(bytes(34)), store.state_of(bytes(34))
+        yield [store.backlinks(document_id) for document_id in store.documents(schema_id)]
+    yield store.operations(bytes(34)), store.backlinks(bytes(34)), store.state_of(bytes(34))
     yield [store.logs_of(bytes(key.verify_key)) for key in KEYS]
 
 
@@ -161,7 +162,7 @@ def test_where_a_document_stands_is_what_materialising_it_says(store: OperationS
                 state = each.state_of(document_id)
                 if state is not None and not state.deleted:
                     author.delete(document_id, previous=[batch[0].entry.hash()])
-            found = materialise(each.operations(document_id))
+            found = materialise(each.operations(document_id), backlinks=each.backlinks(document_id))
             said = DocumentState(found.schema_id, found.tips, found.deleted)
             assert each.state_of(document_id) == said
 

@@ -31,7 +31,7 @@ class Node:
     def documents(self, *schema_ids: str) -> dict[bytes, Any]:
         """All documents, materialised."""
         return {
-            each: materialise(self.store.operations(each))
+            each: materialise(self.store.operations(each), backlinks=self.store.backlinks(each))
             for schema_id in schema_ids or (SCHEMA, OTHER)
             for each in self.store.documents(schema_id)
         }

@@ -8,7 +8,8 @@ From then on nobody has a reason to blame anybody, whoever writes, and however s
 In some networks
 
 - an author writes on two nodes at once, and forks his logs, or a node's folder is restored from a
-  backup; what becomes of the documents of such logs is open, but nothing else depends on them;
+  backup; what becomes of such logs and of the documents that they create is open, and how a
+  document looks to which they contribute, but nothing else depends on them;
 - one node is of a laxer implementation, and passes on what is not valid to the others, too;
 - some peers support log heights only, and say so with ``Have``, or not at all;
 - any limit is 1;
@@ -21,6 +22,7 @@ In some networks
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from copy import deepcopy
 from random import Random
 from typing import Any
@@ -351,14 +353,18 @@ class Simulation:
 
     def forked(self) -> set[bytes]:
         """The documents of which some nodes have entries that others cannot take."""
+        logs = self._forked_logs()
+        found = [node.store.documents_of(logs).values() for node in self._all]
+        return {each.document_id for documents in found for each in documents}
+
+    def _forked_logs(self) -> set[Any]:
         entries: dict[tuple[Any, int], bytes] = {}
         logs = set()
         for node in self._all:
             for each in kept_by(node):
                 if entries.setdefault((each.log, each.seqnum), each.entry) != each.entry:
                     logs.add(each.log)
-        found = [node.store.documents_of(logs).values() for node in self._all]
-        return {each.document_id for documents in found for each in documents}
+        return logs
 
     def _step(self) -> None:
         rng, dice = self._rng, self._rng.random()
@@ -485,6 +491,19 @@ class Simulation:
             assert found == self.written
             for node in self.nodes:
                 assert node.store.range(BOTH).position == len(found)
+        assert len({frozenset(self._whole(node)) for node in self.nodes}) == 1
+
+    def _whole(self, node: Node) -> Iterator[bytes]:
+        """All entries of a node in logs that nobody has forked, of documents that all know."""
+        logs = self._forked_logs()
+        known = [
+            set(each.store.documents(SCHEMA) + each.store.documents(OTHER)) for each in self.nodes
+        ]
+        documents = set.intersection(*known)
+        for each in kept_by(node):
+            document_id = node.store.documents_of([each.log])[each.log].document_id
+            if each.log not in logs and document_id in documents:
+                yield each.entry
 
     def _documents_but(self, forked: set[bytes]) -> list[dict[bytes, Any]]:
         return [

@@ -98,7 +98,6 @@ def test_an_entry_for_which_the_peer_is_to_blame_ends_its_session(bad: SendEntry
 
 
 LAST = message(UPDATE, seqnum=2, backlink=FIRST, end_of_log=True)
-GHOST = operation(Action.DELETE, previous=(YASMF.hash(b"ghost"),))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,6 @@ GHOST = operation(Action.DELETE, previous=(YASMF.hash(b"ghost"),))
         ((), message(UPDATE), Reason.UNKNOWN_PREVIOUS),
         ((), message(UPDATE, seqnum=2, backlink=FIRST), Reason.GAP),
         ((), message(UPDATE, seqnum=3, backlink=FIRST), Reason.GAP),
-        ((GOOD,), message(GHOST, seqnum=2, backlink=FIRST), Reason.UNKNOWN_PREVIOUS),
         ((GOOD,), message(UPDATE, seqnum=2, backlink=YASMF.hash(b"")), Reason.WRONG_LINK),
         (
             (GOOD, LAST),

@@ -74,7 +74,8 @@ class Author:
         """Change fields of a document; returns the id of the operation.
 
         previous: the operations that it follows; by default all the document's tips or, if there
-            are very many, this author's last operation and some of them.
+            are very many, this author's last operation and some of them; beside the tips, an
+            author's first operation in the document names the creation.
 
         Raises `InvalidOperation` (``UNKNOWN_PREVIOUS``, ``SEVERAL_DOCUMENTS``), `KeyError` if
         there is no such document, and `ValueError` if it was deleted.
@@ -114,13 +115,14 @@ class Author:
         """The operations that a change follows by default.
 
         They include this author's earlier operations, directly or indirectly: otherwise the change
-        would be taken for another branch, and the older one might win.
+        would be taken for another branch, and the older one might win.  An author's first one says
+        of which document it is, also to nodes that have other branches of the logs of the tips.
         """
-        if len(tips) <= _MERGED_MAX:
-            return tips
         _, state = self._log_for(document_id)
-        last = [] if state is None else [state.head.hash]
-        return list(dict.fromkeys([*last, *tips]))[:_MERGED_MAX]
+        if state is not None and len(tips) <= _MERGED_MAX:
+            return tips
+        first = document_id if state is None else state.head.hash
+        return list(dict.fromkeys([first, *tips]))[:_MERGED_MAX]
 
     def _are_of(self, document_id: bytes, operations: Sequence[bytes]) -> bool:
         """Whether all of these are operations of the document."""

@@ -8,7 +8,7 @@ Sources: p2panda's handbook, "Documents" (DO1 to D11); for the order of siblings
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from culm.p2panda.operation import Action, Operation, Value
@@ -48,17 +48,23 @@ class Tips:
     deleted: whether one of them deletes the document.
     """
 
-    __slots__ = ("_ids", "count", "deleted")
+    __slots__ = ("_followed", "_ids", "count", "deleted")
 
     def __init__(self) -> None:
         self._ids: set[bytes] = set()
+        # Those that some follow and that were no tips: they have been here, or are still to come.
+        self._followed: set[bytes] = set()
         self.count = 0
         self.deleted = False
 
     def add(self, id: bytes, operation: Operation) -> None:
-        """Add an operation; those that it follows have been added before."""
-        self._ids.difference_update(operation.previous)
-        self._ids.add(id)
+        """Add an operation, whether those that it follows have been added before or not."""
+        followed = self._ids.intersection(operation.previous)
+        self._followed.update(operation.previous)
+        self._followed -= followed
+        self._ids -= followed
+        if id not in self._followed:
+            self._ids.add(id)
         self.count += 1
         self.deleted |= operation.action is Action.DELETE
 
@@ -110,13 +116,19 @@ def sort_operations(previous: Mapping[bytes, Iterable[bytes]]) -> list[bytes]:
     return order
 
 
-def materialise(operations: Mapping[bytes, Operation]) -> Document:
+def materialise(
+    operations: Mapping[bytes, Operation], *, backlinks: Mapping[bytes, bytes] | None = None
+) -> Document:
     """Apply all operations of a document, given by their ids.
+
+    backlinks: of each operation that is not the first one in its log, the one before it there
+        (`OperationStore.backlinks`).  It stands in for operations in ``previous`` that are not
+        here; without any, an operation stands behind the creation.
 
     If one of them deletes the document, it is deleted, whatever was done concurrently.  Raises
     `ValueError` unless they are one document, as `sort_operations` does, and of one schema.
     """
-    order = sort_operations({each: operation.previous for each, operation in operations.items()})
+    order = sort_operations(_parents(operations, backlinks or {}))
     document_id = order[0]
     create = operations[document_id]
     fields: dict[str, Value] | None = {}
@@ -137,3 +149,22 @@ def materialise(operations: Mapping[bytes, Operation]) -> Document:
         tips=tuple(sorted(set(order) - inner)),
         fields=fields,
     )
+
+
+def _parents(
+    operations: Mapping[bytes, Operation], backlinks: Mapping[bytes, bytes]
+) -> dict[bytes, Sequence[bytes]]:
+    """Those behind which each operation stands.
+
+    Some that it follows may be in a branch of a forked log of which another one is here.
+    """
+    creations = [each for each, operation in operations.items() if not operation.previous]
+    found: dict[bytes, Sequence[bytes]] = {}
+    for each, operation in operations.items():
+        parents: Sequence[bytes] = operation.previous
+        if not operations.keys() >= set(parents):
+            known = [parent for parent in parents if parent in operations]
+            before = [backlinks[each]] if backlinks.get(each) in operations else []
+            parents = [*known, *before] or creations
+        found[each] = parents
+    return found

@@ -109,11 +109,11 @@ class Reason(ProtocolErrorCode):
 
     # The operation as a part of its document.
     UNKNOWN_PREVIOUS = 60
-    """An operation in ``previous`` is not in the store."""
+    """The first operation of a log follows none that is in the store."""
     SEVERAL_DOCUMENTS = 61
-    """``previous`` names operations of several documents."""
+    """The first operation of a log follows operations of several documents."""
     OTHER_DOCUMENT = 62
-    """The log belongs to another document."""
+    """A creation in the midst of a log, which belongs to one document."""
     OTHER_SCHEMA = 63
     """The document is of another schema."""
     NOT_REQUESTED = 64

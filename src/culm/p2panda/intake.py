@@ -131,7 +131,7 @@ class _Log:
     It also notes which session has brought the last entries, and from which number on.
     """
 
-    __slots__ = ("_first", "_session_id", "document_id", "position", "verifier")
+    __slots__ = ("_first", "_session_id", "position", "state", "verifier")
 
     def __init__(self, log: LogKey, state: LogState | None) -> None:
         self._session_id: int | None = None
@@ -139,13 +139,13 @@ class _Log:
         head, known = (None, None) if state is None else (state.head, state.hashes)
         self.verifier = LogVerifier(log, family=YASMF, head=head, known=known)
         self.position = self.verifier.position  # of the last entry; asked for again and again
-        self.document_id = None if state is None else state.document_id
+        self.state = None if state is None else OperationState(state.document_id, state.schema_id)
 
-    def take(self, entry: Entry, hash: bytes, document_id: bytes, session_id: int) -> None:
+    def take(self, entry: Entry, hash: bytes, state: OperationState, session_id: int) -> None:
         """Note that an entry with this hash has been verified, and belongs to this document."""
         self.position = seqnum = entry.seqnum
         self.verifier.skip(seqnum, hash, end_of_log=entry.end_of_log)
-        self.document_id = document_id
+        self.state = state
         if session_id != self._session_id:
             self._session_id, self._first = session_id, seqnum
 
@@ -373,10 +373,10 @@ class Intake:
         if faults:
             raise InvalidOperation(_REASONS[faults[0]], f"entry {entry.seqnum}")
         state = self._state_of(entry, operation, log)
-        document_id, hash = state.document_id, entry.hash()
-        log.take(entry, hash, document_id, arrival.session_id)
+        hash = entry.hash()
+        log.take(entry, hash, state, arrival.session_id)
         self._operations[hash] = state
-        return NewOperation(entry, operation, document_id)
+        return NewOperation(entry, operation, state.document_id)
 
     def _state_of(self, entry: Entry, operation: Operation, log: _Log) -> OperationState:
         """The document to which the operation belongs, and its schema.
@@ -385,24 +385,30 @@ class Intake:
         Raises `InvalidOperation`.
         """
         if not operation.previous:  # that is a creation
-            if log.document_id is not None:
+            if log.state is not None:
                 raise InvalidOperation(Reason.OTHER_DOCUMENT, "a creation in the midst of a log")
             return OperationState(entry.hash(), operation.schema_id)
-        document_id, state = log.document_id, None
-        for each in operation.previous:
-            state = self._operations.get(each)
-            if state is None:
-                raise InvalidOperation(Reason.UNKNOWN_PREVIOUS, each.hex())
-            if state.schema_id != operation.schema_id:
-                raise InvalidOperation(Reason.OTHER_SCHEMA, operation.schema_id)
-            if document_id is None:
-                document_id = state.document_id
-            elif document_id != state.document_id:
-                of_log = log.document_id is not None
-                reason = Reason.OTHER_DOCUMENT if of_log else Reason.SEVERAL_DOCUMENTS
-                raise InvalidOperation(reason, each.hex())
-        assert state is not None
+        state = log.state or self._followed(operation)
+        if state.schema_id != operation.schema_id:
+            raise InvalidOperation(Reason.OTHER_SCHEMA, operation.schema_id)
         return state
+
+    def _followed(self, operation: Operation) -> OperationState:
+        """The document of those that the first operation of a log follows.
+
+        It need not be here whole: its author could not know of which other logs we have another
+        branch.  A creation that it names says more than what others have put into the document.
+        Raises `InvalidOperation`.
+        """
+        known = self._operations
+        states = {each: known[each] for each in operation.previous if each in known}
+        created = [state for each, state in states.items() if each == state.document_id]
+        found = {state.document_id: state for state in created or states.values()}
+        if not found:
+            raise InvalidOperation(Reason.UNKNOWN_PREVIOUS, operation.previous[0].hex())
+        if len(found) > 1:
+            raise InvalidOperation(Reason.SEVERAL_DOCUMENTS, operation.previous[0].hex())
+        return next(iter(found.values()))
 
     def _put_back(self, *arrivals: Arrival | _Blame) -> None:
         """Let these have their turn again when the rest of the batch is in the store."""

@@ -6,7 +6,7 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from culm.bamboo.entry import Entry, LogKey
@@ -211,6 +211,10 @@ class OperationStore(Protocol):
 
     def operations(self, document_id: bytes) -> dict[bytes, Operation]:
         """All operations of a document by id; none if there is no such document."""
+        ...
+
+    def backlinks(self, document_id: bytes) -> dict[bytes, bytes]:
+        """The operation before each in its log, for all of a document; both by id."""
         ...
 
     def state_of(self, document_id: bytes) -> DocumentState | None:
@@ -436,6 +440,12 @@ class MemoryStore:
         ids = [] if document is None else document.ids
         kept = {each: self._kept[self._positions[each] - 1] for each in ids}
         return {each: decode_operation(stored.operation) for each, stored in kept.items()}
+
+    def backlinks(self, document_id: bytes) -> dict[bytes, bytes]:
+        document = self._documents.get(document_id)
+        logs = [] if document is None else document.logs
+        runs = (pairwise(self._logs[log].hashes) for log in logs)
+        return {after: before for before, after in chain.from_iterable(runs)}
 
     def state_of(self, document_id: bytes) -> DocumentState | None:
         document = self._documents.get(document_id)
