@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from ebt_support import Host, as_frames, chain, feed, kinds, on
 from nacl.signing import SigningKey
 from peer_support import Node, feed_of, packet
 
@@ -136,3 +137,55 @@ def test_a_message_that_is_nested_so_deeply_would_be_too_long() -> None:
             timestamp=1,
             last=None,
         )
+
+
+# What was only promised
+
+
+def crowded(feeds: int, strangers: int) -> Host:
+    """A host to which strangers have promised all that it follows."""
+    names = [feed(f"author {number}") for number in range(feeds)]
+    host = Host(feed("me")).follow(*names)
+    for number in range(strangers):
+        host.tell(host.accept(feed(f"stranger {number}")), dict.fromkeys(names, on(10)))
+    return host
+
+
+def test_promises_cost_the_same_whatever_their_number() -> None:
+    """One look at the time changes so many sources, and no more; and so does one farewell."""
+    few, many = (crowded(feeds, 16) for feeds in (400, 1600))
+    costs = [steps(partial(host.machine.advance, 3.0)) for host in (few, many)]
+    assert costs[1] < 1.2 * costs[0]
+    farewells = [crowded(feeds, 16) for feeds in (400, 1600)]
+    costs = [steps(partial(host.machine.disconnect, 1)) for host in farewells]
+    assert costs[1] < 3 * costs[0]
+
+
+def test_promises_that_are_never_kept_cost_nothing_in_the_end() -> None:
+    """Everybody is asked; then it is quiet, and an honest peer still brings all, at once."""
+    host = crowded(50, 64)
+    host.events.clear()
+    while (due := host.machine.next_deadline()) is not None:
+        host.advance(due)
+        assert host.now < 120.0
+    assert kinds(host.events) == ["SourceChanged"] * len(host.events)
+    assert len(host.events) <= 50 * 8  # a feed has a turn with each doubling
+    bob = host.accept(feed("bob"))
+    host.tell(bob, {feed("author 7"): on(10)})
+    while (due := host.machine.next_deadline()) is not None:
+        host.advance(due)
+    host.tell(bob, *as_frames(chain(feed("author 7"), 10)))
+    assert host.machine.clock[feed("author 7")] == 10
+
+
+def test_feeds_that_have_to_wait_for_others_come_soon() -> None:
+    """The source of all is gone; another one has them."""
+    host = crowded(2000, 4)
+    host.machine.disconnect(1)
+    host.drain()
+    while (due := host.machine.next_deadline()) is not None and due < 1.0:
+        host.advance(due)
+    assert all(
+        host.machine.source(feed(f"author {number}")) == feed("stranger 1")
+        for number in range(2000)
+    )

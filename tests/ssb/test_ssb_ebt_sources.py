@@ -150,15 +150,22 @@ def test_a_peer_that_sends_other_feeds_is_given_more_time_but_not_for_ever() -> 
     assert host.machine.source(BOB) == CAROL
 
 
-def test_stalled_peers_take_turns() -> None:
+def test_stalled_peers_take_turns_until_all_are_asked() -> None:
+    """Then nothing changes, however long that lasts, until one of them brings something."""
     host = alice()
-    for peer in (BOB, CAROL, DAVE):
-        host.tell(host.accept(peer), {BOB: on(4)})
+    sessions = [host.accept(peer) for peer in (BOB, CAROL, DAVE, EVE)]
+    for session in sessions:
+        host.tell(session, {BOB: on(4)})
     sources = []
     for turn in range(1, 7):
         host.advance(turn * 3.0)
         sources.append(host.machine.source(BOB))
-    assert sources == [CAROL, DAVE, BOB] * 2
+    assert sources == [CAROL] + [DAVE] * 5
+    assert [host.take(session)[-1] for session in sessions] == [{BOB: on(0)}] * 4
+    assert host.machine.next_deadline() is None
+    host.tell(sessions[0], *as_frames(chain(BOB, 4)))
+    assert host.machine.source(BOB) == BOB
+    assert host.machine.clock[BOB] == 4
 
 
 def test_without_another_peer_a_stalled_one_is_kept() -> None:
@@ -196,7 +203,7 @@ def test_a_source_that_has_delivered_long_ago_is_replaced_at_once() -> None:
 
 
 def test_a_stall_of_our_own_store_is_nobodys_fault() -> None:
-    host = alice()
+    host = alice(limits=Limits(unwritten_size_max=1))
     first, second = host.accept(BOB), host.accept(CAROL)
     host.tell(first, {BOB: on(4)})
     host.tell(second, {BOB: on(4)})
@@ -287,11 +294,10 @@ def test_who_is_known_does_not_wait_for_all_strangers_that_promise(liars: int, h
 
 
 def test_the_author_comes_before_peers_that_are_followed() -> None:
-    host, _ = promised(CAROL, DAVE, BOB)
+    host, (carol, dave, bob) = promised(CAROL, DAVE, BOB)
     host.follow(DAVE).advance(3.0)
     assert host.machine.source(BOB) == BOB
-    host.advance(6.0)
-    assert host.machine.source(BOB) == DAVE
+    assert [host.take(each)[-1][BOB] for each in (carol, dave, bob)] == [off(0), on(0), on(0)]
 
 
 @pytest.mark.parametrize("after_s", [2.9, 3.0])
@@ -317,9 +323,11 @@ def test_an_author_that_keeps_no_promise_rests_as_others_do() -> None:
     host, (author, *_) = promised(BOB, CAROL, DAVE)
     host.advance(3.0)
     assert host.machine.source(BOB) == CAROL
+    host.take(author)
     host.tell(author, {BOB: on(MUCH + 1)})
-    host.advance(6.0)
-    assert host.machine.source(BOB) == DAVE
+    host.advance(5.9)
+    assert host.machine.source(BOB) == CAROL
+    assert host.take(author) == []
 
 
 def test_who_has_brought_something_comes_before_the_author() -> None:
@@ -530,6 +538,7 @@ def test_whose_turn_ends_in_vain_widens_the_search(leaves: str) -> None:
     assert asked == [1, 2]
 
 
-def test_a_peer_that_rests_is_not_asked_besides() -> None:
-    host, sessions = crowd(3)
-    assert asked_at(host, sessions, 4) == [[1, 2], [], [0], [1]]
+def test_a_peer_that_rests_is_asked_besides_when_all_others_are() -> None:
+    host, sessions = crowd(4)
+    assert asked_at(host, sessions, 3) == [[1, 2], [3], [0, 1]]
+    assert host.machine.next_deadline() is None

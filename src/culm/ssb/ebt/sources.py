@@ -18,6 +18,7 @@ __all__ = ["Sources"]
 
 _STRANGER: Final = 2
 _TICK_S: Final = 0.1  # so that whoever has no patience is not asked without end
+_LOOKS_MAX: Final = 4096  # sessions to look at in one call, if that are several for each feed
 
 
 class Sources:
@@ -36,6 +37,9 @@ class Sources:
     if there are any: the feed's author, then peers that we follow.  Before all these come peers
     that have brought something of the feed, and after them those that rest because their turns were
     in vain.
+
+    One call looks at a bounded number of sessions; feeds that have to wait for that come a tenth
+    of a second later, in the order in which they were due.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Sources:
         self._tell = tell
         self._pause_s = max(timing.stall_s, _TICK_S)
         self._full_at = -inf  # when we did not take messages
+        self._goes_on_at = -inf  # when feeds are due that had to wait for others
         self._turns: dict[str, Turn] = {}  # by feed
         self._known: set[str] = set()  # feeds whose last turn was not a stranger's
         self._fed: dict[int, dict[str, Feed]] = {}  # feeds by the number of their source
@@ -163,9 +168,13 @@ class Sources:
         self._records.pop(session.number, None)
         for search in self.searches.values():
             search.asked.pop(session.number, None)
-        for feed in self._fed.pop(session.number, {}).values():
+        count_max = self._feeds_at_once()
+        for count, feed in enumerate(self._fed.pop(session.number, {}).values()):
             self._widen(feed, self._turns.pop(feed.id))
-            self._seek(feed)
+            if count < count_max:
+                self._seek(feed)
+            else:
+                self._look(feed, self._now)
 
     def _tell_stalled(self, feed: Feed, turn: Turn) -> None:
         peer = self.peer_of(feed.id)
@@ -218,7 +227,12 @@ class Sources:
     # Time
 
     def next_deadline(self) -> float | None:
-        return self._deadlines.next()
+        due = self._deadlines.next()
+        return None if due is None else max(due, self._goes_on_at)
+
+    def _feeds_at_once(self) -> int:
+        """For how many feeds all sessions may be looked at in one call."""
+        return max(1, _LOOKS_MAX // max(1, len(self._sessions)))
 
     def advance(self, now: float, *, takes: bool) -> None:
         """Change sources whose time is over.
@@ -228,12 +242,18 @@ class Sources:
         self._now = now
         if not takes:
             self._full_at = now
-        while (feed_id := self._deadlines.pop_due(now)) is not None:
+        if now < self._goes_on_at:
+            return
+        for _ in range(self._feeds_at_once()):
+            feed_id = self._deadlines.pop_due(now)
+            if feed_id is None:
+                return
             feed = self._feeds.pop(feed_id)
             if takes:
                 self._decide(feed)
             else:
                 self._look(feed, now + self._pause_s)
+        self._goes_on_at = now + _TICK_S
 
     def _decide(self, feed: Feed) -> None:
         """A deadline has passed: is the source at fault, and is there a better one?"""
@@ -245,11 +265,27 @@ class Sources:
         elif self._patience(feed, turn) > self._now:
             self.wait(feed)
         elif self._quiet_until(feed, turn) <= self._now:
-            first = self._first(feed, turn)
-            if first is not None:
-                self.take(feed, first[0])
+            self._pass_on(feed, turn)
         else:
             self._compare(feed, turn)
+
+    def _pass_on(self, feed: Feed, turn: Turn) -> None:
+        """The source is silent: the next one has its turn.
+
+        If all that have not been in vain are asked, the others are asked beside them, and nothing
+        changes any more before one of them brings something, or somebody else promises more.
+        """
+        search = self.searches.get(feed.id)
+        asked = {} if search is None else search.asked
+        left = [each for each in self._others(feed, turn) if each[0].number not in asked]
+        first = self._first(feed, turn)
+        if first is not None and not all(record.has_failed for _, record in left):
+            self.take(feed, first[0])
+        elif left:
+            search = self.searches.setdefault(feed.id, Search())
+            for session, _ in left:
+                self._ask(feed, session)
+                search.asked[session.number] = session
 
     def _overtake(self, feed: Feed, turn: Turn) -> None:
         """The source has brought all that it has, and others claim more."""

@@ -94,6 +94,11 @@ class Record:
         self._failures = 0
         self.rests_until = -inf
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether its last turn was in vain, and it has brought nothing since."""
+        return self._failures > 0
+
     def pass_over(self) -> None:
         """Somebody else was preferred for being faster."""
         self._passed += 1
