@@ -52,7 +52,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol, Generic[A]):
 
     def resume_writing(self) -> None:
         self._congested = False
-        self._sent()
+        self._loop.call_soon(self._sent)  # an end that asyncio writes here by itself might fail
 
     def carry(self) -> None:
         """Do what the pump asks for."""

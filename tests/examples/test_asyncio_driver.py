@@ -403,6 +403,24 @@ def test_last_words_that_nobody_takes_are_given_up() -> None:
     run_in_own_time(main)
 
 
+def test_no_end_is_written_while_asyncio_writes() -> None:
+    """Behind its last bytes it would write one itself, and could tell nobody of an error."""
+
+    async def main() -> None:
+        protocol = MachineProtocol(Lines())
+        transport = connected(protocol, congested=True)
+        ends: list[None] = []
+        transport.write_eof = lambda: ends.append(None)  # type: ignore[method-assign]
+        transport.feed(b"bye\n")
+        await turns()
+        protocol.resume_writing()
+        assert not ends
+        await turns()
+        assert ends
+
+    run(main())
+
+
 def test_verbs_may_be_called_by_handlers_of_events_and_from_outside() -> None:
     async def main() -> None:
         machine = Lines()
