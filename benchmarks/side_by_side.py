@@ -215,6 +215,31 @@ def oxen_codec() -> Work:
     return work
 
 
+@benchmark("reconcile plain, 20000 items a side, 400 only there")
+def reconcile_plain() -> Work:
+    from culm.reconcile import PlainSession, Role, Tree
+
+    chance, sides = Random(1), []
+    both = chance.randbytes(32 * 19_600)
+    for role in Role:
+        tree = Tree(item_size=32)
+        tree.fill(both + chance.randbytes(32 * 400))
+        sides.append(PlainSession(view=tree, role=role))
+
+    def work() -> None:
+        while any([pass_on(*sides), pass_on(*reversed(sides))]):
+            pass
+
+    def pass_on(sender: Any, receiver: Any) -> bool:
+        data = sender.data_to_send()
+        receiver.receive_data(data)
+        while receiver.next_event() is not None:
+            pass
+        return bool(data)
+
+    return work
+
+
 @benchmark("lzfoo")
 def compress() -> Work:
     from culm.wire import lzfoo

@@ -39,6 +39,7 @@ from culm.garlic.translate import Translator, fitting, value_size_max
 from culm.machine import (
     Closed,
     ContractErrorCode,
+    Event,
     LocalProtocolError,
     RemoteProtocolError,
     StreamMachine,
@@ -334,24 +335,31 @@ class Node:
             server = None if peer is None else self._core.find_server(peer)
             if server is not None:
                 return DialWanted(server=server)
-            if not self._awake:
+            found = self._next_of_links()
+            if found is None:
                 return None
-            ended = self._step(next(iter(self._awake.values())))
+            ended = self._take(*found)
             if ended is not None:
                 return ended
 
-    def _step(self, link: Link) -> LinkClosed | None:
-        if link.peer is not None:
-            # Parts of frames are signs of life, and whole ones have come in parts, good or bad.
-            if link.receiving:
-                self._core.still_receiving(link.peer)
-            elif link.moved():
-                self._core.still_sending(link.peer)
-        event = link.next_event()
-        if event is None:
+    def _next_of_links(self) -> tuple[Link, Event] | None:
+        """The next event of a link; those that have none rest."""
+        while self._awake:
+            link = next(iter(self._awake.values()))
+            if link.peer is not None:
+                # Parts of frames are signs of life, and whole ones have come in parts, good or bad.
+                if link.receiving:
+                    self._core.still_receiving(link.peer)
+                elif link.moved():
+                    self._core.still_sending(link.peer)
+            event = link.next_event()
+            if event is not None:
+                return link, event
             del self._awake[link.number]
             link.rest()
-            return None
+        return None
+
+    def _take(self, link: Link, event: Event) -> LinkClosed | None:
         try:
             match event:
                 case RequestReceived():

@@ -83,18 +83,15 @@ class Channel:
 
     def __init__(self, source: Source, *, piece_size_max: int, half_close: bool = True) -> None:
         self.source = source
-        self._piece = _NOTHING  # the rest of what was taken last
+        self.outgoing = _NOTHING
+        """The rest of the piece that was taken last, as long as the peer takes any of it."""
+        self._piece = _NOTHING  # that rest, though nobody takes it any more
         self.bytes_received = 0
         self.bytes_sent = 0
         self.reads = self.writes = Half.OPEN
         self._end = _End.NONE
         self._piece_size_max = piece_size_max
         self._half_close = half_close
-
-    @property
-    def outgoing(self) -> memoryview:
-        """The rest of the piece, as long as the peer takes any of it."""
-        return _NOTHING if self.writes is Half.LOST else self._piece
 
     @property
     def is_open(self) -> bool:
@@ -152,7 +149,7 @@ class Channel:
             return False
         data = self.source.data_to_send(self._piece_size_max)
         if data and self.writes is Half.OPEN:
-            self._piece = memoryview(data)
+            self.outgoing = self._piece = memoryview(data)
         return bool(data)
 
     def sent(self, size: int) -> None:
@@ -160,6 +157,8 @@ class Channel:
         if not 0 <= size <= len(self._piece):
             raise ValueError(f"size must be in [0, {len(self._piece)}], not {size}")
         self._piece = self._piece[size:]  # TypeError for what counts nothing
+        if self.writes is not Half.LOST:
+            self.outgoing = self._piece
         self.bytes_sent += size
         if not self.is_open:
             self.fill()
@@ -177,6 +176,7 @@ class Channel:
     def lose_writes(self) -> None:
         """The peer takes no more."""
         self.writes = Half.LOST
+        self.outgoing = _NOTHING
 
     def lose(self) -> None:
         """The connection is gone."""

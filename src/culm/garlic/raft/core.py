@@ -35,7 +35,7 @@ R = TypeVar("R")
 _DEFAULT_TIMING: Final = Timing()
 _DEFAULT_LIMITS: Final = Limits()
 
-_ASKING: Final = frozenset((State.PRE_CANDIDATE, State.CANDIDATE))
+_ASKING: Final = State.PRE_CANDIDATE, State.CANDIDATE  # no set: an Enum's hash takes a call
 
 
 class Raft:

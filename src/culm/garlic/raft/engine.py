@@ -28,17 +28,17 @@ __all__ = ["Engine", "Rule"]
 class Rule(NamedTuple):
     """Who acts on a kind of message; all others refuse a request and drop a response."""
 
-    roles: frozenset[State]
+    roles: tuple[State, ...]  # no set: an Enum's hash takes a call
     handle: Callable[..., None]
     of_peers: bool = True  # terms are compared
 
 
-_ALL = frozenset((State.FOLLOWER, State.PRE_CANDIDATE, State.CANDIDATE, State.LEADER))
-_NOT_LEADER = frozenset((State.FOLLOWER, State.PRE_CANDIDATE, State.CANDIDATE))
-_FOLLOWER = frozenset((State.FOLLOWER, State.PRE_CANDIDATE))
-_PRE_CANDIDATE = frozenset((State.PRE_CANDIDATE,))
-_CANDIDATE = frozenset((State.CANDIDATE,))
-_LEADER = frozenset((State.LEADER,))
+_ALL = (State.FOLLOWER, State.PRE_CANDIDATE, State.CANDIDATE, State.LEADER)
+_NOT_LEADER = (State.FOLLOWER, State.PRE_CANDIDATE, State.CANDIDATE)
+_FOLLOWER = (State.FOLLOWER, State.PRE_CANDIDATE)
+_PRE_CANDIDATE = (State.PRE_CANDIDATE,)
+_CANDIDATE = (State.CANDIDATE,)
+_LEADER = (State.LEADER,)
 
 # Refusals that say where the own log ends (as JRaft's do); the others say 0.
 _TELLS_LOG_END: frozenset[type[m.Message]] = frozenset(
@@ -149,7 +149,8 @@ class Engine:
     def advance(self) -> None:
         """Do what is due at ``shared.now``."""
         self.departure.advance()
-        self.transfer.advance()
+        if self.transfer.target is not None:
+            self.transfer.advance()
         if self.leadership is not None:
             if not self.leadership.advance():
                 self._follow(self.term)
@@ -194,11 +195,11 @@ class Engine:
             self.leadership.replicator.unreachable(peer)
 
     def next_deadline(self) -> float | None:
+        transfer = None if self.transfer.target is None else self.transfer.next_deadline()
         if self.leadership is not None:
-            return min(self.leadership.next_deadline(), self.transfer.next_deadline())
-        deadlines = [self.departure.next_deadline()]
-        if self.transfer.target is not None:
-            deadlines.append(self.transfer.next_deadline())
+            deadline = self.leadership.next_deadline()
+            return deadline if transfer is None else min(deadline, transfer)
+        deadlines = [self.departure.next_deadline(), transfer]
         if self.follower_reads.pending:
             deadlines.append(self.follower_reads.next_deadline())
         if self.forwards.pending:
