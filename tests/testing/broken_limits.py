@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from broken_machines import breaks
 
@@ -81,6 +82,26 @@ class MakesAnObjectOfEachBracket(Lines):
         if isinstance(event, LineReceived):
             self.made = list(map(set, [()] * event.text.count(b"[]")))
         return event
+
+
+_HEADLESS = replace(_TEXT, config={"line_max": 4})
+
+
+@breaks("alike", LINES, "a flat one is refused at byte", frames=[_HEADLESS])
+class RefusesTheFirstBytes(Lines):
+    """As any does where the frame exceeds its limits: nothing is measured."""
+
+
+@breaks("alike", LINES, "not a byte of it is welcome", frames=[_TEXT])
+class WantsNothing(Lines):
+    def read_size(self) -> int:
+        return 0
+
+
+@breaks("alike", PINGER, "nothing comes of a flat one", frames=[replace(_TEXT, config={})])
+class HearsNothing(Pinger):
+    def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
+        """Drop it."""
 
 
 @breaks("faults", KEEPER, "before the fault came what is not kept", bombs=[b"\xff\n"])

@@ -153,6 +153,8 @@ class Frame:
     contents: what the content may be, by name, each a function of its size; the first is flat
         (`culm.testing.contents` has some).
     size: bytes of the content.
+    refused: the flat content is refused on purpose, however little of it has come.  Otherwise half
+        of the message has to be read before it is, or something has to come of a datagram.
     after, config, link: as of a `Flood`; `source` is that of a datagram.
     """
 
@@ -160,6 +162,7 @@ class Frame:
     wrap: Callable[[bytes], bytes]
     contents: Mapping[str, Callable[[int], bytes]]
     size: int = 16384
+    refused: bool = False
     after: str | None = None
     config: Config = field(default_factory=dict[str, Any])
     link: int | None = None

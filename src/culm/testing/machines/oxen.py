@@ -380,16 +380,17 @@ register(
         frames=tuple(
             Frame(
                 name=name,
-                wrap=lambda content, head=head: head + content,  # type: ignore[misc]
+                wrap=lambda content, head=head, tail=tail: head + content + tail,  # type: ignore[misc]
                 contents=BENCODE,
                 size=1100,
+                refused=not head,  # what is no dictionary is no parcel
                 after="everything/AAA",
                 source=NAMES[1],
             )
-            for name, head in (
-                ("a datagram", b""),
-                ("a parcel", b"d1:a"),
-                ("a body", b"d2:kai1e1:b"),
+            for name, head, tail in (
+                ("a datagram", b"", b""),
+                ("a field that nobody knows", b"d1:a", b"2:kai1ee"),
+                ("a message", b"d2:kai1e2:mdd1:d", b"2:fr3:BBB2:idi7e2:to3:AAAee"),
             )
         ),
         keys=_KEYS,

@@ -232,15 +232,21 @@ _BOMBS = (
 )
 
 _FRAMES = tuple(
-    Frame(name=name, wrap=lambda content, head=head: head + content, contents=CONTENTS)  # type: ignore[misc]
-    for name, head in (
-        ("an announcement", b"\x84\x00\x01\x07"),
-        ("a request", b"\x84\x01\x00\x01"),
-        ("an entry", b"\x84\x02\x00"),
-        ("log heights", b"\x83\x0a\x00"),
-        ("an item", b"\x83\x16\x00"),
-        ("a message", b"\x83"),
-        ("anything", b""),
+    Frame(
+        name=name,
+        wrap=lambda content, head=head: head + content,  # type: ignore[misc]
+        contents=CONTENTS,
+        size=size,
+        refused=len(head) < 2,  # what has no type is no message
+    )
+    for name, head, size in (
+        ("an announcement", b"\x84\x00\x01\x07", 16384),
+        ("a request", b"\x84\x01\x00\x01", 16384),
+        ("an entry", b"\x84\x02\x00", 16384),
+        ("log heights", b"\x83\x0a\x00", 16384),
+        ("an item", b"\x83\x16\x00", 64),
+        ("a message", b"\x83", 16384),
+        ("anything", b"", 16384),
     )
 )
 

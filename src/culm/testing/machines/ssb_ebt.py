@@ -357,6 +357,7 @@ EBT = register(
                 name="a line",
                 wrap=lambda body: body + b"\n",
                 contents=JSON,
+                size=8000,
                 after="a session/alice",
                 link=1,
             ),

@@ -10,13 +10,14 @@ from culm.testing.driver import Driver
 from culm.testing.operations import Receive, ReceiveDatagram
 from culm.testing.record import conversations, driver_for
 from culm.testing.spec import Frame, MachineSpec
-from culm.testing.suite.floods import NOTHING_TOLD, welcome
+from culm.testing.suite.floods import NOTHING_TOLD, wanted, welcome
 from culm.testing.suite.meter import Meter
 from culm.testing.suite.runs import PropertyError, watchdog
 
 __all__ = ["alike"]
 
 _MEMORY_PER_STEP = 16  # bytes
+_PIECES = 16  # in which a frame comes when it is found out how much of it is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,13 @@ def alike(spec: MachineSpec) -> None:
     Counted are the steps of `work`, and for each 16 bytes of the memory that is taken at most
     meanwhile another one, which is how objects are seen that a reader in C makes.  The
     factor is `MachineSpec.alike_max`; what is flat counts as at least a step for each 8 bytes.
+    What is refused at its first bytes costs nothing, and shows nothing: half of a flat frame has to
+    be read, unless `Frame.refused` says otherwise.
     """
     for frame in spec.frames:
         contents = iter(frame.contents.items())
         _, flat = next(contents)
+        _check_read(spec, frame, frame.wrap(flat(frame.size)))
         floor = max(1 / 8, float(_cost(spec, frame, flat)))
         for name, content in contents:
             cost = _cost(spec, frame, content)
@@ -52,17 +56,50 @@ def alike(spec: MachineSpec) -> None:
                 )
 
 
-def _cost(spec: MachineSpec, frame: Frame, content: Content) -> _Cost:
+def _check_read(spec: MachineSpec, frame: Frame, data: bytes) -> None:
+    """Raise `PropertyError` for a frame whose content is not looked at."""
+    with watchdog():
+        driver = _before(spec, frame)
+        if hasattr(driver.machine, "receive_datagram"):
+            turns = driver.run(ReceiveDatagram(data, frame.source))
+            comes = any(turn.events or turn.datagrams for turn in turns)
+            if not (comes or frame.refused):
+                raise PropertyError(f"{frame.name}: nothing comes of a flat one")
+            return
+        read = _bytes_read(driver, Receive(data, frame.link))
+    if not read:
+        raise PropertyError(f"{frame.name}: not a byte of it is welcome")
+    if 2 * read < len(data) and not frame.refused:
+        raise PropertyError(f"{frame.name}: a flat one is refused at byte {read} of {len(data)}")
+
+
+def _bytes_read(driver: Driver, frame: Receive) -> int:
+    """After how many bytes, about, of a frame no more is read; all of them if that goes on."""
+    step = -(-len(frame.data) // _PIECES)
+    for at in range(0, len(frame.data), step):
+        if driver.closed is not None or not wanted(driver, frame):
+            return at
+        for part in welcome(driver, replace(frame, data=frame.data[at : at + step])):
+            driver.run(part)
+    return len(frame.data)
+
+
+def _before(spec: MachineSpec, frame: Frame) -> Driver:
+    """A driver of a machine to which all has happened that comes before the frame."""
     told = {each.name: each for each in conversations(spec)}
     before = told[frame.after] if frame.after is not None else NOTHING_TOLD
     before = replace(before, config={**before.config, **frame.config})
+    driver = driver_for(spec, before)
+    driver.start()
+    for operation in before.operations:
+        driver.run(operation)
+    return driver
+
+
+def _cost(spec: MachineSpec, frame: Frame, content: Content) -> _Cost:
     data = frame.wrap(content(frame.size))
     with watchdog():
-        driver = driver_for(spec, before)
-        driver.start()
-        for operation in before.operations:
-            driver.run(operation)
-        return _counted(driver, frame, data)
+        return _counted(_before(spec, frame), frame, data)
 
 
 def _counted(driver: Driver, frame: Frame, data: bytes) -> _Cost:
