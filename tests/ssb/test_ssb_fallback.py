@@ -20,7 +20,7 @@ from culm.ssb.peer import (
     PeerLink,
     Settings,
 )
-from culm.ssb.peer.states import EXCHANGE_RULES
+from culm.ssb.peer.states import EXCHANGE_RULES, ONE_BY_ONE
 
 POST = {"type": "post", "text": "hello"}
 SESSION = {"name": ["ebt", "replicate"], "args": [{"version": 3}], "type": "duplex"}
@@ -138,7 +138,7 @@ def test_who_does_not_fall_back_tells_of_it_and_asks_for_nothing() -> None:
 
 def test_every_mode_goes_on_as_the_table_says() -> None:
     for mode, rules in EXCHANGE_RULES.items():
-        does = mode not in (ExchangeMode.HISTORY, ExchangeMode.RESTING)
+        does = mode not in ONE_BY_ONE
         assert (ExchangeMode.HISTORY in rules.values()) is does
         assert rules[ExchangeInput.SESSION_OPENED] is ExchangeMode.EBT
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from peer_support import Node, connect, feed_of, packet, run
 
 from culm.ssb import ebt, history, muxrpc
-from culm.ssb.ebt import SessionEnded, SessionRole
-from culm.ssb.peer import ErrorCode, Limits, PeerDisconnected, PeerLink, Settings
+from culm.ssb.ebt import SessionEnded, SessionOpened, SessionRole
+from culm.ssb.peer import (
+    ErrorCode,
+    ExchangeInput,
+    FellBack,
+    Limits,
+    PeerDisconnected,
+    PeerLink,
+    Settings,
+)
 
 POST = {"type": "post", "text": "hello"}
 OPEN = b'{"name":["ebt","replicate"],"args":[{"version":3,"format":"classic"}],"type":"duplex"}'
@@ -232,24 +241,92 @@ def test_stuck_peers_hold_up_nobody_else(stuck: int, claims: str) -> None:
     assert alice.peer.clock[bob.peer.me] == 100
 
 
-def test_whom_there_is_no_session_for_gets_one_when_there_is_a_place() -> None:
-    tight = Limits(ebt=ebt.Limits(sessions_max=1))
-    alice, bob, carol = Node("alice", limits=tight), Node("bob"), Node("carol")
-    for other in (bob, carol):
-        alice.peer.follow(other.peer.me)
-        other.peer.follow(alice.peer.me)
-        other.peer.publish(POST)
-        run(other)
+ONE_SESSION = Limits(ebt=ebt.Limits(sessions_max=1))
+
+
+def friends(*names: str, full: str) -> list[Node]:
+    """They follow each other, and have published something; some have one place for a session."""
+    nodes = [Node(name, limits=ONE_SESSION if name in full else Limits()) for name in names]
+    for node in nodes:
+        for other in nodes:
+            node.peer.follow(other.peer.me)
+        node.peer.publish(POST)
+        run(node)
+    return nodes
+
+
+def assert_level(*nodes: Node, feeds: Sequence[Node], count: int) -> None:
+    for node in nodes:
+        assert [node.peer.clock[each.peer.me] for each in feeds] == [count] * len(feeds)
+
+
+def pass_time(*nodes: Node, until: float) -> None:
+    while dues := [due for node in nodes if (due := node.peer.next_deadline()) is not None]:
+        if min(dues) > until:
+            return
+        for node in nodes:
+            node.advance(min(dues))
+        run(*nodes)
+
+
+@pytest.mark.parametrize("full", [["alice"], ["alice", "carol"]], ids="-".join)
+def test_whom_there_is_no_session_for_exchanges_feeds_one_by_one(full: list[str]) -> None:
+    """In both directions, news too; and it gets a session when there is a place."""
+    nodes = friends("alice", "bob", "carol", "dave", full=" ".join(full))
+    alice, bob, carol, dave = nodes
     first, _ = connect(alice, bob)
+    second, _ = connect(carol, dave)
+    run(*nodes)
+    connect(alice, carol)
+    run(*nodes)
+    pass_time(*nodes, until=20.0)
+    assert_level(*nodes, feeds=nodes, count=1)
+    assert len(alice.told(SessionOpened)) == 1
+    for node in (alice, carol):
+        node.peer.publish(POST)
+    run(*nodes)
+    assert_level(*nodes, feeds=[alice, carol], count=2)
+    first.close()
+    second.close()
+    run(*nodes)
+    pass_time(*nodes, until=100.0)
+    assert [event.peer for event in alice.told(SessionOpened)] == [bob.peer.me, carol.peer.me]
+    for node in (alice, carol):
+        node.peer.publish(POST)
+    run(*nodes)
+    assert_level(alice, carol, feeds=[alice, carol], count=3)
+
+
+def test_who_waits_for_a_place_says_so_if_it_may_not_fall_back() -> None:
+    alice, bob, carol = (
+        Node(name, limits=ONE_SESSION, settings=Settings(falls_back=False))
+        for name in ("alice", "bob", "carol")
+    )
+    connect(alice, bob)
     connect(alice, carol)
     run(alice, bob, carol)
-    assert alice.peer.clock[carol.peer.me] == 0
-    for now in (6.0, 20.0):
-        alice.advance(now)
-        run(alice, bob, carol)
-    first.close()
-    run(alice, bob, carol)
-    for now in (50.0, 100.0):
-        alice.advance(now)
-        run(alice, bob, carol)
-    assert alice.peer.clock[bob.peer.me] == alice.peer.clock[carol.peer.me] == 1
+    assert [(each.peer, each.reason) for each in alice.told(FellBack)] == [
+        (carol.peer.me, ExchangeInput.NO_PLACE)
+    ]
+
+
+def test_when_the_other_side_may_open_no_more_sessions_both_get_news() -> None:
+    """A second link comes and goes; the first one has had its session."""
+    limits = Limits(sessions_max=1)
+    alice, bob = Node("alice", limits=limits), Node("bob", limits=limits)
+    for node, other in ((alice, bob), (bob, alice)):
+        node.peer.follow(other.peer.me)
+    connect(bob, alice)
+    run(alice, bob)
+    near, far = connect(bob, alice)
+    run(alice, bob)
+    for node, link in ((bob, near), (alice, far)):
+        node.ways.pop(link.number)
+        link.receive_eof()
+    run(alice, bob)
+    pass_time(alice, bob, until=100.0)
+    for node in (alice, bob):
+        node.peer.publish(POST)
+    run(alice, bob)
+    pass_time(alice, bob, until=200.0)
+    assert_level(alice, bob, feeds=[alice, bob], count=1)

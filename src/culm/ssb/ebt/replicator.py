@@ -169,6 +169,11 @@ class Replicator:
         """Whether there is a session with that peer, over whatever stream."""
         return self._exchange.has_session(peer)
 
+    @property
+    def takes_sessions(self) -> bool:
+        """Whether there is room for a session with one more peer."""
+        return len(self._exchange.sessions) < self._limits.sessions_max
+
     def is_ready(self, session: int) -> bool:
         """Whether the session takes frames: it has loaded what it remembers."""
         found = self._exchange.sessions.get(session)
@@ -278,8 +283,7 @@ class Replicator:
         self._check_open()
         if self._exchange.feeds.blocks(self._me, peer):
             raise LocalProtocolError(ErrorCode.BLOCKED, peer)
-        full = len(self._exchange.sessions) >= self._limits.sessions_max
-        if full and not self._exchange.has_session(peer):
+        if not (self.takes_sessions or self._exchange.has_session(peer)):
             raise LocalProtocolError(ErrorCode.TOO_MANY_SESSIONS)
         session = Session(
             number=next(self._numbers),

@@ -47,11 +47,12 @@ class PeerDisconnected(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FellBack(Event):
-    """The peer seems not to support EBT: feeds are asked for one by one (`culm.ssb.history`).
+    """There is no session with the peer: feeds are asked for one by one (`culm.ssb.history`).
 
     `Settings.falls_back` says whether they are; a session that the peer opens later takes over.
 
-    reason: ``SESSION_REFUSED`` (scenarios 1 and 4), ``HISTORY_ASKED`` (2), ``WAITED`` (3).
+    reason: ``SESSION_REFUSED`` (scenarios 1 and 4), ``HISTORY_ASKED`` (2), ``WAITED`` (3), or
+        ``NO_PLACE`` for a session of ours: there are too many with others, and we ask again later.
     """
 
     link: int

@@ -23,7 +23,7 @@ from culm.ssb.peer.events import FellBack, LinkEvent
 from culm.ssb.peer.fallback import LinkHistory
 from culm.ssb.peer.frames import MessageFrame, read_frame
 from culm.ssb.peer.limits import Settings
-from culm.ssb.peer.states import EXCHANGE_RULES, ExchangeInput, ExchangeMode
+from culm.ssb.peer.states import EXCHANGE_RULES, ONE_BY_ONE, ExchangeInput, ExchangeMode
 from culm.ssb.v8json import JsonValue
 
 __all__ = ["LinkExchange"]
@@ -36,6 +36,7 @@ _SENDING: Final = frozenset({CallState.SENDING, CallState.EXCHANGING})
 _RECONNECTED: Final = "reconnected to peer"
 _PARENT_ENDED: Final = "unexpected end of parent stream"
 _REASONS: Final = {EndReason.RECONNECTED: _RECONNECTED, EndReason.BLOCKED: "blocked"}
+_PAUSES: Final = frozenset({ExchangeMode.RESTING, ExchangeMode.MEANWHILE})
 _DOUBLINGS_MAX: Final = 6  # of the pause before a session is asked for again
 
 
@@ -76,7 +77,7 @@ class LinkExchange:
     def holds(self) -> bool:
         """Whether frames have to wait until the session has loaded, or others are written."""
         if self.session is None:
-            return self.mode is ExchangeMode.HISTORY and not self._core.takes_messages
+            return self.mode in ONE_BY_ONE and not self._core.takes_messages
         return not (self._core.takes_messages and self._core.is_ready(self.session))
 
     @property
@@ -99,8 +100,12 @@ class LinkExchange:
             self._move(ExchangeInput.CONNECTED_AS_SERVER)
 
     def history_asked(self) -> None:
-        """The peer asks for a feed: a client that does so without a session will not open one."""
-        if self.mode is ExchangeMode.WAITING:
+        """The peer asks for a feed: a client that does so without a session will not open one.
+
+        Neither will one whose session was lost, if it is for the peer to ask for another.
+        """
+        rests = self.mode is ExchangeMode.RESTING and self.pause_s is None
+        if self.mode is ExchangeMode.WAITING or (rests and not self._core.has_session(self._peer)):
             self._fall_back(ExchangeInput.HISTORY_ASKED)
 
     @property
@@ -111,22 +116,23 @@ class LinkExchange:
         gone.  So one of the two waits twice as long; and both of them twice as long each time,
         since the first one's request has to arrive before the other one makes its own.
         """
-        if self.mode is not ExchangeMode.RESTING or not self._asks:
+        if self.mode not in _PAUSES or not self._asks:
             return None
         doublings = min(self._resumed, _DOUBLINGS_MAX) + (self._core.me > self._peer)
         return self._settings.session_s * 2.0**doublings
 
     @property
     def lacks_place(self) -> bool:
-        """Whether there is no session with the peer because there are too many with others."""
-        return self.mode is ExchangeMode.RESTING and not self._core.has_session(self._peer)
+        """Whether there is no session with the peer, and we ask again."""
+        return self.mode in _PAUSES and not self._core.has_session(self._peer)
 
     def wait_over(self) -> None:
         """The peer has had its time to open a session."""
         if self.pause_s is not None and not self._core.has_session(self._peer):
             self._resumed += 1
-            self._move(ExchangeInput.RESUMED)
-            self._ask()
+            if self.mode is ExchangeMode.RESTING or self._core.takes_sessions:
+                self._move(ExchangeInput.RESUMED)
+                self._ask()
         if self.mode is not ExchangeMode.WAITING:
             return
         if self._settings.asks_as_server:
@@ -141,8 +147,11 @@ class LinkExchange:
             session = self._core.connect(
                 self._peer, role=SessionRole.CLIENT, heard_at=self._heard_at
             )
-        except LocalProtocolError:  # too many: another time
-            self._move(ExchangeInput.SESSION_LOST)
+        except LocalProtocolError as error:
+            if error.code is ErrorCode.TOO_MANY_SESSIONS:
+                self._fall_back(ExchangeInput.NO_PLACE)
+            else:
+                self._move(ExchangeInput.SESSION_LOST)
             return
         arguments: JsonValue = {"version": _VERSION, "format": _FORMAT}
         self._begin(session)
@@ -267,9 +276,9 @@ class LinkExchange:
 
     def _move(self, happened: ExchangeInput) -> None:
         before, self.mode = self.mode, EXCHANGE_RULES[self.mode][happened]
-        if before is ExchangeMode.HISTORY:
+        if before in ONE_BY_ONE:
             self._history.stop()
-        elif self.mode is ExchangeMode.HISTORY and self._settings.falls_back:
+        elif self.mode in ONE_BY_ONE and self._settings.falls_back:
             self._history.begin()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-__all__ = ["EXCHANGE_RULES", "ExchangeInput", "ExchangeMode"]
+__all__ = ["EXCHANGE_RULES", "ONE_BY_ONE", "ExchangeInput", "ExchangeMode"]
 
 
 class ExchangeMode(Enum):
@@ -20,7 +20,9 @@ class ExchangeMode(Enum):
     """We have opened a session, of which the peer has not said anything yet."""
     EBT = "ebt"
     RESTING = "resting"
-    """The session was lost, or had no place; we ask again, unless another link has one."""
+    """The session was lost; we ask again, unless another link has one."""
+    MEANWHILE = "meanwhile"
+    """There are too many sessions with others: feeds are asked for one by one until one ends."""
     HISTORY = "history"
     """One of the two seems not to support EBT: feeds are asked for one by one."""
 
@@ -35,7 +37,8 @@ class ExchangeInput(Enum):
     NOTES_CAME = "notes came"  # in the session that we have opened
     SESSION_REFUSED = "session refused"  # ended by the peer with an error: scenario 1
     SESSION_ENDED = "session ended"  # without one, or by us
-    SESSION_LOST = "session lost"  # it gave way, the first notes were late, or it had no place
+    SESSION_LOST = "session lost"  # it gave way, or the first notes were late
+    NO_PLACE = "no place"  # for a session, beside those with others
     RESUMED = "resumed"  # there is no session with the peer, and we ask
     HISTORY_ASKED = "history asked"  # by the peer, instead of a session: scenario 2
     WAITED = "waited"  # long enough for a session: scenario 3
@@ -43,6 +46,9 @@ class ExchangeInput(Enum):
 
 
 _M, _I = ExchangeMode, ExchangeInput
+
+#: In these we ask for feeds with createHistoryStream.
+ONE_BY_ONE: Final = frozenset({_M.MEANWHILE, _M.HISTORY})
 
 EXCHANGE_RULES: Final[Mapping[ExchangeMode, Mapping[ExchangeInput, ExchangeMode]]] = {
     _M.NOTHING: {
@@ -63,6 +69,7 @@ EXCHANGE_RULES: Final[Mapping[ExchangeMode, Mapping[ExchangeInput, ExchangeMode]
         _I.SESSION_REFUSED: _M.HISTORY,
         _I.SESSION_ENDED: _M.NOTHING,
         _I.SESSION_LOST: _M.RESTING,
+        _I.NO_PLACE: _M.MEANWHILE,
     },
     _M.EBT: {
         _I.SESSION_OPENED: _M.EBT,
@@ -71,6 +78,11 @@ EXCHANGE_RULES: Final[Mapping[ExchangeMode, Mapping[ExchangeInput, ExchangeMode]
         _I.SESSION_LOST: _M.RESTING,
     },
     _M.RESTING: {
+        _I.SESSION_OPENED: _M.EBT,
+        _I.RESUMED: _M.ASKED,
+        _I.HISTORY_ASKED: _M.HISTORY,
+    },
+    _M.MEANWHILE: {
         _I.SESSION_OPENED: _M.EBT,
         _I.RESUMED: _M.ASKED,
     },
