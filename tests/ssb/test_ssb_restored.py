@@ -140,6 +140,38 @@ def test_a_friend_that_had_less_confirms_it_after_a_while(had: int) -> None:
     assert bob.peer.clock[alice.peer.me] == 3
 
 
+def of_the_key_alone() -> Node:
+    """Alice, whose friends are to send her everything."""
+    alice = Node("alice", restored=True)
+    for name in ("bob", "carol"):
+        alice.peer.follow(feed_of(name))
+    return alice
+
+
+def test_a_friend_that_knows_nothing_of_a_feed_without_messages_does_not_confirm_it() -> None:
+    alice = of_the_key_alone()
+    assert says(alice, "carol", 0) == []
+    assert refuses(alice.peer)
+    alice.advance(20.0)
+    bob = Node("bob", store=deepcopy(BOBS))
+    bob.peer.follow(alice.peer.me)
+    connect(alice, bob)
+    run(alice, bob)
+    assert alice.told(OwnFeedConfirmed) == [OwnFeedConfirmed(last=4)]
+    write(alice, 1)
+    run(alice, bob)
+    assert bob.told(FeedForked) == []
+
+
+def test_but_after_a_while_it_does() -> None:
+    """Nobody has anything of a new feed."""
+    alice = of_the_key_alone()
+    assert says(alice, "carol", 0) == []
+    assert alice.peer.next_deadline() is not None
+    alice.advance(30.0)
+    assert alice.told(OwnFeedConfirmed) == [OwnFeedConfirmed(last=0)]
+
+
 def test_meanwhile_another_friend_may_know_of_more() -> None:
     alice, bob = friends(deepcopy(BACKUP))[0], Node("bob")
     bob.peer.follow(alice.peer.me)

@@ -258,7 +258,7 @@ class Exchange:
         return False
 
     def is_confirmed(self, feed_id: str) -> bool:
-        return self._most_told(feed_id) == self.feeds[feed_id].stored
+        return 0 < self._most_told(feed_id) == self.feeds[feed_id].stored
 
     def is_unsurpassed(self, feed_id: str) -> bool:
         return 0 <= self._most_told(feed_id) <= self.feeds[feed_id].stored

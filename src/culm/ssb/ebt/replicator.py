@@ -134,7 +134,7 @@ class Replicator:
     def is_confirmed(self, feed: str) -> bool:
         """Whether the store has as much of a feed as the peers that we follow have told of it.
 
-        At least one of them has, in a session that is open.
+        At least one of them has, in a session that is open, and knows something of it.
         """
         return self._exchange.is_confirmed(feed)
 

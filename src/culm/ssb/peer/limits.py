@@ -100,7 +100,7 @@ class Settings:
         How long a peer has to answer our goodbye.
     confirm_s
         How long our own feed, if it comes from a backup, is still not confirmed when peers that we
-        follow have told that they have less of it: another one may know of more.
+        follow have told that they have less of it, or nothing: another one may know of more.
     ebt
         The times of the replicator.
     history

@@ -13,7 +13,7 @@ class OwnFeed:
     """Our own feed, of which others may have more if it comes from a backup.
 
     restored: whether it does, and nobody has confirmed its length.
-    confirm_s: how long to wait for others when a friend has told that it has less.
+    confirm_s: how long to wait for others when a friend has told that it has less, or nothing.
     """
 
     def __init__(self, core: Replicator, *, restored: bool, confirm_s: float, now: float) -> None:
