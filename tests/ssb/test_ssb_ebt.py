@@ -414,6 +414,38 @@ def test_who_is_blocked_by_us_has_no_session() -> None:
     assert caught.value.code is ErrorCode.BLOCKED
 
 
+def test_a_feed_is_read_after_one_that_the_peer_no_longer_wants() -> None:
+    """Nothing but the store's answer says that there is something to read."""
+    host = alice()
+    host.write(ALICE, 1)
+    host.write(BOB, 1)
+    session = host.accept(CAROL)
+    host.take(session)
+    host.machine.receive_notes(session, {ALICE: on(0), BOB: on(0)})
+    read = host.machine.next_effect()
+    assert isinstance(read, ReadMessages)
+    assert read.feed == ALICE
+    host.machine.receive_notes(session, {ALICE: -1})
+    assert host.machine.frames_to_send(session) == []
+    assert host.machine.next_effect() is None
+    host.machine.complete(read.ticket, tuple(host.store.messages(ALICE)))
+    then = host.machine.next_effect()
+    assert isinstance(then, ReadMessages)
+    assert then.feed == BOB
+
+
+def test_frames_are_taken_until_they_are_enough() -> None:
+    host = alice()
+    size = len(host.write(BOB, 3)[0].data)
+    session = host.accept(CAROL)
+    host.take(session)
+    host.machine.receive_notes(session, {BOB: on(0)})
+    read = host.machine.next_effect()
+    assert isinstance(read, ReadMessages)
+    host.machine.complete(read.ticket, tuple(host.store.messages(BOB)))
+    assert len(host.machine.frames_to_send(session, size + 1)) == 2
+
+
 # Messages
 
 
@@ -441,6 +473,18 @@ def test_messages_that_leave_others_out_end_the_session() -> None:
     assert isinstance(ended, SessionEnded)
     assert ended.error is not None
     assert ended.error.code is ErrorCode.OUT_OF_ORDER
+    assert host.machine.clock[BOB] == 0
+
+
+@pytest.mark.parametrize("asked", [0, 2])
+def test_who_was_asked_twice_or_not_at_all_may_leave_messages_out(asked: int) -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    session = first if asked else second
+    for note in (on(3), -1, on(3))[: asked + 1]:
+        host.tell(first, {BOB: note})
+    host.tell(session, as_frames(chain(BOB, 3))[2])
+    assert host.machine.is_ready(session)
     assert host.machine.clock[BOB] == 0
 
 
@@ -847,6 +891,8 @@ def test_arguments_that_are_none_are_refused_at_once() -> None:
         host.machine.connect("x", role=SessionRole.CLIENT)
     with pytest.raises(TypeError, match="role"):
         host.machine.connect(BOB, role="server")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a note is at most"):
+        host.machine.receive_notes(host.accept(BOB), {BOB: 2**53})
     with pytest.raises(ValueError, match="me must be"):
         Host("alice")
     with pytest.raises(ValueError, match="sessions_max"):

@@ -542,3 +542,18 @@ def test_a_peer_that_rests_is_asked_besides_when_all_others_are() -> None:
     host, sessions = crowd(4)
     assert asked_at(host, sessions, 3) == [[1, 2], [3], [0, 1]]
     assert host.machine.next_deadline() is None
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_claim_that_nobody_keeps_up_takes_no_time_from_the_next_one(leaves: bool) -> None:
+    """Who claims more after all that has its full time."""
+    host = alice()
+    session = host.accept(CAROL)
+    host.tell(session, {BOB: on(1000)})
+    if leaves:
+        host.machine.disconnect(session)
+        session = host.accept(DAVE)
+    host.tell(session, {BOB: on(0)})
+    host.advance(100.0)
+    host.tell(session, {BOB: on(5)})
+    assert host.machine.next_deadline() == 100.0 + Timing().stall_s

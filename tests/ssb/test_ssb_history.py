@@ -168,6 +168,15 @@ class TestServer:
         assert found.failure is not None
         assert values(client, call.number) == []
 
+    @pytest.mark.parametrize("name", [5, "alice", ALICE[1:]])
+    def test_the_peer_is_told_what_is_no_feed(self, name: Any) -> None:
+        with pytest.raises(ValueError, match="id is not a feed"):
+            HistoryRequest.from_args([{"id": name}])
+
+    def test_limits_of_another_type(self) -> None:
+        with pytest.raises(TypeError, match="limits"):
+            Side(limits=object())  # type: ignore[arg-type]
+
     def test_a_feed_that_the_peer_may_not_have(self) -> None:
         client, server = Side(), Side().store("alice", 1)
         server.hidden.add(ALICE)

@@ -29,7 +29,7 @@ from culm.ssb.ebt.model import (
     PeerClock,
     Stored,
 )
-from culm.ssb.ebt.notes import REFUSAL, decode_note
+from culm.ssb.ebt.notes import REFUSAL
 from culm.ssb.ebt.session import Session
 from culm.ssb.ebt.sources import Sources
 from culm.ssb.ebt.states import (
@@ -187,8 +187,8 @@ class Exchange:
             feed = self.feeds.get(feed_id)
             # One text for a feed, however many sessions keep it.
             known = feed_id if feed is None else feed.id
-            if session.has_place(known, followed=feed is not None and feed.followed):
-                session.hear_note(known, decode_note(value))
+            if (feed is not None and feed.followed) or session.has_place(known):
+                session.hear_note(known, value)
                 self._hear(session, known, feed)
             elif session.leave_out():
                 self.events.append(FeedsLeftOut(session=session.number, peer=session.peer))

@@ -22,6 +22,7 @@ from culm.ssb.ebt.events import ReplicatorEvent
 from culm.ssb.ebt.exchange import Exchange
 from culm.ssb.ebt.limits import Limits, Timing
 from culm.ssb.ebt.model import Format, Head, Message, Progress, Stored
+from culm.ssb.ebt.notes import NOTE_MAX
 from culm.ssb.ebt.session import Session
 from culm.ssb.ebt.states import EndReason, FeedState, SessionRole, SessionState, State
 from culm.ssb.feed_id import check_feed_id
@@ -313,8 +314,11 @@ class Replicator:
     def receive_notes(self, session: int, notes: Mapping[str, int]) -> None:
         """Take the peer's notes (`decode_notes` reads them).
 
-        Raises `LocalProtocolError`: ``NO_SESSION``, ``NOT_READY``.
+        Raises `LocalProtocolError`: ``NO_SESSION``, ``NOT_READY``; `ValueError` for a note above
+        `NOTE_MAX`.
         """
+        if max(notes.values(), default=0) > NOTE_MAX:
+            raise ValueError(f"a note is at most {NOTE_MAX}, not {max(notes.values())}")
         self._exchange.receive_notes(self._ready(session), notes)
 
     def receive_message(self, session: int, author: str, sequence: int, received: Any) -> None:

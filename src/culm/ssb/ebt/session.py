@@ -11,7 +11,7 @@ from culm.ssb.ebt.feed import TURNS, Feed, Relation, turn_of
 from culm.ssb.ebt.feeds import Feeds
 from culm.ssb.ebt.limits import Limits
 from culm.ssb.ebt.model import PeerClock
-from culm.ssb.ebt.notes import REFUSAL, Note, encode_note
+from culm.ssb.ebt.notes import REFUSAL
 from culm.ssb.ebt.outgoing import Outgoing
 from culm.ssb.ebt.states import (
     SESSION_RULES,
@@ -98,8 +98,9 @@ class Session:
         """
         told: dict[str, int] = {}
         held: dict[str, int] = {}
+        last_told = {**self._memory.told, **self._told}
         for feed in feeds.followed:
-            if (sequence := self.last_told(feed.id)) is not None:
+            if (sequence := last_told.get(feed.id)) is not None:
                 told[feed.id] = sequence
                 if feed.stored != sequence:
                     held[feed.id] = feed.stored
@@ -161,19 +162,19 @@ class Session:
         told = self._told.get(feed_id)
         return self._memory.told.get(feed_id, 0) if told is None else told
 
-    def hear_note(self, feed_id: str, note: Note) -> None:
-        """Take a note for which there is a place.
+    def hear_note(self, feed_id: str, value: int) -> None:
+        """Take a note for which there is a place; see `culm.ssb.ebt.decode_note`.
 
         A note about a feed that we refused in an earlier session proves that the peer no longer
         believes us to refuse it: such feeds are not mentioned (request skipping).
         """
-        self._told[feed_id] = note.sequence if note.replicate else REFUSAL
-        self._receives[feed_id] = note.receive
+        self._told[feed_id] = max(value >> 1, REFUSAL)
+        self._receives[feed_id] = value >= 0 and not value & 1
         self._refused_before.discard(feed_id)
 
-    def has_place(self, feed_id: str, *, followed: bool) -> bool:
-        """Whether a note about the feed is heard: always if we follow it, or have heard of it."""
-        if followed or self.last_told(feed_id) is not None:
+    def has_place(self, feed_id: str) -> bool:
+        """Whether a note about a feed that we do not follow is heard: if there was one before."""
+        if self.last_told(feed_id) is not None:
             return True
         if self._others == self._limits.feeds_max:
             return False
@@ -232,8 +233,7 @@ class Session:
         if relation is None:
             relation = self.relations[feed.id] = Relation(feed)
         relation.tell(Demand.SOURCE if receive else Demand.STANDBY)
-        note = Note(replicate=True, receive=receive, sequence=feed.stored)
-        self.outgoing.note(feed.id, encode_note(note))
+        self.outgoing.note(feed.id, feed.stored << 1 | (not receive))
         return relation
 
     def tell_news(self, relation: Relation) -> None:
@@ -257,7 +257,7 @@ class Session:
     def serve(self, relation: Relation) -> None:
         """Send what the peer has asked for, according to its last note."""
         feed = relation.feed
-        told = self.told(feed.id)
+        told = self._told[feed.id]
         self.outgoing.restart(relation, max(told, 0))
         if told < 0:
             relation.move(SupplyInput.REFUSES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from heapq import nsmallest
 from math import inf
 from typing import Final
@@ -219,10 +220,8 @@ class Sources:
             search.asked[session.number] = session
 
     def _end_search(self, feed: Feed) -> None:
-        search = self.searches.pop(feed.id, None)
-        if search is not None:
-            for session in search.asked.values():
-                session.tell(feed, receive=False)
+        for session in self.searches.pop(feed.id).asked.values():
+            session.tell(feed, receive=False)
 
     # Time
 
@@ -354,17 +353,20 @@ class Sources:
 
     def _first(self, feed: Feed, turn: Turn | None) -> tuple[Session, Record] | None:
         """The one of them that comes first in the line."""
+        others = list(self._others(feed, turn))
+        if len(others) > 1:
+            return min(others, key=partial(self._rank, feed))
+        return others[0] if others else None
+
+    def _rank(
+        self, feed: Feed, each: tuple[Session, Record]
+    ) -> tuple[float, float, int, int, tuple[int, float]]:
+        session, record = each
+        rest = record.rests_until if self._rests(feed, session, record) else -inf
         moves = feed.moved + self._timing.stall_s > self._now
-        in_line = feed.id in self._known
-
-        def key(each: tuple[Session, Record]) -> tuple[float, float, int, int, tuple[int, float]]:
-            session, record = each
-            rest = record.rests_until if self._rests(feed, session, record) else -inf
-            most = session.told(feed.id) if moves else 0
-            distance = 0 if in_line else self._distance(feed, session)
-            return rest, -record.pace, distance, -most, record.place
-
-        return min(self._others(feed, turn), key=key, default=None)
+        most = session.told(feed.id) if moves else 0
+        distance = 0 if feed.id in self._known else self._distance(feed, session)
+        return rest, -record.pace, distance, -most, record.place
 
     def _distance(self, feed: Feed, session: Session) -> int:
         """The author is next to its feed, and strangers are farther away than peers we follow."""
@@ -374,7 +376,7 @@ class Sources:
 
     def _note_known(self, feed: Feed, session: Session) -> None:
         """Note whether the next turn may go to a peer that is known, whoever is before it."""
-        if self._distance(feed, session) < _STRANGER:
+        if session.peer == feed.id or self._follows(session.peer):
             self._known.add(feed.id)
         else:
             self._known.discard(feed.id)
@@ -419,7 +421,8 @@ class Sources:
 
     def _forget(self, feed: Feed) -> None:
         feed.forget_claims()
-        self._end_search(feed)
+        if feed.id in self.searches:
+            self._end_search(feed)
         self._known.discard(feed.id)
-        self._deadlines.cancel(feed.id)
-        self._feeds.pop(feed.id, None)
+        if self._feeds.pop(feed.id, None) is not None:
+            self._deadlines.cancel(feed.id)

@@ -47,7 +47,7 @@ class Turn:
     @property
     def is_in_vain(self) -> bool:
         """Whether the peer has promised more than there is, and brought nothing."""
-        return not (self.is_kept or self._relation.brought)
+        return not self._relation.brought and self.promised > self._feed.received
 
     def brings(self, since: float) -> bool:
         """Whether the peer has brought something, and the feed has moved since then."""

@@ -136,7 +136,6 @@ class Work:
         return failure
 
     def stop(self) -> None:
-        """Ask for nothing more; outstanding effects may still be answered."""
+        """Ask for nothing more, all sessions having ended; what is out may still be answered."""
         self._tickets.drop_asked()
         self.writer.clear()
-        self._readers.clear()

@@ -135,7 +135,7 @@ class PeerLink:
 
     def next_deadline(self) -> float | None:
         """The deadline of the handshake."""
-        return None if self._timed is None or self.closed else self._timed.next_deadline()
+        return None if self._timed is None else self._timed.next_deadline()
 
     def advance(self, now: float) -> None:
         if self._timed is not None:
