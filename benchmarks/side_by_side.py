@@ -318,6 +318,15 @@ def serve() -> None:
 
 _CACHEGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
 
+# Whether the C library gives memory back to the system, and asks for it again, is luck: it depends
+# on what happens to lie at the end of the heap, and may take half as long again.
+_ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "MALLOC_TOP_PAD_": str(1 << 26),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 28),
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 28),
+}
+
 
 class Worker:
     """A process that runs the benchmarks in one checkout."""
@@ -326,7 +335,7 @@ class Worker:
         source = checkout / "src"
         paths = [source, *(checkout / name for name in ("benchmarks", "examples")), HERE.parent]
         path = os.pathsep.join(map(str, paths))
-        self._environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+        self._environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": path}
         self._serve = [sys.executable, "-P", str(HERE), "--serve", "."]
         self._process = subprocess.Popen(
             self._serve,

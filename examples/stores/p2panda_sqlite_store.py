@@ -41,6 +41,7 @@ from culm.p2panda.store import (
 from culm.reconcile.monoids import DEFAULT
 from stores.columns import column, number
 from stores.file_store import BUSY_TIMEOUT_S, FileStore, refuse_other_files, write_ahead
+from stores.wal_tags import refuse_foreign_wal, tag
 
 __all__ = ["OperationSqliteStore"]
 
@@ -81,6 +82,7 @@ class OperationSqliteStore(FileStore):
 
     def __init__(self, path: Path | str) -> None:
         refuse_other_files(path)
+        refuse_foreign_wal(path)
         self._db = sqlite3.connect(
             path, isolation_level=None, timeout=BUSY_TIMEOUT_S, check_same_thread=False
         )
@@ -372,6 +374,8 @@ class OperationSqliteStore(FileStore):
             return
         self._db.execute(f"BEGIN {kind}")
         try:
+            if kind == "IMMEDIATE":
+                tag(self._db)
             yield
             self._db.execute("COMMIT")
         except BaseException:

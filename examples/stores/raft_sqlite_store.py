@@ -27,6 +27,7 @@ from culm.garlic.raft import (
 )
 from culm.garlic.store import restored
 from culm.machine import Effect, ProtocolError
+from stores.wal_tags import refuse_foreign_wal, tag
 
 __all__ = ["RaftSqliteStore"]
 
@@ -73,6 +74,7 @@ class RaftSqliteStore:
     def __init__(self, path: Path, machine: StateMachine, founding: Stored | None = None) -> None:
         self._machine = machine
         self._limits = Limits()
+        refuse_foreign_wal(path)
         # One thread at a time: whoever drives the node sees to that.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
@@ -91,7 +93,8 @@ class RaftSqliteStore:
 
     def _tidy(self) -> None:
         """Keep nothing of a snapshot that has not come to its end, and no file of empty pages."""
-        self._db.execute("DELETE FROM incoming")
+        with self._transaction():
+            self._db.execute("DELETE FROM incoming")
         pages, empty = (
             self._db.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("page_count", "freelist_count")
@@ -265,6 +268,7 @@ class _Transaction:
 
     def __enter__(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
+        tag(self._db)
         self._db.execute("UPDATE written SET times = times + 1")
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import tracemalloc
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
 from processes import SECONDS_MAX
 
-from culm.machine import Closed, Event
+from culm.machine import Buffer, Closed, Event
 from culm.oxen import MessageReceived, Node, PeerJoined, PeerLeft, Timing
 from drivers.udp_driver import UdpDriver
 from toy_machines import Answered, Pinged, Pinger
@@ -95,6 +97,43 @@ def test_who_is_not_known_is_not_heard_and_what_is_for_nobody_is_lost() -> None:
         assert Pinged(peer="known", number=1) not in events
         driver.call(machine.close)
         assert await driver.wait_closed() == Closed()
+
+    asyncio.run(main())
+
+
+class Weigher(Pinger):
+    """Notes how large each datagram was, and what reading it took at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[tuple[int, int]] = []
+
+    def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
+        self.read.append((len(data), tracemalloc.get_traced_memory()[1]))
+
+
+@pytest.mark.parametrize("size", [1, 65_507])
+def test_a_datagram_is_read_whole_and_takes_no_more_room_than_the_largest(size: int) -> None:
+    async def main() -> None:
+        book, machine = Book(), Weigher()
+        driver = await book.open("me", machine, [])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as known:
+            known.bind((HOST, 0))
+            book.addresses["known"] = known.getsockname()
+            data = bytes(size)
+            tracemalloc.start()
+            try:
+                known.sendto(data, book.addresses["me"])
+                async with asyncio.timeout(SECONDS_MAX):
+                    while not machine.read:
+                        await asyncio.sleep(0.005)
+            finally:
+                tracemalloc.stop()
+        [(found, peak)] = machine.read
+        assert found == size
+        assert peak < 1 << 17
+        driver.call(machine.close)
+        await driver.wait_closed()
 
     asyncio.run(main())
 
