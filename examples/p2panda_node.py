@@ -9,7 +9,8 @@
 What a node tells it tells in words on a terminal, and in lines of JSON elsewhere or with
 ``--json``.  ``serve`` waits for others, ``sync`` goes to them; a node may do both.  What comes from
 one of them goes on to all that stay live.  ``serve`` and ``--live`` go on until Ctrl-C.  The
-author's key is in a file beside the store, which is made with the first document.
+author's key is in a file beside the store, which is made with the first document.  Where the store
+is a copy, or comes from a backup, a new key is made (``new author``), so that no log ever forks.
 
 Exit status: 0, or 1 if a session has failed or something cannot be done, which one line says, or
 130 if it was interrupted before it was done.  For ``serve`` and ``--live`` Ctrl-C is the usual end.
@@ -21,8 +22,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
-import secrets
 import signal
 import socket
 import sqlite3
@@ -30,16 +29,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nacl.signing import SigningKey
-
 from arguments import address, any_port, count, file, host, positive
-from culm.p2panda import (
-    Author,
-    InvalidOperation,
-    materialise,
-)
+from culm.p2panda import Author, InvalidOperation, materialise
 from culm.wire.multihash import YASMF
 from ending import DONE, FAILED, ImpossibleError, end_with, exits
+from p2panda_author import author_of
 from p2panda_links import ADDRESS_MAX, PEERS_MAX, Node
 from stores.p2panda_sqlite_store import OperationSqliteStore
 from tables import Table, Teller, show
@@ -51,20 +45,6 @@ tell = Teller()
 
 
 # Documents.
-
-
-def author_of(path: Path, store: OperationSqliteStore) -> Author:
-    """The author whose key is beside the store; a new one if there is none."""
-    file = path.with_name(path.name + ".key")
-    if not file.exists():
-        made = path.with_name(f"{path.name}.key.{secrets.token_hex(8)}")
-        handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "wb") as whole:
-            whole.write(secrets.token_bytes(32))
-        with contextlib.suppress(FileExistsError):  # another process was quicker
-            os.link(made, file)
-        made.unlink()
-    return Author(SigningKey(file.read_bytes()), store)
 
 
 def parse_fields(pairs: list[str]) -> dict[str, Any]:
@@ -95,6 +75,11 @@ def documents(store: OperationSqliteStore, schema_id: str) -> dict[str, Any]:
         )
         found[document_id.hex()] = {"view": document.view_id, "fields": plain(document.fields)}
     return found
+
+
+def tell_restored(key: Path) -> None:
+    """The store is a copy, or comes from a backup: its author has a new key."""
+    tell("new author", former=str(key))
 
 
 # Replication.
@@ -253,8 +238,8 @@ def do(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
     (schema_id, *_) = given.schema or [SCHEMA]
     match given.command:
         case "create" | "update" | "delete":
-            with store.alone():
-                done, kind, id = write(given, author_of(given.store, store), schema_id)
+            with author_of(given.store, store, on_restored=tell_restored) as author:
+                done, kind, id = write(given, author, schema_id)
             tell(done, **{kind: id.hex()})
         case "show":
             found = documents(store, schema_id)

@@ -66,6 +66,7 @@ CREATE TABLE IF NOT EXISTS operations (
 );
 CREATE INDEX IF NOT EXISTS operations_of_schema ON operations (schema_id, position);
 CREATE INDEX IF NOT EXISTS operations_of_log ON operations (log, position);
+CREATE TABLE IF NOT EXISTS places (place TEXT NOT NULL);
 """
 _TIPS_MAX = 256  # documents whose tips are remembered
 _COUNTED_MAX = 16  # logs of a document
@@ -333,6 +334,18 @@ class OperationSqliteStore(FileStore):
             "SELECT id, schema_id FROM documents WHERE document_id = ?", (new.document_id,)
         )
         return id, schema_id
+
+    @property
+    def place(self) -> str | None:
+        """What `keep_place` has kept."""
+        row = self._row("SELECT place FROM places")
+        return None if row is None else str(row[0])
+
+    def keep_place(self, place: str) -> None:
+        """Note where this store belongs: elsewhere it is a copy, or comes from a backup."""
+        with self._transaction("IMMEDIATE"):
+            self._db.execute("DELETE FROM places")
+            self._db.execute("INSERT INTO places VALUES (?)", (place,))
 
     # Helpers.
 

@@ -7,9 +7,10 @@ From then on nobody has a reason to blame anybody, whoever writes, and however s
 
 In some networks
 
-- an author writes on two nodes at once, and forks his logs, or a node's folder is restored from a
-  backup; what becomes of such logs and of the documents that they create is open, and how a
-  document looks to which they contribute, but nothing else depends on them;
+- a node's folder is restored from a backup, and its author goes on at once, with another key;
+- an author writes on two nodes at once, and forks his logs; what becomes of such logs and of the
+  documents that they create is open, and how documents look to which they contribute, but nothing
+  else depends on them;
 - one node is of a laxer implementation, and passes on what is not valid to the others, too;
 - some peers support log heights only, and say so with ``Have``, or not at all;
 - any limit is 1;
@@ -309,6 +310,7 @@ class Simulation:
         self._rng = Random(seed)
         count = 2 + int((NODES_MAX - 1) * self._rng.random() ** 2)  # small networks more often
         self.nodes = [Node(number + 1) for number in range(count)]
+        self._keys = list(range(count))  # a new one where a store was restored
         self._connections: list[Connection] = []
         self._forks, self._restores, self._remembers, is_lax, self._sleeps = (
             self._rng.random() < chance for chance in (0.3, 0.2, 0.3, 0.3, 0.2)
@@ -434,7 +436,8 @@ class Simulation:
         node = self.nodes[number]
         if self._restores and self._rng.random() < 0.5:
             node.store = restored(node, self._rng)
-        node.author = Author(key_of(number), node.store)
+            self._keys[number] += NODES_MAX
+        node.author = Author(key_of(self._keys[number]), node.store)
         self._connections = [
             each for each in self._connections if all(end.node is not node for end in each.ends)
         ]

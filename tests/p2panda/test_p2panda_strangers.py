@@ -7,9 +7,9 @@ from nacl.signing import SigningKey
 from p2panda_nodes import SCHEMA, Node, connect
 
 from culm.bamboo.entry import sign
-from culm.p2panda import Action, MemoryStore, Mode, Operation
+from culm.p2panda import Action, Mode, Operation
 from culm.p2panda.document import Tips
-from culm.p2panda.store import NewOperation
+from culm.p2panda.store import NewOperation, OperationStore
 from culm.wire.multihash import YASMF
 
 STRANGER = SigningKey(b"x" * 32)
@@ -20,7 +20,7 @@ def update(*previous: bytes, **fields: object) -> Operation:
     return Operation(action=Action.UPDATE, schema_id=SCHEMA, previous=ids, fields=fields)  # type: ignore[arg-type]
 
 
-def strange(store: MemoryStore, log_id: int, document_id: bytes, operation: Operation) -> bytes:
+def strange(store: OperationStore, log_id: int, document_id: bytes, operation: Operation) -> bytes:
     """The stranger's first entry of a log."""
     payload = operation.encode()
     entry = sign(STRANGER, family=YASMF, log_id=log_id, seqnum=1, payload=payload)

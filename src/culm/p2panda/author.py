@@ -30,7 +30,8 @@ class Author:
     """Publishes operations into a store.
 
     An author has one log for each document, numbered from 0 on.  Only one author may use a key at a
-    time: two that continue after the same entry fork the log.
+    time: two that continue after the same entry fork the log.  So does one that begins with an
+    older store than it has written to, as from a backup: give it a new key.
 
     operation_size_max: the size of an operation, in bytes.  It should not exceed what other nodes
         accept (`Limits.operation_size_max`): they leave a larger one out, and nothing that follows

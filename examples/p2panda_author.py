@@ -1,0 +1,77 @@
+"""The author of a p2panda node: the key beside its store, and another one where that is a copy.
+
+An author who writes from an older store, or from a copy beside the first, writes entries in the
+places of others that peers have: these logs have forked, for good.  But anybody may change a
+document, and nobody has logs of a new key.  So each write counts, in the store and in a `Mark`
+beside it, and where the two do not agree the author goes on with a new key.  What the old one has
+written comes back from peers, as does what anybody else has.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nacl.signing import SigningKey
+
+from culm.p2panda import Author
+from ending import ImpossibleError
+from stores.mark import Mark
+from stores.p2panda_sqlite_store import OperationSqliteStore
+
+__all__ = ["author_of"]
+
+_KEY_SIZE = 32
+
+
+@contextmanager
+def author_of(
+    path: Path, store: OperationSqliteStore, *, on_restored: Callable[[Path], None]
+) -> Iterator[Author]:
+    """The author of the store at `path`, who writes one operation; nobody else writes meanwhile.
+
+    on_restored: told where the key is now that is not used any more.
+    Raises `ImpossibleError` for a file that is no key.
+    """
+    file, mark = path.with_name(path.name + ".key"), Mark(path)
+    with store.alone():
+        key = _read(file) if file.exists() else _made(file)
+        begun = store.place is not None or mark.last > 0
+        if begun and store.place != _place(mark, key):
+            on_restored(_set_aside(file, key))
+            key = _made(file)
+        yield Author(key, store)
+        # Before the transaction ends, so that nobody can have what the mark does not count.
+        mark.write(mark.last + 1)
+        store.keep_place(_place(mark, key))
+
+
+def _place(mark: Mark, key: SigningKey) -> str:
+    """Where the store belongs: beside this mark, this number and this key."""
+    return f"{mark.identity} {mark.last} {bytes(key.verify_key).hex()}"
+
+
+def _read(file: Path) -> SigningKey:
+    found = file.read_bytes()
+    if len(found) != _KEY_SIZE:
+        raise ImpossibleError(f"{file}: not a key ({_KEY_SIZE} bytes)")
+    return SigningKey(found)
+
+
+def _made(file: Path) -> SigningKey:
+    """A new key in that file, as a whole or not at all."""
+    staged = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as whole:
+        whole.write(secrets.token_bytes(_KEY_SIZE))
+        whole.flush()
+        os.fsync(whole.fileno())
+    staged.rename(file)
+    return SigningKey(file.read_bytes())
+
+
+def _set_aside(file: Path, key: SigningKey) -> Path:
+    return file.rename(file.with_name(f"{file.name}.{bytes(key.verify_key).hex()[:16]}"))

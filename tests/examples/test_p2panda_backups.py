@@ -1,0 +1,105 @@
+"""A p2panda node's folder was copied or restored: its author begins anew, and nothing forks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_p2panda_node import Nodes, nodes, until
+
+__all__ = ["nodes"]
+
+BACKUP = "backup"
+
+
+@pytest.fixture
+def here(nodes: Nodes) -> Path:
+    """The folder of a node that has written something since its backup."""
+    folder = nodes.folder / "here"
+    folder.mkdir()
+    nodes.write("here/a", "create", "name=first")
+    shutil.copytree(folder, nodes.folder / BACKUP)
+    for number in range(3):
+        nodes.write("here/a", "create", f"lost={number}")
+    return folder
+
+
+def put_back_anew(folder: Path) -> None:
+    shutil.rmtree(folder)
+    shutil.copytree(folder.with_name(BACKUP), folder)
+
+
+def put_back_over_it(folder: Path) -> None:
+    for file in folder.with_name(BACKUP).iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+
+
+def put_back_the_store_alone(folder: Path) -> None:
+    (folder / "a").write_bytes((folder.with_name(BACKUP) / "a").read_bytes())
+
+
+def remove_the_store(folder: Path) -> None:
+    (folder / "a").unlink()
+
+
+@pytest.mark.parametrize(
+    "restore", [put_back_anew, put_back_over_it, put_back_the_store_alone, remove_the_store]
+)
+def test_what_is_written_after_a_restore_and_before_contact_reaches_all(
+    nodes: Nodes, here: Path, restore: Callable[[Path], None]
+) -> None:
+    server = nodes.start("b", "serve", "--port", "0")
+    port = until(server, "listening")["port"]
+    nodes.sync("here/a", "--from", f"127.0.0.1:{port}")
+    restore(here)
+    for number in range(3):
+        nodes.write("here/a", "create", f"new={number}")
+    documents = nodes.show("here/a")
+    nodes.write("here/a", "update", next(iter(documents)), "name=changed")
+    nodes.sync("here/a", "--from", f"127.0.0.1:{port}")
+    server.terminate()
+    server.wait()
+    found = nodes.show("b")
+    assert found == nodes.show("here/a")
+    assert len(found) == 7
+    assert "changed" in [each["fields"].get("name") for each in found.values()]
+
+
+def keys(folder: Path) -> set[bytes]:
+    return {each.read_bytes() for each in folder.iterdir() if ".key" in each.name}
+
+
+def test_a_copy_that_is_used_beside_the_first_has_a_key_of_its_own(
+    nodes: Nodes, here: Path
+) -> None:
+    there = nodes.folder / "there"
+    shutil.copytree(here, there)
+    (one,) = keys(here)
+    nodes.write("there/a", "create", "name=there")
+    nodes.write("here/a", "create", "name=here")
+    assert keys(here) == {one}
+    assert len(keys(there) - {one}) == 1
+    (new,) = [(there / "a.key").read_bytes()]
+    nodes.write("there/a", "create", "name=again")
+    assert (there / "a.key").read_bytes() == new != one
+
+
+def test_what_only_looks_like_a_restore_keeps_the_key(nodes: Nodes, here: Path) -> None:
+    (one,) = keys(here)
+    for file in here.iterdir():
+        file.touch()
+        file.chmod(0o640)
+    here.rename(nodes.folder / "moved")
+    nodes.write("moved/a", "create", "name=moved")
+    assert keys(nodes.folder / "moved") == {one}
+
+
+@pytest.mark.parametrize("size", [0, 31, 33])
+def test_a_key_file_of_another_size_is_named(
+    nodes: Nodes, capsys: pytest.CaptureFixture[str], size: int
+) -> None:
+    (nodes.folder / "a.key").write_bytes(bytes(size))
+    with pytest.raises(Exception, match=r"a\.key"):
+        nodes.here("a", "create", "name=a")
