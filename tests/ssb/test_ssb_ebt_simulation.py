@@ -39,6 +39,12 @@ def test_connected_hosts_have_the_same_in_the_end(tried: range) -> None:
         try_world(Simulation(seed, hosts_max=10), STEPS)
 
 
+@pytest.mark.parametrize("seed", [22_170, 32_724])
+def test_a_search_ends_with_the_last_message_whoever_brings_it(seed: int) -> None:
+    """Somebody who had been told to stop: all who were asked besides went on sending."""
+    try_world(Simulation(seed, hosts_max=10), STEPS)
+
+
 @pytest.mark.parametrize("seed", seeds("EBT_LARGE", usual=20, long=1_000))
 def test_many_hosts_have_the_same_in_the_end(seed: int) -> None:
     try_world(Simulation(seed, hosts_max=50), 2 * STEPS)

@@ -184,12 +184,17 @@ class Sources:
     # Searching
 
     def moved(self, feed: Feed, session: Session) -> None:
-        """The next message has come while others are asked, too: its sender becomes the source."""
+        """The next message has come while others are asked, too: its sender becomes the source.
+
+        It may also come from one who was told to stop meanwhile, and be the last that anybody has:
+        then nobody needs to be asked any more, either.
+        """
         search, turn = self.searches.get(feed.id), self._turns.get(feed.id)
         if search is None:
             return
         was_asked = search.asked.pop(session.number, None) is not None
-        if was_asked or (turn is not None and turn.session is session):
+        is_source = turn is not None and turn.session is session
+        if was_asked or is_source or feed.received >= feed.claimed:
             self._end_search(feed)
         if was_asked:
             self._change(feed, session)
