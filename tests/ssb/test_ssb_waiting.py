@@ -180,3 +180,30 @@ def test_over_a_slow_line_a_call_has_more_than_a_minute() -> None:
     node.drain()
     assert len(said) > 240  # seconds
     assert node.peer.clock[feed_of("alice")] == 1
+
+
+@pytest.mark.parametrize("count", [1000, 6000])
+def test_a_peer_that_asks_for_very_many_feeds_at_once_gets_those_that_there_are(
+    count: int,
+) -> None:
+    """All others are refused, and it answers that only when it has asked for all."""
+    node = asker()
+    node.peer.publish({"type": "post", "text": "hello"})
+    node.drain()
+    peer = Without(node, "old")
+    names = [*(f"feed {number}" for number in range(count)), "me"]
+    answers = b""
+    for number, name in enumerate(names, 1):
+        args = [{"id": feed_of(name), "live": True, "keys": False}]
+        request = {"name": ["createHistoryStream"], "args": args, "type": "source"}
+        peer.link.receive_data(packet(number, request))
+        answers += node.take(peer.link)
+    said = [(flags, number, body) for flags, number, body in packets(answers) if number < 0]
+    refused = [-number for flags, number, _ in said if flags & 4]
+    assert refused == list(range(1, count + 1))
+    assert [number for flags, number, _ in said if not flags & 4] == [-count - 1]
+    for number in refused:
+        peer.link.receive_data(packet(number, True, flags=14))
+    node.drain()
+    assert not peer.link.closed
+    assert len(peer.link.rpc.calls) <= 2  # its own feed, and a ping

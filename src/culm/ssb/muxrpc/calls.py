@@ -79,15 +79,19 @@ class Sender:
 
 
 class CallTable:
-    """The open calls by number, and those that were refused."""
+    """The open calls by number, and those that were refused.
+
+    given_up: calls of the peer that we have ended, and whose end is not waited for any more.
+    """
 
     __slots__ = (
+        "_ended",
         "_last_number",
         "_limits",
         "_refused",
         "_scopes",
         "_theirs",
-        "_unanswered",
+        "given_up",
         "sender",
     )
 
@@ -95,10 +99,11 @@ class CallTable:
         self.sender: Final = sender
         self._limits = limits
         self._scopes: dict[int, CallScope] = {}
-        self._refused: set[int] = set()  # calls of the peer that owe an end, and nothing else
+        self._refused: dict[int, None] = {}  # calls of the peer that owe an end, oldest first
         self._last_number = 0  # of ours
         self._theirs = 0  # calls of the peer among _scopes
-        self._unanswered = 0  # those of them that we have ended
+        self._ended: dict[int, None] = {}  # those of them that we have ended, oldest first
+        self.given_up: deque[int] = deque()
 
     @property
     def scopes(self) -> Mapping[int, CallScope]:
@@ -126,7 +131,7 @@ class CallTable:
 
         number: negative, as in what we answer.
         """
-        if self._theirs - self._unanswered >= self._limits.calls_max:
+        if self._theirs - len(self._ended) >= self._limits.calls_max:
             return False
         self._scopes[number] = CallScope(self, number, request)
         self._theirs += 1
@@ -138,7 +143,13 @@ class CallTable:
         packet = Packet.END if stream else Packet.FAILURE
         self.sender.send(number, packet, body, BodyType.JSON, answer=True)
         if stream:
-            self._refused.add(number)
+            self._drop_packets(number)
+
+    def _drop_packets(self, number: int) -> None:
+        """Drop what still comes in a call; of too many calls the oldest are forgotten."""
+        self._refused[number] = None
+        if len(self._refused) > self._limits.unanswered_max:
+            del self._refused[next(iter(self._refused))]
 
     def was_made(self, number: int) -> bool:
         """Whether the call `number` of ours has ever been made."""
@@ -154,7 +165,8 @@ class CallTable:
             del self._scopes[scope.number]
             if scope.number < 0:
                 self._theirs -= 1
-                self._unanswered -= was_ending
+                if was_ending:
+                    del self._ended[scope.number]
 
     def is_refused(self, number: int) -> bool:
         """Whether the peer owes the end of a refused call."""
@@ -163,7 +175,7 @@ class CallTable:
     def receive_refused(self, number: int, packet: Packet) -> None:
         """Take a packet in a call that was refused."""
         if packet is Packet.END:
-            self._refused.discard(number)
+            self._refused.pop(number, None)
 
     def note_end(self, scope: CallScope) -> None:
         """We have ended a call: it is over, or the peer owes its end."""
@@ -171,12 +183,17 @@ class CallTable:
             del self._scopes[scope.number]
             self._theirs -= scope.number < 0
         elif scope.number < 0:
-            self._unanswered += 1
+            self._ended[scope.number] = None
+            if len(self._ended) > self._limits.unanswered_max and not self.sender.closed:
+                self._give_up(next(iter(self._ended)))
 
-    def check_unanswered(self) -> None:
-        """Raise `RemoteProtocolError` if the peer owes too many ends."""
-        if self._unanswered + len(self._refused) > self._limits.unanswered_max:
-            raise RemoteProtocolError(ErrorCode.UNANSWERED_ENDS)
+    def _give_up(self, number: int) -> None:
+        """A call that we have ended is over, though the peer has not answered that."""
+        del self._ended[number]
+        self._scopes.pop(number).give_up()
+        self._theirs -= 1
+        self._drop_packets(number)
+        self.given_up.append(number)
 
     def end_all(self) -> None:
         """End all streams, as peers do before their goodbye."""
@@ -187,7 +204,9 @@ class CallTable:
     def clear(self) -> None:
         self._scopes.clear()
         self._refused.clear()
-        self._theirs = self._unanswered = 0
+        self._ended.clear()
+        self.given_up.clear()
+        self._theirs = 0
 
 
 class CallScope:
@@ -229,6 +248,10 @@ class CallScope:
             raise RemoteProtocolError(outcome, str(self))
         self.state = outcome
         return outcome is CallState.OVER
+
+    def give_up(self) -> None:
+        """The peer's answer to our end is not waited for any more."""
+        self.state = CallState.OVER
 
     def __str__(self) -> str:
         return f"call {self.number} of {'.'.join(self.name)}"

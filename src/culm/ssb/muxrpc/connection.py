@@ -161,6 +161,8 @@ class Connection(StreamBase[ConnectionEvent]):
         return Closed()
 
     def _step(self) -> ConnectionEvent | None:
+        if self._table.given_up:
+            return CallEnded(number=self._table.given_up.popleft())
         while (header := peek_header(self._inbox)) is not None:
             if not header.size and self._inbox.peek(HEADER_SIZE) == GOODBYE:
                 self._inbox.consume(HEADER_SIZE)
@@ -234,7 +236,6 @@ class Connection(StreamBase[ConnectionEvent]):
     def _receive_request(
         self, number: int, body_type: int, body: bytes, *, stream: bool
     ) -> ConnectionEvent | None:
-        self._table.check_unanswered()
         try:
             request = read_request(body, body_type, stream=stream)
         except MalformedRequestError as error:

@@ -20,8 +20,6 @@ class ErrorCode(ProtocolErrorCode):
     """A reply in a stream, or what belongs to a stream in an async call."""
     UNEXPECTED_VALUE = 5
     """A value from the side that sends none in a call of that type."""
-    UNANSWERED_ENDS = 6
-    """The peer owes its end for more calls than `Limits.unanswered_max`."""
     TRUNCATED = 7
     """The bytes ended inside of a packet, or without a goodbye."""
 

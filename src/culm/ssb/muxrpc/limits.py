@@ -23,8 +23,8 @@ class Limits:
     calls_max
         Open calls of the peer, about 600 bytes each and their arguments; further ones are refused.
     unanswered_max
-        Calls of the peer that we have ended and it has not, about 300 bytes each.  With more than
-        that it is cut off.
+        Calls of the peer that we have ended and it has not, about 300 bytes each, and as many that
+        were refused, about 100 bytes each.  The oldest of more than that count as over.
     answers_max
         Packets caused by the peer that it has not taken: ends, refusals, and answers to its async
         calls.  `read_size()` is 0 while there are more.
