@@ -20,6 +20,10 @@ __all__ = ["UdpDriver"]
 
 Address = tuple[Any, ...]  # as sockets have it
 
+# asyncio reads each datagram into 256 KiB.  If these lie at the end of the heap, the C library
+# gives them back to the system and asks for them again each time, which takes half as long again.
+_READ_SIZE = 1 << 16
+
 
 class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump]):
     """Drives `machine`, which has names for its peers; see `UserHandlers` for what else it takes.
@@ -56,6 +60,9 @@ class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
+        reader: Any = transport
+        if hasattr(reader, "max_size"):
+            reader.max_size = _READ_SIZE
         self.pump.advance(self._loop.time())
 
     def datagram_received(self, data: bytes, addr: Address) -> None:
