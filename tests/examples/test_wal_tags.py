@@ -1,0 +1,140 @@
+"""An older database beside the log of a killed program, in stores of every kind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from killing import fork
+from nacl.signing import SigningKey
+
+from culm.bamboo.entry import sign
+from culm.p2panda import Action, Operation
+from culm.p2panda.store import NewOperation
+from culm.testing.raft_store_model import Values, entries_of, persist
+from culm.wire.multihash import YASMF
+from stores.p2panda_sqlite_store import OperationSqliteStore
+from stores.raft_sqlite_store import RaftSqliteStore
+from stores.wal_tags import refuse_foreign_wal, set_aside_foreign_wal, tag
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+
+SCHEMA = "panda_" + YASMF.hash(b"pandas").hex()
+KEY = SigningKey(bytes(32))
+
+
+def quick(database: sqlite3.Connection) -> None:
+    database.execute("PRAGMA wal_autocheckpoint = 8")
+    database.execute("PRAGMA synchronous = OFF")  # the machine goes on
+
+
+def raft(path: Path, first: int, count: int) -> int:
+    """Adds as many entries; how many there are then."""
+    with closing(RaftSqliteStore(path, Values())) as store:
+        quick(store._db)
+        for index in range(first, first + count):
+            store.perform(persist(1, None, 0, index, entries_of(1, b"%d" % index * 1000)))
+        return len(store.load().entries)
+
+
+def p2panda(path: Path, first: int, count: int) -> int:
+    with OperationSqliteStore(path) as store:
+        quick(store._db)
+        for log_id in range(first, first + count):
+            operation = Operation(
+                action=Action.CREATE, schema_id=SCHEMA, fields={"name": "x" * 2000}
+            )
+            encoded = operation.encode()
+            entry = sign(KEY, family=YASMF, log_id=log_id, seqnum=1, payload=encoded)
+            store.append([NewOperation(entry, operation, entry.hash())])
+        return sum(len(store.operations(each)) for each in store.documents(SCHEMA))
+
+
+STORES = [raft, p2panda]
+
+
+def lives(store: Callable[[Path, int, int], int], path: Path, first: int, count: int) -> None:
+    """A program that is killed before it closes its store."""
+    child = fork()
+    if not child:
+        opened: list[object] = []
+        for kind in (RaftSqliteStore, OperationSqliteStore):
+            kind.close = lambda self: opened.append(self)  # type: ignore[assignment, method-assign]
+        try:
+            store(path, first, count)
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+@pytest.mark.parametrize("after", [1, 5, 9, 20, 21, 22, 40])
+@pytest.mark.parametrize("store", STORES)
+def test_the_log_of_another_database_is_refused(
+    tmp_path: Path, store: Callable[[Path, int, int], int], after: int
+) -> None:
+    path, backup = tmp_path / "store", tmp_path / "backup"
+    store(path, 1, 2)
+    shutil.copy2(path, backup)
+    lives(store, path, 3, after)
+    shutil.copy2(backup, path)
+    try:
+        refuse_foreign_wal(path)
+        expected = 2 + after
+    except sqlite3.DatabaseError:
+        with pytest.raises(sqlite3.DatabaseError, match="belongs to another file"):
+            store(path, 0, 0)
+        set_aside_foreign_wal(path)
+        expected = 2
+    assert store(path, 0, 0) == expected
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_log_of_its_own_is_taken(tmp_path: Path, store: Callable[[Path, int, int], int]) -> None:
+    path, first = tmp_path / "store", 1
+    for count in (1, 2, 3, 11, 17):
+        lives(store, path, first, count)
+        first += count
+        assert store(path, 0, 0) == first - 1
+
+
+def test_a_file_that_is_written_meanwhile_is_not_refused(tmp_path: Path) -> None:
+    """Whatever has been checkpointed, begun anew or rolled back."""
+    path = tmp_path / "store"
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        quick(database)
+        database.execute("CREATE TABLE numbers (number)")
+        for number in range(100):
+            database.execute("BEGIN IMMEDIATE")
+            tag(database)
+            database.execute("INSERT INTO numbers VALUES (?)", (b"x" * number * 20,))
+            refuse_foreign_wal(path)
+            database.execute("ROLLBACK" if number % 7 == 0 else "COMMIT")
+            refuse_foreign_wal(path)
+            if number % 10 == 0:
+                database.execute("PRAGMA wal_checkpoint")
+                refuse_foreign_wal(path)
+
+
+def test_a_log_without_tags_is_taken(tmp_path: Path) -> None:
+    """As stores had it before there were any."""
+    path, copy = tmp_path / "store", tmp_path / "copy"
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE numbers (number)")
+        for name in ("", "-wal"):
+            shutil.copy2(f"{path}{name}", f"{copy}{name}")
+    refuse_foreign_wal(copy)
+    for name in ("", "-wal"):
+        os.truncate(f"{copy}{name}", 10)
+    refuse_foreign_wal(copy)
+    refuse_foreign_wal(tmp_path / "none")
