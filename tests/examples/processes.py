@@ -152,19 +152,39 @@ async def _cancel_all() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def turns() -> None:
+    """Let the loop do what is due, and what follows."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 @contextmanager
 def server(factory: Callable[[], asyncio.BaseProtocol]) -> Iterator[int]:
     """A server in this process whose protocols `factory` makes; its port."""
 
+    made: list[asyncio.BaseProtocol] = []
+
+    def connected() -> asyncio.BaseProtocol:
+        made.append(factory())
+        return made[-1]
+
     async def begin() -> asyncio.Server:
-        return await asyncio.get_running_loop().create_server(factory, "127.0.0.1", 0)
+        return await asyncio.get_running_loop().create_server(connected, "127.0.0.1", 0)
+
+    async def end() -> None:
+        await turns()  # who has come gets a transport, which needs a server that listens
+        listening.close()
+        for protocol in made:
+            if (transport := getattr(protocol, "transport", None)) is not None:
+                transport.abort()
+        await turns()  # and loses it: what is left open would be an error of some later test
 
     with in_loop() as loop:
         listening = asyncio.run_coroutine_threadsafe(begin(), loop).result(SECONDS_MAX)
         try:
             yield listening.sockets[0].getsockname()[1]
         finally:
-            loop.call_soon_threadsafe(listening.close)
+            asyncio.run_coroutine_threadsafe(end(), loop).result(SECONDS_MAX)
 
 
 @contextmanager

@@ -332,7 +332,7 @@ def test_a_peer_that_lives_and_does_not_go_on(tmp_path: Path, says: str) -> None
             machine.request(event.request_id).confirm(NOTIFY)
 
     with server(answering(answer)) as port:
-        done = fetch_from(port, tmp_path, silence_s=0.6)
+        done = fetch_from(port, tmp_path, silence_s=3)  # in which it has to say something
     assert done.summary["code"] in {"PEER_STALLED", "INCOMPLETE"}
     assert done.summary["seconds"] < SECONDS_MAX
 

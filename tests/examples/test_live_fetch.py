@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from processes import Done, Throttle, fetch, run, serving, start_fetch, whole_entries
+from processes import SECONDS_MAX, Done, Throttle, fetch, run, serving, start_fetch, whole_entries
 from test_directory_servers import make_store
 from trees import contents, details, make_tree
 
@@ -344,7 +344,7 @@ def test_interrupted_before_all_is_here(tmp_path: Path, source: Path, published:
             throttle as slow_port,
             following(store, slow_port, target, "--timeout", 4) as live,
         ):
-            assert throttle.reached.wait(30)
+            assert throttle.reached.wait(SECONDS_MAX)
             time.sleep(0.3)
             done = live.end()
         assert (done.status, done.summary["code"]) == (1, "INCOMPLETE")

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from nacl.signing import SigningKey
 from processes import (
+    SECONDS_MAX,
     Throttle,
     fetch,
     finish,
@@ -131,7 +132,7 @@ def test_filling_in_may_be_killed(tmp_path: Path, source: Path, published: Path,
         throttle = Throttle(port, 600 + size)
         with throttle as slow_port:
             process = start_fetch(store, slow_port, target)
-            assert throttle.reached.wait(30)
+            assert throttle.reached.wait(SECONDS_MAX)
             wait_until(lambda: stored_size(store) - size_before >= size - 350_000)
             process.send_signal(signal.SIGKILL)
             process.communicate()
@@ -284,7 +285,7 @@ def test_an_entry_whose_fetch_was_killed_goes_on(tmp_path: Path, published: Path
         throttle = Throttle(port, 900_000)
         with throttle as slow_port:
             process = start_fetch(store, slow_port, None, "--sparse", seqnum)
-            assert throttle.reached.wait(30)
+            assert throttle.reached.wait(SECONDS_MAX)
             wait_until(lambda: stored_size(store) >= 600_000)
             process.send_signal(signal.SIGKILL)
             process.communicate()

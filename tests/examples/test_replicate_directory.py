@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from processes import (
     PROGRAM,
+    SECONDS_MAX,
     Throttle,
     fetch,
     finish,
@@ -128,7 +129,7 @@ def test_clients_too_many_are_turned_away(tmp_path: Path, published: Path) -> No
             assert done.status == 1
             assert done.summary["code"] == "UNEXPECTED_EOF"
             assert live.end().status == 0
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + SECONDS_MAX
         while fetch(tmp_path / "fetched.store", port).status and time.monotonic() < deadline:
             pass
         assert whole_entries(tmp_path / "fetched.store")
@@ -150,7 +151,7 @@ def test_a_fetch_that_is_killed_goes_on_where_its_store_ends(
         throttle = Throttle(port, size)
         with throttle as slow_port:
             process = start_fetch(store, slow_port, target)
-            assert throttle.reached.wait(30)
+            assert throttle.reached.wait(SECONDS_MAX)
             # What is dull is here as soon as anything is.
             least = size - 350_000 + (700_000 if size > 350_000 else 0)
             wait_until(lambda: stored_size(store) >= least)
@@ -354,7 +355,7 @@ def test_an_interrupted_fetch_ends_at_once_and_goes_on_later(
         throttle = Throttle(port, 600_000)
         with throttle as slow_port:
             process = start_fetch(store, slow_port, target)
-            assert throttle.reached.wait(30)
+            assert throttle.reached.wait(SECONDS_MAX)
             process.send_signal(signal.SIGINT)
             done = finish(process)
         assert (done.status, done.errors) == (130, "replicate_directory: interrupted\n")

@@ -118,7 +118,7 @@ def test_who_asks_nothing_has_to_go(published: Path) -> None:
         serving(published, "--idle", "0.3") as port,
         socket.create_connection(("127.0.0.1", port)) as idle,
     ):
-        idle.settimeout(30)
+        idle.settimeout(SECONDS_MAX)
         idle.sendall(greeting())
         while idle.recv(1 << 16):  # its setup, its proposals, its goodbye
             pass

@@ -5,7 +5,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 import tracemalloc
 from contextlib import closing
 from pathlib import Path
@@ -25,7 +24,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_stored(tmp_path: Path) -> N
     log = LogKey(bytes(store_writer.KEY.verify_key), 0)
     reported = (0, 0)
     for _ in range(6):
-        reported = max(reported, _write_until_killed(path, random.uniform(0.01, 0.15)))
+        reported = max(reported, _write_until_killed(path, random.randint(1, 12)))
         with SqliteStore(path, family=YAMF, must_exist=True) as store:
             entries = store.entries(log)
             verify_log(log, [entry.encoded for entry in entries], family=YAMF)
@@ -42,14 +41,13 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_stored(tmp_path: Path) -> N
     assert reported[0] > 3
 
 
-def _write_until_killed(path: Path, seconds: float) -> tuple[int, int]:
-    """Let a process write for so long after its first report; what it reported last."""
+def _write_until_killed(path: Path, reports: int) -> tuple[int, int]:
+    """Kill a process that writes, soon after so many reports; what it reported last."""
     with subprocess.Popen(
         [sys.executable, store_writer.__file__, str(path)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        lines = [process.stdout.readline()]
-        time.sleep(seconds)
+        lines = [process.stdout.readline() for _ in range(reports)]
         process.send_signal(signal.SIGKILL)
         lines += process.stdout.readlines()
     seqnum, stored = [line for line in lines if line.endswith("\n")][-1].split()
