@@ -283,7 +283,8 @@ def test_a_line_that_breaks_before_all_is_here(
     with (
         serving(published) as port,
         Throttle(port, 300_000, then_close=True) as short_port,
-        following(tmp_path / "f.store", short_port, target) as live,
+        # A peer that is slow for a moment has not said all.
+        following(tmp_path / "f.store", short_port, target, "--settle", 60) as live,
     ):
         done = live.wait()
     assert (done.status, done.summary["code"]) == (1, "UNEXPECTED_EOF")
