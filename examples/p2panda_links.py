@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
-from culm.machine import Event
+from culm.machine import Effect, Event
 from culm.p2panda import (
     OperationLeftOut,
     OperationStored,
@@ -26,6 +27,7 @@ from culm.pump import AbortedError
 from drivers.asyncio_driver import MachineProtocol
 from p2panda_dial import Door, dial
 from places import Places
+from stores.file_store import is_held
 from stores.p2panda_sqlite_store import OperationSqliteStore
 from tables import Teller
 
@@ -35,6 +37,7 @@ PEERS_MAX = 256  # places for peers that come to us
 ADDRESS_MAX = 64  # of these, for one address
 PAUSE_S = 0.1  # before another connection is accepted, when one could not be
 WATCH_S = 0.25  # between two looks at places, or at what another process has written
+HELD_S = 1.0  # the store by another process, and we look whether to go on waiting
 STALL_S = 1.0  # without a byte, and a peer makes way for another one
 WORK_STALL_S = 15.0  # the same for one with which we are at work
 
@@ -51,13 +54,13 @@ class Peer(MachineProtocol):
         door: Door,
         *,
         asks: bool,
-        store: OperationSqliteStore,
+        perform: Callable[[Effect[Any]], object],
         executor: ThreadPoolExecutor,
         hear: Callable[[Peer, Event], None],
     ) -> None:
         super().__init__(
             replicator,
-            perform=partial(perform, store=store),
+            perform=perform,
             executor=executor,
             on_event=partial(hear, self),
         )
@@ -124,6 +127,7 @@ class Node:
     ) -> None:
         self.failed = False
         self._store = store
+        store.wait_for_others(HELD_S)
         self._schema_ids = schema_ids
         self._live = live
         self._patience_s = patience_s
@@ -199,7 +203,7 @@ class Node:
             replicator,
             door,
             asks=asks,
-            store=self._store,
+            perform=self._perform,
             executor=self._executor,
             hear=self._hear,
         )
@@ -221,6 +225,19 @@ class Node:
             reason = "there was no session"
         self._tell("closed", peer=peer.name, error=reason)
         self.failed |= peer.asks and reason is not None
+
+    def _perform(self, effect: Effect[Any]) -> object:
+        """Do an effect, as soon as no other process holds the store: in the executor's thread.
+
+        Whoever needs the store waits meanwhile.  Raises what the store does, and that it is held
+        if we have been told to leave.
+        """
+        while True:
+            try:
+                return perform(effect, self._store)
+            except sqlite3.OperationalError as error:
+                if self._left or not is_held(error):
+                    raise
 
     def _lose_patience(self, peer: Peer) -> None:
         """A peer to which we have gone says nothing, or wants nothing of what we have."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["BUSY_TIMEOUT_S", "FileStore", "refuse_other_files", "write_ahead"]
+__all__ = ["BUSY_TIMEOUT_S", "FileStore", "is_held", "refuse_other_files", "write_ahead"]
 
 _MAGIC = b"SQLite format 3\0"
 _PAUSE_S = 0.01
@@ -45,6 +45,11 @@ def write_ahead(connection: sqlite3.Connection) -> None:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                 raise
         time.sleep(_PAUSE_S)
+
+
+def is_held(error: sqlite3.OperationalError) -> bool:
+    """Whether another process is at work in the file, so that trying again may help."""
+    return (error.sqlite_errorcode or 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 class FileStore(ABC):

@@ -97,6 +97,13 @@ class OperationSqliteStore(FileStore):
     def close(self) -> None:
         self._db.close()
 
+    def wait_for_others(self, time: float) -> None:
+        """Wait so many seconds for a process that holds the file, instead of `BUSY_TIMEOUT_S`.
+
+        After that `sqlite3.OperationalError` is raised (`stores.file_store.is_held`).
+        """
+        self._db.execute(f"PRAGMA busy_timeout = {int(time * 1000)}")
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Let nobody else write before the block is over, in which there may be one `append`.
