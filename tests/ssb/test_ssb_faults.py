@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from random import Random
+from typing import Any
 
 import pytest
 from peer_support import Node, feed_of, identity, packet
 
-from culm.ssb.ebt import SessionRole
+from culm.ssb.ebt import SessionEnded, SessionRole
 from culm.ssb.messages import ClassicMessage, create_message
 from culm.ssb.v8json import parse, stringify
 
@@ -37,6 +39,14 @@ def forged(message: ClassicMessage) -> bytes:
     return stringify(fields).encode()
 
 
+def changed(name: str, value: Any) -> Callable[[int], bytes]:
+    """The message with another value in one field."""
+    return lambda at: json.dumps({**json.loads(CHAINS["bob"][at].data), name: value}).encode()
+
+
+NO_CONTENT: list[Any] = [None, 0, "", {}, False, "text", []]
+NO_SEQUENCE: list[Any] = [None, 0, -1, 2.5, "2", 2**64, True, []]
+
 # A frame in the place of the message of Bob's at some index, and whether the session goes on.
 WRONG = {
     "a signature": (lambda at: forged(CHAINS["bob"][at]), True),
@@ -46,6 +56,10 @@ WRONG = {
     "null": (lambda at: b"null", False),
     "a note": (lambda at: b'{"@x":2}', False),
     "a list": (lambda at: b"[[[[" * 40, False),
+    **{f"content {value!r}": (changed("content", value), True) for value in NO_CONTENT},
+    **{f"sequence {value!r}": (changed("sequence", value), True) for value in NO_SEQUENCE},
+    "no author": (changed("author", None), False),
+    "too deep": (changed("content", {"a": parse("[" * 64 + "]" * 64)}), False),
 }
 
 
@@ -98,6 +112,7 @@ def test_what_came_before_is_kept_and_what_is_independent_goes_on(kind: str, at:
             link.receive_data(piece)
             node.drain()
         assert not link.closed
+        assert bool(node.told(SessionEnded)) is not WRONG[kind][1]
         stored = {feed: len(node.store.messages(feed)) for feed in notes}
         if kind == "another branch" and at == 0:  # it is as good as the other one
             assert stored.pop(feed_of("bob")) == 1

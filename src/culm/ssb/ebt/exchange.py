@@ -45,6 +45,7 @@ from culm.timers import Deadlines
 
 __all__ = ["Exchange"]
 
+_NO_SEQUENCE: Final = "it has no sequence"
 _NO_FIRST: Final = "the first message of a feed follows no other one"
 
 
@@ -213,6 +214,9 @@ class Exchange:
         if relation is None:
             return
         feed = relation.feed
+        if not sequence and relation.demand is Demand.SOURCE:  # we have asked for the next one
+            self._refuse(session, feed, feed.received + 1, _NO_SEQUENCE)
+            return
         if sequence != feed.received + 1:
             if session.is_gap(relation, sequence):
                 gap = f"{author}: {sequence} after {feed.received}"

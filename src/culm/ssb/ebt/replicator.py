@@ -325,6 +325,7 @@ class Replicator:
         """Take a message of the peer; `received` is passed to `Format.check`.
 
         A message that was not asked for, or is there already, is dropped without being looked at.
+        One without a sequence, which is 0 then, is invalid, and counts as the next one of its feed.
         Raises as `receive_notes`.
         """
         found = self._exchange.sessions.get(session)

@@ -1,13 +1,13 @@
 """Frames of an EBT session: which are messages, and which are notes.
 
-Seed, "Exchanged messages": nothing marks them explicitly.  A message is an object with an author (a
-text), a sequence (an integer from 1 on) and a content.
+Seed, "Exchanged messages": nothing marks them explicitly.  A message is an object with an author, a
+text: no note has such a name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from culm.arguments import is_dict
 from culm.machine import RemoteProtocolError
@@ -23,7 +23,10 @@ _BEGINS_NOTES: Final = b'{"@'
 
 
 class MessageFrame(NamedTuple):
-    """A message as received, with the feed and sequence that it claims; not verified."""
+    """A message as received, with the feed and sequence that it claims; not verified.
+
+    sequence: 0 if it claims none.
+    """
 
     author: str
     sequence: int
@@ -50,18 +53,18 @@ def read_frame(body: bytes, body_type: BodyType) -> MessageFrame | Mapping[str, 
     except JsonError as error:
         raise RemoteProtocolError(ErrorCode.NOT_NOTES, str(error)) from None
     if failure is not None and _is_message(value):
-        return MessageFrame(value["author"], int(value["sequence"]), failure)
+        return MessageFrame(value["author"], _sequence(value.get("sequence")), failure)
     return decode_notes(value)
 
 
-def _is_message(value: JsonValue) -> bool:
-    if not is_dict(value) or not isinstance(value.get("author"), str):
-        return False
-    sequence = value.get("sequence")
-    if type(sequence) is float and sequence.is_integer():
-        sequence = int(sequence)
-    is_sequence = type(sequence) is int and 1 <= sequence <= SAFE_INTEGER_MAX
-    return is_sequence and bool(value.get("content"))
+def _is_message(value: JsonValue) -> TypeGuard[dict[str, JsonValue]]:
+    return is_dict(value) and isinstance(value.get("author"), str)
+
+
+def _sequence(value: JsonValue) -> int:
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 1 <= value <= SAFE_INTEGER_MAX else 0
 
 
 class ClassicFormat:
