@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import sessions_of_tests
 from planted import honest_log
+from pyarrow import parquet
 
 from culm.spark.archive import write_archive
+from culm.spark.errors import OnError
 
 COMPILER = shutil.which("cc")
 pytestmark = [
@@ -45,23 +47,32 @@ def verify(
     for number in range(3):
         with (tmp_path / "in" / f"{number}.culm").open("wb") as file:
             write_archive(file, "bamboo/YASMF", honest_log(number, 10))
-    faults = {
-        "LD_PRELOAD": str(preloaded),
-        "CULM_FAULT_PATH": f"{tmp_path}/in/1.culm",
-        "CULM_FAULT_ERRNO": str(error),
-    }
+    faults = failing(tmp_path / "in" / "1.culm", preloaded, error)
     if once:
         faults["CULM_FAULT_ONCE"] = str(tmp_path / "failed")
-    where = ["--input", f"{tmp_path}/in", "--output", str(tmp_path / "out")]
-    program = [sys.executable, "-m", "culm.spark", "verify", "--json", "--quiet"]
+    told = run(tmp_path, faults, "verify", "--input", f"{tmp_path}/in", *more)
+    assert not once or (tmp_path / "failed").exists()
+    return told
+
+
+def failing(path: Path, preloaded: Path, error: int) -> dict[str, str]:
+    """The environment in which reads of a path fail."""
+    return {
+        "LD_PRELOAD": str(preloaded),
+        "CULM_FAULT_PATH": str(path),
+        "CULM_FAULT_ERRNO": str(error),
+    }
+
+
+def run(tmp_path: Path, faults: dict[str, str], *arguments: str) -> tuple[int, dict[str, Any], str]:
+    program = [sys.executable, "-m", "culm.spark", *arguments, "--json", "--quiet"]
     done = subprocess.run(
-        [*program, *where, *more, "--conf", "spark.log.level=OFF"],
+        [*program, "--output", str(tmp_path / "out"), "--conf", "spark.log.level=OFF"],
         env=sessions_of_tests.outside_of(os.environ) | faults,
         capture_output=True,
         text=True,
         timeout=600,
     )
-    assert not once or (tmp_path / "failed").exists()
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
@@ -82,3 +93,32 @@ def test_reads_that_always_fail_are_set_aside_where_that_is_wanted(tmp_path, pre
     wanted = ("--on-io-error", "quarantine")
     status, said, _ = verify(tmp_path, preloaded, errno.ESTALE, *wanted, once=False)
     assert (status, said["sound"], said["quarantined"]) == (1, 20, {"UNREADABLE": 1})
+
+
+@pytest.mark.parametrize("policy", list(OnError))
+@pytest.mark.parametrize("job", ["raft", "sessions"])
+def test_jobs_about_protocols_know_what_to_do_then(tmp_path, preloaded, job, policy):
+    lines = {
+        "raft": {"at": 1, "term": 1, "is_configuration": False, "value": "aa"},
+        "sessions": {"op": "receive", "hex": "20000568656c6c6f"},
+    }
+    (tmp_path / "in").mkdir()
+    for name in ("good", "bad"):
+        (tmp_path / "in" / f"{name}.jsonl").write_text(json.dumps(lines[job]) + "\n")
+    more = {
+        "raft": [f"--input={name}={tmp_path}/in/{name}.jsonl" for name in ("good", "bad")],
+        "sessions": [
+            *("--input", f"{tmp_path}/in", "--machine", "bymux"),
+            *("--config", json.dumps({"role": "REACTIVE", "streams": {"0": [100, 100]}})),
+        ],
+    }
+    faults = failing(tmp_path / "in" / "bad.jsonl", preloaded, errno.EIO)
+    status, said, told = run(tmp_path, faults, job, *more[job], "--on-io-error", policy)
+    if policy is OnError.FAIL:
+        assert (status, said) == (3, {})
+        assert "bad.jsonl cannot be read" in told
+    else:
+        counted = (status, said["sound"], said["quarantined"])
+        assert counted == (1, 1, {"UNREADABLE": 1})
+        rows = parquet.read_table(tmp_path / "out" / "quarantine").to_pylist()
+        assert [row["block_end"] is not None for row in rows] == [True]

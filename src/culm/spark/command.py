@@ -150,6 +150,10 @@ def _reading(parser: ArgumentParser) -> None:
         metavar="BYTES",
         help="how much of a file one task reads (default: %(default)s)",
     )
+    _io_errors(parser)
+
+
+def _io_errors(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--on-io-error",
         choices=list(OnError),
@@ -283,7 +287,8 @@ def _archive_options(parser: ArgumentParser, given: Namespace) -> Options:
 
 
 def _raft_options(parser: ArgumentParser, given: Namespace) -> RaftLogs:
-    return RaftLogs(inputs=_inputs(parser, given, several=len(given.input) > 1))
+    inputs = _inputs(parser, given, several=len(given.input) > 1)
+    return RaftLogs(inputs=inputs, on_io_error=given.on_io_error)
 
 
 def _session_options(parser: ArgumentParser, given: Namespace) -> Sessions:
@@ -293,7 +298,11 @@ def _session_options(parser: ArgumentParser, given: Namespace) -> Sessions:
     except (UnknownMachineError, TypeError, ValueError, LocalProtocolError) as error:
         parser.error(f"--machine {given.machine}: {error}")
     return Sessions(
-        inputs=inputs, machine=given.machine, config=given.config, recorded=given.recorded
+        inputs=inputs,
+        machine=given.machine,
+        config=given.config,
+        recorded=given.recorded,
+        on_io_error=given.on_io_error,
     )
 
 
@@ -346,14 +355,14 @@ JOBS: Mapping[str, Job] = {
     "raft": Job(
         "compare the logs of a Garlic Farm cluster's servers",
         ("entries", "quarantine", "violations"),
-        (_several_inputs,),
+        (_several_inputs, _io_errors),
         _raft_options,
         raft_job,
     ),
     "sessions": Job(
         "replay recorded sessions of any protocol",
         ("quarantine", "said"),
-        (_one_input, _machine),
+        (_one_input, _machine, _io_errors),
         _session_options,
         sessions_job,
     ),

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from culm.spark.checks import REFUSED, Outcome
 from culm.spark.columns import map_rows
+from culm.spark.errors import OnError
 from culm.spark.jobs import Store, Tell, counts, fault_counts, outcome, rows_of
 from culm.spark.quarantine import quarantined, sound
 from culm.spark.raft_logs import decode_raft_entries, raft_violations
 from culm.spark.sessions import LINES, RECORDED, replay_sessions, session_lines
 from culm.spark.simulate import KEPT, simulate
 from culm.spark.source import register
-from culm.spark.splits import SPLIT_SIZE
 from culm.wire.json import read_json
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class RaftLogs:
     """
 
     inputs: Mapping[str, str]
+    on_io_error: str = OnError.FAIL
 
     def said(self) -> dict[str, Any]:
         """What a summary says of it."""
@@ -76,6 +77,7 @@ class Sessions:
     machine: str
     config: Mapping[str, Any] = field(default_factory=dict)
     recorded: bool = False
+    on_io_error: str = OnError.FAIL
 
     def said(self) -> dict[str, Any]:
         """What a summary says of it."""
@@ -110,7 +112,11 @@ def raft_job(spark: SparkSession, logs: RaftLogs, store: Store, tell: Tell) -> O
     )
     frames = [
         map_rows(
-            _lines(spark, path), partial(parsed_lines, form=raft_entry), ["entry"], _KEPT, kinds
+            _lines(spark, path, logs.on_io_error),
+            partial(parsed_lines, form=raft_entry),
+            ["entry"],
+            _KEPT,
+            kinds,
         )
         .withColumn("server", f.lit(name))
         .drop("entry")
@@ -140,7 +146,7 @@ def sessions_job(spark: SparkSession, sessions: Sessions, store: Store, tell: Te
 
     tell("reading the sessions")
     [path] = sessions.inputs.values()
-    lines = _lines(spark, path)
+    lines = _lines(spark, path, sessions.on_io_error)
     if sessions.recorded:
         made = (*RECORDED, ("fault", "string"))
         rows = map_rows(lines, partial(parsed_lines, form=recorded_bytes), ["entry"], _KEPT, made)
@@ -199,12 +205,12 @@ def simulate_job(spark: SparkSession, campaign: Campaign, store: Store, tell: Te
     return Outcome(said, {name: count for name, count in verdicts.items() if name != KEPT})
 
 
-_KEPT = ("entry", *_PLACE)
+_KEPT = ("entry", *_PLACE, "block_end")
 
 
-def _lines(spark: SparkSession, path: str) -> DataFrame:
+def _lines(spark: SparkSession, path: str, on_io_error: str) -> DataFrame:
     register(spark)
-    reader = spark.read.format("culm").option("split_size", str(SPLIT_SIZE))
+    reader = spark.read.format("culm").option("on_io_error", on_io_error)
     return reader.load(path).select(*_KEPT, "fault")
 
 
