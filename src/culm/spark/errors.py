@@ -11,6 +11,11 @@ __all__ = ["ColumnError", "OnError", "SparkSetupError", "UnreadableError", "sent
 _TRACEBACK = "Traceback (most recent call last):"
 # The line at the end of a traceback.
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)$", re.MULTILINE)
+# What says that something has failed, and not what; and what is behind it, the last one first.
+_VAGUE = re.compile(r"An error occurred while calling |(\(\S+\) )?Job aborted")
+_CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
+# Where rows should have been written.
+_WRITING = re.compile(r"\[TASK_WRITE_FAILED\] (.+?)\.? (?:SQLSTATE.*)?$", re.MULTILINE)
 
 
 class OnError(StrEnum):
@@ -54,11 +59,16 @@ class ColumnError(ValueError):
 def sentence_of(error: BaseException) -> str:
     """What an error says, in a line: of those that come through Spark, what was raised in Python.
 
-    Spark hands on the whole traceback of a worker, between those of its own.
+    Spark hands on the whole traceback of a worker, between those of its own; of what was raised in
+    Java the last cause is told.
     """
     text = str(error)
     before, found, traceback = text.rpartition(_TRACEBACK)
     if found and (raised := _RAISED.search(traceback)) is not None:
         return raised[1]
     said = (before or text).strip()
+    causes = _CAUSE.findall(text)
+    if causes and _VAGUE.match(said):
+        where = _WRITING.search(text)
+        return f"{where[1]}: {causes[-1]}" if where else str(causes[-1])
     return said.partition("\n")[0] or type(error).__name__

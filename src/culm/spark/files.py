@@ -15,7 +15,7 @@ import secrets
 import stat
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -242,8 +242,9 @@ def written_whole(path: str) -> Iterator[IO[bytes]]:
             yield file
         system.move(hidden, inside)
     except BaseException:
-        if system.get_file_info(hidden).is_file:
-            system.delete_file(hidden)
+        with suppress(OSError):  # that it cannot be removed, either, is not why it has failed
+            if system.get_file_info(hidden).is_file:
+                system.delete_file(hidden)
         raise
 
 

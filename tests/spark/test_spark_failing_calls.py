@@ -31,9 +31,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library by which reads fail."""
-    made = tmp_path_factory.mktemp("preloaded") / "failing_reads.so"
-    source = Path(__file__).with_name("failing_reads.c")
+    """A library by which calls fail."""
+    made = tmp_path_factory.mktemp("preloaded") / "failing_calls.so"
+    source = Path(__file__).with_name("failing_calls.c")
     command = [str(COMPILER), "-shared", "-fPIC", "-o", str(made), str(source), "-ldl"]
     subprocess.run(command, check=True)
     return made
@@ -122,3 +122,41 @@ def test_jobs_about_protocols_know_what_to_do_then(tmp_path, preloaded, job, pol
         assert counted == (1, 1, {"UNREADABLE": 1})
         rows = parquet.read_table(tmp_path / "out" / "quarantine").to_pylist()
         assert [row["block_end"] is not None for row in rows] == [True]
+
+
+def written(
+    tmp_path: Path, preloaded: Path, part: str, error: int, *, once: bool
+) -> dict[str, str]:
+    """The environment in which writes of some part of the output fail; and an archive."""
+    (tmp_path / "in").mkdir()
+    with (tmp_path / "in" / "a.culm").open("wb") as file:
+        write_archive(file, "bamboo/YASMF", honest_log(1, 30))
+    faults = failing(tmp_path / part, preloaded, error) | {"CULM_FAULT_WRITES": "1"}
+    return faults | ({"CULM_FAULT_ONCE": str(tmp_path / "failed")} if once else {})
+
+
+@pytest.mark.parametrize("part", ["out/verified", "out/quarantine"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.ETIMEDOUT])
+def test_a_write_of_a_table_that_fails_once_is_done_again(tmp_path, preloaded, part, error):
+    """Or the job fails and says why: of what the driver writes at the end nothing is repeated."""
+    faults = written(tmp_path, preloaded, part, error, once=True)
+    status, said, told = run(tmp_path, faults, "verify", "--input", f"{tmp_path}/in")
+    assert (tmp_path / "failed").exists()
+    if status == 0:
+        assert (said["sound"], said["quarantined"]) == (30, {})
+        assert parquet.read_table(tmp_path / "out" / "verified").num_rows == 30
+    else:
+        assert status == 3
+        assert os.strerror(error) in told
+
+
+@pytest.mark.parametrize("part", ["out/verified", "out/report.html", "out/summary.json"])
+def test_writes_that_always_fail_end_the_job_with_a_sentence(tmp_path, preloaded, part):
+    hidden = str(Path(part).with_name(f".{Path(part).name}")) if "." in part else part
+    faults = written(tmp_path, preloaded, hidden, errno.ENOSPC, once=False)
+    status, said, told = run(tmp_path, faults, "verify", "--input", f"{tmp_path}/in")
+    assert (status, said) == (3, {})
+    last = told.strip().splitlines()[-1]
+    assert last.startswith("culm.spark: ")
+    assert os.strerror(errno.ENOSPC) in last
+    assert not (tmp_path / "out" / "summary.json").exists()
