@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -26,10 +27,12 @@ from culm.spark.archive import write_archive
 from culm.spark.audit import NEEDED, audit
 from culm.spark.audits import Audits
 from culm.spark.columns import schema_text
+from culm.spark.decode import verify_entries
 from culm.spark.files import read_table
 from culm.spark.quarantine import count_faults
 from culm.spark.reasons import reasons_of
 from culm.spark.stream import read_batches, write_batches
+from culm.wire.multihash import YASMF
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -139,6 +142,41 @@ def test_an_audit_costs_what_the_batch_touches(spark, tmp_path, monkeypatch):
     whole.close()
 
 
+def same_as_a_whole_audit(spark, audits: Audits, output: Path) -> bool:
+    """Whether an audit that goes on has found what one of everything finds."""
+    whole = audit(read_batches(spark, str(output)).drop("batch"))
+    found = {
+        table: Counter(audits.read(spark, table).collect())
+        == Counter(getattr(whole, table).collect())
+        for table in ("logs", "forks")
+    }
+    whole.close()
+    return all(found.values())
+
+
+@pytest.mark.slow
+def test_shelves_are_doubled_in_the_midst_of_a_stream(spark, tmp_path, monkeypatch):
+    """Whatever a batch brings: rows of all logs, copies of one row, nothing; also when repeated."""
+    monkeypatch.setattr("culm.spark.audits.SHELF_ROWS", 16)
+    output, told = tmp_path / "verified", tmp_path / "audits"
+    rows = [(row.entry, row.payload) for row in random_archive(3, 20, 12) if row.entry is not None]
+    parts = [rows[:12], rows[12:14], rows[:2] * 9, rows[14:60], [], rows[60:61], rows[61:]]
+    audits = Audits(str(output), str(told))
+    shelves = []
+    for number, part in enumerate(parts):
+        given = spark.createDataFrame(part, "entry binary, payload binary")
+        path = f"{output}/batch={number}"
+        verify_entries(given, YASMF, keep=["entry", "payload"]).coalesce(1).write.parquet(path)
+        for _ in range(2 if number == 3 else 1):
+            audits(read_table(spark, path), number)
+        shelves.append(json.loads((told / "snapshots" / f"{number}.json").read_text())["shelves"])
+        if shelves[-1] != shelves[-2:][0] or number in (4, 5):
+            assert same_as_a_whole_audit(spark, audits, output), number
+    assert shelves[:3] == [1, 1, 1]
+    assert 1 < shelves[3] == shelves[4] == shelves[5] < shelves[6]
+    assert same_as_a_whole_audit(spark, audits, output)
+
+
 class Query:
     """Ends as it is told to."""
 
@@ -214,3 +252,81 @@ def test_a_stream_that_is_killed_goes_on_where_it_was(spark, tmp_path):
     assert Counter(bytes(row.entry) for row in rows) == wanted
     assert {row.batch for row in rows} == {0, 1, 2, 3}
     shutil.rmtree(output)
+
+
+MORTAL = """
+import os, signal, sys
+from pathlib import Path
+from culm.spark import Audits, start_session
+from culm.spark import shelves
+from sessions_of_tests import QUICK_JAVA
+from streams import follow
+
+source, output, told, moment = sys.argv[1:]
+calls = 0
+
+def mortal(function):
+    def called(*arguments, **named):
+        global calls
+        if calls == int(moment):
+            os.killpg(0, signal.SIGKILL)
+        calls += 1
+        return function(*arguments, **named)
+    return called
+
+shelves.Shelves.write = mortal(shelves.Shelves.write)
+shelves.Shelves.commit = mortal(shelves.Shelves.commit)
+shelves.Shelves._forget = mortal(shelves.Shelves._forget)
+shelves.remove = mortal(shelves.remove)
+spark = start_session(master="local[1]", settings={
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
+})
+follow(spark, Path(source), Path(output), Audits(output, told))
+"""
+# Calls by which a batch changes what is kept: it removes two things, writes four tables, notes and
+# forgets, and from the third batch on removes what nobody names.
+CHANGES = 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes are killed in groups")
+def test_an_audit_that_is_killed_in_each_of_its_steps_goes_on(spark, tmp_path):
+    """Each process is killed one step later than the one before, and each goes on where it was."""
+    source, output, told = tmp_path / "archive", tmp_path / "verified", tmp_path / "audits"
+    source.mkdir()
+    rows = [row for row in random_archive(6, 10, 12) if row.entry is not None]
+    for number in range(8):
+        add_file(source, f"part-{number}", rows[number::8])
+    here = str(Path(__file__).parent)
+    path = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
+    snapshots = []
+    # In the first batch that each process makes, and in the midst of a later one.
+    for moment in (0, 2, 4, 6, 7, CHANGES + 4, 2 * CHANGES + 1):
+        with subprocess.Popen(
+            [sys.executable, "-c", MORTAL, *map(str, (source, output, told, moment))],
+            env={**sessions_of_tests.outside_of(os.environ), "PYTHONPATH": path},
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            assert process.wait(600) in (-signal.SIGKILL, 0)
+        notes = told / "snapshots"
+        names = [int(each.stem) for each in notes.glob("*.json")] if notes.exists() else []
+        snapshots.append(max(names, default=-1))
+        if snapshots[-1] >= 0:
+            audits = Audits(str(output), str(told))
+            assert audits.read(spark, "logs").count() > 0
+    assert snapshots == sorted(snapshots)
+    assert snapshots[0] == -1 < snapshots[-1]
+    audits = Audits(str(output), str(told))
+    follow(spark, source, output, audits)
+    assert same_as_a_whole_audit(spark, audits, output)
+    undisturbed = tmp_path / "undisturbed"
+    follow(spark, source, undisturbed, Audits(str(undisturbed), f"{undisturbed}.audits"))
+    for table in ("logs", "forks"):
+        other = Audits(str(undisturbed), f"{undisturbed}.audits").read(spark, table)
+        assert Counter(audits.read(spark, table).collect()) == Counter(other.collect())
+    place = ("batch", "file", "block", "row", "entry", "reasons")
+    both = [read_batches(spark, str(each)).select(*place) for each in (output, undisturbed)]
+    assert Counter(both[0].collect()) == Counter(both[1].collect())
