@@ -1,13 +1,14 @@
 """The sessions in which the tests of the pipeline can run: what users may have set, all must bear.
 
 ``CULM_SPARK_SESSION`` names one; ``tox run -e spark-strict`` (``spark-lenient``, ``spark-connect``)
-runs all of them in it.
+runs all of them in it.  ``delta`` is for the tests of tables alone (`tox run -e spark-delta`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib import metadata
 
 import pytest
 
@@ -18,6 +19,22 @@ ARGUMENTS = ["--remote", "local[2]"] if NAME == "connect" else []
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Of tests that look into plans and tasks.
 needs_jvm = pytest.mark.skipif(NAME == "connect", reason="Spark Connect shows nothing of its JVM")
+
+
+def _delta() -> dict[str, str]:
+    """A session with Delta Lake, the jars of which Spark gets from Maven Central."""
+    if NAME != "delta":
+        return {}
+    version = ".".join(metadata.version("pyspark").split(".")[:2])
+    delta = metadata.version("delta-spark")
+    return {
+        "spark.jars.packages": f"io.delta:delta-spark_{version}_2.13:{delta}",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # Of its own notes Delta makes fifty parts, however few they are.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+
 
 #: What is set besides, by the names of sessions.
 SETTINGS: Mapping[str, Mapping[str, str]] = {
@@ -45,6 +62,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "spark.sql.sources.partitionOverwriteMode": "dynamic",
     },
     "connect": {},
+    "delta": _delta(),
 }
 
 

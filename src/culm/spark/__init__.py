@@ -8,6 +8,7 @@ Some names are those of modules, too: ``from culm.spark import audit`` gives the
 
 from culm.spark.audit import Audit, audit
 from culm.spark.audits import Audits
+from culm.spark.delta import DeltaAudits, append_once, merge_rows
 from culm.spark.errors import ColumnError, OnError, SparkSetupError, UnreadableError
 from culm.spark.face import decode, read, verify
 from culm.spark.fingerprint import (
@@ -19,6 +20,7 @@ from culm.spark.fingerprint import (
 )
 from culm.spark.functions import register_functions
 from culm.spark.kinds import KINDS
+from culm.spark.metrics import observe
 from culm.spark.operations import decode_operations
 from culm.spark.quarantine import count_faults, quarantined, sound
 from culm.spark.raft_logs import decode_raft_entries, raft_violations
@@ -37,11 +39,13 @@ __all__ = [
     "Audit",
     "Audits",
     "ColumnError",
+    "DeltaAudits",
     "Fingerprinted",
     "OnError",
     "Reconciliation",
     "SparkSetupError",
     "UnreadableError",
+    "append_once",
     "audit",
     "count_faults",
     "decode",
@@ -50,6 +54,8 @@ __all__ = [
     "divergent_ranges",
     "entry_items",
     "fingerprint",
+    "merge_rows",
+    "observe",
     "prepare",
     "quarantined",
     "raft_violations",

@@ -119,10 +119,25 @@ class Audits:
 
         Raises `FileNotFoundError` if there is none.
         """
+        return self._shelves.read(spark, self._newest(), table)
+
+    def touched(self, spark: SparkSession, table: str) -> DataFrame:
+        """Those of its rows that the last batch may have changed, among others in their shelves.
+
+        Raises `FileNotFoundError` as `read` does.
+        """
+        newest = self._newest()
+        return self._shelves.read(spark, newest, table, newest.shelves_of(table, newest.batch))
+
+    def name(self) -> str:
+        """A name that no other audits have, as long as these are kept."""
+        return self._shelves.name()
+
+    def _newest(self) -> Snapshot:
         newest = self._shelves.newest()
         if newest is None:
             raise FileNotFoundError("there is no audit yet")
-        return self._shelves.read(spark, newest, table)
+        return newest
 
 
 def _shelves_for(rows: int, shelves: int) -> int:

@@ -12,12 +12,13 @@ what a few shelves hold, however much there is in all.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from culm.spark.columns import schema_text
-from culm.spark.files import escaped, open_file, open_system, remove, written_whole
+from culm.spark.files import escaped, exists, open_file, open_system, remove, written_whole
 from culm.wire.json import read_json
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ __all__ = ["SHELF", "Shelves", "Snapshot", "shelf_of"]
 #: The column that numbers shelves.
 SHELF = "_shelf"
 _NOWHERE = -1
+# The file with the name of shelves.
+_NAME = "name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,10 @@ class Snapshot:
         for shelf in range(len(written)) if shelves is None else shelves:
             if shelf < len(written) and written[shelf] != _NOWHERE:
                 yield written[shelf], shelf
+
+    def shelves_of(self, table: str, batch: int) -> list[int]:
+        """The shelves of a table that a batch has written."""
+        return [shelf for shelf, writer in enumerate(self.written[table]) if writer == batch]
 
     def all_places(self) -> set[tuple[str, int, int]]:
         """Tables, batches and shelves: all that this snapshot is made of."""
@@ -93,6 +100,15 @@ class Shelves:
         if not paths:
             return spark.createDataFrame([], schema)
         return spark.read.schema(schema).parquet(*paths)
+
+    def name(self) -> str:
+        """A name that no other shelves have; it is made when it is first asked for."""
+        path = f"{self._path}/{_NAME}"
+        if not exists(path):
+            with written_whole(path) as file:
+                file.write(secrets.token_hex(16).encode())
+        with open_file(path) as file:
+            return file.read().decode()
 
     def begin(self, batch: int) -> None:
         """Remove what an earlier run of this batch has left."""

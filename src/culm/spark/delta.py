@@ -1,0 +1,90 @@
+"""Audits in tables of Delta Lake: appended to and merged into, once for each batch.
+
+The session needs Delta's extension and catalog; nothing of its Python package is used.  A batch
+that comes again, after a crash for instance, leaves the tables as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from culm.spark.audit import FORKS, LOGS
+from culm.spark.columns import schema_text
+from culm.spark.errors import SparkSetupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from culm.spark.audits import Audits
+
+__all__ = ["DeltaAudits", "append_once", "merge_rows"]
+
+_NO_DELTA = "DATA_SOURCE_NOT_FOUND"
+#: The tables that are merged, their columns, and by which columns rows are the same.
+_MERGED = {"forks": (FORKS, ("log", "seqnum")), "logs": (LOGS, ("log",))}
+
+
+class DeltaAudits:
+    """Audits of a stream in the Delta tables ``verified``, ``forks`` and ``logs`` below `place`.
+
+    Pass an instance to `culm.spark.stream.write_batches` as its `then`; it makes the `audits`, too.
+    ``verified`` gets the rows of each batch.  Of ``forks`` and ``logs`` those rows change that the
+    batch changes.  Several streams may share tables: each appends under the name of its audits.
+    """
+
+    def __init__(self, audits: Audits, place: str) -> None:
+        self._audits = audits
+        self._place = place.rstrip("/")
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Audit everything up to this batch, and note what is new in the tables."""
+        spark = batch.sparkSession
+        self._audits(batch, number)
+        for table, (columns, key) in _MERGED.items():
+            path = f"{self._place}/{table}"
+            _create(spark, path, schema_text(columns))
+            merge_rows(self._audits.touched(spark, table), path, key)
+        append_once(batch, f"{self._place}/verified", self._audits.name(), number)
+
+
+def append_once(rows: DataFrame, path: str, writer: str, number: int) -> None:
+    """Append a batch to the Delta table at `path`, unless `writer` has appended it before.
+
+    Batches of a writer are numbered ascending: one with a number that is not larger than that of
+    its last one is left out.
+    """
+    appending = rows.write.format("delta").mode("append")
+    appending = appending.option("txnAppId", writer).option("txnVersion", str(number))
+    appending.save(path)
+
+
+def merge_rows(rows: DataFrame, path: str, key: Sequence[str]) -> None:
+    """Put rows into the Delta table at `path`, each in the place of the one with the same `key`.
+
+    Rows that are there already stay as they are, and so do files without others.
+    """
+    differs = " OR ".join(
+        f"NOT (old.{_quoted(name)} <=> new.{_quoted(name)})"
+        for name in rows.columns
+        if name not in key
+    )
+    same = " AND ".join(f"old.{_quoted(name)} = new.{_quoted(name)}" for name in key)
+    rows.sparkSession.sql(
+        f"MERGE INTO delta.{_quoted(path)} AS old USING {{rows}} AS new ON {same}"
+        f" WHEN MATCHED AND ({differs}) THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+        rows=rows,
+    )
+
+
+def _create(spark: SparkSession, path: str, schema: str) -> None:
+    try:
+        spark.sql(f"CREATE TABLE IF NOT EXISTS delta.{_quoted(path)} ({schema}) USING delta")
+    except Exception as error:  # of which class depends on how the session is reached
+        if _NO_DELTA not in str(error):
+            raise
+        raise SparkSetupError("this session has no Delta Lake: see the page about tables") from None
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,53 @@
+"""Numbers about rows, told while something else is done with them.
+
+`observe` adds them to a DataFrame, without a pass of its own: of a batch they come with
+``pyspark.sql.Observation``, of a stream in each of its ``StreamingQueryProgress``.  They have the
+names of findings, so that `culm.spark.checks.Checks` can judge them, through `outcome_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from culm.bamboo.errors import Reason
+from culm.spark.checks import SET_ASIDE, Outcome
+from culm.spark.columns import check_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+
+__all__ = ["METRICS", "NAME", "ROWS", "observe", "outcome_of"]
+
+#: The name under which a stream tells them.
+NAME = "culm"
+#: How many rows there are.
+ROWS = "ROWS"
+#: All names: rows, those that were set aside, and those against which each reason stands.
+METRICS = (ROWS, SET_ASIDE, *(reason.name for reason in Reason))
+
+
+def observe(rows: DataFrame, by: str | Observation = NAME) -> DataFrame:
+    """The same rows, of which `METRICS` are told as they pass: those that were verified or audited.
+
+    `by` is the name under which a stream tells them, or an ``Observation``.  Raises `ColumnError`
+    if there is no ``fault`` or no ``reasons``.
+    """
+    from pyspark.sql import functions as f
+
+    check_columns(rows, [("fault", "string"), ("reasons", "int")])
+    against = (
+        f.count_if(f.col("reasons").bitwiseAND(1 << reason) != 0).alias(reason.name)
+        for reason in Reason
+    )
+    faults = f.count("fault").alias(SET_ASIDE)
+    return rows.observe(by, f.count(f.lit(1)).alias(ROWS), faults, *against)
+
+
+def outcome_of(metrics: Mapping[str, int]) -> Outcome:
+    """What `culm.spark.checks.Checks` take: ``checks.status(outcome_of(observation.get))``.
+
+    Of a stream, `metrics` are ``progress.observedMetrics["culm"].asDict()``.
+    """
+    found = {name: metrics[name] for name in METRICS if name != ROWS}
+    return Outcome(dict(metrics), found, {NAME: metrics[ROWS]})
