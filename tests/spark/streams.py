@@ -38,12 +38,12 @@ def follow(spark: SparkSession, source: Path, output: Path, then: Audits | None 
 
 def to_the_end(start: Callable[[], Any]) -> None:
     """Await the end of a query; where the machine was too busy, start it from its checkpoint."""
-    from pyspark.errors import StreamingQueryException
+    from pyspark.errors import PySparkException
 
     for starts in range(1, STARTS_MAX + 1):
         try:
             start().awaitTermination()
-        except StreamingQueryException as error:
+        except PySparkException as error:  # over Spark Connect it fails as it is started
             if TOO_BUSY not in str(error) or starts == STARTS_MAX:
                 raise
         else:
