@@ -150,14 +150,14 @@ class FollowerReads:
     def advance(self) -> None:
         """Give up reads that have waited too long, and repeat questions without an answer."""
         now, timing = self._shared.now, self._shared.timing
-        before = now - timing.election_timeout_max_s
+        wait = timing.election_timeout_max_s  # added, as in `next_deadline`: it rounds alike
         for numbers in (self._asked, self._new):
-            late = [number for number in numbers if self.pending[number] <= before]
+            late = [number for number in numbers if self.pending[number] + wait <= now]
             del numbers[: len(late)]
             self._fail(late)
         if self._shared.applier.busy:
             self._applied_since = now
-        if self._confirmed and self._applied_since <= before:
+        if self._confirmed and self._applied_since + wait <= now:
             self._fail([number for _, number in self._confirmed])
             self._confirmed.clear()
         if self._asked and self._sent_at + timing.request_timeout_s <= now:

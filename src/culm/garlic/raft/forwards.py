@@ -175,9 +175,10 @@ class Forwards:
 
     def advance(self) -> None:
         """Give up values that have waited too long."""
-        before = self._shared.now - self._shared.timing.election_timeout_max_s
-        if self._asked and self._sent_at <= before:
+        # Compared as `next_deadline` says it: the other way round would round in another way.
+        now, wait = self._shared.now, self._shared.timing.election_timeout_max_s
+        if self._asked and self._sent_at + wait <= now:
             self._fail(self._asked, certain=False)
-        late = [number for number in self._new if self.pending[number].asked_at <= before]
+        late = [number for number in self._new if self.pending[number].asked_at + wait <= now]
         del self._new[: len(late)]
         self._fail(late, certain=True)
