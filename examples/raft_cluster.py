@@ -117,7 +117,7 @@ def recover_alone(farm: Farm, number: int, *, as_json: bool) -> None:
     with farm.claimed(number) as path:
         if not path.exists():
             raise ImpossibleError(f"server {number} has no store")
-        store = RaftSqliteStore(path, Sessions(KeyValues(echo=False)))
+        store = RaftSqliteStore(path, Sessions(KeyValues()))
         stored = recover(store, [farm.server(number)])
         farm.note_store(path, store.written)
         store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import random
 import sqlite3
@@ -75,8 +76,9 @@ class Farm:
     def add(self, number: int) -> None:
         """Give a server a place, if it has none."""
         if str(number) not in self.data["nodes"]:
-            self._place(number)
-            self._write()
+            with self._changing():
+                if str(number) not in self.data["nodes"]:
+                    self._place(number)
 
     def _place(self, number: int) -> None:
         """At ports that no other server has, even if that does not run at the moment."""
@@ -87,8 +89,17 @@ class Farm:
 
     def is_alone(self, number: int) -> None:
         """That server is a cluster of its own from now on."""
-        self.data["founders"] = [number]
-        self._write()
+        with self._changing():
+            self.data["founders"] = [number]
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change what the file has by now, while nobody else does."""
+        with open(self.folder / "cluster.lock", "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self.data = self._read()
+            yield
+            self._write()
 
     def _write(self) -> None:
         written = self._path.with_suffix(".new")

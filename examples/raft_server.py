@@ -48,6 +48,7 @@ from ending import ImpossibleError
 from raft_client import ANSWER_TIMEOUT_S, LINE_SIZE_MAX, Failed
 from raft_farm import Farm
 from stores.raft_sqlite_store import RaftSqliteStore
+from told import Telling
 
 __all__ = ["KeyValues", "run"]
 
@@ -76,11 +77,11 @@ LIMITS = Limits(
 
 
 class KeyValues:
-    """The replicated state; prints what is put."""
+    """The replicated state; tells what is put, in a line of JSON."""
 
-    def __init__(self, *, echo: bool) -> None:
+    def __init__(self, tell: Callable[[str], object] | None = None) -> None:
         self.values: dict[str, str] = {}
-        self._echo = echo
+        self._tell = tell
 
     def apply(self, index: int, value: bytes) -> None:
         try:
@@ -88,8 +89,8 @@ class KeyValues:
             self.values[str(command["key"])] = str(command["value"])
         except (ValueError, KeyError, TypeError):
             command = {"message": value.decode("utf-8", "replace")}
-        if self._echo:
-            print(json.dumps({"index": index, **command}), flush=True)
+        if self._tell is not None:
+            self._tell(json.dumps({"index": index, **command}))
 
     def snapshot(self) -> bytes:
         return json.dumps(self.values, sort_keys=True).encode()
@@ -189,7 +190,8 @@ class Service:
         self._rng = random.SystemRandom()
         self._nonces = Nonces(rng=self._rng)
         self._cache = CredentialCache()
-        self._machine = KeyValues(echo=echo)
+        self._told, self._faults = Telling(sys.stdout), Telling(sys.stderr)
+        self._machine = KeyValues(self._told.tell if echo else None)
         self._outcomes = Outcomes()
         sessions = Sessions(self._machine, self._outcomes.tell)
         self._store = MarkedStore(farm, number, path, sessions)
@@ -256,6 +258,8 @@ class Service:
             await self._driver.stop()
             self._executor.shutdown()
             self._store.close()
+            self._told.close()
+            self._faults.close()
 
     # What the node tells
 
@@ -276,7 +280,7 @@ class Service:
             case ReadFailed(read=number):
                 settle(self._reads.pop(number), False)
             case PeerFault(error=error):
-                print(error, file=sys.stderr, flush=True)
+                self._faults.tell(str(error))
             case (
                 ConfigurationChanged() | ChangeFailed() | LeadershipTransferred() | TransferFailed()
             ):

@@ -56,7 +56,7 @@ async def beside(
 
 
 def test_a_state_machine_takes_any_value() -> None:
-    machine = KeyValues(echo=True)
+    machine = KeyValues(lambda line: None)
     for index, text in enumerate(texts(), 1):
         machine.apply(index, text)
     assert machine.values == {}
@@ -65,7 +65,7 @@ def test_a_state_machine_takes_any_value() -> None:
 @pytest.mark.parametrize("stack", [0, 300, 800])
 @pytest.mark.parametrize("depth", range(DEPTH_MAX - 2, DEPTH_MAX + 3))
 def test_what_is_a_command_does_not_depend_on_the_stack(depth: int, stack: int) -> None:
-    machine = KeyValues(echo=False)
+    machine = KeyValues()
     inner = depth - 1
     value = '{"key": "a", "value": ' + "[" * inner + "]" * inner + "}"
     deep_calls(stack, lambda: machine.apply(1, value.encode()))
@@ -73,7 +73,7 @@ def test_what_is_a_command_does_not_depend_on_the_stack(depth: int, stack: int) 
 
 
 def test_brackets_within_texts_do_not_count() -> None:
-    machine = KeyValues(echo=False)
+    machine = KeyValues()
     for text in ("[" * 5_000, '"[' * 5_000, '\\"[' * 5_000, "\\[{" * 5_000, "\\"):
         machine.apply(1, json.dumps({"key": text, "value": text}).encode())
         assert machine.values == {text: text}
@@ -125,7 +125,7 @@ def test_a_cluster_file_of_any_depth_is_no_cluster(tmp_path: Path) -> None:
 def test_a_snapshot_of_any_depth_is_none() -> None:
     for text in texts():
         with pytest.raises(ValueError, match="inside each other"):
-            KeyValues(echo=False).restore(text)
+            KeyValues().restore(text)
 
 
 def test_a_status_of_any_depth_is_none() -> None:
@@ -147,7 +147,7 @@ def test_a_config_of_any_depth_is_refused(text: str, capsys: pytest.CaptureFixtu
 
 
 def test_sessions_take_any_value() -> None:
-    machine = Sessions(KeyValues(echo=False))
+    machine = Sessions(KeyValues())
     for index, text in enumerate(texts(), 1):
         machine.apply(index, plain(text))
         machine.apply(index, text)

@@ -130,6 +130,45 @@ def test_nodes_are_killed_and_restarted_and_nothing_is_lost(farm: Farm) -> None:
     assert farm.ask("get", "nothing") == [{"ok": True, "value": None}]
 
 
+def test_servers_that_are_added_at_once_all_have_their_places(tmp_path: Path) -> None:
+    made = RaftFarm.found(tmp_path, 1, tls=False)
+    many = [RaftFarm(tmp_path) for _ in range(5)]  # each has read what the others do not know yet
+    for number, farm in enumerate(many, 2):
+        farm.add(number)
+    many[0].is_alone(2)
+    found = RaftFarm(tmp_path)
+    assert sorted(found.control_ports()) == [1, 2, 3, 4, 5, 6]
+    assert found.data["founders"] == [2]
+    assert found.data["password"] == made.data["password"]
+    ports = [port for node in found.data["nodes"].values() for port in node.values()]
+    assert len(set(ports)) == len(ports)
+    # And in processes of their own.
+    code = "import sys; from pathlib import Path; from raft_farm import Farm\n"
+    code += "for number in range(int(sys.argv[2]), 60, 3): Farm(Path(sys.argv[1])).add(number)"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    running = [
+        subprocess.Popen([*command, str(first)], cwd=PROGRAM.parent, stderr=subprocess.PIPE)
+        for first in (10, 11, 12)
+    ]
+    assert [process.communicate()[1] for process in running] == [b""] * 3
+    assert len(RaftFarm(tmp_path).control_ports()) == 6 + 50
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "stuck"])
+def test_servers_go_on_when_nobody_reads_what_they_write(gone: bool, farm: Farm) -> None:
+    """As in `start | head -1`, and in a pager that nobody scrolls."""
+    process = subprocess.Popen(farm.command("start", "--nodes", "1"), stdout=subprocess.PIPE)
+    farm.processes.append(process)
+    assert process.stdout is not None
+    process.stdout.readline()
+    if gone:
+        process.stdout.close()
+    farm.leader()
+    for number in range(3):
+        farm.put("large", f"{number}" * 40_000)
+    assert farm.words("get", "large") == "2" * 40_000 + "\n"
+
+
 @pytest.mark.slow
 def test_servers_are_added_and_removed_and_leadership_is_handed_over(farm: Farm) -> None:
     farm.spawn("start", "--nodes", "3", "--tls")
@@ -593,7 +632,7 @@ def test_what_a_server_must_not_start_from_is_refused(case: str, tmp_path: Path)
     farm = Farm(tmp_path / "farm")
     found = RaftFarm.found(farm.folder, 2, tls=False)
     with found.claimed(1) as path:
-        RaftSqliteStore(path, Sessions(KeyValues(echo=False)), found.founding(1)).close()
+        RaftSqliteStore(path, Sessions(KeyValues()), found.founding(1)).close()
         found.note_store(path, 1)
     harm(farm.folder)
     refused = farm.run(verb, *(["1"] if verb != "start" else []))
@@ -607,7 +646,7 @@ def test_a_server_that_was_killed_before_it_had_a_store_starts(tmp_path: Path) -
     found = RaftFarm.found(tmp_path / "farm", 1, tls=False)
     for _ in range(2):
         with found.claimed(1) as path:
-            RaftSqliteStore(path, Sessions(KeyValues(echo=False)), found.founding(1)).close()
+            RaftSqliteStore(path, Sessions(KeyValues()), found.founding(1)).close()
     with found.claimed(1) as path:
         assert path.exists()
 

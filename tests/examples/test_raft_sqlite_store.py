@@ -327,7 +327,7 @@ def test_a_piece_of_a_snapshot_is_read_without_the_rest(tmp_path: Path) -> None:
         one.close()
 
 
-@pytest.mark.parametrize("machine", [Values, lambda: Sessions(KeyValues(echo=False))])
+@pytest.mark.parametrize("machine", [Values, lambda: Sessions(KeyValues())])
 def test_a_file_whose_snapshot_cannot_be_restored_says_so(
     machine: Callable[[], StateMachine], tmp_path: Path
 ) -> None:
@@ -358,7 +358,7 @@ IMAGES = [
 @pytest.mark.parametrize("image", IMAGES)
 def test_an_image_that_is_none_leaves_a_server_as_it_was(image: bytes, tmp_path: Path) -> None:
     """Whatever a leader, or somebody in its name, sends as the state of the program's servers."""
-    machine = Sessions(KeyValues(echo=False))
+    machine = Sessions(KeyValues())
     store = RaftSqliteStore(tmp_path / "store", machine, FOUNDING)
     store.perform(persist(1, 1, 1, 1, entries_of(1, good := plain(b'{"key": "a", "value": "b"}'))))
     store.perform(Apply(ticket=TICKET, first_index=1, entries=entries_of(1, good)))

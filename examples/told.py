@@ -1,0 +1,44 @@
+"""What a server writes for people, without waiting for them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from queue import Full, Queue
+from threading import Thread
+from typing import TextIO
+
+__all__ = ["Telling"]
+
+_LINES_MAX = 1000  # that wait for a reader; further ones are left out
+_LAST_WORDS_S = 1.0
+
+
+class Telling:
+    """Writes lines in a thread of its own: neither a slow reader nor a full disk stops a server."""
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = sys.stdout if file is None else file
+        self._lines: Queue[str | None] = Queue(_LINES_MAX)
+        self._thread = Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def tell(self, line: str) -> None:
+        """Write that as soon as possible, if there is room for it."""
+        with suppress(Full):
+            self._lines.put_nowait(line)
+
+    def close(self) -> None:
+        """Write what is left, if that takes no longer than a second."""
+        with suppress(Full):
+            self._lines.put_nowait(None)
+        self._thread.join(_LAST_WORDS_S)
+
+    def _write(self) -> None:
+        readable = True
+        while (line := self._lines.get()) is not None:
+            if readable:
+                try:
+                    print(line, file=self._file, flush=True)
+                except (OSError, ValueError):  # nobody reads it any more, or it cannot be written
+                    readable = False
