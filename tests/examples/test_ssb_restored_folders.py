@@ -7,6 +7,7 @@ must not.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -21,7 +22,6 @@ from killing import fork
 from culm.machine import Ticket
 from culm.ssb.ebt import AppendMessages, Message
 from culm.ssb.feed_id import feed_id_of
-from stores.mark import Mark
 from stores.ssb_placed_store import SsbPlacedStore
 from stores.ssb_sqlite_store import SsbSqliteStore
 
@@ -42,9 +42,13 @@ def opened(folder: Path) -> SsbPlacedStore:
 
 
 def numbers_inodes(folder: Path) -> bool:
-    """Whether the file system tells one inode from a later one of the same number."""
-    generation = Mark(folder / "any").identity.split()[1:]
-    return bool(generation)
+    """Whether the file system tells an inode from a later one of the same number."""
+    with open(folder / "any", "wb") as file:
+        try:
+            fcntl.ioctl(file, 0x80087601, bytes(8))  # FS_IOC_GETVERSION
+        except OSError:
+            return hasattr(os.fstat(file.fileno()), "st_birthtime")
+    return True
 
 
 def length(store: SsbPlacedStore) -> int:
@@ -157,6 +161,13 @@ def _with_damaged_mark(folder: Path, backup: Path) -> None:
         mark.write_text("-")
 
 
+def _with_empty_mark(folder: Path, backup: Path) -> None:
+    """As after a loss of power."""
+    _database_alone(folder, backup)
+    for mark in folder.glob("*.mark.*"):
+        os.truncate(mark, 0)
+
+
 WAYS: dict[str, Callable[[Path, Path], None]] = {
     "whole, in the place of the folder": _replace,
     "whole, over it": lambda *both: _rsync(*both, in_place=False, compares=False),
@@ -175,6 +186,7 @@ WAYS: dict[str, Callable[[Path, Path], None]] = {
     "the mark alone": _mark_alone,
     "the database alone, and no mark": _without_mark,
     "the database alone, and a damaged mark": _with_damaged_mark,
+    "the database alone, and an empty mark": _with_empty_mark,
 }
 
 
