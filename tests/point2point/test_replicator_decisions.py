@@ -15,6 +15,7 @@ from culm.bamboo.store import StoredEntry
 from culm.point2point import Proposal
 from culm.point2point.replication.decisions import (
     Action,
+    Plan,
     answer,
     answer_compared,
     cut_off,
@@ -25,10 +26,12 @@ from culm.point2point.replication.decisions import (
     is_wanted,
     last_before_fork,
     may_rest,
+    propose,
     start_of_next,
     still_wants,
     wish,
 )
+from culm.point2point.replication.events import Want
 from culm.point2point.replication.states import (
     PEER_STAGES,
     PROGRESS,
@@ -394,3 +397,14 @@ def test_stages_are_told_apart_by_their_words() -> None:
     stages = (Stage, PeerStage, Standing, Step, Change, Action, Answer, Purpose, Progress)
     for kind in (*stages, Aim, HeadPayload, Service, Stock, Wait):
         assert len({member.value for member in kind}) == len(kind)
+
+
+@pytest.mark.parametrize(
+    ("newest", "upper"), [(5, 5), (6, 6), (8, 8), (11, 8), (12, 12), (13, 13), (99, 13)]
+)
+def test_a_range_includes_all_of_its_upper_pool_that_the_peer_has(newest: int, upper: int) -> None:
+    """That of entry 5 is 6, 7, 8, 12 and 13."""
+    (facts,) = combined(offered=(newest,))
+    found = propose(LOG, Plan(Action.FETCH_RANGE, 1, Want(first=1, last=5)), facts, {}, None)
+    assert found is not None
+    assert (found.end, found.upper_certpool) == (5, upper)
