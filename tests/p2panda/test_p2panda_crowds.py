@@ -88,6 +88,14 @@ def test_the_store_looks_at_a_log_a_few_times_however_many_there_are():
     assert many < 5 * few
 
 
+def test_what_is_read_may_be_as_large_as_was_asked_for():
+    store = crowded(1, 3).store
+    kept = store.read_new([SCHEMA], count_max=99, size_max=1 << 20)
+    size = sum(len(each.entry) + len(each.operation) for each in kept[:2])
+    for less, count in ((0, 2), (1, 1)):
+        assert len(store.read_new([SCHEMA], count_max=99, size_max=size - less)) == count
+
+
 def test_places_are_told_by_position():
     store: MemoryStore = crowded(3, 30).store  # type: ignore[assignment]
     kept = store.read_new([SCHEMA], count_max=99, size_max=1 << 20)

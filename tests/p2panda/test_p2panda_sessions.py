@@ -607,6 +607,18 @@ def test_who_asks_again_with_the_id_of_a_broken_session_has_forgotten_it():
     assert len(peer.connection.sessions) == 1
 
 
+def test_broken_sessions_have_as_many_places_as_others_and_no_more():
+    peer = Peer(limits=Limits(sessions_max=1))
+    peer.meet()
+    for session_id, schema_ids in enumerate((ONE, TWO)):
+        peer.accept(session_id, 1, *schema_ids)
+        (ended,) = peer.tell(Have(session_id, ()))
+        assert isinstance(ended, SessionEnded)
+    assert peer.tell(SyncRequest(2, 1, THREE)) == [
+        RequestIgnored(session_id=2, reason=Ignored.TOO_MANY_SESSIONS)
+    ]
+
+
 def test_a_peer_that_spoils_sessions_is_cut_off():
     peer = Peer(limits=Limits(faults_max=3))
     peer.meet()
