@@ -241,7 +241,8 @@ class Node:
 
     def _lose_patience(self, peer: Peer) -> None:
         """A peer to which we have gone says nothing, or wants nothing of what we have."""
-        if not peer.replicator.connection.sessions and peer in self._peers:
+        waits = not (peer.had_session or peer.replicator.connection.sessions)
+        if waits and peer in self._peers:
             self._tell("unanswered", peer=peer.name)
             self.failed = True
             peer.part()
@@ -294,7 +295,7 @@ class Node:
                 tell("session ended", error=event.error and str(event.error))
                 peer.had_session |= event.error is None
                 self.failed |= peer.asks and event.error is not None
-                if peer.asks:
+                if peer.asks and not self._live:  # otherwise there will be another one
                     asyncio.get_running_loop().call_soon(self._part, peer)
 
     def _pass_on(self) -> None:

@@ -26,11 +26,13 @@ import signal
 import socket
 import sqlite3
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from arguments import address, any_port, count, file, host, positive
-from culm.p2panda import Author, InvalidOperation, materialise
+from culm.p2panda import Author, InvalidOperation, SchemaId, materialise
+from culm.wire.json import read_json
 from culm.wire.multihash import YASMF
 from ending import DONE, FAILED, ImpossibleError, end_with, exits
 from p2panda_author import author_of
@@ -54,16 +56,32 @@ def parse_fields(pairs: list[str]) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not equals:
             raise ImpossibleError(f"not name=value: {pair}")
-        try:
-            fields[name] = json.loads(text)
-        except ValueError:
-            fields[name] = text
+        fields[name] = parse_value(text)
     return fields
 
 
-def plain(fields: Mapping[str, Any] | None) -> Any:
-    """The fields of a document for JSON; relations and bytes as hex."""
-    return json.loads(json.dumps(fields, default=bytes.hex))
+def parse_value(text: str) -> Any:
+    """A value of JSON; what is none is text, as ``NaN`` is, and what is nested too deeply."""
+    try:
+        value = read_json(text)
+    except ValueError:
+        return text
+    return text if isinstance(value, float) and not isfinite(value) else value
+
+
+def plain(value: Any) -> Any:
+    """Fields of a document for JSON: relations and bytes as hex, and as text what is no number."""
+    match value:
+        case Mapping():
+            return {name: plain(each) for name, each in value.items()}
+        case bytes():
+            return value.hex()
+        case list() | tuple():
+            return [plain(each) for each in value]
+        case float() if not isfinite(value):
+            return str(value)
+        case _:
+            return value
 
 
 def documents(store: OperationSqliteStore, schema_id: str) -> dict[str, Any]:
@@ -132,6 +150,14 @@ async def replicate(given: argparse.Namespace, node: Node, *, live: bool) -> Non
 # The command line.
 
 
+def schema(text: str) -> str:
+    """The id of a schema."""
+    try:
+        return str(SchemaId.parse(text))
+    except InvalidOperation as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def parser() -> argparse.ArgumentParser:
     epilog = exits(
         "done",
@@ -152,6 +178,7 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument("--json", action="store_true", help="write JSON even on a terminal")
         made.add_argument(
             "--schema",
+            type=schema,
             action="append",
             metavar="ID",
             help="the schema of the documents; serve and sync take several (default: notes)",
@@ -261,6 +288,8 @@ def main() -> int:
         arguments.error("sync goes to a node (--from), or waits for some (--port)")
     if given.json:
         tell.write_json()
+    if given.command in ("show", "update", "delete") and not given.store.exists():
+        raise ImpossibleError(f"{given.store}: no such file")
     try:
         with OperationSqliteStore(given.store) as store:
             return DONE if do(given, store) else FAILED

@@ -159,7 +159,6 @@ OWN = {
     "examples/demo_replicate.py",
     "examples/demo_spark.py",
     "examples/oxen_story.py",
-    "examples/p2panda_node.py",
     "examples/ssb_peer.py",
     "examples/stores/ssb_sqlite_store.py",
     "src/culm/ssb/v8json.py",

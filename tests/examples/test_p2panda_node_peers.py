@@ -204,3 +204,20 @@ def test_the_store_is_closed_when_nobody_is_at_work_in_it(
     with saying(b"", then_close=True) as port:
         assert nodes.here("a", "sync", "--from", f"127.0.0.1:{port}") == 1
     assert set(closed_meanwhile) == {False}
+
+
+def test_who_stays_live_asks_again_when_a_session_has_ended(nodes: Nodes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        nodes.start("a", "sync", "--from", f"127.0.0.1:{port}", "--live")
+        connection, _ = listening.accept()
+        with connection:
+            connection.settimeout(SECONDS_MAX)
+            connection.sendall(encoded(Announce(1, SCHEMAS)))
+            said = b""
+            for number in range(3):
+                request = encoded(SyncRequest(number, Mode.SET_RECONCILIATION, SCHEMAS))
+                while request not in said:
+                    assert (data := connection.recv(1 << 16)), "it has gone"
+                    said += data
+                connection.sendall(encoded(SyncDone(number, False)))
