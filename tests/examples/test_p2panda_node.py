@@ -158,6 +158,7 @@ def test_a_peer_that_says_nothing_is_left(
 def test_what_cannot_be_done_is_said_in_a_line(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
 ) -> None:
+    nodes.write("a", "create", "name=a")
     command, *others = arguments
     argv = [PROGRAM, command, "--store", str(nodes.folder / "a"), *others]
     monkeypatch.setattr(sys, "argv", argv)
