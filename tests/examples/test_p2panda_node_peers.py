@@ -218,6 +218,7 @@ def test_who_stays_live_asks_again_when_a_session_has_ended(nodes: Nodes) -> Non
             for number in range(3):
                 request = encoded(SyncRequest(number, Mode.SET_RECONCILIATION, SCHEMAS))
                 while request not in said:
-                    assert (data := connection.recv(1 << 16)), "it has gone"
+                    data = connection.recv(1 << 16)
+                    assert data, "it has gone"
                     said += data
                 connection.sendall(encoded(SyncDone(number, False)))
