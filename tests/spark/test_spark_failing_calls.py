@@ -8,16 +8,21 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sessions_of_tests
-from planted import honest_log
+from planted import honest_log, random_archive
 from pyarrow import parquet
+from streams import follow
 
 from culm.spark.archive import write_archive
+from culm.spark.audit import audit
+from culm.spark.audits import Audits
 from culm.spark.errors import OnError
+from culm.spark.stream import read_batches
 
 COMPILER = shutil.which("cc")
 pytestmark = [
@@ -160,3 +165,56 @@ def test_writes_that_always_fail_end_the_job_with_a_sentence(tmp_path, preloaded
     assert last.startswith("culm.spark: ")
     assert os.strerror(errno.ENOSPC) in last
     assert not (tmp_path / "out" / "summary.json").exists()
+
+
+STREAM = """
+import sys
+from pathlib import Path
+from culm.spark import Audits, start_session
+from sessions_of_tests import QUICK_JAVA
+from streams import follow
+
+folder = Path(sys.argv[1])
+spark = start_session(master="local[1,2]", settings={
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
+})
+audits = Audits(str(folder / "verified"), str(folder / "audits"))
+follow(spark, folder / "archive", folder / "verified", audits)
+"""
+PLACES = ("audits/batch=1/rows", "verified.checkpoint/offsets")
+
+
+@pytest.mark.timeout(3600)
+def test_a_stream_whose_writes_fail_goes_on_where_it_was(spark, tmp_path, preloaded):
+    """Each process has one write that fails; the last one, here, has none."""
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    rows = [row for row in random_archive(6, 10, 12) if row.entry is not None]
+    for number in range(6):
+        with (archive / f"part-{number}").open("wb") as file:
+            write_archive(file, "bamboo/YASMF", rows[number::6])
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    for number, place in enumerate(PLACES):
+        faults = failing(tmp_path / place, preloaded, errno.ENOSPC)
+        faults |= {"CULM_FAULT_WRITES": "1", "CULM_FAULT_ONCE": str(tmp_path / f"failed-{number}")}
+        done = subprocess.run(
+            [sys.executable, "-c", STREAM, str(tmp_path)],
+            env=sessions_of_tests.outside_of(os.environ) | faults | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        if done.returncode:
+            assert os.strerror(errno.ENOSPC) in done.stderr
+    assert list(tmp_path.glob("failed-*"))
+    audits = Audits(str(tmp_path / "verified"), str(tmp_path / "audits"))
+    follow(spark, archive, tmp_path / "verified", audits)
+    verified = read_batches(spark, str(tmp_path / "verified")).drop("batch")
+    wanted = Counter(row.entry for row in rows)
+    assert Counter(bytes(row.entry) for row in verified.collect()) == wanted
+    whole = audit(verified)
+    for table in ("logs", "forks"):
+        found = Counter(audits.read(spark, table).collect())
+        assert found == Counter(getattr(whole, table).collect())
+    whole.close()
