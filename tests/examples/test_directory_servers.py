@@ -54,7 +54,8 @@ def fetch_from(target: Path, served: Sequence[Path], *options: object) -> Done:
     with ExitStack() as stack:
         ports = [stack.enter_context(serving(path)) for path in served]
         more = [part for port in ports[1:] for part in ("--from", f"127.0.0.1:{port}")]
-        return fetch(target, ports[0], None, *more, *options)
+        # A server that is slow between two of its logs has not offered all.
+        return fetch(target, ports[0], None, *more, "--settle", "1.5", *options)
 
 
 @pytest.mark.once

@@ -131,7 +131,7 @@ def test_a_server_that_falls_silent_is_not_waited_for(
     with serving(two_stores[0]) as well, serving(two_stores[1]) as ill, Throttle(ill, size) as slow:
         ports = [well, slow] if stuck else [slow, well]
         peers = [part for port in ports for part in ("--from", f"127.0.0.1:{port}")]
-        options = ["--settle", "0.15", "--timeout", "3600"]
+        options = ["--settle", "1.5", "--timeout", "3600"]
         target, store = tmp_path / "target", tmp_path / "fetched.store"
         command = ["fetch", "--store", str(store), "--into", str(target), *peers, *options]
         assert replicate_directory.main(command) == 0

@@ -443,7 +443,7 @@ def test_a_log_that_does_not_verify_keeps_no_other_one_away(
         store.append(author.log, [author.publish(payload(number)) for number in range(COUNT)])
     lying = LyingOfOneLog(store, seqnum, payload=lambda data: data[:-1] + b"\0")
     with server(serving(lying)) as port:
-        done = fetch(tmp_path / "fetched.store", port)
+        done = fetch(tmp_path / "fetched.store", port, None, "--settle", "1.5")
     assert (done.status, done.summary["code"]) == (1, "INVALID_DATA")
     whole_entries(tmp_path / "fetched.store")
     with SqliteStore(tmp_path / "fetched.store", family=YAMF) as fetched:
