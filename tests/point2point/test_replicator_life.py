@@ -10,9 +10,16 @@ from replicator_support import FETCH, KEEP, SERVE, End, World, key_of, news_of, 
 
 from culm.bamboo.effects import ReadEntries, ReadLog, ReadPayload
 from culm.bamboo.entry import LogKey
+from culm.bamboo.store import NewEntry
 from culm.machine import Effect
 from culm.point2point import CancelReason
-from culm.point2point.replication import EntryStored, LogRefused, LogSynced, ReplicatorLimits
+from culm.point2point.replication import (
+    EntryStored,
+    Interest,
+    LogRefused,
+    LogSynced,
+    ReplicatorLimits,
+)
 from effort import seeds
 
 
@@ -38,32 +45,58 @@ def test_where_everything_has_to_wait_for_its_place_all_of_it_comes(seed: int) -
 NEWS = [news_of((5, 5), log_id=number) for number in range(4)]
 
 
+def strangers(count: int) -> list[tuple[NewEntry, ...]]:
+    """Logs of nobody whom the peer knows."""
+    return [news_of((1,), log_id=100 + number) for number in range(count)]
+
+
+@pytest.mark.parametrize("mine", [0, 1, 5])
 @pytest.mark.parametrize("logs_max", [1, 2, 3])
 @pytest.mark.parametrize("interest", [KEEP, FETCH], ids=["live", "once"])
-def test_a_log_for_which_there_is_no_place_is_told_of(logs_max: int, interest: object) -> None:
-    """Be it that the peer has it, that the user asks for it, or that the store has it."""
+def test_a_log_in_step_gives_its_place_up_to_one_that_waits(
+    logs_max: int, interest: Interest, mine: int
+) -> None:
+    """However many logs a stranger has left in the store; and of those some are the peer's, too."""
     world = World()
-    limits = ReplicatorLimits(logs_max=logs_max)
-    server = world.node(store_of(*NEWS), interest=SERVE)
-    client = world.node(interest=FETCH, limits=limits)
+    server = world.node(store_of(*NEWS, *strangers(1)), interest=SERVE)
+    client = world.node(
+        store_of(*strangers(mine)), interest=interest, limits=ReplicatorLimits(logs_max=logs_max)
+    )
     end = world.connect(client, server).left
-    world.wait(3)
-    refused = {event.log for event in end.of(LogRefused)}
-    there = set(client.store.logs())
+    world.wait(20)
     assert settled(end)
-    assert len(there) == logs_max
-    assert refused == {key_of(news) for news in NEWS} - there
-    assert {event.reason for event in end.of(LogRefused)} == {CancelReason.RESOURCE_LIMIT}
-    # The user asks for it.
-    asked = key_of(news_of((5,), log_id=9))
-    end.machine.replicate(asked)
-    end.drain()
-    assert asked in {event.log for event in end.of(LogRefused)}
-    # What is in the store, and is not offered.
-    holder = world.node(store_of(*NEWS), interest=KEEP, limits=limits)
-    end = world.connect(holder, world.node(interest=KEEP)).left
+    assert {key_of(news) for news in NEWS} <= set(client.store.logs())
+    for news in NEWS:
+        assert client.store.head(key_of(news)) == server.store.head(key_of(news))
+    refused = [event.reason for event in end.of(LogRefused)]
+    assert CancelReason.RESOURCE_LIMIT not in refused
+
+
+@pytest.mark.parametrize("logs_max", [1, 2, 3])
+@pytest.mark.parametrize("interest", [KEEP, FETCH], ids=["live", "once"])
+def test_a_server_with_more_logs_than_places_serves_them_all(
+    logs_max: int, interest: Interest
+) -> None:
+    world = World()
+    server = world.node(store_of(*NEWS), interest=SERVE, limits=ReplicatorLimits(logs_max=logs_max))
+    client = world.node(interest=interest)
+    end = world.connect(client, server).left
+    world.wait(20)
+    assert settled(end)
+    assert set(client.store.logs()) == {key_of(news) for news in NEWS}
+
+
+@pytest.mark.parametrize("logs_max", [1, 2, 3])
+def test_a_log_for_which_there_is_no_place_is_told_of(logs_max: int) -> None:
+    """Nothing is known yet of those that the user has asked for before."""
+    world = World()
+    client = world.node(interest=FETCH, limits=ReplicatorLimits(logs_max=logs_max))
+    end = world.connect(client, world.node(interest=SERVE)).left
+    for news in NEWS:
+        end.machine.replicate(key_of(news))
     world.wait(3)
-    assert len(end.of(LogRefused)) == len(NEWS) - logs_max
+    assert [event.log for event in end.of(LogRefused)] == [key_of(each) for each in NEWS[logs_max:]]
+    assert {event.reason for event in end.of(LogRefused)} == {CancelReason.RESOURCE_LIMIT}
 
 
 def run_without(world: World, end: End, log: LogKey, kind: type[Effect]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from culm.bamboo.effects import AddFork, LogStatus, ReadEntry, ReadHashes, ReadLog
 from culm.bamboo.entry import Entry, LogKey, decode
@@ -15,6 +16,8 @@ from culm.point2point.replication.payloads import read_beginning
 from culm.wire.multihash import HashFamily
 
 __all__ = ["Inventory"]
+
+R = TypeVar("R")
 
 
 class Inventory:
@@ -33,6 +36,7 @@ class Inventory:
     ) -> None:
         self.log = log
         self.loaded = False
+        self.questions = 0  # to the store that it has not answered
         self.fork: ForkProof | None = None
         self.head: Head | None = None
         self.newest = 0  # the last entry, whatever is missing before it
@@ -71,7 +75,17 @@ class Inventory:
         self._read()
 
     def _read(self) -> None:
-        self._work.ask(ReadLog, self._looked, log=self.log)
+        self._work.ask(ReadLog, self._counted(self._looked), log=self.log)
+
+    def _counted(self, then: Callable[[R], None]) -> Callable[[R], None]:
+        """Count a question until it is answered."""
+        self.questions += 1
+
+        def answered(found: R) -> None:
+            self.questions -= 1
+            then(found)
+
+        return answered
 
     def _looked(self, status: LogStatus) -> None:
         self._take(status)
@@ -96,7 +110,7 @@ class Inventory:
                 self._take(status)
             then(status)
 
-        self._work.ask(ReadLog, got, log=self.log, entry=entry, hashes=tuple(hashes))
+        self._work.ask(ReadLog, self._counted(got), log=self.log, entry=entry, hashes=tuple(hashes))
 
     def _take(self, status: LogStatus) -> None:
         fork, head = status.fork, status.head
@@ -131,7 +145,7 @@ class Inventory:
 
     def hashes(self, seqnums: list[int], then: Callable[[dict[int, bytes]], None]) -> None:
         """Read the hashes of those of the entries that are stored."""
-        self._work.ask(ReadHashes, then, log=self.log, seqnums=tuple(seqnums))
+        self._work.ask(ReadHashes, self._counted(then), log=self.log, seqnums=tuple(seqnums))
 
     # What has been stored.
 

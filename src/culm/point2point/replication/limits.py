@@ -32,8 +32,8 @@ class ReplicatorLimits:
         Payloads up to this size, at least `connection.packet_size_max`, are written with
         their entry, larger ones in pieces of it.
     logs_max
-        Logs that are kept track of, under 8 KiB each, with what waits for credit or for room;
-        further ones are refused.
+        Logs that are kept track of, under 8 KiB each, with what waits for credit or for room; one
+        with nothing to do makes way for the next.  Where none does, further ones are refused.
     outstanding_max
         Answers of the store, events waiting for one, and proposals waiting for the logs of the
         store to be known, above which reading pauses.

@@ -214,11 +214,6 @@ class OurRequests:
         self.change(Change.WAKE)
         self.next.make_room()
 
-    def rest(self) -> None:
-        """Give up the request for what comes next, so that other logs have room."""
-        self.change(Change.REST)
-        self.next.cancel(CancelReason.END_OF_RANGE)
-
     def show_fork(self, request: Request, fork: ForkProof) -> None:
         """Cancel a request to show the peer the fork."""
         self.peer_knows(fork)

@@ -64,11 +64,14 @@ class ReplicaOwner(Protocol):
 
     def retry(self) -> None: ...
 
+    def forget(self, replica: Replica) -> None: ...
+
 
 class Replica:
     """Decides what is proposed, confirmed and refused for one log.
 
     `following`: what comes next is wanted; otherwise only the ranges that are asked for.
+    `only_stored`: so it is with a log of which nothing is in the store.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Replica:
         interest: Interest,
         family: HashFamily,
         following: bool,
+        only_stored: bool = False,
     ) -> None:
         self.log = log
         self.inventory = Inventory(log, work=work, family=family, forked=self._forked)
@@ -92,6 +96,7 @@ class Replica:
         self.under_way: dict[int, Request] = {}
         self._aim_at_next = Aim.LIVE if interest.live else Aim.OFFERED
         self._aim = self._aim_at_next if following else Aim.RANGES
+        self._only_stored = only_stored
         self._service = Service.STORED if interest.offer_stored else Service.NOTHING
         self._offered: int | None = None  # the last entry that the peer has spoken of
         self._passed = 0  # the last entry that it has notified
@@ -105,6 +110,8 @@ class Replica:
         self.inventory.look(self._loaded)
 
     def _loaded(self) -> None:
+        if self._only_stored and not self.inventory.newest:
+            self._aim = Aim.RANGES
         self._theirs.loaded()
         self.propose_wanted()
         if self.inventory.fork is not None:
@@ -193,6 +200,17 @@ class Replica:
             return False
         facts = self.facts
         return all(ours.is_settled(facts) for ours in self.ours)
+
+    @property
+    def has_nothing_to_do(self) -> bool:
+        """Whether it is settled, and no request, range or answer of the store depends on it."""
+        if self.under_way or self._writing or self.inventory.questions or self.ours.ranges:
+            return False
+        return not (self.deferred or self._theirs.stages) and self.settled
+
+    def leave(self) -> None:
+        """It gives up its place."""
+        self._owner.forget(self)
 
     def snapshot(self) -> LogSnapshot:
         """The log as it is now."""
@@ -311,14 +329,23 @@ class Replica:
             ours.make_room()
         self.propose_wanted()
 
-    def may_rest(self, request_id: int, *, patient: bool) -> bool:
-        """Whether the request is ours, without end, and both have all there is of the log."""
-        request = self.ours.next.handle
-        if request is None or request.request_id != request_id:
+    def rest(self, request_id: int, *, patient: bool, ours: bool) -> bool:
+        """End a request without end, of a log of which both have all there is; whether it is one.
+
+        `ours`: only if the request is.
+        """
+        request = self.under_way.get(request_id)
+        if request is None or request.state is not RequestState.CONFIRMED:
             return False
-        if request.proposal.end is not None or request.state is not RequestState.CONFIRMED:
+        is_ours = request == self.ours.next.handle
+        joined = self._theirs.joined
+        if not is_ours and (ours or joined is None or joined[1] != request):
             return False
-        return may_rest(self.facts, patient=patient)
+        if request.proposal.end is not None or not may_rest(self.facts, patient=patient):
+            return False
+        self.ours.change(Change.REST)
+        request.cancel(CancelReason.END_OF_RANGE)
+        return True
 
     def unsettle(self) -> None:
         """See again whether the log has settled."""

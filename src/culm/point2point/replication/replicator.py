@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import partial
 from math import inf
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from culm.arguments import check_type
 from culm.bamboo.answers import is_of_family
@@ -29,6 +30,7 @@ from culm.point2point.events import (
     RequestEvent,
     RequestGivenUp,
 )
+from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason
 from culm.point2point.replication.events import (
     Interest,
@@ -39,6 +41,7 @@ from culm.point2point.replication.events import (
     Want,
 )
 from culm.point2point.replication.limits import ReplicatorLimits
+from culm.point2point.replication.places import Places
 from culm.point2point.replication.replica import Replica
 from culm.point2point.replication.schedule import Proposer, Transfers
 from culm.point2point.replication.states import ReplicatorSnapshot
@@ -100,7 +103,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._limits = limits
         self._interest = interest
         self._family = family
-        self._replicas: dict[LogKey, Replica] = {}
+        self._places = Places(limits.logs_max)
+        # Open proposals of the peer whose logs wait for a place, by their requests
+        self._newcomers: OrderedDict[int, Proposed] = OrderedDict()
+        # Where to go on with the logs of the store: as soon as there is a place for the next.
+        self._unread: _Unread | None = None
         self._transfers = Transfers(self.connection, work=self._work, limits=limits)
         self._proposer = Proposer(self.connection, self._transfers)
         # Proposals that wait until the logs of the store are known; ``None``: they are.
@@ -115,7 +122,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """All that it knows, as values; the work is proportional to the number of logs."""
         return ReplicatorSnapshot(
             state=self.state,
-            logs=tuple(replica.snapshot() for replica in self._replicas.values()),
+            logs=tuple(replica.snapshot() for replica in self._places),
             settled=not self._work.load and self._proposer.settled,
             transfers=self._transfers.count,
             outstanding=self._work.load,
@@ -187,16 +194,49 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _at_rest(self) -> ReplicatorEvent | None:
         if self.connection.state is State.ESTABLISHED:
-            self._proposer.make_room()
+            self._admit()
+            self._proposer.make_room(wanted=self._without_place)
         if not (self._quiet.lasts and self._is_quiet()):
             return None
         self._quiet.settle()
-        if not self._proposer.waiting:
+        if not (self._proposer.waiting or self._without_place):
             # An answer, however late, lets it settle anew.
             return None if self._awaits_answers() else Settled()
-        self._proposer.give_up()
+        self._proposer.make_room(patient=False, wanted=self._without_place)
+        if not self._proposer.makes_room:
+            self._proposer.give_up()
+            self._turn_away()
         self._quiet.begin_anew()
         return self.next_event()
+
+    # Logs without a place.
+
+    @property
+    def _without_place(self) -> int:
+        return len(self._newcomers) + (self._unread is not None)
+
+    def _admit(self) -> None:
+        """Give the places that are free by now to those who wait: the peer's logs, then ours."""
+        while self._newcomers and self._places.free():
+            self._consider(self._newcomers.popitem(last=False)[1])
+        if self._unread is not None and not self._newcomers and self._places.free():
+            unread, self._unread = self._unread, None
+            self._read_logs(unread.after)
+
+    def _turn_away(self) -> None:
+        """Nobody gives up a place: the logs without one are refused."""
+        newcomers, self._newcomers = self._newcomers, OrderedDict()
+        for event in newcomers.values():
+            request = self._request_of(event)
+            if request is not None and request.state is RequestState.PROPOSED_BY_PEER:
+                request.cancel(CancelReason.RESOURCE_LIMIT)
+                self._refuse(event.proposal.log)
+        if self._unread is not None:
+            unread, self._unread = self._unread, None
+            self._read_logs(unread.after, placeless=True)
+
+    def _refuse(self, log: LogKey) -> None:
+        self._work.emit(LogRefused(log=log, reason=CancelReason.RESOURCE_LIMIT))
 
     def _is_quiet(self) -> bool:
         proposer = self._proposer
@@ -230,6 +270,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             case Proposed():
                 self._consider(event)
             case RequestEvent():
+                if isinstance(event, Cancelled | ProposalDropped | RequestEnded):
+                    self._newcomers.pop(event.request_id, None)
                 replica = self._transfers.replica_of(event.request_id)
                 if replica is not None:
                     self._tell(replica, event)
@@ -259,24 +301,41 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if replica is not None:
             replica.emit(LogRefused(log=replica.log, fault=Reason.INVALID_LOG))
 
-    def _read_logs(self, after: LogKey | None) -> None:
+    def _read_logs(self, after: LogKey | None, *, placeless: bool = False) -> None:
+        """Read the logs of the store from there on, as far as there are places for them.
+
+        `placeless`: the next ones are refused if there are none.
+        """
+        free = self._places.free(_LOGS_READ_MAX)
+        if not free and not placeless:
+            self._unread = _Unread(after)
+            self._known()
+            return
+        count_max = free or _LOGS_READ_MAX
+
         def got(logs: list[LogKey]) -> None:
             for log in logs:
                 self._replica(log)
-            if len(logs) == _LOGS_READ_MAX:
-                self._read_logs(logs[-1])
-                return
-            early, self._early = self._early, None
-            for event in early or ():
-                self._consider(event)
+            if len(logs) == count_max:
+                self._read_logs(logs[-1], placeless=placeless)
+            else:
+                self._known()
 
-        self._work.ask(ReadLogs, got, after=after, count_max=_LOGS_READ_MAX)
+        self._work.ask(ReadLogs, got, after=after, count_max=count_max)
 
-    def _replica(self, log: LogKey, want: Want | None = None) -> Replica | None:
+    def _known(self) -> None:
+        """The logs of the store are known, or what is known of them has to do."""
+        early, self._early = self._early, None
+        for event in early or ():
+            self._consider(event)
+
+    def _replica(
+        self, log: LogKey, want: Want | None = None, *, only_stored: bool = False
+    ) -> Replica | None:
         """What is known of `log`, for something new; if there are too many, that is told."""
-        replica = self._replicas.get(log)
-        if replica is None and len(self._replicas) >= self._limits.logs_max:
-            self._work.emit(LogRefused(log=log, reason=CancelReason.RESOURCE_LIMIT))
+        replica = self._places.get(log)
+        if replica is None and not self._places.free():
+            self._refuse(log)
         elif replica is None:
             want = self._interest.want if want is None else want
             replica = Replica(
@@ -286,8 +345,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 interest=self._interest,
                 family=self._family,
                 following=want is not None and not want.is_range,
+                only_stored=only_stored,
             )
-            self._replicas[log] = replica
+            self._places.take(replica)
             replica.load()
             if want is not None and want.is_range:
                 replica.ask_for(want)
@@ -296,21 +356,37 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         return replica
 
     def _consider(self, event: Proposed) -> None:
-        log, request = event.proposal.log, self.connection.requests.get(event.request_id)
-        if request is not None and request.proposal is not event.proposal:
-            request = None  # dropped or cancelled since, and the id used again
-        known = log in self._replicas
+        log, request = event.proposal.log, self._request_of(event)
+        known, accepted = log in self._places, self._interest.accept_new_logs
         if not known and self._early is not None:
             self._early.append(event)
             return
-        wanted = known or self._interest.accept_new_logs
-        replica = self._replica(log) if wanted else None
-        if replica is not None:
+        # It may be one of those of the store that have no place.
+        if known or accepted or self._places.made_way or self._unread is not None:
+            if not known and not self._places.free():
+                if request is None or request.state is not RequestState.PROPOSED_BY_PEER:
+                    self._refuse(log)
+                else:
+                    self._newcomers[event.request_id] = event
+                return
+            replica = self._replica(log, only_stored=not known and not accepted)
+            assert replica is not None
             if request is not None:
                 self._transfers.involve(request, replica)
             replica.consider(event.proposal, request)
         elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
-            request.cancel(CancelReason.RESOURCE_LIMIT if wanted else CancelReason.DO_NOT_RETRY)
+            request.cancel(CancelReason.DO_NOT_RETRY)
+
+    def _request_of(self, event: Proposed) -> Request | None:
+        """The request; ``None``: dropped or cancelled since, and the id perhaps used again."""
+        request = self.connection.requests.get(event.request_id)
+        return request if request is not None and request.proposal is event.proposal else None
+
+
+class _Unread(NamedTuple):
+    """The logs of the store after this one have not been read."""
+
+    after: LogKey | None
 
 
 class _Quiet:

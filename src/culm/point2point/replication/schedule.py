@@ -240,27 +240,30 @@ class Proposer:
         """A request is over."""
         self._leaving.discard(request_id)
 
-    def make_room(self, *, patient: bool = True) -> None:
+    def make_room(self, *, patient: bool = True, wanted: int = 0) -> None:
         """End requests that only wait for what is to come.
 
         `patient`: only where the peer has said how far it has the log, and so has sent it.
+        `wanted`: how many logs wait for a place.
         """
         touched = self._transfers.touched
         if not patient:
             touched.update(dict.fromkeys(self._connection.requests))
-        while touched and len(self._wishes) + len(self._crowded) > len(self._leaving):
+        waiting = wanted + len(self._wishes) + len(self._crowded)
+        while touched and waiting > len(self._leaving):
             request_id, _ = touched.popitem(last=False)
             # If it is not idle, something will happen to it again.
             replica = self._transfers.idle(request_id)
-            if replica is not None and replica.may_rest(request_id, patient=patient):
+            if replica is not None and replica.rest(request_id, patient=patient, ours=not wanted):
                 self._leaving.add(request_id)
-                replica.ours.rest()
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether requests are about to end so that others have room."""
+        return bool(self._leaving)
 
     def give_up(self) -> None:
         """Nobody makes room: what waits is reported as refused."""
-        self.make_room(patient=False)
-        if self._leaving:
-            return
         wishes, self._wishes = self._wishes, deque()
         for wish in wishes:
             self._crowded[wish.replica] = None
@@ -322,6 +325,12 @@ class Proposer:
     def unsettle(self, replica: Replica) -> None:
         """Something has happened to a replica: see again whether it has settled."""
         self._unsettled[replica] = None
+
+    def forget(self, replica: Replica) -> None:
+        """Nothing will happen to a replica any more."""
+        self._unsettled.pop(replica, None)
+        self._deferred.pop(replica, None)
+        self._crowded.pop(replica, None)
 
     def touch(self, request: Request | None) -> None:
         """Something has happened that may let a request rest."""
