@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from contextlib import suppress
 from queue import Full, Queue
 from threading import Thread
@@ -15,10 +15,14 @@ _LAST_WORDS_S = 1.0
 
 
 class Telling:
-    """Writes lines in a thread of its own: neither a slow reader nor a full disk stops a server."""
+    """Writes lines in a thread of its own: neither a slow reader nor a full disk stops a server.
 
-    def __init__(self, file: TextIO | None = None) -> None:
-        self._file = sys.stdout if file is None else file
+    The thread writes to the descriptor, not to the file: it would hold the file's lock while
+    it waits for a reader, and a program that flushes the file at its end would never end.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._descriptor, self._encoding = file.fileno(), file.encoding
         self._lines: Queue[str | None] = Queue(_LINES_MAX)
         self._thread = Thread(target=self._write, daemon=True)
         self._thread.start()
@@ -37,8 +41,9 @@ class Telling:
     def _write(self) -> None:
         readable = True
         while (line := self._lines.get()) is not None:
-            if readable:
+            rest = f"{line}\n".encode(self._encoding, "backslashreplace")
+            while readable and rest:
                 try:
-                    print(line, file=self._file, flush=True)
-                except (OSError, ValueError):  # nobody reads it any more, or it cannot be written
+                    rest = rest[os.write(self._descriptor, rest) :]
+                except OSError:  # nobody reads it any more, or it cannot be written
                     readable = False

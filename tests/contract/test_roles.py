@@ -129,8 +129,8 @@ def test_times_are_in_seconds_and_say_so(package: str) -> None:
                 assert len(timed) == len(fields(value))
 
 
-# Of limits: how often a peer is asked, and when a pause counts as one.
-PACE = {"keepalive_s", "settle_s"}
+# Of limits: how often a peer is asked, and which pauses there are.
+PACE = {"keepalive_s", "settle_s", "pause_min_s", "pause_max_s"}
 
 
 @pytest.mark.parametrize(("package", "machine"), MACHINES, ids=str)

@@ -167,6 +167,9 @@ def test_servers_go_on_when_nobody_reads_what_they_write(gone: bool, farm: Farm)
     for number in range(3):
         farm.put("large", f"{number}" * 40_000)
     assert farm.words("get", "large") == "2" * 40_000 + "\n"
+    process.terminate()
+    process.wait(PATIENCE_S)
+    process.stdout.close()
 
 
 @pytest.mark.slow

@@ -15,10 +15,10 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from culm.arguments import is_dict, is_list
+from culm.buffer import Buffer, check_buffer
 from culm.garlic.raft import Configuration, Entry, Raft, Server, Snapshot, State
 from culm.garlic.raft import messages as m
 from culm.garlic.store import MemoryStore
-from culm.machine import Buffer
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
 from culm.testing.config import Config, read_config
@@ -130,6 +130,7 @@ class RaftOverDatagrams(Raft):
 
     def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
         """Take a message, unless it is none or does not come from whom it says."""
+        check_buffer(data)
         try:
             message = decode_message(data)
         except ValueError:
