@@ -27,14 +27,17 @@ def limited(**limits: int) -> ReplicatorLimits:
     return replace(SMALL, connection=replace(SMALL.connection, requests_max=8), **limits)
 
 
-def offer(peer: RawPeer, count: int, first: int = 0) -> None:
-    """Propose so many logs without end, each for a moment."""
+def offer(peer: RawPeer, count: int, first: int = 0, *, refused: bool = True) -> None:
+    """Propose so many logs without end, each for a moment.
+
+    refused: whether the peer refuses what is proposed for them in return.
+    """
     for number in range(first, first + count):
         peer.control(propose(2 * number, 1, log=unknown(number)))
         peer.control(cancel(2 * number))
         peer.data(marker(2 * number))
         for request in list(peer.machine.connection.requests.values()):
-            if request.ours:  # what it proposes itself is not wanted
+            if request.ours and refused:
                 peer.control(cancel(request.request_id, 129))
                 peer.data(marker(request.request_id))
 
@@ -49,8 +52,24 @@ def test_proposals_for_new_logs_without_end(slow: bool) -> None:
     offer(peer, 200, first=64)
     assert len(peer.machine.snapshot().logs) <= 16
     assert retained_size(peer.machine) < full + 4096
-    if not slow:
-        assert cancel(2 * 100, CancelReason.RESOURCE_LIMIT)[:2] in peer.control_seen
+    if not slow:  # each has had a place, for the one before it had nothing left to do
+        assert cancel(2 * 100, CancelReason.RESOURCE_LIMIT)[:2] not in peer.control_seen
+
+
+def test_a_proposal_for_which_no_log_makes_way() -> None:
+    """It waits for a place, and is refused once nothing else moves."""
+    peer = RawPeer(interest=KEEP, limits=limited(logs_max=16, outstanding_max=32), credit=1 << 20)
+    offer(peer, 16, refused=False)
+    peer.control(propose(2 * 16, 1, log=unknown(16)))
+    refusal = cancel(2 * 16, CancelReason.RESOURCE_LIMIT)[:2]
+    assert refusal not in peer.control_seen
+    peer.machine.advance(0.0)
+    deadline = peer.machine.next_deadline()
+    assert deadline is not None
+    peer.machine.advance(deadline)
+    peer.drain()
+    assert peer.control_seen.endswith(refusal)
+    assert len(peer.machine.snapshot().logs) == 16
 
 
 def test_proposals_for_logs_that_are_not_taken() -> None:
