@@ -11,12 +11,12 @@ from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memset
 
 include "octets.pxi"
 include "one_varu64.pxi"
 include "lipmaa.pxi"
-include "blake3.pxi"
 include "sodium.pxi"
 
 cdef enum:
@@ -43,9 +43,7 @@ BLAKE2B = BLAKE2B_KIND
 BLAKE3 = BLAKE3_KIND
 SHA256 = SHA256_KIND
 
-
-ctypedef const uint8_t *Octets
-ctypedef uint8_t *Room
+cdef dict HASHES = {BLAKE2B: hashlib.blake2b, BLAKE3: blake3, SHA256: hashlib.sha256}
 
 
 cdef class Column:
@@ -110,12 +108,6 @@ cdef bytes copied(const uint8_t *data, Py_ssize_t size):
     return PyBytes_FromStringAndSize(<const char *>data, size)
 
 
-def _blake3_plainly(bint plainly):
-    """For the tests: whether to use what every processor has even where there is better."""
-    global blake3_plainly
-    blake3_plainly = plainly
-
-
 def hash_many(int function, data, offsets, bytes prefix not None):
     """The hash of each message behind `prefix`, one after the other."""
     cdef Py_ssize_t size
@@ -132,13 +124,10 @@ def hash_many(int function, data, offsets, bytes prefix not None):
     cdef const uint8_t *front = inside(prefix)
     cdef Py_ssize_t index
     cdef int64_t end
-    if function == BLAKE3_KIND:
-        end = blake3_many(column, target, prefix_size)
-    elif function == BLAKE2B_KIND and hash_blake2b != NULL:
+    if function == BLAKE2B_KIND and hash_blake2b != NULL:
         end = blake2b_many(column, target, prefix_size)
     else:
-        hash = hashlib.sha256 if function == SHA256_KIND else hashlib.blake2b
-        end = call_many(column, target, prefix_size, size, hash)
+        end = call_many(column, target, prefix_size, size, HASHES[function])
     if end < 0:
         raise wrong_offsets()
     for index in range(column.count if prefix_size else 0):
@@ -186,44 +175,6 @@ cdef int64_t blake2b_many(Column column, uint8_t *target, Py_ssize_t prefix_size
                 hash_blake2b(target, 64, column.data + start, end - start, NULL, 0, NULL, NULL)
             target += 64
             start = end
-    return end
-
-
-cdef int64_t blake3_many(Column column, uint8_t *target, Py_ssize_t prefix_size) except -2:
-    """Short messages wait until there is one for each lane; what is left is filled up."""
-    cdef Octets[LANES] messages
-    cdef Py_ssize_t[LANES] sizes
-    cdef Room[LANES] targets
-    cdef uint8_t[DIGEST_SIZE] nowhere
-    cdef int64_t start = column.start(), end = start
-    cdef Py_ssize_t index
-    cdef Py_ssize_t size_max = blake3_size_max()
-    cdef int waiting = 0
-    with nogil:
-        for index in range(column.count):
-            end = column.stop(index, start)
-            if end < 0:
-                break
-            target += prefix_size
-            if end - start > size_max:
-                with gil:
-                    put_digest(target, blake3, column, start, end)
-            else:
-                messages[waiting] = column.data + start
-                sizes[waiting] = end - start
-                targets[waiting] = target
-                waiting += 1
-                if waiting == LANES:
-                    blake3_side_by_side(messages, sizes, targets)
-                    waiting = 0
-            target += DIGEST_SIZE
-            start = end
-        if waiting and end >= 0:
-            while waiting < LANES:
-                sizes[waiting] = 0
-                targets[waiting] = nowhere
-                waiting += 1
-            blake3_side_by_side(messages, sizes, targets)
     return end
 
 
