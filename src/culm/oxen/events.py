@@ -39,8 +39,6 @@ class Delivery(Enum):
     IN_ORDER_BROADCAST = "in-order broadcast"
     """Exactly once, in the order in which the peer broadcast."""
 
-    __hash__ = object.__hash__  # looked up for every message: this is quicker than by name
-
 
 class LeaveReason(Enum):
     """Why a peer is no longer in the cluster."""

@@ -469,25 +469,17 @@ class Intake:
         self._lay_blame()
 
 
-# The slots of OperationStored, set without going through the __init__ of a frozen class, as for
-# entries and operations.
-_new = object.__new__
-(_set_session_id, _set_log, _set_seqnum, _set_operation_id, _set_document_id, _set_schema_id) = (
-    getattr(OperationStored, name).__set__ for name in OperationStored.__slots__
-)
-
-
 def _stored(arrival: Arrival, new: NewOperation) -> OperationStored:
     """The event for an operation that is in the store."""
     entry, operation, document_id = new
-    event = _new(OperationStored)
-    _set_session_id(event, arrival.session_id)
-    _set_log(event, arrival.log)
-    _set_seqnum(event, entry.seqnum)
-    _set_operation_id(event, entry.hash())
-    _set_document_id(event, document_id)
-    _set_schema_id(event, operation.schema_id)
-    return event
+    return OperationStored(
+        session_id=arrival.session_id,
+        log=arrival.log,
+        seqnum=entry.seqnum,
+        operation_id=entry.hash(),
+        document_id=document_id,
+        schema_id=operation.schema_id,
+    )
 
 
 def _belongs(payload: bytes, hash: bytes, entry: Entry) -> bool:

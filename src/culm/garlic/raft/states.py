@@ -15,5 +15,3 @@ class State(Enum):
     CANDIDATE = "candidate"
     LEADER = "leader"
     CLOSED = "closed"
-
-    __hash__ = object.__hash__  # looked up for every message: quicker than by name
