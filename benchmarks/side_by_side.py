@@ -13,6 +13,10 @@ exact, and the same on every machine, but blind to what kernels do, and to which
 ``--only`` picks benchmarks by a part of their names, ``--pairs`` says how many pairs there are of
 each.  ``--least 0.95`` makes the exit status 1 if a ratio is below that.
 
+``python benchmarks/side_by_side.py . --without lzfoo`` compares this checkout with itself, where
+the kernel of that name is its pure twin: what the compiled one saves.  ``--kernels`` does so for
+each kernel in turn, and prints what each saves, in percent of every whole path.
+
 Where what a checkout's own benchmarks use has other names than here, its own
 `two_replicators`, `bench_raft_core` and `test_oxen` take care of that: each process imports
 those of its checkout.  Whole paths, through drivers and stores, are in `driven`.
@@ -26,6 +30,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -300,8 +305,14 @@ def lines_of(work: Work) -> float:
     return float(counted)
 
 
-def serve() -> None:
-    """Run the benchmarks whose names are read, each once; say what each took."""
+def serve(without: str) -> None:
+    """Run the benchmarks whose names are read, each once; say what each took.
+
+    without: the kernel of which the pure twin is used.
+    """
+    if without:
+        sys.modules[f"culm.kernels._{without}"] = None  # type: ignore[assignment]
+        warnings.simplefilter("ignore", RuntimeWarning)  # a mixture of kernels is told otherwise
     from culm import kernels
 
     print(kernels.__file__, kernels.IMPLEMENTATION, flush=True)
@@ -331,12 +342,12 @@ _ENVIRONMENT = {
 class Worker:
     """A process that runs the benchmarks in one checkout."""
 
-    def __init__(self, checkout: Path) -> None:
+    def __init__(self, checkout: Path, *, without: str = "") -> None:
         source = checkout / "src"
         paths = [source, *(checkout / name for name in ("benchmarks", "examples")), HERE.parent]
         path = os.pathsep.join(map(str, paths))
         self._environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": path}
-        self._serve = [sys.executable, "-P", str(HERE), "--serve", "."]
+        self._serve = [sys.executable, "-P", str(HERE), "--serve", ".", "--without", without]
         self._process = subprocess.Popen(
             self._serve,
             env=self._environment,
@@ -400,31 +411,15 @@ def measured(
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("other", type=Path, help="the checkout to compare with")
-    parser.add_argument("--only", default="", help="a part of the names of benchmarks")
-    parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--lines", action="store_true", help="count lines of Python")
-    parser.add_argument("--instructions", action="store_true", help="count them, with valgrind")
-    parser.add_argument("--least", type=float, default=0.0, help="the least ratio that will do")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        serve()
-        return 0
-    here, there = Worker(HERE.parents[1]), Worker(arguments.other.resolve())
-    assert here.kernels == there.kernels, "one checkout's kernels are not compiled"
-    counts = [each for each in ("lines", "instructions") if getattr(arguments, each)]
-    what, pairs = (counts[0], 1) if counts else ("seconds", arguments.pairs)
+def compare(here: Worker, there: Worker, arguments: argparse.Namespace) -> float:
+    """Print the ratio of each benchmark; the least one."""
+    what, pairs = arguments.what, arguments.pairs
     least = float("inf")
     print(f"{'':<58}{'median':>8}{'best':>8}{what:>15}")
     for name in BENCHMARKS:
         if arguments.only not in name:
             continue
-        if what != "instructions":
-            for worker in (here, there):
-                worker.measure(what, name)  # caches, and what is made once
+        warm_up(here, there, what, name)
         found = measured(here, there, what, name, pairs)
         if not found:
             print(f"{name:<58}{'not in both':>24}", flush=True)
@@ -434,6 +429,69 @@ def main() -> int:
         least = min(least, ratio)
         print(f"{name:<58}{ratio:>8.3f}{best_theirs / best_ours:>8.3f}", end="")
         print(f"{best_ours:>15,.4g}", flush=True)
+    return least
+
+
+def warm_up(here: Worker, there: Worker, what: str, name: str) -> None:
+    """Caches, and what is made once."""
+    if what != "instructions":
+        for worker in (here, there):
+            worker.measure(what, name)
+
+
+def tell_savings(arguments: argparse.Namespace) -> None:
+    """What each kernel saves of each whole path, in percent of what it takes without the kernel."""
+    from culm.kernels import NAMES
+
+    for number, path in enumerate(driven.WORKS, 1):
+        print(f"{number}: {path}")
+    print(f"{'':<14}", *(f"{number:>6}" for number in range(1, len(driven.WORKS) + 1)))
+    here = Worker(HERE.parents[1])
+    for kernel in NAMES:
+        there = Worker(HERE.parents[1], without=kernel)
+        print(f"{kernel:<14}", end="", flush=True)
+        for path in driven.WORKS:
+            name = f"driven {path}"
+            warm_up(here, there, arguments.what, name)
+            found = measured(here, there, arguments.what, name, arguments.pairs)
+            saved = median(1 - ours / theirs for ours, theirs in found)
+            print(f"{100 * saved:>7.1f}", end="", flush=True)
+        print()
+        there.end()
+    here.end()
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("other", type=Path, help="the checkout to compare with")
+    parser.add_argument("--only", default="", help="a part of the names of benchmarks")
+    parser.add_argument("--pairs", type=int, default=9)
+    parser.add_argument("--lines", action="store_true", help="count lines of Python")
+    parser.add_argument("--instructions", action="store_true", help="count them, with valgrind")
+    parser.add_argument("--least", type=float, default=0.0, help="the least ratio that will do")
+    parser.add_argument("--without", default="", help="the kernel that the other one is to lack")
+    parser.add_argument("--kernels", action="store_true", help="what each kernel saves")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    counts = [each for each in ("lines", "instructions") if getattr(arguments, each)]
+    arguments.what = counts[0] if counts else "seconds"
+    arguments.pairs = 1 if counts else arguments.pairs
+    return arguments
+
+
+def main() -> int:
+    arguments = read_arguments()
+    if arguments.serve:
+        serve(arguments.without)
+        return 0
+    if arguments.kernels:
+        tell_savings(arguments)
+        return 0
+    here = Worker(HERE.parents[1])
+    there = Worker(arguments.other.resolve(), without=arguments.without)
+    same = here.kernels == there.kernels or arguments.without
+    assert same, "one checkout's kernels are not compiled"
+    least = compare(here, there, arguments)
     here.end()
     there.end()
     return int(least < arguments.least)
