@@ -1,0 +1,137 @@
+"""What every protocol's whole path costs, counted, against what is committed.
+
+``python benchmarks/counts.py`` brings entries, operations, messages and values from one store to
+another, through drivers and loopback sockets (`driven`), and counts the steps of culm: lines of
+Python that run in the package, its drivers and its stores, and calls of functions that are
+written in C.  No clock is read, so a busy machine counts the same.  What takes more than 3 % more
+steps than `counts.json` says for this version of Python makes the exit status 1.
+
+``--accept`` writes the counts into `counts.json`, after a change that is worth its steps: the
+change has a line in the changelog.  What kernels do inside is not counted here, but by
+``side_by_side.py --instructions``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE), str(HERE.parent / "examples")]
+
+import driven  # noqa: E402
+
+BASELINE = HERE / "counts.json"
+TOLERANCE = 0.03
+
+PATHS: dict[str, tuple[int, Callable[[], driven.Work]]] = {
+    "Point-2-Point, an entry of 100 bytes": (400, partial(driven.point2point, 400, 100)),
+    "Point-2-Point, a payload of 1 MiB": (4, partial(driven.point2point, 4, 1 << 20)),
+    "p2panda, an operation": (400, partial(driven.p2panda, 400)),
+    "Secure Scuttlebutt, a message": (400, partial(driven.ssb, 400)),
+    "Garlic Farm, a value by itself": (100, partial(driven.garlic, 100, 1)),
+    "Garlic Farm, one of 1000 values": (6000, partial(driven.garlic, 6000, 1000)),
+    "Oxen, a message to each of two": (400, partial(driven.oxen, 400)),
+}
+"""By name: how many there are in a round, and what prepares the round."""
+
+
+class Steps:
+    """Counts the steps of culm while its `count` runs some work."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def count(self, work: driven.Work) -> int:
+        """The steps of that work."""
+        self.taken = 0
+        sys.settrace(self._call)
+        sys.setprofile(self._profile)
+        try:
+            work()
+        finally:
+            sys.setprofile(None)
+            sys.settrace(None)
+        return self.taken
+
+    def _call(self, frame: FrameType, _event: str, _argument: object) -> Any:
+        return self._line if _is_ours(frame) else None
+
+    def _line(self, _frame: FrameType, event: str, _argument: object) -> Any:
+        self.taken += event == "line"
+        return self._line
+
+    def _profile(self, frame: FrameType, event: str, _argument: object) -> None:
+        self.taken += event == "c_call" and _is_ours(frame)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return "/culm/" in name or "/examples/" in name
+
+
+def measure(only: str) -> dict[str, float]:
+    """Steps of each path for one entry, operation, message or value."""
+    found = {}
+    for name, (count, prepare) in PATHS.items():
+        if only in name:
+            prepare()()  # caches, and what is made once
+            found[name] = Steps().count(prepare()) / count
+    return found
+
+
+def faults(found: dict[str, float], known: dict[str, float]) -> list[str]:
+    """What is not as committed, a sentence each."""
+    unknown = [f"{name}: not in {BASELINE.name}" for name in found.keys() - known.keys()]
+    worse = [
+        f"{name}: {found[name]:.1f} steps, {known[name]:.1f} before"
+        for name in found.keys() & known.keys()
+        if found[name] > known[name] * (1 + TOLERANCE)
+    ]
+    return sorted(unknown + worse)
+
+
+def show(found: dict[str, float], known: dict[str, float]) -> None:
+    print(f"{'steps of one':<40}{'now':>10}{'before':>10}{'ratio':>8}")
+    for name, steps in found.items():
+        before = known.get(name, steps)
+        print(f"{name:<40}{steps:>10.1f}{before:>10.1f}{steps / before:>8.3f}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Count the steps of whole paths.")
+    parser.add_argument("--only", default="", help="a part of the names of paths")
+    parser.add_argument("--accept", action="store_true", help="write them into counts.json")
+    arguments = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is a cost, too
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    committed: dict[str, dict[str, float]] = json.loads(BASELINE.read_text())
+    known = committed.get(version, {})
+    found = measure(arguments.only)
+    show(found, known)
+    if arguments.accept:
+        committed[version] = known | {name: round(steps, 1) for name, steps in found.items()}
+        BASELINE.write_text(json.dumps(committed, indent=2, sort_keys=True) + "\n")
+        return 0
+    if not known:
+        print(f"{BASELINE.name} knows nothing of Python {version}: nothing was compared")
+        return 0
+    told = faults(found, known)
+    for each in told:
+        print(each, file=sys.stderr)
+    if told:
+        print("If that is worth it: python benchmarks/counts.py --accept", file=sys.stderr)
+    return bool(told)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
