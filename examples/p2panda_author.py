@@ -36,8 +36,9 @@ def author_of(
     on_restored: told where the key is now that is not used any more.
     Raises `ImpossibleError` for a file that is no key.
     """
-    file, mark = path.with_name(path.name + ".key"), Mark(path)
+    file = path.with_name(path.name + ".key")
     with store.alone():
+        mark = Mark(path)  # as of our turn: others may have written while we waited for it
         key = _read(file) if file.exists() else _made(file)
         begun = store.place is not None or mark.last > 0
         if begun and store.place != _place(mark, key):

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from test_p2panda_node import SECONDS_MAX, Nodes, finish, nodes, until
+
+from p2panda_author import author_of
+from p2panda_node import SCHEMA
+from stores.mark import Mark
+from stores.p2panda_sqlite_store import OperationSqliteStore
 
 __all__ = ["nodes"]
 
@@ -20,6 +28,40 @@ def test_writers_at_the_same_time_all_write(nodes: Nodes) -> None:
     assert [process.returncode for process in running] == [0] * WRITERS
     names = [each["fields"]["name"] for each in nodes.show("a").values()]
     assert sorted(names, key=int) == list(range(WRITERS))
+    assert not [file.name for file in nodes.folder.glob("a.key.*")]  # all had the one key
+
+
+class Overtaken(OperationSqliteStore):
+    """A store into which somebody else writes while we wait for our turn."""
+
+    path: Path
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with (
+            OperationSqliteStore(self.path) as other,
+            author_of(self.path, other, on_restored=fail) as author,
+        ):
+            author.create(SCHEMA, {"name": "other"})
+        with super().alone():
+            yield
+
+
+def fail(key: Path) -> None:
+    pytest.fail(f"the key is {key} now")
+
+
+def test_a_writer_that_waits_for_another_keeps_the_key(tmp_path: Path) -> None:
+    """What the mark says is of our turn, not of the time when we began to wait for it."""
+    path = tmp_path / "a"
+    with Overtaken(path) as store:
+        store.path = path
+        for last in (2, 4):
+            with author_of(path, store, on_restored=fail) as author:
+                author.create(SCHEMA, {"name": "ours"})
+            assert Mark(path).last == last
+    with OperationSqliteStore(path) as store:
+        assert len(store.documents(SCHEMA)) == 4
 
 
 def test_writers_of_one_document_all_write(nodes: Nodes) -> None:
