@@ -40,7 +40,7 @@ autodoc_default_options = {"members": True, "undoc-members": True, "show-inherit
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
-autodoc_type_aliases = {"Buffer": "culm.buffer.Buffer", "JSON": "culm.testing.plain.JSON"}
+autodoc_type_aliases = {"Buffer": "culm.buffer.Buffer", "JSON": "culm.machines.plain.JSON"}
 python_use_unqualified_type_names = True
 # `name` in a docstring is a Python object: a link if it is documented, code otherwise.
 default_role = "py:obj"

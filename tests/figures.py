@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from culm.testing.machines import names
+from culm.machines import names
 from culm.testing.suite import PROPERTIES
 
 TESTS = Path(__file__).resolve().parent

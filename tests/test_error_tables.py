@@ -61,7 +61,7 @@ TABLES = [
 ]
 
 # The codecs have no page; the codes of a spec's verbs are in its docstring.
-WITHOUT_A_TABLE = {"WireErrorCode", "SpecErrorCode", "ProtocolErrorCode"}  # the last is a base
+WITHOUT_A_TABLE = {"WireErrorCode", "VerbErrorCode", "ProtocolErrorCode"}  # the last is a base
 
 
 def named_codes(table: Table) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,8 @@ from culm.machine import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from culm.testing.machines import Dialling, Flood, MachineSpec, Meeting, Receive, Work, call
+from culm.machines import Dialling, MachineType, Receive, call
+from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, Meeting, Usage, Work
 from toy_machines import LineReceived, Lines, ToyErrorCode, ToyState
 
 
@@ -158,40 +159,46 @@ def heard(events: Any) -> dict[int, bytes]:
 
 
 CHAT = MachineSpec(
-    name="chat",
-    build=lambda config: Chat(**config),
-    retained_max=8192,
-    work=Work(base=1000, per_byte=20),
-    meetings=[
-        Meeting(
-            name="two guests",
-            members={"host": {}, "one": {}, "two": {}},
-            script=[
-                ("host", call("call", guest="one")),
-                ("host", call("call", guest="two")),
-                ("host", call("call", guest="nobody")),
-                ("host", call("say", text=b"hello all")),
-                ("one", call("say", text=b"hello host")),
-                ("two", call("say", text=b"x" * 40)),
-                ("one", call("close")),
-                ("host", call("say", text=b"you are left")),
-                ("host", call("close")),
-                ("two", call("close")),
-            ],
+    machine=MachineType(
+        name="chat",
+        build=lambda config: Chat(**config),
+        dialling=Dialling(
+            wanted=lambda event: event.guest if isinstance(event, CallWanted) else None,
+            made=lambda guest: call("reached", guest=guest),
+            failed=lambda guest: call("not_reached", guest=guest),
+            accepted=call("accepted"),
         ),
-        Meeting(
-            name="a stranger",
-            members={"host": {}},
-            script=[("host", call("accepted")), ("host", Receive(b"may I\ncome in", 1))],
-        ),
-    ],
-    dialling=Dialling(
-        wanted=lambda event: event.guest if isinstance(event, CallWanted) else None,
-        made=lambda guest: call("reached", guest=guest),
-        failed=lambda guest: call("not_reached", guest=guest),
-        accepted=call("accepted"),
     ),
-    bad_calls=[call("say", text=b"\n"), call("reached", guest="stranger")],
-    floods=[Flood(unit=b"x\n", after="a stranger/host", link=1)],
-    normalise=heard,
+    bounds=Bounds(
+        retained_max=8192,
+        work=Work(base=1000, per_byte=20),
+    ),
+    usage=Usage(
+        meetings=[
+            Meeting(
+                name="two guests",
+                members={"host": {}, "one": {}, "two": {}},
+                script=[
+                    ("host", call("call", guest="one")),
+                    ("host", call("call", guest="two")),
+                    ("host", call("call", guest="nobody")),
+                    ("host", call("say", text=b"hello all")),
+                    ("one", call("say", text=b"hello host")),
+                    ("two", call("say", text=b"x" * 40)),
+                    ("one", call("close")),
+                    ("host", call("say", text=b"you are left")),
+                    ("host", call("close")),
+                    ("two", call("close")),
+                ],
+            ),
+            Meeting(
+                name="a stranger",
+                members={"host": {}},
+                script=[("host", call("accepted")), ("host", Receive(b"may I\ncome in", 1))],
+            ),
+        ],
+        bad_calls=[call("say", text=b"\n"), call("reached", guest="stranger")],
+    ),
+    attacks=Attacks(floods=[Flood(unit=b"x\n", after="a stranger/host", link=1)]),
+    comparison=Comparison(normalise=heard),
 )

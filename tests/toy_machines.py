@@ -28,12 +28,23 @@ from culm.machine import (
     Ticket,
     check_time,
 )
+from culm.machines import Codec, MachineType, call, keys_of
+from culm.machines.messages import lines
+from culm.machines.operations import Advance, Eof
 from culm.testing.cluster import Cluster
 from culm.testing.encodings import BIG_ENDIAN, DECIMAL
-from culm.testing.machines import Conversation, Flood, MachineSpec, Scenario, Work, call, keys_of
-from culm.testing.messages import lines
 from culm.testing.network import Conditions, Network
-from culm.testing.operations import Advance, Eof
+from culm.testing.spec import (
+    Attacks,
+    Bounds,
+    Comparison,
+    Conversation,
+    Flood,
+    MachineSpec,
+    Scenario,
+    Usage,
+    Work,
+)
 from culm.timers import Deadlines
 
 LINE_MAX = 64
@@ -477,116 +488,139 @@ def count_up(config: Any) -> Any:
 
 
 LINES = MachineSpec(
-    name="lines",
-    build=lambda config: Lines(**config),
-    keys=keys_of(Lines),
-    retained_max=2048,
-    work=Work(base=250, per_byte=100),
-    tight={"line_max": 8},
-    encodings=[DECIMAL],
-    scenarios=[
-        Scenario(
-            name="talk",
-            script=[
-                ("left", call("say", text=b"hello")),
-                ("right", call("say", text=b"h" * 40)),
-                ("left", call("say", text=b"")),
-                ("left", call("say", text=b"how are you")),
-                ("right", call("close")),
-            ],
-        ),
-        Scenario(
-            name="cut", script=[("left", call("say", text=b"I leave")), ("left", Eof())], right={}
-        ),
-    ],
-    bad_calls=[call("say", text=b"two\nlines"), call("say", text=b"bye")],
-    floods=[Flood(unit=b"x"), Flood(unit=b"\n")],
+    machine=MachineType(name="lines", build=lambda config: Lines(**config), keys=keys_of(Lines)),
+    bounds=Bounds(
+        retained_max=2048,
+        work=Work(base=250, per_byte=100),
+        tight={"line_max": 8},
+    ),
+    usage=Usage(
+        scenarios=[
+            Scenario(
+                name="talk",
+                script=[
+                    ("left", call("say", text=b"hello")),
+                    ("right", call("say", text=b"h" * 40)),
+                    ("left", call("say", text=b"")),
+                    ("left", call("say", text=b"how are you")),
+                    ("right", call("close")),
+                ],
+            ),
+            Scenario(
+                name="cut",
+                script=[("left", call("say", text=b"I leave")), ("left", Eof())],
+                right={},
+            ),
+        ],
+        bad_calls=[call("say", text=b"two\nlines"), call("say", text=b"bye")],
+    ),
+    attacks=Attacks(
+        encodings=[DECIMAL],
+        floods=[Flood(unit=b"x"), Flood(unit=b"\n")],
+    ),
 )
 
 FRAMES = MachineSpec(
-    name="frames",
-    build=lambda config: Frames(**config),
-    keys=keys_of(Frames),
-    retained_max=8192,
-    work=Work(base=350, per_byte=60),
-    encodings=BIG_ENDIAN[:1],
-    scenarios=[
-        Scenario(
-            name="greeted",
-            left={"greeting": True},
-            right={"greeting": True},
-            script=[
-                ("left", call("send_data", data=b"x" * 300)),
-                ("right", call("send_data", data=b"y")),
-                ("right", call("close")),
-            ],
-        )
-    ],
+    machine=MachineType(name="frames", build=lambda config: Frames(**config), keys=keys_of(Frames)),
+    bounds=Bounds(
+        retained_max=8192,
+        work=Work(base=350, per_byte=60),
+    ),
+    usage=Usage(
+        scenarios=[
+            Scenario(
+                name="greeted",
+                left={"greeting": True},
+                right={"greeting": True},
+                script=[
+                    ("left", call("send_data", data=b"x" * 300)),
+                    ("right", call("send_data", data=b"y")),
+                    ("right", call("close")),
+                ],
+            )
+        ],
+    ),
+    attacks=Attacks(encodings=BIG_ENDIAN[:1]),
 )
 
 KEEPER = MachineSpec(
-    name="keeper",
-    build=lambda config: Keeper(**config),
-    keys=keys_of(Keeper),
-    retained_max=6000,
-    work=Work(base=300, per_byte=100),
-    respond=count_up,
-    kept=lambda effect: [effect.text],
-    messages=lines,
-    scenarios=[
-        Scenario(
-            name="kept",
-            left={"idle": 10},
-            script=[
-                ("left", call("say", text=b"one")),
-                ("right", call("say", text=b"two")),
-                ("left", Advance(5)),
-                ("left", call("say", text=b"three")),
-                ("left", Advance(40)),
-            ],
-        )
-    ],
-    bad_calls=[call("say", text=b"\n")],
-    floods=[Flood(unit=b"a\n"), Flood(unit=lambda number: b"%d\n" % number)],
+    machine=MachineType(
+        name="keeper",
+        build=lambda config: Keeper(**config),
+        keys=keys_of(Keeper),
+        respond=count_up,
+        codec=Codec(messages=lines),
+    ),
+    bounds=Bounds(
+        retained_max=6000,
+        work=Work(base=300, per_byte=100),
+    ),
+    usage=Usage(
+        scenarios=[
+            Scenario(
+                name="kept",
+                left={"idle": 10},
+                script=[
+                    ("left", call("say", text=b"one")),
+                    ("right", call("say", text=b"two")),
+                    ("left", Advance(5)),
+                    ("left", call("say", text=b"three")),
+                    ("left", Advance(40)),
+                ],
+            )
+        ],
+        bad_calls=[call("say", text=b"\n")],
+    ),
+    attacks=Attacks(floods=[Flood(unit=b"a\n"), Flood(unit=lambda number: b"%d\n" % number)]),
+    comparison=Comparison(kept=lambda effect: [effect.text]),
 )
 
 LANES = MachineSpec(
-    name="lanes",
-    build=lambda config: Lanes(),
-    retained_max=4096,
-    work=Work(base=300, per_byte=60),
-    lazy_output=True,
-    normalise=by_lane,
-    scenarios=[
-        Scenario(
-            name="both",
-            script=[
-                ("left", call("put", lane=0, data=b"a" * 700)),
-                ("left", call("put", lane=1, data=b"b" * 300)),
-                ("right", call("put", lane=1, data=b"c")),
-                ("right", call("close")),
-            ],
-        )
-    ],
-    bad_calls=[call("put", lane=2, data=b"")],
+    machine=MachineType(name="lanes", build=lambda config: Lanes()),
+    bounds=Bounds(
+        retained_max=4096,
+        work=Work(base=300, per_byte=60),
+    ),
+    usage=Usage(
+        scenarios=[
+            Scenario(
+                name="both",
+                script=[
+                    ("left", call("put", lane=0, data=b"a" * 700)),
+                    ("left", call("put", lane=1, data=b"b" * 300)),
+                    ("right", call("put", lane=1, data=b"c")),
+                    ("right", call("close")),
+                ],
+            )
+        ],
+        bad_calls=[call("put", lane=2, data=b"")],
+    ),
+    comparison=Comparison(
+        lazy_output=True,
+        normalise=by_lane,
+    ),
 )
 
 PINGER = MachineSpec(
-    name="pinger",
-    build=lambda config: Pinger(**config),
-    keys=keys_of(Pinger),
-    retained_max=8192,
-    work=Work(base=350, per_byte=10),
-    encodings=BIG_ENDIAN[:2],
-    conversations=ping_conversations,
-    bad_calls=[call("ping", peer="nobody")],
-    floods=[
-        Flood(
-            unit=lambda number: b"P" + (number % 65536).to_bytes(2, "big"),
-            config={"peers": ["b"]},
-            source=lambda number: "b",
-        )
-    ],
+    machine=MachineType(name="pinger", build=lambda config: Pinger(**config), keys=keys_of(Pinger)),
+    bounds=Bounds(
+        retained_max=8192,
+        work=Work(base=350, per_byte=10),
+    ),
+    usage=Usage(
+        conversations=ping_conversations,
+        bad_calls=[call("ping", peer="nobody")],
+    ),
+    attacks=Attacks(
+        encodings=BIG_ENDIAN[:2],
+        floods=[
+            Flood(
+                unit=lambda number: b"P" + (number % 65536).to_bytes(2, "big"),
+                config={"peers": ["b"]},
+                source=lambda number: "b",
+            )
+        ],
+    ),
 )
 
 ALL = [LINES, FRAMES, KEEPER, LANES, PINGER]

@@ -33,7 +33,8 @@ from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import Head, MemoryStore, StoreError, StoreErrorCode
 from culm.machine import Effect, Ticket
-from culm.testing.store_model import RandomEffects, make_log
+from culm.machines.sample_logs import make_log
+from culm.testing.store_model import RandomEffects
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
 TICKET: Ticket[Any] = Ticket(1)

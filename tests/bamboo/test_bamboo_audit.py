@@ -15,7 +15,7 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import certificate_pool, shortest_path
 from culm.bamboo.store import Head
 from culm.bamboo.verify import LogVerifier
-from culm.testing.stores import make_log
+from culm.machines.sample_logs import make_log
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 

@@ -10,7 +10,7 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, open_targets
 from culm.bamboo.store import Head, MemoryStore, NewEntry
 from culm.bamboo.verify import LogVerifier, payload_fault, verify_log
-from culm.testing.stores import make_log
+from culm.machines.sample_logs import make_log
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
 KEY = KEYS[0]

@@ -17,7 +17,7 @@ from culm.bamboo.entry import (
     sign,
     verify_signature,
 )
-from culm.testing.stores import make_log
+from culm.machines.sample_logs import make_log
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 

@@ -9,7 +9,7 @@ from culm.bamboo.entry import Entry, decode, verify_signature
 from culm.bamboo.errors import Reason, VerificationError
 from culm.bamboo.forks import ForkProof, find_fork, same_place
 from culm.bamboo.verify import LogVerifier
-from culm.testing.stores import make_log
+from culm.machines.sample_logs import make_log
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 

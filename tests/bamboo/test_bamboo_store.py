@@ -12,7 +12,8 @@ from culm.bamboo import effects
 from culm.bamboo.entry import LogKey
 from culm.bamboo.store import LogStore, MemoryStore, StoreError, StoreErrorCode
 from culm.machine import Effect, Ticket
-from culm.testing.stores import LogStoreSuite, make_log
+from culm.machines.sample_logs import make_log
+from culm.testing.stores import LogStoreSuite
 from culm.wire.multihash import YAMF, HashFamily
 
 _TICKET: Ticket[effects.LogStatus] = Ticket(1)

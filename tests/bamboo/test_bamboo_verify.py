@@ -21,7 +21,7 @@ from culm.bamboo.links import (
 )
 from culm.bamboo.store import Head, MemoryStore
 from culm.bamboo.verify import LogVerifier, PayloadVerifier, payload_fault, verify_log
-from culm.testing.stores import make_log
+from culm.machines.sample_logs import make_log
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from culm.testing import transcript
-from culm.testing.machines import Scenario, lookup
 from culm.testing.record import play
+from culm.testing.spec import Scenario
+from specs import spec_of
 
-SPEC = lookup("bymux")
+SPEC = spec_of("bymux")
 
 
-@pytest.mark.parametrize("scenario", SPEC.scenarios, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", SPEC.usage.scenarios, ids=lambda scenario: scenario.name)
 def test_conversation(scenario: Scenario, same_transcript: Callable[[str, str], None]) -> None:
     name = scenario.name.replace(",", "").replace(" ", "-")
-    same_transcript(f"bymux/{name}", transcript.of_link(play(SPEC, scenario)))
+    same_transcript(f"bymux/{name}", transcript.of_link(play(SPEC.machine, scenario)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from culm.buffer import Buffer, Outbox, ReceiveBuffer, check_size_max
-from culm.testing.memory import retained_size
+from culm.machines.memory import retained_size
 
 pieces = st.binary(max_size=64)
 sizes = st.integers(0, 100)

@@ -14,7 +14,7 @@ import pytest
 
 import culm
 from culm.machine import Effect, Event, ProtocolErrorCode
-from culm.testing.config import _meanings
+from culm.machines.config import _meanings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SOURCE = Path(culm.__file__).parent

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from culm.machine import Event, LocalProtocolError, StreamMachine
+from culm.machines import Advance, MachineType, VerbErrorCode, call, keys_of
 from culm.stack import Stacked, over, then
-from culm.testing.machines import Advance, MachineSpec, Scenario, SpecErrorCode, call, keys_of
+from culm.testing.spec import Bounds, MachineSpec, Scenario, Usage
 from culm.testing.suite import PROPERTIES, Property, check_machine
 from toy_machines import (
     Frames,
@@ -53,14 +54,14 @@ def layer(machine: Any) -> Any:
 def say(machine: Any, text: bytes) -> None:
     spoken = layer(machine)
     if not hasattr(spoken, "say"):
-        raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE)
+        raise LocalProtocolError(VerbErrorCode.NO_SUCH_HANDLE)
     spoken.say(text)
 
 
 def send(machine: Any, data: bytes) -> None:
     spoken = layer(machine)
     if not hasattr(spoken, "send_data"):
-        raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE)
+        raise LocalProtocolError(VerbErrorCode.NO_SUCH_HANDLE)
     spoken.send_data(data)
 
 
@@ -74,92 +75,108 @@ def leave(machine: Any) -> None:
 
 SPECS = [
     MachineSpec(
-        name="lines in frames",
-        build=lines_in_frames,
-        keys=keys_of(Frames, without=["receive_max"]),
-        retained_max=16384,
-        verbs={"say": say},
-        scenarios=[
-            Scenario(
-                name="talk",
-                left={"greeting": True},
-                right={"greeting": True},
-                script=[
-                    ("left", call("say", text=b"hello")),
-                    ("right", call("say", text=b"x" * 60)),
-                    ("left", call("close")),
-                ],
-            ),
-        ],
-        bad_calls=[call("say", text=b"\n")],
+        machine=MachineType(
+            name="lines in frames",
+            build=lines_in_frames,
+            keys=keys_of(Frames, without=["receive_max"]),
+            verbs={"say": say},
+        ),
+        bounds=Bounds(retained_max=16384),
+        usage=Usage(
+            scenarios=[
+                Scenario(
+                    name="talk",
+                    left={"greeting": True},
+                    right={"greeting": True},
+                    script=[
+                        ("left", call("say", text=b"hello")),
+                        ("right", call("say", text=b"x" * 60)),
+                        ("left", call("close")),
+                    ],
+                ),
+            ],
+            bad_calls=[call("say", text=b"\n")],
+        ),
     ),
     MachineSpec(
-        name="keeper in frames",
-        build=keeper_in_frames,
-        keys=keys_of(Keeper, without=["line_max", "effects_max"]),
-        retained_max=24576,
-        verbs={"say": say},
-        respond=count_up,
-        scenarios=[
-            Scenario(
-                name="kept",
-                left={"idle": 10},
-                script=[
-                    ("left", call("say", text=b"one")),
-                    ("right", call("say", text=b"two")),
-                    ("left", Advance(40)),
-                ],
-            )
-        ],
+        machine=MachineType(
+            name="keeper in frames",
+            build=keeper_in_frames,
+            keys=keys_of(Keeper, without=["line_max", "effects_max"]),
+            verbs={"say": say},
+            respond=count_up,
+        ),
+        bounds=Bounds(retained_max=24576),
+        usage=Usage(
+            scenarios=[
+                Scenario(
+                    name="kept",
+                    left={"idle": 10},
+                    script=[
+                        ("left", call("say", text=b"one")),
+                        ("right", call("say", text=b"two")),
+                        ("left", Advance(40)),
+                    ],
+                )
+            ],
+        ),
     ),
     MachineSpec(
-        name="frames after lines",
-        build=frames_after_lines,
-        retained_max=16384,
-        verbs={"say": say, "send": send, "leave": leave},
-        scenarios=[
-            Scenario(
-                name="upgrade",
-                script=[
-                    ("left", call("say", text=b"frames")),
-                    ("right", call("say", text=b"frames")),
-                    ("left", call("leave")),
-                    ("right", call("send", data=b"x" * 600)),
-                    ("left", call("send", data=b"y")),
-                    ("right", call("close")),
-                ],
-            ),
-            Scenario(
-                name="no upgrade",
-                script=[("left", call("say", text=b"no frames")), ("left", call("leave"))],
-            ),
-        ],
-        bad_calls=[call("send", data=b""), call("leave")],
+        machine=MachineType(
+            name="frames after lines",
+            build=frames_after_lines,
+            verbs={"say": say, "send": send, "leave": leave},
+        ),
+        bounds=Bounds(retained_max=16384),
+        usage=Usage(
+            scenarios=[
+                Scenario(
+                    name="upgrade",
+                    script=[
+                        ("left", call("say", text=b"frames")),
+                        ("right", call("say", text=b"frames")),
+                        ("left", call("leave")),
+                        ("right", call("send", data=b"x" * 600)),
+                        ("left", call("send", data=b"y")),
+                        ("right", call("close")),
+                    ],
+                ),
+                Scenario(
+                    name="no upgrade",
+                    script=[("left", call("say", text=b"no frames")), ("left", call("leave"))],
+                ),
+            ],
+            bad_calls=[call("send", data=b""), call("leave")],
+        ),
     ),
     MachineSpec(
-        name="three stages",
-        build=three_stages,
-        keys=keys_of(Keeper, without=["line_max", "effects_max"]),
-        retained_max=24576,
-        verbs={"say": say, "leave": leave},
-        respond=count_up,
-        scenarios=[
-            Scenario(
-                name="all of them",
-                left={"idle": 50},
-                right={"idle": 60},
-                script=[
-                    ("left", Advance(5)),
-                    ("left", call("say", text=b"bare")),
-                    ("right", call("leave")),
-                    ("right", call("say", text=b"framed")),
-                    ("left", call("leave")),
-                    ("left", call("say", text=b"kept")),
-                    ("left", Advance(58)),
-                ],
-            )
-        ],
-        bad_calls=[call("leave")],
+        machine=MachineType(
+            name="three stages",
+            build=three_stages,
+            keys=keys_of(Keeper, without=["line_max", "effects_max"]),
+            verbs={"say": say, "leave": leave},
+            respond=count_up,
+        ),
+        bounds=Bounds(retained_max=24576),
+        usage=Usage(
+            scenarios=[
+                Scenario(
+                    name="all of them",
+                    left={"idle": 50},
+                    right={"idle": 60},
+                    script=[
+                        ("left", Advance(5)),
+                        ("left", call("say", text=b"bare")),
+                        ("right", call("leave")),
+                        ("right", call("say", text=b"framed")),
+                        ("left", call("leave")),
+                        ("left", call("say", text=b"kept")),
+                        ("left", Advance(58)),
+                    ],
+                )
+            ],
+            bad_calls=[call("leave")],
+        ),
     ),
 ]
 

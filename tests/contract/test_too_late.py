@@ -8,17 +8,18 @@ import pytest
 
 from culm import bymux, p2panda, point2point
 from culm.machine import ContractErrorCode
+from culm.machines import VerbErrorCode
+from culm.machines.operations import Call
 from culm.ssb import muxrpc
-from culm.testing.machines import specs
-from culm.testing.operations import Call
 from culm.testing.record import conversations, driver_for
-from culm.testing.spec import MachineSpec, SpecErrorCode
+from culm.testing.spec import MachineSpec
 from culm.testing.suite.runs import finish
 from effort import amount
+from specs import SPECS
 
 # What there is not any more is not found: these are of looking a handle up.
 NOT_FOUND = {
-    SpecErrorCode.NO_SUCH_HANDLE,
+    VerbErrorCode.NO_SUCH_HANDLE,
     bymux.ErrorCode.UNKNOWN_STREAM,
     muxrpc.ErrorCode.UNKNOWN_CALL,
     p2panda.ErrorCode.NO_SUCH_SESSION,
@@ -26,10 +27,10 @@ NOT_FOUND = {
 }
 
 
-@pytest.mark.parametrize("spec", specs(), ids=str)
+@pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_a_verb_after_the_end_is_refused_as_in_every_machine(spec: MachineSpec) -> None:
     for told in islice(conversations(spec), amount(4, 100)):
-        driver = driver_for(spec, told)
+        driver = driver_for(spec.machine, told)
         driver.start()
         for operation in told.operations:
             driver.run(operation)

@@ -32,11 +32,11 @@ from culm.machine import (
     StreamMachine,
     Timed,
 )
+from culm.machines.memory import retained_size
 from culm.point2point import Limits, Role
 from culm.point2point.replication import EntryStored, Interest, Replicator, ReplicatorLimits
 from culm.pump import Limits as PumpLimits
 from culm.pump import Pump
-from culm.testing.memory import retained_size
 from culm.wire.multihash import YAMF
 from drivers import socket_driver, socket_links_driver, socket_udp_driver
 from drivers.asyncio_driver import MachineProtocol

@@ -21,9 +21,9 @@ from culm.bamboo.links import lipmaa
 from culm.machine import Event
 from culm.point2point import CancelReason, Connection, Limits, Proposal, Role
 from culm.point2point.replication import Replicator
-from culm.testing.point2point_hostile import BOMBS
 from culm.wire.multihash import YAMF
 from directory.serve import Bounds
+from specs.point2point_hostile import BOMBS
 from stores.sqlite_store import SqliteStore
 
 SECONDS_MAX = 60  # of a server that does not stop: none that works takes any of it

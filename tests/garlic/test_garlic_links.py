@@ -43,8 +43,8 @@ from culm.machine import (
     Timed,
 )
 from culm.machine import Link as LinkProtocol
-from culm.testing.driver import Driver
-from culm.testing.operations import Call, Eof, Receive
+from culm.machines.driver import Driver
+from culm.machines.operations import Call, Eof, Receive
 
 FOUNDERS = Stored(
     snapshot=Snapshot(configuration=Configuration(servers=tuple(map(server, (1, 2, 3)))))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from oxen_simulation import simulate
 
+from culm.machines.driver import EndlessError
 from culm.oxen import Delivery, PeerState, seal
 from culm.oxen.associations import Associations
 from culm.oxen.contacts import ContactTable
@@ -27,7 +28,6 @@ from culm.oxen.proofs import Proofs
 from culm.oxen.reception import Reception
 from culm.oxen.seal import Opened, Seal
 from culm.oxen.stream import Item
-from culm.testing.driver import EndlessError
 
 SEEDS = range(9_000, 9_150)
 Break = Callable[[pytest.MonkeyPatch], None]

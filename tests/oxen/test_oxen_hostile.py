@@ -14,6 +14,7 @@ from oxen_simulation import LIMITS, TIMING
 from oxen_support import EPOCH, ME, Table
 
 from culm.machine import ContractErrorCode, LocalProtocolError
+from culm.machines.memory import retained_size
 from culm.oxen import (
     Delivery,
     Dialect,
@@ -41,7 +42,6 @@ from culm.oxen.messages import (
 from culm.oxen.routing import ForwardMemory
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
-from culm.testing.memory import retained_size
 from culm.testing.network import Conditions, Network
 
 A, P, Q = b"A", b"P", b"Q"

@@ -12,6 +12,7 @@ from oxen_simulation import EPOCH as SIM_EPOCH
 from oxen_simulation import LIMITS, TIMING
 from oxen_support import EPOCH, ME, Table
 
+from culm.machines.memory import retained_size
 from culm.oxen import (
     DropReason,
     Limits,
@@ -39,7 +40,6 @@ from culm.oxen.messages import (
 from culm.oxen.proofs import Proofs
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
-from culm.testing.memory import retained_size
 from culm.testing.network import Conditions, Network
 
 STRANGER = b"X"

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from culm.testing import transcript
-from culm.testing.machines import MachineSpec, Scenario, lookup
 from culm.testing.record import play
+from culm.testing.spec import MachineSpec, Scenario
+from specs import spec_of
 
 SCENARIOS = [
     (spec, scenario)
-    for spec in (lookup("p2panda"), lookup("p2panda-replicator"))
-    for scenario in spec.scenarios
+    for spec in (spec_of("p2panda"), spec_of("p2panda-replicator"))
+    for scenario in spec.usage.scenarios
 ]
 
 
@@ -29,5 +30,5 @@ def test_conversation(
     spec: MachineSpec, scenario: Scenario, same_transcript: Callable[[str, str], None]
 ) -> None:
     same_transcript(
-        f"p2panda/{file_name(spec, scenario)}", transcript.of_link(play(spec, scenario))
+        f"p2panda/{file_name(spec, scenario)}", transcript.of_link(play(spec.machine, scenario))
     )

@@ -42,7 +42,9 @@ ARROWS = {
     "p2panda": CONTRACT | {"kernels", "wire", "bamboo", "reconcile"},
     "ssb": CONTRACT | {"kernels"},
 }
-# These may import every room and reach the world; no room imports them.
+# The registry knows every machine, and nothing of what drives or tests them.
+ARROWS["machines"] = set(ARROWS)
+# These may reach the world, and import every room but each other; no room imports them.
 OPEN_ROOMS = {"testing", "spark"}
 
 WORLD = {
@@ -90,6 +92,11 @@ def identify(path: Path) -> str:
 @of_each(CLOSED)
 def test_a_room_imports_only_from_the_rooms_below_it(path: Path):
     assert rooms_imported(path) - {room_of(path)} <= ARROWS[room_of(path)]
+
+
+@of_each(MODULES)
+def test_nothing_imports_what_tests_or_what_spark_runs(path: Path):
+    assert rooms_imported(path) & OPEN_ROOMS <= {room_of(path)}
 
 
 @of_each(CLOSED)

@@ -18,6 +18,7 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, upper_pool
 from culm.bamboo.store import NewEntry
 from culm.machine import Closed, Event, LocalProtocolError
+from culm.machines.sample_logs import make_log
 from culm.point2point import (
     EVERYTHING,
     NOTIFY,
@@ -48,7 +49,6 @@ from culm.point2point import (
     State,
     payloads_up_to,
 )
-from culm.testing.stores import make_log
 from culm.wire.multihash import YAMF
 
 Log = Mapping[int, NewEntry]

@@ -15,11 +15,12 @@ from p2p_rules import BOOK
 from p2p_rules import invariants as rules_of
 
 from culm.machine import Event
+from culm.machines import call, lookup
 from culm.point2point import Limits, RequestState
 from culm.point2point.states import TRANSITIONS
 from culm.testing.link import Link
-from culm.testing.machines import Scenario, call, lookup
 from culm.testing.record import play
+from culm.testing.spec import Scenario
 
 PAGE = Path(__file__).parents[2] / "docs" / "point2point.md"
 

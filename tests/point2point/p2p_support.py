@@ -19,6 +19,7 @@ from culm.bamboo.entry import Entry, LogKey, sign
 from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.bamboo.store import NewEntry, StoredEntry
 from culm.machine import Closed, Event, LocalProtocolError
+from culm.machines.sample_logs import make_log
 from culm.point2point import (
     EVERYTHING,
     Connection,
@@ -32,7 +33,7 @@ from culm.point2point import (
     Role,
     Setup,
 )
-from culm.testing.store_model import make_log, stored_form
+from culm.testing.store_model import stored_form
 from culm.testing.suite.meter import Meter
 from culm.wire.multihash import YAMF, HashFamily
 

@@ -30,8 +30,8 @@ from culm.point2point import (
     Setup,
 )
 from culm.testing.link import Chunker
-from culm.testing.machines.point2point import joined
 from culm.wire.multihash import HashFamily
+from specs.point2point import joined
 
 LENGTH = 45
 

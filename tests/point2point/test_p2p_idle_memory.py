@@ -10,11 +10,11 @@ from pathlib import Path
 
 from culm.bamboo import MemoryStore
 from culm.bamboo.effects import perform
+from culm.machines.driver import Driver
+from culm.machines.sample_logs import make_log
 from culm.point2point import Connection, Role
 from culm.point2point.replication import Interest, Replicator
-from culm.testing.driver import Driver
 from culm.testing.link import Link
-from culm.testing.stores import make_log
 from culm.wire.multihash import YAMF
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "point2point.md"

@@ -11,13 +11,14 @@ import pytest
 from replicator_support import KEEP, World, news_of, store_of
 
 from culm.intervals import Intervals
-from culm.testing.machines import Scenario, call, lookup
-from culm.testing.memory import retained_size
-from culm.testing.point2point_hostile import GROWTH
+from culm.machines import call, lookup
+from culm.machines.memory import retained_size
 from culm.testing.record import driver_for, record
+from culm.testing.spec import Scenario
+from specs.point2point_hostile import GROWTH
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "point2point.md"
-SPEC = lookup("point2point")
+MACHINE = lookup("point2point")
 FEW, MANY = 16, 60  # below the limits
 
 
@@ -33,9 +34,9 @@ def told(limit: str, words: str) -> list[int]:
 def sides(scenario: Scenario) -> list[int]:
     """Bytes that either machine holds after the scenario."""
     sizes = []
-    for side in record(SPEC, scenario):
+    for side in record(MACHINE, scenario):
         config = {**side.config, "requests_max": MANY}
-        driver = driver_for(SPEC, replace(side, config=config))
+        driver = driver_for(MACHINE, replace(side, config=config))
         driver.start()
         for operation in side.operations:
             driver.run(operation)

@@ -25,6 +25,7 @@ from culm.bamboo.entry import Entry
 from culm.bamboo.links import lipmaa
 from culm.bamboo.verify import LogVerifier, payload_fault
 from culm.machine import Event, LocalProtocolError
+from culm.machines.memory import retained_size
 from culm.point2point import (
     Cancelled,
     CancelReason,
@@ -39,7 +40,6 @@ from culm.point2point import (
     Setup,
     State,
 )
-from culm.testing.memory import retained_size
 
 LIMITS = Limits(
     data_window_max=20_000,

@@ -18,16 +18,17 @@ from culm.point2point import Role, Setup
 from culm.point2point.replication import Interest, Replicator, Want
 from culm.testing import transcript
 from culm.testing.link import Link
-from culm.testing.machines import MachineSpec, Scenario, lookup
 from culm.testing.record import play
+from culm.testing.spec import MachineSpec, Scenario
 from culm.wire.multihash import YAMF
+from specs import spec_of
 
 Same = Callable[[str, str], None]
 
 SCENARIOS = [
     (spec, scenario)
-    for spec in (lookup("point2point"), lookup("point2point-replicator"))
-    for scenario in spec.scenarios
+    for spec in (spec_of("point2point"), spec_of("point2point-replicator"))
+    for scenario in spec.usage.scenarios
 ]
 # Random payloads, two of them larger than what is written with the entry.
 NEWS = news_of((20, 100, 0, 64, 150, 7, 8, 9))
@@ -43,7 +44,9 @@ def file_name(name: str) -> str:
 )
 def test_conversation(spec: MachineSpec, scenario: Scenario, same_transcript: Same) -> None:
     name = file_name(f"{spec.name.removeprefix('point2point').removeprefix('-')} {scenario.name}")
-    same_transcript(f"point2point/{name.strip('-')}", transcript.of_link(play(spec, scenario)))
+    same_transcript(
+        f"point2point/{name.strip('-')}", transcript.of_link(play(spec.machine, scenario))
+    )
 
 
 def link_of(

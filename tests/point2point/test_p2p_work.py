@@ -29,6 +29,7 @@ from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import Entry, LogKey, sign
 from culm.buffer import Buffer, ReceiveBuffer
 from culm.machine import Closed
+from culm.machines.memory import retained_size
 from culm.point2point import (
     EVERYTHING,
     NOTIFY,
@@ -42,7 +43,6 @@ from culm.point2point import (
 )
 from culm.point2point import payload_body as body_module
 from culm.point2point import runs as runs_module
-from culm.testing.memory import retained_size
 from culm.wire.lzfoo import Compressor, Decompressor
 from culm.wire.multihash import YAMF
 

@@ -18,9 +18,9 @@ from culm.bamboo.effects import perform
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.store import MemoryStore, NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.machine import Closed, Effect, Event
+from culm.machines.memory import retained_size
 from culm.point2point import Limits, Role, Setup
 from culm.point2point.replication import EntryStored, Interest, Replicator, ReplicatorLimits
-from culm.testing.memory import retained_size
 from culm.wire.multihash import YAMF
 from effort import LONG
 

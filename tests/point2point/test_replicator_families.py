@@ -27,7 +27,7 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import MemoryStore
 from culm.effects import StoreWork
 from culm.machine import ContractErrorCode, LocalProtocolError
-from culm.testing.store_model import make_log
+from culm.machines.sample_logs import make_log
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
 SEQNUMS = (1, 2, 3)

@@ -36,6 +36,7 @@ from culm.bamboo.effects import AppendEntries, ReadEntries, WritePayload
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import MemoryStore, NewEntry
+from culm.machines.memory import retained_size
 from culm.point2point import NOTIFY, CancelReason, ErrorCode, Limits, State
 from culm.point2point.replication import (
     EntryStored,
@@ -48,7 +49,6 @@ from culm.point2point.replication import (
     ReplicatorLimits,
     Want,
 )
-from culm.testing.memory import retained_size
 from culm.wire.multihash import YAMF
 
 SIZES = (5, 100, 3, 9, 700, 5, 5)

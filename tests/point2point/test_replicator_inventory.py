@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from culm.bamboo.store import NewEntry
 from culm.effects import StoreWork
+from culm.machines.sample_logs import make_log
 from culm.point2point.replication.inventory import Inventory
-from culm.testing.store_model import head_of, make_log
+from culm.testing.store_model import head_of
 from culm.wire.multihash import YAMF
 
 

@@ -11,10 +11,10 @@ from replicator_support import SERVE, key_of, news_of
 
 from culm.bamboo.effects import ReadEntries, ReadPayload, perform
 from culm.machine import Effect
+from culm.machines.memory import retained_size
 from culm.point2point import Limits
 from culm.point2point.replication import ReplicatorLimits
 from culm.point2point.replication.upload import ReadAhead
-from culm.testing.memory import retained_size
 
 KIB = 1 << 10
 LIMITS = ReplicatorLimits(

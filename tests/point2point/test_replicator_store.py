@@ -31,9 +31,9 @@ from culm.bamboo.effects import (
 )
 from culm.bamboo.store import StoreError
 from culm.machine import Effect
+from culm.machines.memory import retained_size
 from culm.point2point import ErrorCode, Limits, Mode, Setup
 from culm.point2point.replication import Interest, ReplicatorLimits
-from culm.testing.memory import retained_size
 from effort import LONG, amount
 
 SIZES = (10, 0, 300, 50, 64, 65, 200, 1, 2, 150)

@@ -10,9 +10,9 @@ from replicator_raw import RawPeer
 from replicator_support import KEEP, SERVE, SMALL, key_of, news_of
 
 from culm.bamboo.entry import LogKey
+from culm.machines.memory import retained_size
 from culm.point2point import CancelReason
 from culm.point2point.replication import ReplicatorLimits
-from culm.testing.memory import retained_size
 
 LOG_SIZE_MAX = 8 << 10  # bytes for each log that is kept track of
 AUTHOR = bytes(31)

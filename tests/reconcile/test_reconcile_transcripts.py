@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from culm.testing import transcript
-from culm.testing.machines import MachineSpec, Scenario, lookup
 from culm.testing.record import play
+from culm.testing.spec import MachineSpec, Scenario
+from specs import spec_of
 
 SCENARIOS = [
     (spec, scenario)
-    for spec in (lookup("reconcile-compact"), lookup("reconcile-plain"))
-    for scenario in spec.scenarios
+    for spec in (spec_of("reconcile-compact"), spec_of("reconcile-plain"))
+    for scenario in spec.usage.scenarios
 ]
 
 
@@ -29,5 +30,5 @@ def test_conversation(
     spec: MachineSpec, scenario: Scenario, same_transcript: Callable[[str, str], None]
 ) -> None:
     same_transcript(
-        f"reconcile/{file_name(spec, scenario)}", transcript.of_link(play(spec, scenario))
+        f"reconcile/{file_name(spec, scenario)}", transcript.of_link(play(spec.machine, scenario))
     )

@@ -12,18 +12,18 @@ import pytest
 
 from culm.garlic import encode_configuration
 from culm.garlic.raft import Configuration, Server
+from culm.machines.lines import LineDriver
+from culm.machines.operations import operation_to_json
+from culm.machines.plain import to_plain
 from culm.p2panda import Action, Operation
 from culm.spark.command import config_of
 from culm.spark.errors import ColumnError
 from culm.spark.operations import decode_operations, operation_rows
 from culm.spark.raft_logs import decode_raft_entries, raft_violations
 from culm.spark.sessions import RECORDED, SAID, replay_batches, replay_sessions, session_lines
-from culm.testing.drive import LineDriver
-from culm.testing.machines import lookup, names
-from culm.testing.operations import operation_to_json
-from culm.testing.plain import to_plain
 from culm.testing.record import conversations
 from culm.wire.multihash import YASMF
+from specs import SPECS, spec_of
 
 ID = YASMF.hash(b"an entry")
 
@@ -108,14 +108,16 @@ def rows_of(session: str, lines, driver: LineDriver):
 
 
 def test_sessions_are_replayed_as_the_line_driver_does(spark):
-    spec = lookup("bymux")
+    spec = spec_of("bymux")
     lines = defaultdict(list)
     for conversation in list(conversations(spec))[:3]:
         if not conversation.config:
             lines[conversation.name] = [operation_to_json(each) for each in conversation.operations]
     assert lines
     wanted = [
-        row for name, each in lines.items() for row in rows_of(name, each, LineDriver(spec, {}))
+        row
+        for name, each in lines.items()
+        for row in rows_of(name, each, LineDriver(spec.machine, {}))
     ]
     frame = spark.createDataFrame(
         [
@@ -167,19 +169,18 @@ def test_what_has_come_at_one_time_is_in_the_order_that_is_given(spark):
     assert [json.loads(row.line)["hex"] for row in lines] == ["01", "02", "03", "04", "05"]
 
 
-@pytest.mark.parametrize("machine", names())
-def test_sessions_of_every_machine_are_replayed(machine):
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_sessions_of_every_machine_are_replayed(spec):
     """All that are recorded of it: with what it was told, as JSON, it says the same again."""
-    spec = lookup(machine)
     for conversation in conversations(spec):
         config = config_of(json.dumps(to_plain(conversation.config)))
         lines = [json.dumps(operation_to_json(each)) for each in conversation.operations]
         rows = [("one", number, line) for number, line in enumerate(lines, 1)]
         columns = [pyarrow.array(column) for column in zip(*rows, strict=True)]
         batch = pyarrow.RecordBatch.from_arrays(columns, names=["session", "number", "line"])
-        replayed = replay_batches(iter([batch]), machine=machine, config=config, respond=False)
+        replayed = replay_batches(iter([batch]), machine=spec.name, config=config, respond=False)
         said = [row for made in replayed for row in made.to_pylist()]
-        driver = LineDriver(spec, conversation.config)
+        driver = LineDriver(spec.machine, conversation.config)
         told = [(0, driver.start())]
         told += [(number, driver.do(json.loads(line))) for number, line in enumerate(lines, 1)]
         wanted = [

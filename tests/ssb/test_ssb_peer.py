@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -26,10 +25,12 @@ from culm.ssb.peer import (
     Settings,
     read_frame,
 )
-from culm.testing.machines import Flood, Work, lookup
 from culm.testing.record import conversations
+from culm.testing.spec import Flood, Work
 from culm.testing.suite import PROPERTIES, check_machine
 from culm.testing.suite.work import Worker, at_once
+from spec_changes import spec_with
+from specs import spec_of
 
 POST = {"type": "post", "text": "hello"}
 OPEN = b'{"name":["ebt","replicate"],"args":[{"version":3,"format":"classic"}],"type":"duplex"}'
@@ -297,7 +298,7 @@ def test_a_peer_without_pings_is_not_asked_again() -> None:
     assert not link.closed
 
 
-WORKING = replace(lookup("ssb-peer"), work=Work(base=4000, per_byte=40))
+WORKING = spec_with(spec_of("ssb-peer"), work=Work(base=4000, per_byte=40))
 
 
 @pytest.mark.slow
@@ -312,10 +313,12 @@ def test_what_a_peer_does_in_a_conversation_is_bounded() -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("flood", WORKING.floods, ids=["notes", "histories", "pings", "early"])
+@pytest.mark.parametrize(
+    "flood", WORKING.attacks.floods, ids=["notes", "histories", "pings", "early"]
+)
 def test_what_a_peer_does_in_a_flood_grows_with_it(flood: Flood) -> None:
-    after = [each for each in WORKING.meetings if f"{each.name}/alice" == flood.after]
-    at_once(replace(WORKING, meetings=after, floods=[flood]))
+    after = [each for each in WORKING.usage.meetings if f"{each.name}/alice" == flood.after]
+    at_once(spec_with(WORKING, meetings=after, floods=[flood]))
 
 
 # Whom we take

@@ -10,27 +10,28 @@ from typing import Any
 import pytest
 from peer_support import feed_of, packets
 
+from culm.machines.ssb_lines import feed as feed_of_lines
 from culm.testing import transcript
-from culm.testing.machines import MachineSpec, Meeting, Scenario, lookup
 from culm.testing.record import meet, play
-from culm.testing.ssb_lines import feed as feed_of_lines
+from culm.testing.spec import MachineSpec, Meeting, Scenario
+from specs import spec_of
 
-SPECS = [lookup(name) for name in ("ssb-handshake", "ssb-box-stream", "ssb-muxrpc")]
+SPECS = [spec_of(name) for name in ("ssb-handshake", "ssb-box-stream", "ssb-muxrpc")]
 
 
 @pytest.mark.parametrize(
     ("spec", "scenario"),
-    [(spec, scenario) for spec in SPECS for scenario in spec.scenarios],
+    [(spec, scenario) for spec in SPECS for scenario in spec.usage.scenarios],
     ids=lambda value: value.name,
 )
 def test_conversation(
     spec: MachineSpec, scenario: Scenario, same_transcript: Callable[[str, str], None]
 ) -> None:
     name = scenario.name.replace(",", "").replace(" ", "-")
-    same_transcript(f"ssb/{spec.name}-{name}", transcript.of_link(play(spec, scenario)))
+    same_transcript(f"ssb/{spec.name}-{name}", transcript.of_link(play(spec.machine, scenario)))
 
 
-EBT, PEER = lookup("ssb-ebt"), lookup("ssb-peer")
+EBT, PEER = spec_of("ssb-ebt"), spec_of("ssb-peer")
 NAMES = ("alice", "bob", "carol", "dave", "eve")
 SEALED = ("two peers on a sealed connection", "one of them has no EBT")
 
@@ -67,8 +68,8 @@ def calls(data: bytes) -> str:
 
 @pytest.mark.parametrize(
     ("spec", "meeting", "show"),
-    [(EBT, meeting, lines) for meeting in EBT.meetings]
-    + [(PEER, meeting, calls) for meeting in PEER.meetings if meeting.name not in SEALED],
+    [(EBT, meeting, lines) for meeting in EBT.usage.meetings]
+    + [(PEER, meeting, calls) for meeting in PEER.usage.meetings if meeting.name not in SEALED],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_meeting(
@@ -77,6 +78,6 @@ def test_meeting(
     show: Callable[[bytes], str],
     same_transcript: Callable[[str, str], None],
 ) -> None:
-    text = named(transcript.of_mesh(meet(spec, meeting), show))
+    text = named(transcript.of_mesh(meet(spec.machine, meeting), show))
     name = meeting.name.replace(",", "").replace(" ", "-")
     same_transcript(f"ssb/{spec.name}-{name}", text)

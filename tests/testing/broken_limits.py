@@ -9,7 +9,7 @@ from broken_machines import breaks
 
 from culm.machine import Buffer, Event, LocalProtocolError, RemoteProtocolError
 from culm.testing.contents import JSON
-from culm.testing.machines import Flood, Frame
+from culm.testing.spec import Flood, Frame
 from toy_links import CHAT, Chat, Said
 from toy_machines import KEEPER, LINES, PINGER, Keeper, LineReceived, Lines, Pinger, ToyErrorCode
 

@@ -8,7 +8,8 @@ from typing import Any
 from broken_machines import breaks
 
 from culm.machine import Buffer, Closed, Event
-from culm.testing.machines import Conversation, Receive, call
+from culm.machines import Receive, call
+from culm.testing.spec import Conversation
 from toy_links import CHAT, Chat, ChatLink, Said
 from toy_machines import ToyState
 

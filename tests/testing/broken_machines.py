@@ -19,16 +19,10 @@ from culm.machine import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from culm.testing.machines import (
-    Advance,
-    Conversation,
-    Flood,
-    Key,
-    MachineSpec,
-    Receive,
-    call,
-)
+from culm.machines import Advance, Key, Receive, call
+from culm.testing.spec import Conversation, Flood, MachineSpec
 from culm.testing.suite import EXAMPLE_SECONDS_MAX
+from spec_changes import spec_with
 from toy_machines import (
     FRAMES,
     KEEPER,
@@ -80,7 +74,7 @@ def breaks(
     """Enter a class in place of the machine of `spec`."""
 
     def enter(kind: Any) -> Any:
-        broken = replace(spec, name=kind.__name__, build=lambda config: kind(**config), **changes)
+        broken = spec_with(spec, name=kind.__name__, build=lambda config: kind(**config), **changes)
         CANARIES.append(Canary(kind.__name__, law, broken, complaint, patience))
         return kind
 
@@ -89,7 +83,7 @@ def breaks(
 
 def enter_spec(name: str, complaint: str, spec: MachineSpec, **changes: Any) -> None:
     """Enter a spec that is itself at fault."""
-    CANARIES.append(Canary(name, "sound", replace(spec, name=name, **changes), complaint))
+    CANARIES.append(Canary(name, "sound", spec_with(spec, name=name, **changes), complaint))
 
 
 def without_waiting(spec: MachineSpec) -> list[Conversation]:
@@ -206,7 +200,7 @@ class OrderOfASet(Pinger):
 
 
 # Another process finds it by its name only.
-ORDER_OF_A_SET = replace(PINGER, name="OrderOfASet", build=lambda config: OrderOfASet(**config))
+ORDER_OF_A_SET = spec_with(PINGER, name="OrderOfASet", build=lambda config: OrderOfASet(**config))
 CANARIES.append(Canary("OrderOfASet", "determinism", ORDER_OF_A_SET, "another hash seed"))
 
 
@@ -658,7 +652,7 @@ enter_spec(
 )
 
 enter_spec("no conversations", "no conversations", LINES, scenarios=[])
-enter_spec("no store", "no store", KEEPER, respond=None, scenarios=LINES.scenarios)
+enter_spec("no store", "no store", KEEPER, respond=None, scenarios=LINES.usage.scenarios)
 enter_spec(
     "wrong store",
     "Complete.* is refused",

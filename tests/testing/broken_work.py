@@ -11,7 +11,8 @@ from collections.abc import Hashable
 from broken_machines import breaks, is_data, number_in
 
 from culm.machine import Buffer, DataReceived, Event
-from culm.testing.machines import Conversation, Receive
+from culm.machines import Receive
+from culm.testing.spec import Conversation
 from toy_machines import FRAMES, LINES, PINGER, Frames, LineReceived, Lines, Pinger
 
 _MANY = 100_000  # rounds of a loop: too much work, yet over in a moment

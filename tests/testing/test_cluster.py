@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culm.machine import Closed, Effect, Event, LocalProtocolError
+from culm.machines.driver import EndlessError
+from culm.machines.operations import Advance, Call, ReceiveDatagram
 from culm.testing.clock import SkewedClock
 from culm.testing.cluster import Cluster, Node
 from culm.testing.disk import Disk
-from culm.testing.driver import EndlessError
 from culm.testing.network import Conditions, Network
-from culm.testing.operations import Advance, Call, ReceiveDatagram
 from culm.testing.record import replay
 from toy_machines import PINGER, Answered, Pinged, Pinger, ToyErrorCode, Unanswered
 
@@ -402,6 +402,6 @@ def test_a_life_can_be_replayed() -> None:
     told = cluster["a"].conversation("pings", config)
     kinds = {type(operation) for operation in told.operations}
     assert kinds == {Advance, Call, ReceiveDatagram}
-    again = [event for turn in replay(PINGER, told) for event in turn.events]
+    again = [event for turn in replay(PINGER.machine, told) for event in turn.events]
     assert again == seen(cluster["a"])
     assert again[-1] == Closed()

@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 
 import figures
-from culm.testing.machines import (
-    Advance,
+from culm.machines import Advance, MachineType, Receive, call, lookup, names
+from culm.machines.plain import to_plain
+from culm.testing.spec import (
+    Bounds,
     Conversation,
     MachineSpec,
-    Receive,
     Scenario,
-    call,
-    specs,
+    Usage,
 )
-from culm.testing.plain import to_plain
 from culm.testing.suite import PROPERTIES, check_machine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,20 +68,21 @@ def test_the_machines_of_the_page_keep_every_law() -> None:
     }
     specs = [
         MachineSpec(
-            name=kind,
-            build=lambda config, kind=kind: page[kind](),
-            retained_max=4096,
-            scenarios=[Scenario(name="talk", script=script)],
+            machine=MachineType(name=kind, build=lambda config, kind=kind: page[kind]()),
+            bounds=Bounds(retained_max=4096),
+            usage=Usage(scenarios=[Scenario(name="talk", script=script)]),
         )
         for kind, script in scripts.items()
     ]
     received = Conversation(name="two lines", operations=[Receive(b"a\nb\n"), Receive(b"bye\n")])
     keeper = MachineSpec(
-        name="Keeper",
-        build=lambda config: page["Keeper"](),
-        retained_max=32768,  # a buffer full of empty lines, each with its answer
-        conversations=lambda spec: [received],
-        respond=lambda config: lambda effect: None,
+        machine=MachineType(
+            name="Keeper",
+            build=lambda config: page["Keeper"](),
+            respond=lambda config: lambda effect: None,
+        ),
+        bounds=Bounds(retained_max=32768),  # a buffer full of empty lines, each with its answer
+        usage=Usage(conversations=lambda spec: [received]),
     )
     for spec in [*specs, keeper]:
         check_machine(spec)
@@ -104,15 +104,15 @@ TABLE = "| Machine | Key | Type | Default | Meaning |\n"
 def config_table() -> str:
     """The keys of all registered machines; what several have alike stands there once."""
     machines: dict[tuple[str, ...], list[str]] = {}
-    for spec in specs():
-        for key in spec.keys:
+    for machine in map(lookup, names()):
+        for key in machine.keys:
             meaning = re.split(r"(?<=\.)\s", key.meaning)[0].replace("``", "`")
             default = json.dumps(to_plain(key.default))
             words = key.type_words.replace(" | ", ", ")
-            machines.setdefault((key.name, words, default, meaning), []).append(spec.name)
+            machines.setdefault((key.name, words, default, meaning), []).append(machine.name)
     rows = [
-        f"| {', '.join(names)} | `{name}` | {words} | `{default}` | {meaning} |\n"
-        for (name, words, default, meaning), names in machines.items()
+        f"| {', '.join(owners)} | `{name}` | {words} | `{default}` | {meaning} |\n"
+        for (name, words, default, meaning), owners in machines.items()
     ]
     return "".join([TABLE, "| --- | --- | --- | --- | --- |\n", *rows])
 
@@ -128,7 +128,7 @@ def test_every_key_of_a_config_is_in_the_table(request: pytest.FixtureRequest) -
 
 def test_every_key_says_what_it_means() -> None:
     unexplained = [
-        (spec.name, key.name) for spec in specs() for key in spec.keys if not key.meaning
+        (name, key.name) for name in names() for key in lookup(name).keys if not key.meaning
     ]
     assert unexplained == []
 

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 import toy_distribution
 
-from culm.testing import drive, machines
-from culm.testing.drive import LineDriver, verb_words
+from culm.machines import ConfigError, Key, lookup, names, registry
+from culm.machines.lines import LineDriver, verb_words
+from culm.testing import drive
 from culm.testing.ending import end_with
-from culm.testing.machines import ConfigError, Key, lookup, names
+from spec_changes import machine_with
 from toy_machines import KEEPER, LINES, PINGER, Keep, Lines
 
 
@@ -137,8 +138,8 @@ def test_the_machines_are_listed(start: Any) -> None:
 def test_what_cannot_be_started_is_said_in_json(
     arguments: list[str], kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(machines, "_specs", {"lines": LINES})
-    monkeypatch.setattr(machines, "_loaded", True)
+    monkeypatch.setattr(registry, "_types", {"lines": LINES.machine})
+    monkeypatch.setattr(registry, "_loaded", True)
     assert drive.main(arguments) == 2
     out, err = capsys.readouterr()
     assert json.loads(out)["error"]["type"] == kind
@@ -162,7 +163,9 @@ def test_a_config_holds_the_keys_of_the_machine_and_no_others() -> None:
         Key(name="floors", type=int, default=1, meaning="Of it."),
     ]
     built: list[Any] = []
-    house = replace(LINES, keys=keys, build=lambda config: built.append(config) or Lines())
+    house = machine_with(
+        LINES.machine, keys=keys, build=lambda config: built.append(config) or Lines()
+    )
     house.make({})
     house.make({"colour": "green", "size": 2, "tall": True, "floors": 3})
     house.make({"colour": "GREEN", "size": None})
@@ -192,7 +195,7 @@ def test_a_config_holds_the_keys_of_the_machine_and_no_others() -> None:
 
 
 def test_members_of_enums_are_given_by_name() -> None:
-    driver = LineDriver(replace(LINES, verbs={"paint": paint}), {})
+    driver = LineDriver(machine_with(LINES.machine, verbs={"paint": paint}), {})
 
     def said(**args: Any) -> Any:
         return next(driver.do({"op": "call", "method": "paint", "args": args}))
@@ -221,9 +224,11 @@ def test_methods_of_the_machine_take_members_by_name_as_verbs_do() -> None:
 
 def test_keys_and_verbs_are_told(capsys: Any, monkeypatch: Any) -> None:
     keys = [Key(name="colour", type=Colour, default=Colour.RED, meaning="Of the house.")]
-    spec = replace(LINES, keys=keys, build=lambda config: Lines(), verbs={"paint": paint})
-    monkeypatch.setattr(machines, "_specs", {"lines": spec})
-    monkeypatch.setattr(machines, "_loaded", True)
+    lines = machine_with(
+        LINES.machine, keys=keys, build=lambda config: Lines(), verbs={"paint": paint}
+    )
+    monkeypatch.setattr(registry, "_types", {"lines": lines})
+    monkeypatch.setattr(registry, "_loaded", True)
     assert drive.main(["--help", "lines"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "lines, config:",
@@ -245,7 +250,7 @@ def test_verbs_of_handles_are_told_with_the_number_of_the_handle() -> None:
 
 
 def test_the_machines_own_store_answers_if_it_is_asked_to() -> None:
-    driver = LineDriver(KEEPER, {}, respond=True)
+    driver = LineDriver(KEEPER.machine, {}, respond=True)
     list(driver.start())
     assert [next(iter(line)) for line in driver.do({"op": "receive", "hex": "610a"})] == [
         "event",
@@ -256,9 +261,9 @@ def test_the_machines_own_store_answers_if_it_is_asked_to() -> None:
     ]
 
 
-def test_results_are_converted_as_the_spec_says() -> None:
-    spec = replace(KEEPER, results={Keep: lambda result: len(result["raw"])})
-    driver = LineDriver(spec, {})
+def test_results_are_converted_as_the_codec_says() -> None:
+    keeper = machine_with(KEEPER.machine, results={Keep: lambda result: len(result["raw"])})
+    driver = LineDriver(keeper, {})
     list(driver.start())
     list(driver.do({"op": "receive", "hex": "610a"}))
     answer = list(driver.do({"op": "complete", "ticket": 1, "result": {"raw": {"hex": "0000"}}}))
@@ -272,8 +277,8 @@ def test_results_are_converted_as_the_spec_says() -> None:
 
 
 def test_results_of_calls_are_told() -> None:
-    spec = replace(PINGER, verbs={"count": lambda machine: 7})
-    driver = LineDriver(spec, {"peers": ["b"]})
+    pinger = machine_with(PINGER.machine, verbs={"count": lambda machine: 7})
+    driver = LineDriver(pinger, {"peers": ["b"]})
     assert next(driver.do({"op": "call", "method": "count"})) == {"result": 7}
     assert list(driver.do({"op": "call", "method": "ping", "args": {"peer": "b"}}))[:2] == [
         {"result": 1},
@@ -282,8 +287,9 @@ def test_results_of_calls_are_told() -> None:
 
 
 def test_datagrams_come_from_sources_that_are_lists_in_json() -> None:
-    spec = replace(PINGER, build=lambda config: PINGER.build({"peers": [("::1", 9)]}))
-    driver = LineDriver(spec, {})
+    peers = {"peers": [("::1", 9)]}
+    pinger = machine_with(PINGER.machine, build=lambda config: PINGER.machine.build(peers))
+    driver = LineDriver(pinger, {})
     list(driver.start())
     told = list(driver.do({"op": "datagram", "source": ["::1", 9], "hex": "500001"}))
     assert told == [
@@ -294,7 +300,7 @@ def test_datagrams_come_from_sources_that_are_lists_in_json() -> None:
 
 
 def test_trailing_data_is_told() -> None:
-    driver = LineDriver(LINES, {})
+    driver = LineDriver(LINES.machine, {})
     list(driver.start())
     *_, last = driver.do({"op": "receive", "hex": b"bye\nmore".hex()})
     assert last == {
@@ -310,8 +316,8 @@ def test_every_line_of_output_is_json_and_flushed(capsys: Any, monkeypatch: Any)
         buffer = iter([b'{"op": "eof"}\n', b"\n", b"   \n", b"nonsense\n"])
 
     monkeypatch.setattr(sys, "stdin", Stdin())
-    monkeypatch.setattr(machines, "_specs", {"lines": LINES})
-    monkeypatch.setattr(machines, "_loaded", True)
+    monkeypatch.setattr(registry, "_types", {"lines": LINES.machine})
+    monkeypatch.setattr(registry, "_loaded", True)
     assert drive.main(["lines"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [next(iter(line)) for line in lines] == [

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from culm.machine import Closed, Effect, Event, LocalProtocolError
-from culm.testing import driver as driver_module
-from culm.testing.driver import Driver, EndlessError, Turn, UnknownVerbError, WrongKindError
-from culm.testing.operations import (
+from culm.machines import driver as driver_module
+from culm.machines.driver import Driver, EndlessError, Turn, UnknownVerbError, WrongKindError
+from culm.machines.operations import (
     Advance,
     Call,
     Complete,
@@ -115,7 +115,7 @@ def test_an_input_of_another_kind_is_refused() -> None:
 
 
 def test_a_store_answers_effects_and_those_that_come_of_it() -> None:
-    driver = Driver.of(KEEPER, {"effects_max": 1})
+    driver = Driver.of(KEEPER.machine, {"effects_max": 1})
     turns = driver.run(Receive(b"a\nb\n"))
     assert [turn.operation for turn in turns] == [
         Receive(b"a\nb\n"),
@@ -123,7 +123,7 @@ def test_a_store_answers_effects_and_those_that_come_of_it() -> None:
         Complete(2, 1),
     ]
     assert driver.unanswered == []
-    silent = Driver.of(KEEPER, {}, respond=False)
+    silent = Driver.of(KEEPER.machine, {}, respond=False)
     assert len(silent.run(Receive(b"a\n"))) == 1
     assert len(silent.unanswered) == 1
 
@@ -143,7 +143,7 @@ def test_bytes_may_be_taken_in_another_way() -> None:
 
 
 def test_closed_is_remembered() -> None:
-    driver = Driver.of(LINES, {})
+    driver = Driver.of(LINES.machine, {})
     assert driver.closed is None
     driver.do(Eof())
     assert driver.closed == Closed()

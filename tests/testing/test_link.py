@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culm.machine import Closed, DataReceived, Event, LocalProtocolError, RemoteProtocolError
-from culm.testing.driver import EndlessError, WrongKindError
+from culm.machines.driver import EndlessError, WrongKindError
+from culm.machines.operations import Advance, Complete, Eof, Receive, call
 from culm.testing.link import Link, byte_by_byte, random_chunks, random_sizes, whole
-from culm.testing.operations import Advance, Complete, Eof, Receive, call
 from toy_machines import (
     KEEPER,
     LINES,
@@ -310,7 +310,7 @@ def test_effects_are_completed_by_the_given_stores() -> None:
     link.call("left", "say", text=b"keep me")
     link.run()
     assert link.right.events == [line(b"keep me"), Kept(text=b"keep me", place=0)]
-    link = Link.of(KEEPER, {}, LINES, {})
+    link = Link.of(KEEPER.machine, {}, LINES.machine, {})
     link.call("right", "say", text=b"and me")
     assert link.run().left.events == [line(b"and me"), Kept(text=b"and me", place=0)]
 
@@ -331,7 +331,7 @@ def test_a_refusal_is_noted_in_its_turn() -> None:
 
 
 def test_operations_leave_out_the_answers_of_the_own_store() -> None:
-    link = Link.of(KEEPER, {}, KEEPER, {})
+    link = Link.of(KEEPER.machine, {}, KEEPER.machine, {})
     link.call("left", "say", text=b"x")
     link.run()
     assert [type(operation).__name__ for operation in link.right.operations] == [

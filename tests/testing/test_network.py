@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culm.testing.driver import EndlessError
+from culm.machines.driver import EndlessError
 from culm.testing.network import Conditions, Network, Statistics
 
 Arrival = tuple[float, Any, Any, Any]  # time, source, destination, payload

@@ -10,8 +10,8 @@ import pytest
 from broken_machines import CANARIES
 from test_suite import LAWS, canary_profile  # noqa: F401
 
-from culm.testing.drive import LineDriver
-from culm.testing.plain import JSON, from_plain
+from culm.machines.lines import LineDriver
+from culm.machines.plain import JSON, from_plain
 
 Lines = list[dict[str, JSON]]
 
@@ -64,7 +64,7 @@ def test_a_note_shows_in_the_line_driver_what_was_wrong(name: str) -> None:
     note = next(note for note in caught.value.__notes__ if "culm.testing.drive" in note)
     command, *story = note.splitlines()
     config = json.loads(command.split("--config ")[1].strip("'"))
-    driver = LineDriver(canary.spec, from_plain(config))
+    driver = LineDriver(canary.spec.machine, from_plain(config))
     lines: Lines = [*driver.start()]  # type: ignore[list-item]
     for line in story:
         try:
@@ -76,7 +76,7 @@ def test_a_note_shows_in_the_line_driver_what_was_wrong(name: str) -> None:
 
 def test_the_store_answers_when_it_is_told_to() -> None:
     canary = next(each for each in CANARIES if each.name == "FailureIsSuccess")
-    driver = LineDriver(canary.spec, {})
+    driver = LineDriver(canary.spec.machine, {})
     [*_] = driver.start()
     [*_] = driver.do({"op": "receive", "hex": b"one\n".hex()})
     answered = [*driver.do({"op": "respond", "ticket": 1})]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culm.machine import Closed, LocalProtocolError, RemoteProtocolError
-from culm.testing.operations import (
+from culm.machines.operations import (
     Advance,
     BadOperationError,
     Call,
@@ -25,7 +25,7 @@ from culm.testing.operations import (
     operation_from_json,
     operation_to_json,
 )
-from culm.testing.plain import from_plain, hashable, plain_error, to_plain
+from culm.machines.plain import from_plain, hashable, plain_error, to_plain
 from toy_machines import Keep, LineReceived, ToyErrorCode
 
 text = st.text(max_size=5)

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from culm.machine import LocalProtocolError
-from culm.testing import machines, transcript
-from culm.testing.driver import Driver
-from culm.testing.machines import Conversation, MachineSpec, Scenario, call
-from culm.testing.memory import retained_size
-from culm.testing.operations import Complete, Eof, Receive
+from culm.machines import VerbErrorCode, call, registry
+from culm.machines.driver import Driver
+from culm.machines.memory import retained_size
+from culm.machines.operations import Complete, Eof, Receive
+from culm.testing import transcript
 from culm.testing.record import conversations, driver_for, play, record, replay
+from culm.testing.spec import Conversation, MachineSpec, Scenario
+from spec_changes import spec_with
 from toy_machines import FRAMES, KEEPER, LINES, PINGER, Lines
 
 
@@ -26,12 +28,12 @@ def events(turns: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("spec", [LINES, FRAMES, KEEPER], ids=str)
 def test_a_recording_replays_what_the_link_saw(spec: MachineSpec) -> None:
-    for scenario in spec.scenarios:
-        link = play(spec, scenario)
-        left, right = record(spec, scenario)
+    for scenario in spec.usage.scenarios:
+        link = play(spec.machine, scenario)
+        left, right = record(spec.machine, scenario)
         assert (left.name, right.name) == (f"{scenario.name}/left", f"{scenario.name}/right")
         for told, end in ((left, link.left), (right, link.right)):
-            turns = replay(spec, told)
+            turns = replay(spec.machine, told)
             assert events(turns) == end.events
             assert b"".join(turn.sent for turn in turns) == end.sent
 
@@ -39,17 +41,17 @@ def test_a_recording_replays_what_the_link_saw(spec: MachineSpec) -> None:
 def test_a_script_that_is_refused_is_no_conversation() -> None:
     scenario = Scenario(name="bad", script=[("left", call("say", text=b"\n"))])
     with pytest.raises(AssertionError, match="scenario bad: left refused"):
-        record(LINES, scenario)
+        record(LINES.machine, scenario)
 
 
 def test_the_other_side_may_be_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machines, "_specs", {"keeper": KEEPER})
-    monkeypatch.setattr(machines, "_loaded", True)
+    monkeypatch.setattr(registry, "_types", {"keeper": KEEPER.machine})
+    monkeypatch.setattr(registry, "_loaded", True)
     scenario = Scenario(
         name="mixed", script=[("left", call("say", text=b"x"))], right={"idle": 3}, peer="keeper"
     )
-    spec = replace(LINES, scenarios=[scenario])
-    link = play(spec, scenario)
+    spec = spec_with(LINES, scenarios=[scenario])
+    link = play(spec.machine, scenario)
     assert link.left.sent == b"x\n"
     assert link.right.sent == b"ok\n"
     assert [told.name for told in conversations(spec)] == ["mixed/left"]
@@ -57,7 +59,7 @@ def test_the_other_side_may_be_another_machine(monkeypatch: pytest.MonkeyPatch) 
 
 def test_conversations_are_the_specs_own_and_its_scenarios() -> None:
     own = Conversation(name="own", operations=[Eof()])
-    spec = replace(LINES, conversations=lambda spec: [own])
+    spec = spec_with(LINES, conversations=lambda spec: [own])
     assert [told.name for told in conversations(spec)] == [
         "own",
         "talk/left",
@@ -70,10 +72,10 @@ def test_conversations_are_the_specs_own_and_its_scenarios() -> None:
 def test_a_conversation_that_answers_effects_gets_no_store() -> None:
     operations = [Receive(b"x\n"), Complete(1, 77)]
     told = Conversation(name="answered", operations=operations)
-    assert driver_for(KEEPER, told).respond is None
-    assert events(replay(KEEPER, told))[-1].place == 77
+    assert driver_for(KEEPER.machine, told).respond is None
+    assert events(replay(KEEPER.machine, told))[-1].place == 77
     silent = replace(told, operations=operations[:1])
-    assert events(replay(KEEPER, silent))[-1].place == 0
+    assert events(replay(KEEPER.machine, silent))[-1].place == 0
 
 
 # Transcripts
@@ -81,16 +83,17 @@ def test_a_conversation_that_answers_effects_gets_no_store() -> None:
 
 def test_transcripts_of_links_are_kept(same_transcript: Any) -> None:
     for spec in (FRAMES, KEEPER):
-        for scenario in spec.scenarios:
+        for scenario in spec.usage.scenarios:
             same_transcript(
-                f"toys/{spec.name}-{scenario.name}", transcript.of_link(play(spec, scenario))
+                f"toys/{spec.name}-{scenario.name}",
+                transcript.of_link(play(spec.machine, scenario)),
             )
 
 
 def test_transcripts_of_datagrams_and_refusals_are_kept(same_transcript: Any) -> None:
     (told, _) = conversations(PINGER)
     operations = [*told.operations, call("ping", peer="b")]
-    turns = replay(PINGER, replace(told, operations=operations))
+    turns = replay(PINGER.machine, replace(told, operations=operations))
     same_transcript("toys/pinger", transcript.of_turns(turns))
 
 
@@ -108,7 +111,7 @@ def test_results_and_values_are_shown_in_a_stable_form() -> None:
         "mapping": {"key": [1, None, b"\xff"]},
         "many": frozenset({"b", "a"}),
         "opaque": object(),
-        "error": LocalProtocolError(machines.SpecErrorCode.NO_SUCH_HANDLE, "7"),
+        "error": LocalProtocolError(VerbErrorCode.NO_SUCH_HANDLE, "7"),
         "state": Lines().state,
     }
     driver = Driver(Lines(), verbs={"show": lambda machine, **args: {"size": len(args)}})

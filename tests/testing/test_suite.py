@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import broken_answers  # noqa: F401
 import broken_limits  # noqa: F401
@@ -15,10 +14,11 @@ from hypothesis import HealthCheck, Phase, settings
 
 import toy_links
 import toy_machines
+from culm.machines.driver import EndlessError
 from culm.testing import suite
-from culm.testing.driver import EndlessError
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import PROPERTIES, LeftOutWarning, Property, PropertyError, check_machine
+from spec_changes import spec_with
 
 LAWS = {law.name: law for law in PROPERTIES}
 
@@ -67,4 +67,4 @@ def test_every_law_has_a_canary() -> None:
 
 def test_what_no_other_process_finds_is_said_to_be_left_out() -> None:
     with pytest.warns(LeftOutWarning, match="nameless was not compared"):
-        check_machine(replace(toy_machines.LINES, name="nameless"), [LAWS["determinism"]])
+        check_machine(spec_with(toy_machines.LINES, name="nameless"), [LAWS["determinism"]])

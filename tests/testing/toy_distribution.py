@@ -14,20 +14,24 @@ def install(folder: Path) -> list[str]:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[culm.machines]\n"
+        "keeper = toy_machines:KEEPER.machine\n"
+        "lines = toy_machines:LINES.machine\n"
+        "pinger = toy_machines:PINGER.machine\n"
+        "self-registered = toy_registers\n"
+        "[culm.specs]\n"
         "keeper = toy_machines:KEEPER\n"
         "lines = toy_machines:LINES\n"
-        "pinger = toy_machines:PINGER\n"
         "unsteady = toy_unsteady:UNSTEADY\n"
         "self-registered = toy_registers\n"
     )
     (folder / "toy_registers.py").write_text(
-        "from dataclasses import replace\n"
-        "from culm.testing.machines import register\n"
+        "from culm.testing.registry import register\n"
+        "from spec_changes import spec_with\n"
         "from toy_machines import LANES\n"
-        "register(replace(LANES, name='registers-itself'))\n"
+        "register(spec_with(LANES, name='registers-itself'))\n"
     )
     (folder / "toy_unsteady.py").write_text(
-        "from dataclasses import replace\n"
+        "from spec_changes import spec_with\n"
         "from toy_machines import LINES, LineReceived, Lines\n"
         "class Unsteady(Lines):\n"
         "    def _step(self):\n"
@@ -35,6 +39,6 @@ def install(folder: Path) -> list[str]:
         "        if isinstance(event, LineReceived):\n"
         "            return LineReceived(text=' '.join({'a', 'b', 'c', 'd', 'e'}).encode())\n"
         "        return event\n"
-        "UNSTEADY = replace(LINES, name='unsteady', build=lambda config: Unsteady())\n"
+        "UNSTEADY = spec_with(LINES, name='unsteady', build=lambda config: Unsteady())\n"
     )
     return [str(folder), str(TESTS)]

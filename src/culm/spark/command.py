@@ -17,6 +17,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from culm.machine import LocalProtocolError
+from culm.machines import UnknownMachineError, lookup
+from culm.machines.lines import LineDriver
+from culm.machines.plain import from_plain, to_plain
 from culm.reconcile import DEFAULT, MONOIDS
 from culm.spark.checks import KNOWN, Checks, Outcome, Status, unknown
 from culm.spark.errors import OnError, SparkSetupError, sentence_of
@@ -47,9 +50,6 @@ from culm.spark.report import html_page, text_of
 from culm.spark.session import start_session
 from culm.spark.simulate import load_simulator
 from culm.spark.splits import SPLIT_SIZE, check_split_size
-from culm.testing.drive import LineDriver
-from culm.testing.machines import UnknownMachineError, lookup
-from culm.testing.plain import from_plain, to_plain
 from culm.wire.json import read_json
 
 if TYPE_CHECKING:

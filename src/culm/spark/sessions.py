@@ -1,6 +1,6 @@
 """Recorded sessions, replayed through the machine of their protocol: a row for each thing it said.
 
-A session is the input of one machine: lines of JSON as `culm.testing.drive` reads them, or bytes
+A session is the input of one machine: lines of JSON as `culm.machines.lines` reads them, or bytes
 with the times at which they arrived (`session_lines` turns these into lines).  Every registered
 machine can be named.  A session is replayed by one task, which holds one machine at a time.
 """
@@ -14,9 +14,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from culm.machines import lookup
+from culm.machines.lines import LineDriver
 from culm.spark.columns import check_columns, row_batches, schema_text
-from culm.testing.drive import LineDriver
-from culm.testing.machines import lookup
 from culm.wire.json import read_json
 
 if TYPE_CHECKING:

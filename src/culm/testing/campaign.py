@@ -2,7 +2,11 @@
 
 ::
 
-    python -m culm.testing.campaign NAME [--conversations N] [--seed S] [--law LAW ...]
+    python -m culm.testing.campaign NAME [--specs PLACE] [--conversations N] [--seed S]
+                                         [--law LAW ...]
+
+The specs of culm's own machines are in ``tests/specs`` of its repository; those of other packages
+are found by their entry points, or in a module that ``--specs`` names.
 
 At least N conversations with the machine are tried in all, shared out among the laws as the
 suite does it.  The same seed tries the same ones, so that a campaign can be run in slices with
@@ -17,8 +21,9 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 
+from culm.machines import UnknownMachineError
 from culm.testing.ending import end_with
-from culm.testing.machines import lookup, names
+from culm.testing.registry import load, spec_of
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import PROPERTIES, Property
 
@@ -63,7 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Try many conversations with one machine, to find one that breaks a law.",
         epilog="Exit status: 0 all laws were kept; 1 a law was broken; 2 wrong arguments.",
     )
-    parser.add_argument("name", choices=names(), metavar="NAME", help="the machine: %(choices)s")
+    parser.add_argument("name", metavar="NAME", help="the machine, as its spec names it")
+    parser.add_argument(
+        "--specs",
+        metavar="PLACE",
+        help="a module, or the path of one or of a package, that registers specs",
+    )
     parser.add_argument(
         "--conversations",
         type=int,
@@ -82,9 +92,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="only this law (may be repeated; default: all): %(choices)s",
     )
     asked = parser.parse_args(arguments)
+    try:
+        if asked.specs is not None:
+            load(asked.specs)
+        spec = spec_of(asked.name)
+    except (ImportError, UnknownMachineError) as error:
+        parser.error(str(error))
     laws = [law for law in PROPERTIES if asked.law is None or law.name in asked.law]
     kept = campaign(
-        lookup(asked.name),
+        spec,
         conversations=asked.conversations,
         seed=asked.seed,
         laws=laws,

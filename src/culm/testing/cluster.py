@@ -8,13 +8,14 @@ from types import TracebackType
 from typing import Any
 
 from culm.machine import DatagramMachine, Effect, Event
+from culm.machines import Config, Verb
+from culm.machines.driver import Driver, EndlessError, Turn
+from culm.machines.operations import Advance, Call, Complete, Operation, ReceiveDatagram
+from culm.machines.plain import JSON
 from culm.testing.clock import SkewedClock
 from culm.testing.disk import Disk
-from culm.testing.driver import Driver, EndlessError, Turn
 from culm.testing.network import Network
-from culm.testing.operations import Advance, Call, Complete, Operation, ReceiveDatagram
-from culm.testing.plain import JSON
-from culm.testing.spec import Config, Conversation, Verb
+from culm.testing.spec import Conversation
 
 __all__ = ["Cluster", "Node"]
 

@@ -14,11 +14,12 @@ from random import Random
 from typing import Any
 
 from culm.machine import Event
+from culm.machines import Config, MachineType, Responder, Verb
+from culm.machines.driver import SIZE_MAX, Driver, EndlessError, Turn, WrongKindError
+from culm.machines.operations import Advance, Call, Complete, Eof, Operation, Receive
 from culm.testing.clock import VirtualClock
-from culm.testing.driver import SIZE_MAX, Driver, EndlessError, Turn, WrongKindError
-from culm.testing.operations import Advance, Call, Complete, Eof, Operation, Receive
 from culm.testing.pipe import Pipe, Sizer
-from culm.testing.spec import Config, MachineSpec, Responder, Side, Verb
+from culm.testing.spec import Side
 
 __all__ = [
     "Chunker",
@@ -143,13 +144,13 @@ class Link:
     @classmethod
     def of(
         cls,
-        left: MachineSpec,
+        left: MachineType,
         left_config: Config,
-        right: MachineSpec,
+        right: MachineType,
         right_config: Config,
         **options: Any,
     ) -> Link:
-        """A link of two new machines of registered specs, their stores included."""
+        """A link of two new machines, their stores included."""
         return cls(Driver.of(left, left_config), Driver.of(right, right_config), **options)
 
     @classmethod

@@ -15,12 +15,12 @@ from random import Random
 from typing import Any
 
 from culm.machine import Event
+from culm.machines import Config, Dialling, MachineType
+from culm.machines.driver import SIZE_MAX, Driver, EndlessError, Turn
+from culm.machines.operations import Advance, Complete, Eof, Operation, Receive
 from culm.testing.clock import VirtualClock
-from culm.testing.driver import SIZE_MAX, Driver, EndlessError, Turn
 from culm.testing.link import Chunker, whole
-from culm.testing.operations import Advance, Complete, Eof, Operation, Receive
 from culm.testing.pipe import Pipe, Sizer
-from culm.testing.spec import Config, Dialling, MachineSpec
 
 __all__ = ["Mesh"]
 
@@ -86,12 +86,12 @@ class Mesh:
             self._tell_time(name)
 
     @classmethod
-    def of(cls, spec: MachineSpec, members: Mapping[str, Config], **options: Any) -> Mesh:
-        """A mesh of new machines of `spec`, their stores included."""
-        if spec.dialling is None:
-            raise ValueError(f"{spec.name} does not say how its links come to be")
-        drivers = {name: Driver.of(spec, config) for name, config in members.items()}
-        return cls(drivers, spec.dialling, **options)
+    def of(cls, machine: MachineType, members: Mapping[str, Config], **options: Any) -> Mesh:
+        """A mesh of new machines of that type, their stores included."""
+        if machine.dialling is None:
+            raise ValueError(f"{machine.name} does not say how its links come to be")
+        drivers = {name: Driver.of(machine, config) for name, config in members.items()}
+        return cls(drivers, machine.dialling, **options)
 
     def events(self, member: str) -> list[Event]:
         """All events of `member` so far."""

@@ -14,8 +14,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, TypeVar
 
+from culm.machines.driver import EndlessError
 from culm.testing.clock import Timetable, VirtualClock
-from culm.testing.driver import EndlessError
 
 __all__ = ["Conditions", "Network", "Statistics"]
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from culm.testing.driver import EndlessError
+from culm.machines.driver import EndlessError
 
 __all__ = ["Pipe", "Sizer"]
 

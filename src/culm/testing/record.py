@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from culm.testing.driver import Driver, Turn
+from culm.machines import MachineType, lookup
+from culm.machines.driver import Driver, Turn
+from culm.machines.operations import Complete
 from culm.testing.link import Link
-from culm.testing.machines import lookup
 from culm.testing.mesh import Mesh
-from culm.testing.operations import Complete
 from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario
 
 __all__ = [
@@ -31,26 +31,26 @@ class Recording(NamedTuple):
     right: Conversation
 
 
-def play(spec: MachineSpec, scenario: Scenario, **options: Any) -> Link:
+def play(machine: MachineType, scenario: Scenario, **options: Any) -> Link:
     """Run `scenario` over a new `Link`, which gets the `options`, and return that."""
-    peer = spec if scenario.peer is None else lookup(scenario.peer)
-    link = Link.of(spec, scenario.left, peer, scenario.right, **options).run()
+    peer = machine if scenario.peer is None else lookup(scenario.peer)
+    link = Link.of(machine, scenario.left, peer, scenario.right, **options).run()
     for side, operation in scenario.script:
         link.do(side, operation)
         link.run()
     return link
 
 
-def record(spec: MachineSpec, scenario: Scenario) -> Recording:
+def record(machine: MachineType, scenario: Scenario) -> Recording:
     """The two conversations of which `scenario` consists.
 
     Raises `AssertionError` if a call of the script is refused: then it is not valid.
     """
-    link = play(spec, scenario)
+    link = play(machine, scenario)
     for side, turn in link.log:
         if turn.error is not None:
             raise AssertionError(
-                f"{spec.name}, scenario {scenario.name}: {side} refused {turn.operation}:"
+                f"{machine.name}, scenario {scenario.name}: {side} refused {turn.operation}:"
                 f" {turn.error}"
             )
     return Recording(
@@ -63,22 +63,22 @@ def record(spec: MachineSpec, scenario: Scenario) -> Recording:
     )
 
 
-def meet(spec: MachineSpec, meeting: Meeting, **options: Any) -> Mesh:
+def meet(machine: MachineType, meeting: Meeting, **options: Any) -> Mesh:
     """Run `meeting` in a new `Mesh`, which gets the `options`, and return that."""
-    mesh = Mesh.of(spec, meeting.members, **options).run()
+    mesh = Mesh.of(machine, meeting.members, **options).run()
     for member, operation in meeting.script:
         mesh.do(member, operation)
         mesh.run()
     return mesh
 
 
-def record_meeting(spec: MachineSpec, meeting: Meeting) -> list[Conversation]:
+def record_meeting(machine: MachineType, meeting: Meeting) -> list[Conversation]:
     """Every member's conversation.  Raises `AssertionError` if a call is refused."""
-    mesh = meet(spec, meeting)
+    mesh = meet(machine, meeting)
     for name, turn in mesh.log:
         if turn.error is not None:
             raise AssertionError(
-                f"{spec.name}, meeting {meeting.name}: {name} refused {turn.operation}:"
+                f"{machine.name}, meeting {meeting.name}: {name} refused {turn.operation}:"
                 f" {turn.error}"
             )
     return [
@@ -90,27 +90,27 @@ def record_meeting(spec: MachineSpec, meeting: Meeting) -> list[Conversation]:
 @cache
 def conversations(spec: MachineSpec) -> list[Conversation]:
     """All valid conversations of `spec`: its own and those of its scenarios and meetings."""
-    found = list(spec.conversations(spec))
-    for scenario in spec.scenarios:
-        left, right = record(spec, scenario)
+    found = list(spec.usage.conversations(spec))
+    for scenario in spec.usage.scenarios:
+        left, right = record(spec.machine, scenario)
         found += [left] if scenario.peer not in {None, spec.name} else [left, right]
-    for meeting in spec.meetings:
-        found += record_meeting(spec, meeting)
+    for meeting in spec.usage.meetings:
+        found += record_meeting(spec.machine, meeting)
     return found
 
 
-def driver_for(spec: MachineSpec, conversation: Conversation) -> Driver:
+def driver_for(machine: MachineType, conversation: Conversation) -> Driver:
     """A driver of a new machine for `conversation`.
 
-    Effects are answered by the spec's store, unless the conversation answers its own.
+    Effects are answered by the registry's store, unless the conversation answers its own.
     """
     answers = any(isinstance(operation, Complete) for operation in conversation.operations)
-    return Driver.of(spec, conversation.config, respond=not answers)
+    return Driver.of(machine, conversation.config, respond=not answers)
 
 
-def replay(spec: MachineSpec, conversation: Conversation) -> list[Turn]:
+def replay(machine: MachineType, conversation: Conversation) -> list[Turn]:
     """Do `conversation` to a new machine; all turns, that before any input first."""
-    driver = driver_for(spec, conversation)
+    driver = driver_for(machine, conversation)
     turns = driver.start()
     for operation in conversation.operations:
         turns += driver.run(operation)

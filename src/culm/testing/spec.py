@@ -1,4 +1,9 @@
-"""What the author of a machine states once about it, so that everything can drive and test it."""
+"""What the author of a machine states once about it, so that the suite can test it.
+
+A `MachineSpec` names the machine, as the registry has it, and says four things of it: what its
+users do (`Usage`), what hostile peers try (`Attacks`), what it may cost (`Bounds`), and what is
+the same in two runs (`Comparison`).
+"""
 
 from __future__ import annotations
 
@@ -6,60 +11,28 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from culm.machine import (
-    DatagramMachine,
-    Effect,
-    Event,
-    LinkedMachine,
-    LocalProtocolError,
-    ProtocolErrorCode,
-    StreamMachine,
-)
-from culm.testing.config import Config, ConfigError, Key, keys_of, read_config
+from culm.machine import Effect, Event
+from culm.machines import Call, Config, MachineType, Operation
 from culm.testing.encodings import EVERY, Encoding
-from culm.testing.operations import Call, Operation
 
 __all__ = [
-    "AnyMachine",
-    "Config",
-    "ConfigError",
+    "Attacks",
+    "Bounds",
+    "Comparison",
     "Conversation",
-    "Dialling",
     "Flood",
     "Frame",
-    "Key",
     "MachineSpec",
     "Meeting",
     "Part",
-    "Responder",
     "Scenario",
     "Side",
-    "SpecErrorCode",
-    "Verb",
+    "Usage",
     "Work",
-    "close_link",
-    "keys_of",
+    "cut",
 ]
 
-AnyMachine = StreamMachine | DatagramMachine | LinkedMachine
-Verb = Callable[..., object]  # verb(machine, **args)
-Responder = Callable[[Effect[Any]], object]
 Side = Literal["left", "right"]
-
-
-class SpecErrorCode(ProtocolErrorCode):
-    """Codes for the local errors that a spec's own verbs raise."""
-
-    NO_SUCH_HANDLE = 1  # no stream, request or other handle that the arguments name
-
-
-def close_link(machine: LinkedMachine, link: int) -> None:
-    """The verb that gives up a connection.  Raises `LocalProtocolError` (``NO_SUCH_HANDLE``)."""
-    for each in machine.links:
-        if each.number == link:
-            each.close()
-            return
-    raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, f"link {link}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,24 +77,6 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialling:
-    """How the links of a machine come to be, for whoever connects machines with each other.
-
-    wanted: the name of the member that an event asks to be dialled; ``None`` for all other
-        events.
-    made: the call that says that the connection to that member is there; it returns the
-        new link or its number.
-    failed: the call that says that nobody was there.
-    accepted: the call that says that a connection came from elsewhere; returns the link.
-    """
-
-    wanted: Callable[[Event], str | None]
-    made: Callable[[str], Call]
-    failed: Callable[[str], Call]
-    accepted: Call
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Flood:
     """Input by which a hostile peer tries to fill memory: `opening`, then `unit` for ever.
 
@@ -129,7 +84,7 @@ class Flood:
         (streams with new numbers, entries that differ).
     after: the name of a conversation; the flood comes when that is through, on its config.
         Without it the flood meets a new machine.
-    config: overrides `MachineSpec.tight`, for example to choose the role.
+    config: overrides `Bounds.tight`, for example to choose the role.
     source: for datagram machines, where opening and units are datagrams: the address
         from which the unit of that number comes.
     calls: what the user does about the unit of that number, once it has been received.
@@ -192,101 +147,116 @@ class Part:
     seal: Callable[[bytes], bytes] = bytes
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MachineSpec:
-    """A machine as the registry knows it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What the users of a machine do, and what is said then.
 
-    name: its name in the line driver and in reports, for example ``bymux``.
-    build: a new machine from a config that has every key of `keys`; called by `make`.
-    keys: what a config may say, with its default; other keys are refused.
-    retained_max: bytes; the most by which the memory the machine holds may grow above that
-        of a new one, whatever a peer sends, under the config `tight`.  Follows from the
-        worst cases that the machine's limits state.
-    tight: config with small limits, for the floods.
     scenarios: what two of these machines say to each other; meetings: what several say
-        that have links, which connect as `dialling` says.
+        that have links, which connect as the machine's `dialling` says.
     conversations: further valid conversations, for example from other implementations'
         vectors; called with the spec itself.  Scenarios and meetings are recorded without
         that.
         Valid means: no call is refused and the peer breaks no rule.
-    verbs: what users do with handles, by name: ``verb(machine, **args)``.  The machine's
-        own public methods need none.  An argument whose annotation is an enum may be given
-        by the name of a member.  A verb is one call: it raises `LocalProtocolError`
-        alone (with `SpecErrorCode.NO_SUCH_HANDLE` where it does not find what to act upon),
-        and then has changed nothing.
-    respond: makes, for a config with every key, a fresh store that answers effects at
-        once; called by `store`.  Machines that have effects must have one.
-    results: how the JSON result of a ``complete`` line becomes the answer to an effect of
-        that type; bytes are read already.
-    kept: what an effect puts into the store, as items that can be compared; nothing for one
-        that reads.  Without it the law of faults does not apply.
     bad_calls: calls that are to be refused with `LocalProtocolError` in some state that
         the conversations pass through.
-    floods: inputs with which `retained_max` is checked, besides those that the suite makes
-        from the conversations.
+    interruptions: what the user may do at any moment, such as to end things: the peer's bytes
+        meet a machine that does not want them any more, or knows better by then.
+    growth: what may become many, each a function of how many of it there are to be: the
+        conversation or, to be played first, the scenario.  The work in it must not grow
+        faster than their number.  Floods, and calls that the conversations make, need none.
+    """
+
+    scenarios: Sequence[Scenario] = ()
+    meetings: Sequence[Meeting] = ()
+    conversations: Callable[[MachineSpec], Iterable[Conversation]] = lambda spec: ()
+    bad_calls: Sequence[Call] = ()
+    interruptions: Sequence[Call] = (Call("close"),)
+    growth: Mapping[str, Callable[[int], Conversation | Scenario]] = field(
+        default_factory=dict[str, Callable[[int], Conversation | Scenario]]
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attacks:
+    """What hostile peers of a machine try.
+
+    floods: inputs with which `Bounds.retained_max` is checked, besides those that the suite
+        makes from the conversations.
+    bombs: bytes that cost a peer little and could cost much, such as compressed data that
+        expands without end; they come between any two inputs of a conversation, on whatever
+        link, or from whatever source.
+    frames: messages in which a byte of any content has to cost about as much as any other.
+    encodings: how the peer writes numbers; extreme ones are put where such may stand.
+    unwrapped: what the peer says in some bytes of a conversation, if a layer below has
+        wrapped that; in all, the parts sealed again are the bytes.
+    """
+
+    floods: Sequence[Flood] = ()
+    bombs: Sequence[bytes] = ()
+    frames: Sequence[Frame] = ()
+    encodings: Sequence[Encoding] = EVERY
+    unwrapped: Callable[[bytes], Sequence[Part]] = lambda data: [Part(data)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a machine may cost.
+
+    retained_max: bytes; the most by which the memory the machine holds may grow above that
+        of a new one, whatever a peer sends, under the config `tight`.  Follows from the
+        worst cases that the machine's limits state.
+    unsent_max: bytes; the most that may wait to be taken, whatever a peer sends while nothing
+        is taken, under the config `tight`.
+    tight: config with small limits, for the floods.
+    work: what an input may cost; the law of work is for machines that state it.
+    alike_max: how many times as much as a flat one any content of a frame may cost.
+    """
+
+    retained_max: int
+    unsent_max: int = 4096
+    tight: Config = field(default_factory=dict[str, Any])
+    work: Work | None = None
+    alike_max: float = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What is the same in two runs of a machine.
+
     lazy_output: the bytes are scheduled when they are taken, so that other sizes of
         ``data_to_send`` may give other bytes that mean the same.
     normalise: what of an event list must be the same however the peer's bytes were
         scheduled and cut; the list itself by default.
-    work: what an input may cost; the law of work is for machines that state it.
-    growth: what may become many, each a function of how many of it there are to be: the
-        conversation or, to be played first, the scenario.  The work in it must not grow
-        faster than their number.  Floods, and calls that the conversations make, need none.
-    encodings: how the peer writes numbers; extreme ones are put where such may stand.
-    unwrapped: what the peer says in some bytes of a conversation, if a layer below has
-        wrapped that; in all, the parts sealed again are the bytes.
-    bombs: bytes that cost a peer little and could cost much, such as compressed data that
-        expands without end; they come between any two inputs of a conversation, on whatever
-        link, or from whatever source.
-    messages: cuts bytes of a conversation into messages (`culm.testing.messages`); in all, they
-        are the bytes.  Without it each of the `unwrapped` parts is one.
-    unsent_max: bytes; the most that may wait to be taken, whatever a peer sends while nothing
-        is taken, under the config `tight`.
-    frames: messages in which a byte of any content has to cost about as much as any other; and
-        `alike_max`, how many times as much as a flat one.
-    interruptions: what the user may do at any moment, such as to end things: the peer's bytes
-        meet a machine that does not want them any more, or knows better by then.
+    kept: what an effect puts into the store, as items that can be compared; nothing for one
+        that reads.  Without it the law of faults does not apply.
     """
 
-    name: str
-    build: Callable[[Config], AnyMachine]
-    retained_max: int
-    keys: Sequence[Key] = ()
-    tight: Config = field(default_factory=dict[str, Any])
-    scenarios: Sequence[Scenario] = ()
-    meetings: Sequence[Meeting] = ()
-    dialling: Dialling | None = None
-    conversations: Callable[[MachineSpec], Iterable[Conversation]] = lambda spec: ()
-    verbs: Mapping[str, Verb] = field(default_factory=dict[str, Verb])
-    respond: Callable[[Config], Responder] | None = None
-    results: Mapping[type[Effect[Any]], Callable[[Any], object]] = field(
-        default_factory=dict[type[Effect[Any]], Callable[[Any], object]]
-    )
-    kept: Callable[[Effect[Any]], Iterable[Hashable]] | None = None
-    bad_calls: Sequence[Call] = ()
-    floods: Sequence[Flood] = ()
     lazy_output: bool = False
     normalise: Callable[[Sequence[Event]], object] = list
-    work: Work | None = None
-    growth: Mapping[str, Callable[[int], Conversation | Scenario]] = field(
-        default_factory=dict[str, Callable[[int], Conversation | Scenario]]
-    )
-    encodings: Sequence[Encoding] = EVERY
-    unwrapped: Callable[[bytes], Sequence[Part]] = lambda data: [Part(data)]
-    messages: Callable[[bytes], Sequence[bytes]] | None = None
-    unsent_max: int = 4096
-    bombs: Sequence[bytes] = ()
-    frames: Sequence[Frame] = ()
-    alike_max: float = 8
-    interruptions: Sequence[Call] = (Call("close"),)
+    kept: Callable[[Effect[Any]], Iterable[Hashable]] | None = None
 
-    def make(self, config: Config) -> AnyMachine:
-        """A new machine.  Raises `ConfigError` and what the machine says to wrong values."""
-        return self.build(read_config(self.keys, config))
 
-    def store(self, config: Config) -> Responder | None:
-        """A fresh store that answers effects; ``None`` if the machine has none."""
-        return None if self.respond is None else self.respond(read_config(self.keys, config))
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MachineSpec:
+    """A machine, and what the suite has to know of it."""
+
+    machine: MachineType
+    bounds: Bounds
+    usage: Usage = field(default_factory=Usage)
+    attacks: Attacks = field(default_factory=Attacks)
+    comparison: Comparison = field(default_factory=Comparison)
+
+    @property
+    def name(self) -> str:
+        """The machine's name."""
+        return self.machine.name
 
     def __str__(self) -> str:
         return self.name
+
+
+def cut(spec: MachineSpec, data: bytes) -> list[bytes]:
+    """The messages in `data`; what belongs to none stays as it is, so that in all it is `data`."""
+    if spec.machine.codec.messages is not None:
+        return [each for each in spec.machine.codec.messages(data) if each]
+    return [sealed for part in spec.attacks.unwrapped(data) if (sealed := part.seal(part.data))]

@@ -14,7 +14,7 @@ from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import Head, LogStore, NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.machine import Effect, Ticket
-from culm.testing.store_model import make_log, varied
+from culm.machines.sample_logs import make_log, varied
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
 __all__ = ["AskedStore", "StoreSuite", "contents", "varied_log"]

@@ -9,8 +9,9 @@ from culm.bamboo.entry import Entry, LogKey, sign
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import has_lipmaalink
 from culm.bamboo.store import LogStore, NewEntry, StoreErrorCode
+from culm.machines.sample_logs import make_log
 from culm.testing.store_asking import StoreSuite, varied_log
-from culm.testing.store_model import head_of, make_log, stored_form
+from culm.testing.store_model import head_of, stored_form
 from culm.wire.multihash import HashFamily
 
 __all__ = ["LargeRules"]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from random import Random
 from typing import Any
 
-from nacl.signing import SigningKey
-
-from culm.bamboo.author import LogAuthor
 from culm.bamboo.effects import (
     AddFork,
     AppendEntries,
@@ -32,50 +28,12 @@ from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.machine import Effect, Ticket
+from culm.machines.sample_logs import LOG_LENGTH, make_log, varied
 from culm.wire.multihash import HashFamily
 
-__all__ = [
-    "LOG_LENGTH",
-    "ModelStore",
-    "RandomEffects",
-    "head_of",
-    "make_log",
-    "stored_form",
-    "varied",
-]
+__all__ = ["ModelStore", "RandomEffects", "head_of", "stored_form"]
 
 _TICKET: Ticket[Any] = Ticket(0)
-
-LOG_LENGTH = 14  # entries of a log for tests: lipmaalinks of three levels
-
-
-def alike(number: int) -> bytes:
-    """A payload of so many times 7 bytes, which are easy to compress."""
-    return bytes([number % 256]) * (7 * number)
-
-
-def varied(number: int) -> bytes:
-    """A payload of so many times 7 bytes, no two of which are the same (up to 36 times)."""
-    return bytes((31 * number + place) % 256 for place in range(7 * number))
-
-
-@cache
-def make_log(
-    family: HashFamily,
-    log_id: int = 0,
-    count: int = LOG_LENGTH,
-    *,
-    branch: bytes = b"",
-    seed: int = 1,
-    payload: Callable[[int], bytes] = alike,
-) -> tuple[NewEntry, ...]:
-    """A log of `count` entries, each with its `payload` (by number, from 0 on) behind `branch`.
-
-    Logs of the same `seed` (which makes the key) and log id but other `branch` fork each
-    other at entry 1.
-    """
-    author = LogAuthor(SigningKey(bytes([seed]) * 32), family=family, log_id=log_id)
-    return tuple(author.publish(branch + payload(number)) for number in range(count))
 
 
 def head_of(new: NewEntry) -> Head:

@@ -34,19 +34,13 @@ from culm.bamboo.store import (
     StoreErrorCode,
 )
 from culm.machine import Effect
+from culm.machines.sample_logs import LOG_LENGTH
 from culm.testing.store_asking import StoreSuite, contents, varied_log
 from culm.testing.store_large import LargeRules
-from culm.testing.store_model import (
-    LOG_LENGTH,
-    ModelStore,
-    RandomEffects,
-    head_of,
-    make_log,
-    stored_form,
-)
+from culm.testing.store_model import ModelStore, RandomEffects, head_of, stored_form
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
-__all__ = ["LogStoreSuite", "contents", "make_log"]
+__all__ = ["LogStoreSuite", "contents"]
 
 
 class _EntryRules(StoreSuite):

@@ -23,11 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from culm.arguments import is_buffer, is_dict, is_list, is_set, is_tuple
-from culm.testing.cluster import Cluster
-from culm.testing.driver import Turn
-from culm.testing.link import Link
-from culm.testing.mesh import Mesh
-from culm.testing.operations import (
+from culm.machines.driver import Turn
+from culm.machines.operations import (
     Advance,
     Call,
     Complete,
@@ -37,6 +34,9 @@ from culm.testing.operations import (
     Receive,
     ReceiveDatagram,
 )
+from culm.testing.cluster import Cluster
+from culm.testing.link import Link
+from culm.testing.mesh import Mesh
 from culm.testing.record import conversations, replay
 from culm.testing.spec import MachineSpec, Side
 from culm.wire.multihash import HashFamily
@@ -113,7 +113,7 @@ def _address(address: object) -> str:
 def all_conversations(spec: MachineSpec) -> str:
     """The transcripts of all conversations of `spec`."""
     return "\n".join(
-        f"# {told.name}\n{of_turns(replay(spec, told))}" for told in conversations(spec)
+        f"# {told.name}\n{of_turns(replay(spec.machine, told))}" for told in conversations(spec)
     )
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from culm.testing.machines import lookup, specs
+from culm.testing.registry import spec_of, specs
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import properties
 from culm.testing.suite.alike import alike
@@ -106,7 +106,7 @@ class Property:
 
 
 def _is_of(spec: MachineSpec, *methods: str) -> bool:
-    machine = spec.make({})
+    machine = spec.machine.make({})
     return any(hasattr(machine, method) for method in methods)
 
 
@@ -145,14 +145,14 @@ PROPERTIES: tuple[Property, ...] = (
         check_once=every_fault,
         check_example=faults,
         share=0.5,
-        applies=lambda spec: spec.kept is not None,
+        applies=lambda spec: spec.comparison.kept is not None,
     ),
     Property(name="purity", check_example=properties.purity, share=0.5),
     Property(
         name="time",
         check_example=time,
         share=0.25,
-        applies=lambda spec: hasattr(spec.make({}), "advance"),
+        applies=lambda spec: hasattr(spec.machine.make({}), "advance"),
     ),
     Property(
         name="pieces",
@@ -165,43 +165,44 @@ PROPERTIES: tuple[Property, ...] = (
         name="work",
         check_once=at_once,
         check_example=work,
-        applies=lambda spec: spec.work is not None,
+        applies=lambda spec: spec.bounds.work is not None,
     ),
     Property(
         name="alike",
         check_once=alike,
-        applies=lambda spec: bool(spec.frames),
+        applies=lambda spec: bool(spec.attacks.frames),
     ),
     Property(name="limits", check_once=floods, check_example=limits, share=0.25),
     Property(name="unsent", check_once=repeats, check_example=unsent, share=0.5),
     Property(
         name="least",
         check_once=least,
-        applies=lambda spec: bool(spec.scenarios or spec.meetings),
+        applies=lambda spec: bool(spec.usage.scenarios or spec.usage.meetings),
     ),
     Property(
         name="alone",
         check_example=alone,
         share=0.5,
-        applies=lambda spec: bool(spec.meetings),
+        applies=lambda spec: bool(spec.usage.meetings),
     ),
     Property(
         name="links",
         check_example=properties.links,
         share=0.5,
-        applies=lambda spec: bool(spec.scenarios or spec.meetings),
+        applies=lambda spec: bool(spec.usage.scenarios or spec.usage.meetings),
     ),
 )
 
 
 def check_machine(spec: MachineSpec | str, laws: Iterable[Property] = PROPERTIES) -> None:
-    """Check `spec` (or the registered machine of that name) against all `laws` that apply."""
-    found = lookup(spec) if isinstance(spec, str) else spec
+    """Check `spec` (or the registered spec of that name) against all `laws` that apply."""
+    found = spec_of(spec) if isinstance(spec, str) else spec
     for law in laws:
         if law.applies(found):
             law.check(found)
 
 
-def cases() -> list[tuple[MachineSpec, Property]]:
-    """Every registered machine with every law that applies to it."""
-    return [(spec, law) for spec in specs() for law in PROPERTIES if law.applies(spec)]
+def cases(of: Iterable[MachineSpec] | None = None) -> list[tuple[MachineSpec, Property]]:
+    """Each spec, or each one that is registered, with every law that applies to it."""
+    found = specs() if of is None else of
+    return [(spec, law) for spec in found for law in PROPERTIES if law.applies(spec)]

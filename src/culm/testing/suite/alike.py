@@ -5,9 +5,9 @@ from __future__ import annotations
 import tracemalloc
 from dataclasses import dataclass, replace
 
+from culm.machines.driver import Driver
+from culm.machines.operations import Receive, ReceiveDatagram
 from culm.testing.contents import Content
-from culm.testing.driver import Driver
-from culm.testing.operations import Receive, ReceiveDatagram
 from culm.testing.record import conversations, driver_for
 from culm.testing.spec import Frame, MachineSpec
 from culm.testing.suite.floods import NOTHING_TOLD, wanted, welcome
@@ -42,17 +42,17 @@ def alike(spec: MachineSpec) -> None:
     What is refused at its first bytes costs nothing, and shows nothing: half of a flat frame has to
     be read, unless `Frame.refused` says otherwise.
     """
-    for frame in spec.frames:
+    for frame in spec.attacks.frames:
         contents = iter(frame.contents.items())
         _, flat = next(contents)
         _check_read(spec, frame, frame.wrap(flat(frame.size)))
         floor = max(1 / 8, float(_cost(spec, frame, flat)))
         for name, content in contents:
             cost = _cost(spec, frame, content)
-            if cost.size and float(cost) > spec.alike_max * floor:
+            if cost.size and float(cost) > spec.bounds.alike_max * floor:
                 raise PropertyError(
                     f"{frame.name}, {name}: {float(cost):.2f} steps for a byte ({cost}), over"
-                    f" {spec.alike_max} times the {floor:.2f} of flat ones"
+                    f" {spec.bounds.alike_max} times the {floor:.2f} of flat ones"
                 )
 
 
@@ -89,7 +89,7 @@ def _before(spec: MachineSpec, frame: Frame) -> Driver:
     told = {each.name: each for each in conversations(spec)}
     before = told[frame.after] if frame.after is not None else NOTHING_TOLD
     before = replace(before, config={**before.config, **frame.config})
-    driver = driver_for(spec, before)
+    driver = driver_for(spec.machine, before)
     driver.start()
     for operation in before.operations:
         driver.run(operation)

@@ -8,10 +8,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from culm.machine import Event
+from culm.machines.operations import Call, Eof, Operation, Receive
 from culm.testing.mesh import Mesh
-from culm.testing.messages import cut
-from culm.testing.operations import Call, Eof, Operation, Receive
-from culm.testing.spec import MachineSpec, Meeting
+from culm.testing.spec import MachineSpec, Meeting, cut
 from culm.testing.suite.runs import PropertyError, expect_equal
 from culm.testing.suite.strategies import Draw, conversation, pick
 
@@ -25,14 +24,14 @@ def alone(spec: MachineSpec, draw: Draw) -> None:
     sent, and says nothing, or a message that never becomes whole; it hangs up, or stays.
     The members see the same events as without it, as the spec normalises them.
     """
-    meeting = pick(spec.meetings, draw)
+    meeting = pick(spec.usage.meetings, draw)
     member = pick(sorted(meeting.members), draw)
     at = draw(st.integers(0, len(meeting.script) - 1))
     visit = _Visit(member, _said(spec, draw), hangs_up=draw(st.booleans()))
     plain, visited = _meet(spec, meeting), _meet(spec, meeting, visit, at)
     for name in meeting.members:
-        expected = spec.normalise(plain.events(name))
-        found = spec.normalise(visit.overlooked(name, visited.events(name)))
+        expected = spec.comparison.normalise(plain.events(name))
+        found = spec.comparison.normalise(visit.overlooked(name, visited.events(name)))
         expect_equal(
             f"{meeting.name}: {visit} before step {at}, and {name} sees other events",
             expected,
@@ -92,13 +91,13 @@ class _Visit:
 def _meet(
     spec: MachineSpec, meeting: Meeting, visit: _Visit | None = None, at: int | None = None
 ) -> Mesh:
-    mesh = Mesh.of(spec, meeting.members).run()
+    mesh = Mesh.of(spec.machine, meeting.members).run()
     for step, (member, operation) in enumerate(meeting.script):
         if visit is not None and step == at:
             visit.begin(mesh)
         mesh.do(member, operation if visit is None else visit.beside(member, operation))
         mesh.run()
-    accepted = spec.dialling.accepted if spec.dialling is not None else None
+    accepted = spec.machine.dialling.accepted if spec.machine.dialling is not None else None
     for member, turn in mesh.log:
         if turn.error is not None and turn.operation != accepted:
             raise PropertyError(f"{visit}: {member} refused {turn.operation}: {turn.error}")

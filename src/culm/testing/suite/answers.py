@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from culm.machine import Closed, ContractErrorCode, Effect, StoreFailed
-from culm.testing.driver import Turn
-from culm.testing.operations import Call, Complete, Fail, Operation, StoreFault
-from culm.testing.plain import to_plain
+from culm.machines.driver import Turn
+from culm.machines.operations import Call, Complete, Fail, Operation, StoreFault
+from culm.machines.plain import to_plain
 from culm.testing.record import conversations
 from culm.testing.spec import Conversation, MachineSpec
 from culm.testing.suite.runs import (

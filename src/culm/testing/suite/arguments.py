@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from culm.arguments import is_buffer, is_dict, is_list, is_tuple
 from culm.machine import ContractErrorCode, LocalProtocolError
-from culm.testing.arguments import signature_of
-from culm.testing.config import read_config
-from culm.testing.driver import Driver, Turn
-from culm.testing.operations import Advance, Call, Complete, Operation, Receive, ReceiveDatagram
+from culm.machines import VerbErrorCode
+from culm.machines.config import read_config
+from culm.machines.driver import Driver, Turn
+from culm.machines.operations import Advance, Call, Complete, Operation, Receive, ReceiveDatagram
+from culm.machines.signatures import signature_of
 from culm.testing.record import conversations
-from culm.testing.spec import Conversation, MachineSpec, SpecErrorCode
+from culm.testing.spec import Conversation, MachineSpec
 from culm.testing.suite.runs import (
     PropertyError,
     check_idle,
@@ -356,7 +357,7 @@ def _go_on(spec: MachineSpec, told: Conversation, at: int, wrong: Wrong) -> None
 
 def _check_unharmed(turns: Sequence[Turn]) -> None:
     for turn in turns:
-        if turn.error is None or isinstance(turn.error.code, SpecErrorCode):
+        if turn.error is None or isinstance(turn.error.code, VerbErrorCode):
             continue
         recorded = turn.error.code is ContractErrorCode.UNKNOWN_TICKET
         if isinstance(turn.operation, Complete) and not recorded:
@@ -368,13 +369,15 @@ def _check_unharmed(turns: Sequence[Turn]) -> None:
 
 def _check_configs(spec: MachineSpec) -> None:
     """What a machine is made of is refused as it is made, or does no harm."""
-    plain = read_config(spec.keys, {})
+    plain = read_config(spec.machine.keys, {})
     told = Conversation(name="made of what is wrong", operations=[])
-    for key in spec.keys:
+    for key in spec.machine.keys:
         for value in _wrong(plain[key.name]):
             what = f"made with {key.name} = {value!r:.80}"
             try:
-                driver = Driver(spec.build({**plain, key.name: value}), verbs=spec.verbs)
+                driver = Driver(
+                    spec.machine.build({**plain, key.name: value}), verbs=spec.machine.verbs
+                )
             except Exception as error:
                 if _is_refusal(error):
                     continue

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from culm.machine import Closed, Event, LocalProtocolError
-from culm.testing.driver import Driver, Turn
-from culm.testing.operations import Call, Complete, Operation, ReceiveDatagram
+from culm.machines.driver import Driver, Turn
+from culm.machines.operations import Call, Complete, Operation, ReceiveDatagram
 from culm.testing.spec import MachineSpec
 from culm.testing.suite.runs import (
     PropertyError,

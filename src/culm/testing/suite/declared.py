@@ -7,7 +7,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from culm.machine import Effect, Event
-from culm.testing.driver import Turn
+from culm.machines.driver import Turn
 from culm.testing.suite.runs import PropertyError
 
 __all__ = ["check_declared", "declared_effects", "declared_events"]

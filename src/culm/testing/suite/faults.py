@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from culm.testing.driver import Turn
-from culm.testing.messages import cut
-from culm.testing.operations import Operation, Receive
+from culm.machines.driver import Turn
+from culm.machines.operations import Operation, Receive
 from culm.testing.record import conversations
-from culm.testing.spec import Conversation, MachineSpec
+from culm.testing.spec import Conversation, MachineSpec, cut
 from culm.testing.suite.runs import PropertyError, driver_for, merged, retold, watchdog
 from culm.testing.suite.strategies import Draw, Story, chunks, conversation, mutated, pick
 
@@ -37,8 +36,8 @@ def faults(spec: MachineSpec, draw: Draw) -> None:
     way = said[at]
     at += draw(st.integers(0, 1))
     assert isinstance(way, Receive)
-    if spec.bombs and draw(st.integers(0, 3)) == 0:
-        bad = replace(way, data=pick(spec.bombs, draw))
+    if spec.attacks.bombs and draw(st.integers(0, 3)) == 0:
+        bad = replace(way, data=pick(spec.attacks.bombs, draw))
     else:
         other = said[pick(places, draw)]
         assert isinstance(other, Receive)
@@ -82,7 +81,7 @@ def _wrong(spec: MachineSpec, operation: Operation) -> Iterator[tuple[Operation,
         data = bytearray(operation.data)
         data[at] ^= 1
         yield replace(operation, data=bytes(data)), after
-    for bomb in spec.bombs[:1]:
+    for bomb in spec.attacks.bombs[:1]:
         yield replace(operation, data=bomb), 1
 
 
@@ -149,6 +148,6 @@ def _kept(spec: MachineSpec, told: Conversation, story: Story) -> frozenset[Hash
     turns: list[Turn] = driver.start()
     for operation in story:
         turns += driver.run(operation)
-    assert spec.kept is not None
+    assert spec.comparison.kept is not None
     effects = (effect for turn in turns for effect in turn.effects)
-    return frozenset(item for effect in effects for item in spec.kept(effect))
+    return frozenset(item for effect in effects for item in spec.comparison.kept(effect))

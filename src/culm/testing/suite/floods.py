@@ -8,9 +8,9 @@ from itertools import count, product
 
 from hypothesis import strategies as st
 
-from culm.testing.driver import Driver
-from culm.testing.memory import retained_size
-from culm.testing.operations import Operation, Receive, ReceiveDatagram
+from culm.machines.driver import Driver
+from culm.machines.memory import retained_size
+from culm.machines.operations import Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations
 from culm.testing.spec import Conversation, Flood, MachineSpec
 from culm.testing.suite.runs import PropertyError, driver_for, retold, watchdog
@@ -66,7 +66,7 @@ def limits(spec: MachineSpec, draw: Draw) -> None:
     """What a machine holds stays under its limits as long as `read_size` is honoured.
 
     Floods are made from conversations: a beginning, then a piece of it or garbage for
-    ever.  The memory is the machine's growth over a new one (`culm.testing.memory`), under
+    ever.  The memory is the machine's growth over a new one (`culm.machines.memory`), under
     the spec's tight config, and the bound is `retained_max`.  It holds also if the peer does
     not read what it is sent, and if the store does not answer.
     """
@@ -94,7 +94,7 @@ def floods(spec: MachineSpec) -> None:
     """
     told = {each.name: each for each in conversations(spec)}
     of_datagrams = _is_of_datagrams(spec)
-    for flood in spec.floods:
+    for flood in spec.attacks.floods:
         before = told[flood.after] if flood.after is not None else NOTHING_TOLD
         for habit in (*_HABITS, _HURRIED) if of_datagrams else _HABITS:
             with watchdog():
@@ -108,7 +108,7 @@ def floods(spec: MachineSpec) -> None:
 
 
 def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, habit: _Habit) -> None:
-    told = replace(told, config={**told.config, **spec.tight, **flood.config})
+    told = replace(told, config={**told.config, **spec.bounds.tight, **flood.config})
     with retold(spec, told):
         driver = driver_for(spec, told)
         empty = retained_size(driver.machine)
@@ -120,7 +120,7 @@ def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, hab
         if not habit.answers:
             driver.answer_by(None)
         poured = checked = 0
-        total = 2 * spec.retained_max + _SLACK_SIZE
+        total = 2 * spec.bounds.retained_max + _SLACK_SIZE
         for poured in _pour_in(driver, _pieces(spec, flood), total, drains=habit.drains):
             if poured - checked >= 2 * _CHUNK_SIZE:
                 _check_retained(spec, driver, empty, habit, poured)
@@ -132,15 +132,15 @@ def _check_retained(
     spec: MachineSpec, driver: Driver, empty: int, habit: _Habit, poured: int
 ) -> None:
     retained = retained_size(driver.machine) - empty
-    if retained > spec.retained_max:
+    if retained > spec.bounds.retained_max:
         raise PropertyError(
             f"{habit.name}: after {poured} bytes of flood the machine holds {retained} bytes,"
-            f" over its limit of {spec.retained_max}"
+            f" over its limit of {spec.bounds.retained_max}"
         )
 
 
 def _is_of_datagrams(spec: MachineSpec) -> bool:
-    return hasattr(spec.make({}), "receive_datagram")
+    return hasattr(spec.machine.make({}), "receive_datagram")
 
 
 def poured(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from culm.machine import LocalProtocolError
-from culm.testing.config import Key
-from culm.testing.driver import Driver
-from culm.testing.machines import lookup
+from culm.machines import Config, Key, lookup
+from culm.machines.driver import Driver
 from culm.testing.record import meet, play
-from culm.testing.spec import Config, MachineSpec, Meeting, Scenario
+from culm.testing.spec import MachineSpec, Meeting, Scenario
 from culm.testing.suite.runs import PropertyError, finish, watchdog
 
 __all__ = ["least"]
@@ -26,8 +25,8 @@ def least(spec: MachineSpec) -> None:
     Calls may be refused; nothing is raised otherwise, and all members end when they are told to.
     What is a limit: each key with a name in ``_max`` and a whole number.
     """
-    stages: list[Scenario | Meeting] = [*spec.scenarios, *spec.meetings]
-    limits = [key for key in spec.keys if key.name.endswith("_max") and key.type is int]
+    stages: list[Scenario | Meeting] = [*spec.usage.scenarios, *spec.usage.meetings]
+    limits = [key for key in spec.machine.keys if key.name.endswith("_max") and key.type is int]
     for number, key in enumerate(limits):
         first = number % len(stages)
         for stage in [*stages[first:], *stages[:first]][:_STAGES_MAX]:
@@ -51,7 +50,7 @@ def _least(spec: MachineSpec, key: Key, stage: Scenario | Meeting) -> Iterator[i
 
 def _is_made(spec: MachineSpec, config: Config) -> bool:
     try:
-        spec.make(config)
+        spec.machine.make(config)
     except _REFUSALS:
         return False
     return True
@@ -73,9 +72,9 @@ def _check(spec: MachineSpec, stage: Scenario | Meeting, limit: Config) -> None:
 def _played(spec: MachineSpec, stage: Scenario | Meeting, limit: Config) -> list[Driver]:
     if isinstance(stage, Meeting):
         members = {name: {**config, **limit} for name, config in stage.members.items()}
-        return [*meet(spec, replace(stage, members=members)).members.values()]
+        return [*meet(spec.machine, replace(stage, members=members)).members.values()]
     left, right = {**stage.left, **limit}, stage.right
-    if stage.peer is None or lookup(stage.peer) is spec:
+    if stage.peer is None or lookup(stage.peer) is spec.machine:
         right = {**right, **limit}
-    link = play(spec, replace(stage, left=left, right=right))
+    link = play(spec.machine, replace(stage, left=left, right=right))
     return [link.left.driver, link.right.driver]

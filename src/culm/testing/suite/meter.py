@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import culm.kernels
+import culm.machines
 import culm.testing
 from culm.arguments import is_tuple
 
@@ -25,7 +26,8 @@ RETURNED_PER_STEP = 16
 
 # The kernels' two twins work differently and bring the same; what drives is no machine.
 _NOT_COUNTED = tuple(
-    str(Path(module.__path__[0]).resolve()) for module in (culm.kernels, culm.testing)
+    str(Path(module.__path__[0]).resolve())
+    for module in (culm.kernels, culm.machines, culm.testing)
 )
 _SIZED = frozenset({bytes, bytearray, memoryview, list, tuple, set, dict, str})
 _TUPLE_SIZE_MAX = 4

@@ -12,7 +12,6 @@ from functools import cache
 from typing import NamedTuple
 
 from culm.arguments import is_list, is_tuple
-from culm.testing.machines import is_registered
 from culm.testing.spec import MachineSpec
 from culm.testing.suite.runs import PropertyError
 
@@ -25,9 +24,8 @@ answers, sys.stdout = sys.stdout, sys.stderr
 for line in sys.stdin:
     sys.path[:], (module, name, place) = json.loads(line)
     try:
-        from culm.testing.machines import lookup
         from culm.testing.transcript import all_conversations
-        found = getattr(importlib.import_module(module), name) if module else lookup(name)
+        found = getattr(importlib.import_module(module), name)
         answer = all_conversations(found if place is None else found[place]), None
     except Exception:
         answer = None, traceback.format_exc()
@@ -40,7 +38,7 @@ class LeftOutWarning(UserWarning):
 
 
 class _Address(NamedTuple):
-    """A module's name for a spec, or for the list in which it is; no module: the registry's."""
+    """A module's name for a spec, or for the list in which it is."""
 
     module: str
     name: str
@@ -50,14 +48,14 @@ class _Address(NamedTuple):
 def processes(spec: MachineSpec) -> None:
     """The conversations go the same way in processes that hash strings differently.
 
-    Catches an order that comes from a set.  The other process has to find the spec: in the
-    registry, or under a name in a module, perhaps in a list.  `LeftOutWarning` if it cannot.
+    Catches an order that comes from a set.  The other process has to find the spec under a
+    name in a module, perhaps in a list.  `LeftOutWarning` if it cannot.
     """
     address = _address(spec)
     if address is None:
         warnings.warn(
             f"{spec} was not compared with itself in another process, which would not find it:"
-            " register it, or give it a name in a module",
+            " give it a name in a module",
             LeftOutWarning,
             stacklevel=2,
         )
@@ -71,8 +69,6 @@ def processes(spec: MachineSpec) -> None:
 
 def _address(spec: MachineSpec) -> _Address | None:
     """Where to find `spec`."""
-    if is_registered(spec):
-        return _Address("", spec.name, None)
     for module in list(sys.modules.values()):
         for name, value in list(vars(module).items()) if module.__name__ != "__main__" else ():
             if value is spec:

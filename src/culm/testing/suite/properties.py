@@ -16,10 +16,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from culm.testing.driver import Driver, Turn, check_end
-from culm.testing.link import random_chunks, random_sizes
-from culm.testing.machines import lookup
-from culm.testing.operations import (
+from culm.machines.driver import Driver, Turn, check_end
+from culm.machines.operations import (
     Advance,
     Call,
     Complete,
@@ -30,8 +28,10 @@ from culm.testing.operations import (
     operation_from_json,
     operation_to_json,
 )
-from culm.testing.plain import from_plain, to_plain
+from culm.machines.plain import from_plain, to_plain
+from culm.testing.link import random_chunks, random_sizes
 from culm.testing.record import conversations, meet, play
+from culm.testing.registry import spec_of
 from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario
 from culm.testing.suite.declared import check_declared
 from culm.testing.suite.runs import (
@@ -90,8 +90,8 @@ def sound(spec: MachineSpec) -> None:
     through JSON; the machine's effects have a store; each bad call is refused somewhere; and
     if the machine has deadlines, a conversation waits for one.
     """
-    Driver.of(spec, {})
-    refusable = list(spec.bad_calls)
+    Driver.of(spec.machine, {})
+    refusable = list(spec.usage.bad_calls)
     if not conversations(spec):
         raise PropertyError("the spec has no conversations")
     for told in conversations(spec):
@@ -235,7 +235,7 @@ def purity(spec: MachineSpec, draw: Draw) -> None:
     story = variant(told.operations, draw)
     if draw(st.booleans()):
         story = cut_short(story, draw)
-        story += [Eof()] if hasattr(spec.make({}), "receive_data") else []
+        story += [Eof()] if hasattr(spec.machine.make({}), "receive_data") else []
     with retold(spec, told):
         driver = driver_for(spec, told)
         driver.wrap(_Questioned(driver.machine, lambda: _ask(driver)))
@@ -264,7 +264,7 @@ def pieces(spec: MachineSpec, draw: Draw) -> None:
     with retold(spec, told):
         whole = run_story(spec, told, story)
         cut = run_story(spec, told, story, take=_in_pieces(wanted))
-        if spec.lazy_output:
+        if spec.comparison.lazy_output:
             again = run_story(spec, told, story, take=_in_pieces(wanted, no_sizes=()))
             expect_equal("the same sizes give other bytes", cut, again)
             whole, cut = _but_bytes(whole), _but_bytes(cut)
@@ -277,7 +277,7 @@ def links(spec: MachineSpec, draw: Draw) -> None:
     However bytes are cut, taken, delayed and held up on their way, all sides see the same
     events (as the spec normalises them) and no call of the script is refused.
     """
-    stages: list[Scenario | Meeting] = [*spec.scenarios, *spec.meetings]
+    stages: list[Scenario | Meeting] = [*spec.usage.scenarios, *spec.usage.meetings]
     stage = pick(stages, draw)
     seed = draw(st.integers(0, 1 << 32))
     rng = Random(seed)
@@ -294,24 +294,28 @@ def links(spec: MachineSpec, draw: Draw) -> None:
 
 
 def _check_scenario(spec: MachineSpec, scenario: Scenario, options: dict[str, Any]) -> None:
-    plain = play(spec, scenario)
+    plain = play(spec.machine, scenario)
     timed = plain.left.driver.is_timed or plain.right.driver.is_timed
     latency = 0.0 if timed else options["rng"].uniform(0, _LATENCY_MAX)
-    link = play(spec, scenario, latency=(latency, 0.0), **options)
+    link = play(spec.machine, scenario, latency=(latency, 0.0), **options)
     _check_unrefused(link.log)
-    peer = spec if scenario.peer is None else lookup(scenario.peer)
+    peer = spec if scenario.peer is None else spec_of(scenario.peer)
     for what, owner, expected, found in (
         ("left sees other events", spec, plain.left, link.left),
         ("right sees other events", peer, plain.right, link.right),
     ):
-        expect_equal(what, owner.normalise(expected.events), owner.normalise(found.events))
+        normalise = owner.comparison.normalise
+        expect_equal(what, normalise(expected.events), normalise(found.events))
 
 
 def _check_meeting(spec: MachineSpec, meeting: Meeting, options: dict[str, Any]) -> None:
-    plain, mesh = meet(spec, meeting), meet(spec, meeting, **options)
+    plain, mesh = meet(spec.machine, meeting), meet(spec.machine, meeting, **options)
     _check_unrefused(mesh.log)
     for name in meeting.members:
-        expected, found = spec.normalise(plain.events(name)), spec.normalise(mesh.events(name))
+        expected, found = (
+            spec.comparison.normalise(plain.events(name)),
+            spec.comparison.normalise(mesh.events(name)),
+        )
         expect_equal(f"{name} sees other events", expected, found)
 
 
@@ -323,7 +327,7 @@ def _check_unrefused(log: Sequence[tuple[str, Turn]]) -> None:
 
 def _check_valid(spec: MachineSpec, told: Conversation) -> None:
     turns = run_story(spec, told, told.operations)
-    if spec.respond is None and any(turn.effects for turn in turns):
+    if spec.machine.respond is None and any(turn.effects for turn in turns):
         raise PropertyError(f"{told.name}: there are effects, but the spec has no store (respond)")
     for turn in turns:
         if turn.error is not None:
@@ -402,9 +406,9 @@ def _ending(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
     """Up to three things by which a conversation may end."""
     garbage = draw(st.binary(min_size=1, max_size=32))
     sources = [op.source for op in told.operations if isinstance(op, ReceiveDatagram)]
-    choices: list[Operation] = [Call("close"), *spec.interruptions]
+    choices: list[Operation] = [Call("close"), *spec.usage.interruptions]
     links = links_in(told)
-    if hasattr(spec.make({}), "receive_data"):
+    if hasattr(spec.machine.make({}), "receive_data"):
         choices += [Eof(), Receive(garbage)]
     elif links:
         link = pick(links, draw)
@@ -417,7 +421,7 @@ def _ending(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
 def _candidates(spec: MachineSpec, told: Conversation) -> list[Operation]:
     """Operations that may be refused at some moment or other."""
     machine = driver_for(spec, told).machine
-    found: list[Operation] = list(spec.bad_calls)
+    found: list[Operation] = list(spec.usage.bad_calls)
     for other in conversations(spec):
         found += [op for op in other.operations if isinstance(op, Call) and op not in found]
     if hasattr(machine, "receive_data"):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from culm.effects import Answer
 from culm.machine import Effect, Event, Link, LocalProtocolError, Ticket
+from culm.machines.driver import Turn, check_end
+from culm.machines.operations import Advance, Eof, Operation, Receive, ReceiveDatagram
 from culm.pump import DatagramPump, Limits, LinkedPump, Pump, StreamPump
-from culm.testing.driver import Turn, check_end
-from culm.testing.operations import Advance, Eof, Operation, Receive, ReceiveDatagram
 from culm.testing.spec import Conversation, MachineSpec
 from culm.testing.suite.runs import driver_for, expect_equal, retold, run_story
 from culm.testing.suite.strategies import Draw, conversation, sizes, tightened, variant
@@ -53,7 +53,7 @@ def pumped(spec: MachineSpec, draw: Draw) -> None:
         expect_equal("a pump gives other events", _events(turns), pump.events)
         expect_equal("a pump gives other effects", _effects(turns), pump.effects)
         expect_equal("a pump has another deadline", turns[-1].deadline, pump.deadline())
-        if not spec.lazy_output:
+        if not spec.comparison.lazy_output:
             expect_equal("a pump sends other bytes", _sent(turns), pump.sent)
             expect_equal("a pump sends other datagrams", _datagrams(turns), pump.datagrams)
 

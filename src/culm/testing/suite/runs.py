@@ -14,9 +14,8 @@ from typing import Any
 
 from culm.arguments import is_list
 from culm.machine import Closed, Effect, LocalProtocolError
-from culm.testing import record
-from culm.testing.driver import Driver, EndlessError, Turn
-from culm.testing.operations import (
+from culm.machines.driver import Driver, EndlessError, Turn
+from culm.machines.operations import (
     Advance,
     Call,
     Complete,
@@ -25,7 +24,8 @@ from culm.testing.operations import (
     Receive,
     operation_to_json,
 )
-from culm.testing.plain import to_plain
+from culm.machines.plain import to_plain
+from culm.testing import record
 from culm.testing.spec import Conversation, MachineSpec
 
 __all__ = [
@@ -233,7 +233,7 @@ def retold(
 
 def driver_for(spec: MachineSpec, conversation: Conversation) -> Driver:
     """`record.driver_for`, whose machine's story is told when a law is broken (`retold`)."""
-    driver = record.driver_for(spec, conversation)
+    driver = record.driver_for(spec.machine, conversation)
     for witness in _witnesses[-1:]:
         witness.follow(driver)
     return driver

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
+from culm.machines.operations import Call, Operation, Receive, ReceiveDatagram
 from culm.testing.encodings import EXTREMES
-from culm.testing.operations import Call, Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations
 from culm.testing.spec import Conversation, MachineSpec
 
@@ -48,9 +48,9 @@ def conversation(spec: MachineSpec, draw: Draw) -> Conversation:
 
 def tightened(spec: MachineSpec, told: Conversation, draw: Draw) -> Conversation:
     """The conversation on its own config or on the tight one, where limits may bite."""
-    if not spec.tight or draw(st.booleans()):
+    if not spec.bounds.tight or draw(st.booleans()):
         return told
-    return replace(told, config={**told.config, **spec.tight})
+    return replace(told, config={**told.config, **spec.bounds.tight})
 
 
 def pick(items: Sequence[T], draw: Draw) -> T:
@@ -140,14 +140,14 @@ def hostile(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
     start = draw(st.integers(0, max(_places(story), default=0)))
     before, after = story[:start], story[start:]
     if draw(st.booleans()):
-        before.append(pick(spec.interruptions, draw))
+        before.append(pick(spec.usage.interruptions, draw))
     elif draw(st.booleans()) and (calls := _calls(spec)):
         before.append(pick(calls, draw))
     malice = draw(st.integers(0, 2))
     for _ in range(draw(st.integers(1, _MUTATIONS_MAX)) if malice else 0):
         ways = ways_in(told)
-        if spec.bombs and ways and draw(st.booleans()):
-            bomb = _changed(pick(ways, draw), pick(spec.bombs, draw))
+        if spec.attacks.bombs and ways and draw(st.booleans()):
+            bomb = _changed(pick(ways, draw), pick(spec.attacks.bombs, draw))
             at = draw(st.integers(0, len(after)))
             after.insert(at, bomb)
         else:
@@ -168,10 +168,10 @@ def _make_extreme(spec: MachineSpec, story: Story, draw: Draw) -> None:
     if not places:
         return
     index = pick(places, draw)
-    parts = list(spec.unwrapped(_data(story, index)))
+    parts = list(spec.attacks.unwrapped(_data(story, index)))
     chosen = draw(st.integers(0, len(parts) - 1)) if parts else 0
     data = parts[chosen].data if parts else b""
-    encoding = pick(spec.encodings, draw)
+    encoding = pick(spec.attacks.encodings, draw)
     written = [number for number in map(encoding.encode, EXTREMES) if number is not None]
     found = encoding.places(data)
     if found and draw(st.booleans()):

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from hypothesis import strategies as st
 
 from culm.machine import ContractErrorCode
-from culm.testing.driver import Driver, Turn
-from culm.testing.operations import Advance
+from culm.machines.driver import Driver, Turn
+from culm.machines.operations import Advance
 from culm.testing.spec import MachineSpec
 from culm.testing.suite.runs import (
     PropertyError,

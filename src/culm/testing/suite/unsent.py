@@ -9,11 +9,10 @@ from itertools import chain, count, islice, repeat
 
 from hypothesis import strategies as st
 
-from culm.testing.driver import Driver
-from culm.testing.messages import cut
-from culm.testing.operations import Advance, Complete, Operation, Receive, ReceiveDatagram
+from culm.machines.driver import Driver
+from culm.machines.operations import Advance, Complete, Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations
-from culm.testing.spec import Conversation, MachineSpec
+from culm.testing.spec import Conversation, MachineSpec, cut
 from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured, received_size, welcome
 from culm.testing.suite.runs import PropertyError, driver_for, refused, retold, watchdog
 from culm.testing.suite.strategies import Draw, Story, conversation, hostile, pick, ways_in
@@ -61,7 +60,7 @@ def repeats(spec: MachineSpec) -> None:
     The latter are said when a conversation has come as far as it goes without an end.
     """
     told = {each.name: each for each in conversations(spec)}
-    for flood in spec.floods:
+    for flood in spec.attacks.floods:
         before = told[flood.after] if flood.after is not None else NOTHING_TOLD
         before = replace(before, config={**before.config, **flood.config})
         again = replace(flood, calls=None)
@@ -76,7 +75,7 @@ def repeats(spec: MachineSpec) -> None:
     ]
     for each, single in singles[:: len(singles) // _SINGLES_MAX + 1]:
         story = _unended(spec, each)
-        for waits in (False, True) if hasattr(spec.make({}), "next_deadline") else (False,):
+        for waits in (False, True) if hasattr(spec.machine.make({}), "next_deadline") else (False,):
             with watchdog():
                 said = partial(repeat, [single])
                 if _grows(spec, each, story, said, waits=waits):
@@ -89,7 +88,7 @@ def _unended(spec: MachineSpec, told: Conversation) -> Story:
     driver.start()
     for at, operation in enumerate(told.operations):
         driver.run(operation)
-        if driver.closed is not None or operation in spec.interruptions:
+        if driver.closed is not None or operation in spec.usage.interruptions:
             return list(told.operations[:at])
     return list(told.operations)
 
@@ -109,7 +108,7 @@ def _unit(spec: MachineSpec, told: Conversation, draw: Draw) -> list[bytes]:
 
 def _counted(spec: MachineSpec, data: bytes, draw: Draw) -> Callable[[int], bytes]:
     """Always `data`, or each time with another number somewhere in it."""
-    encoding = pick(spec.encodings, draw)
+    encoding = pick(spec.attacks.encodings, draw)
     places = encoding.places(data)
     if not places or draw(st.booleans()):
         return lambda number: data
@@ -135,13 +134,13 @@ def _grows(
 def _check(
     spec: MachineSpec, told: Conversation, story: Story, flood: _Flood, *, waits: bool = False
 ) -> None:
-    told = replace(told, config={**told.config, **spec.tight})
+    told = replace(told, config={**told.config, **spec.bounds.tight})
     with retold(spec, told):
         came, found = _pour(spec, told, story, islice(flood(), _TURNS_MAX), waits=waits)
-        if found > spec.unsent_max:
+        if found > spec.bounds.unsent_max:
             raise PropertyError(
                 f"nothing was taken while {came} bytes came: {found} bytes wait to be sent, over"
-                f" the limit of {spec.unsent_max}"
+                f" the limit of {spec.bounds.unsent_max}"
             )
 
 
@@ -154,7 +153,7 @@ def _pour(
     waits: bool,
 ) -> tuple[int, int]:
     """How many bytes came, and how many wait to be sent then."""
-    driver = driver_for(spec, replace(told, config={**told.config, **spec.tight}))
+    driver = driver_for(spec, replace(told, config={**told.config, **spec.bounds.tight}))
     driver.start()
     for operation in story:
         driver.run(operation)
@@ -164,7 +163,7 @@ def _pour(
         for operation in chain.from_iterable(welcome(driver, each) for each in turn):
             _tell(driver, operation)
             came += received_size(operation)
-        if came == before or came > _TIMES * spec.unsent_max + _SLACK_SIZE:
+        if came == before or came > _TIMES * spec.bounds.unsent_max + _SLACK_SIZE:
             break
         if driver.closed is not None:
             break

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin
 
 from culm.arguments import is_dict, is_list
 from culm.machine import Effect
-from culm.testing.operations import StoreFault
+from culm.machines.operations import StoreFault
 from culm.testing.suite.runs import PropertyError
 
 __all__ = ["answer_type", "conforms", "values"]

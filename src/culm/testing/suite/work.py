@@ -10,10 +10,10 @@ from itertools import chain, islice
 from typing import Any
 
 from culm.machine import Effect
-from culm.testing.driver import Driver, Turn
-from culm.testing.memory import retained_size
-from culm.testing.operations import Call, Complete, Operation, Receive, ReceiveDatagram
-from culm.testing.plain import to_plain
+from culm.machines.driver import Driver, Turn
+from culm.machines.memory import retained_size
+from culm.machines.operations import Call, Complete, Operation, Receive, ReceiveDatagram
+from culm.machines.plain import to_plain
 from culm.testing.record import conversations, record
 from culm.testing.spec import Conversation, Flood, MachineSpec, Scenario
 from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured, wanted
@@ -61,12 +61,12 @@ def bombs(spec: MachineSpec) -> None:
     interrupts it: then a bomb meets a machine that throws it away.  A bomb
     comes by all ways that are open at that moment, one after the other.
     """
-    for told in conversations(spec) if spec.bombs else ():
+    for told in conversations(spec) if spec.attacks.bombs else ():
         size = len(told.operations)
         savings = _savings(spec, told)
         for at in {*range(0, size, size * size // (2 * _TOLD_MAX) + 1), size}:
-            for interruption in ([], *([each] for each in spec.interruptions)):
-                for bomb in spec.bombs:
+            for interruption in ([], *([each] for each in spec.usage.interruptions)):
+                for bomb in spec.attacks.bombs:
                     _throw(spec, told, at, savings[at], interruption, bomb)
 
 
@@ -126,8 +126,8 @@ class Worker:
     def __init__(self, spec: MachineSpec, told: Conversation) -> None:
         self.driver = driver_for(spec, told)
         self.meter = Meter()
-        assert spec.work is not None
-        self._work = spec.work
+        assert spec.bounds.work is not None
+        self._work = spec.bounds.work
         self.savings = 0  # steps, of `per_byte`, that are left over
         if (respond := self.driver.respond) is not None:
 
@@ -193,10 +193,10 @@ def _input_size(operation: Operation | None) -> int:
 
 def _growing(spec: MachineSpec) -> Iterator[tuple[str, ManyOf]]:
     """What may become many, by name: the conversations in which there are so many of it."""
-    for name, many in spec.growth.items():
+    for name, many in spec.usage.growth.items():
         yield name, partial(_played, spec, many)
     told = {each.name: each for each in conversations(spec)}
-    for number, flood in enumerate(spec.floods):
+    for number, flood in enumerate(spec.attacks.floods):
         before = told[flood.after] if flood.after is not None else NOTHING_TOLD
         yield f"units of flood {number}", partial(_flooded, spec, before, flood)
     for each in told.values():
@@ -209,7 +209,7 @@ def _played(
     spec: MachineSpec, many: Callable[[int], Conversation | Scenario], size: int
 ) -> Sequence[Conversation]:
     made = many(size)
-    return record(spec, made) if isinstance(made, Scenario) else [made]
+    return record(spec.machine, made) if isinstance(made, Scenario) else [made]
 
 
 def _flooded(

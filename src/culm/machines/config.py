@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any
 
-from culm.testing.arguments import by_name, is_one_of, signature_of, type_words
+from culm.machines.signatures import by_name, is_one_of, signature_of, type_words
 
 __all__ = ["Config", "ConfigError", "Key", "keys_of", "read_config"]
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from nacl.signing import SigningKey
-
-from culm.bamboo.entry import Entry, sign
 from culm.buffer import ReceiveBuffer
 from culm.bymux.packets import Packet, PacketType, encode, take_packet
 from culm.machine import RemoteProtocolError
+from culm.machines import Call, call
+from culm.machines.point2point import ENDLESS
 from culm.point2point import CancelReason, Proposal
 from culm.point2point.control_codec import encode_control
 from culm.point2point.messages import Cancel, Propose
-from culm.testing.operations import Call, call
 from culm.testing.spec import Part, Scenario, Side, Work
 from culm.wire import varu64
-from culm.wire.multihash import YAMF
 
-__all__ = ["BOMBS", "ENDLESS", "GROWTH", "LOGS", "WORK", "cancelled", "proposal", "unwrapped"]
+__all__ = ["BOMBS", "GROWTH", "LOGS", "WORK", "cancelled", "proposal", "unwrapped"]
 
 _CONTROL, _DATA = 0, 1  # the streams of bymux
 _MAX = varu64.MAX
@@ -31,16 +28,6 @@ Change = Callable[[int], Mapping[str, int]]  # what the adjustment of that numbe
 #: Measured twofold: an adjustment of the longest path costs 2,300 steps, others up to 1,400,
 #: and a packet of one byte 70.  An input that is mostly payload costs 10 for each of its bytes.
 WORK = Work(base=3000, per_byte=150)
-
-#: The first entry of the log, with a payload larger than any disk.
-ENDLESS: Entry = sign(
-    SigningKey(b"\x01" * 32),
-    family=YAMF,
-    log_id=0,
-    seqnum=1,
-    payload_size=_MAX,
-    payload_hash=YAMF.hash(b""),
-)
 
 
 def _compressed(element: bytes) -> bytes:

@@ -5,7 +5,7 @@ Verbs: ``ask`` sends a request, ``answer`` answers the oldest one that is unansw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 from random import Random
 from typing import Any
@@ -18,32 +18,13 @@ from culm.garlic.limits import Limits
 from culm.garlic.messages import RESPONSE_OF, MessageType, Request, Response
 from culm.garlic.states import ConnectionRole
 from culm.machine import Event, LocalProtocolError, StreamMachine
+from culm.machines import Config, Key, MachineType, VerbErrorCode, keys_of, register
+from culm.machines.signatures import by_name
 from culm.stack import then
-from culm.testing.arguments import by_name
-from culm.testing.encodings import BIG_ENDIAN, DECIMAL
-from culm.testing.garlic_hostile import FRAME_BOMBS
-from culm.testing.machines import (
-    Config,
-    Flood,
-    Key,
-    MachineSpec,
-    Operation,
-    Scenario,
-    Side,
-    SpecErrorCode,
-    Work,
-    call,
-    keys_of,
-    register,
-)
 
 __all__ = ["FRAMES", "HANDSHAKE"]
 
 _HOST, _USER, _PASSWORD, _REALM = "farm.i2p", "alice", "wonderland", "GarlicFarm"
-
-# Small limits, for floods.
-_TIGHT = {"log_size_max": 4096, "entries_max": 16, "head_size_max": 1024, "unanswered_max": 4}
-
 
 _UNANSWERED = Key(
     name="unanswered_max",
@@ -51,7 +32,9 @@ _UNANSWERED = Key(
     default=64,
     meaning="Requests that may wait for our response; above it, reading pauses.",
 )
+
 _LIMITS = keys_of(Limits, without=["raft"])
+
 _FRAMES_KEYS = (
     Key(
         name="role",
@@ -164,7 +147,7 @@ def _ask(machine: Connection, kind: MessageType, log: bytes = b"", **numbers: in
 def _answer(machine: Connection, kind: MessageType | None = None, **numbers: Any) -> None:
     if kind is None:
         if machine.oldest is None:
-            raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, "nothing to answer")
+            raise LocalProtocolError(VerbErrorCode.NO_SUCH_HANDLE, "nothing to answer")
         kind = RESPONSE_OF[machine.oldest.type]
     made: dict[str, Any] = {
         "source": 1,
@@ -177,100 +160,19 @@ def _answer(machine: Connection, kind: MessageType | None = None, **numbers: Any
     machine.send_response(Response(type=kind, **made))
 
 
-def _asked_and_answered() -> Iterator[tuple[Side, Operation]]:
-    for kind in RESPONSE_OF:
-        yield "left", call("ask", kind=kind.name, term=7, last_log_index=5)
-        yield "right", call("answer")
-
-
-# Measured twofold: a frame of 27 bytes and an answer cost up to 180 steps; a request of HTTP,
-# which h11 takes apart, 1,200 for its 88 bytes at least.
-_FRAMES_WORK = Work(base=350, per_byte=10)
-_HANDSHAKE_WORK = Work(base=400, per_byte=20)
-
-_LISTENER = {"role": "listener"}
-_DIALLER = {"role": "dialler"}
-_ENTRY = bytes.fromhex("00000000000000000100000003616263")
-
-
 FRAMES = register(
-    MachineSpec(
+    MachineType(
         name="garlic",
         build=_build_frames,
-        retained_max=32_000,
-        work=_FRAMES_WORK,
-        encodings=BIG_ENDIAN,
-        bombs=FRAME_BOMBS,
         keys=_FRAMES_KEYS,
-        tight=_TIGHT,
         verbs={"ask": _ask, "answer": _answer},
-        scenarios=(
-            Scenario(
-                name="every request, and its response",
-                left=_DIALLER,
-                right=_LISTENER,
-                script=(*_asked_and_answered(), ("left", call("close"))),
-            ),
-            Scenario(
-                name="several requests before the first response",
-                left=_DIALLER,
-                right=_LISTENER,
-                script=(
-                    ("left", call("ask", kind="CLIENT_REQUEST", log=_ENTRY)),
-                    ("left", call("ask", kind="CLIENT_REQUEST", log=_ENTRY * 3)),
-                    ("left", call("ask", kind="REQUEST_VOTE_REQUEST", source=1, destination=2)),
-                    ("right", call("answer")),
-                    ("right", call("answer", accepted=False)),
-                    ("right", call("answer")),
-                    ("right", call("close")),
-                ),
-            ),
-        ),
-        bad_calls=(
-            call("ask", kind="REQUEST_VOTE_RESPONSE"),
-            call("answer", kind="LEAVE_CLUSTER_RESPONSE"),
-            call("answer", kind="CLIENT_REQUEST"),
-        ),
-        floods=(
-            Flood(unit=Request(type=MessageType.CLIENT_REQUEST).encode()),
-            Flood(
-                unit=Request(type=MessageType.CLIENT_REQUEST).encode(),
-                calls=lambda number: [call("answer")],
-            ),
-            Flood(opening=b"\x05" + bytes(40) + b"\x00\x00\x10\x00", unit=b"x"),
-            Flood(unit=b"\x04" * 26, config=_DIALLER),
-        ),
     )
 )
 
-_CLIENT = {"role": "client"}
-
-_HANDSHAKE_SCENARIOS = (
-    Scenario(
-        name="good credentials, then requests",
-        left={**_CLIENT, "first": ["CLIENT_REQUEST", "REQUEST_VOTE_REQUEST"]},
-        script=(("left", call("close")),),
-    ),
-    Scenario(
-        name="no credentials, with a challenge in return", left={**_CLIENT, "challenged": False}
-    ),
-)
-
 HANDSHAKE = register(
-    MachineSpec(
+    MachineType(
         name="garlic-handshake",
         build=_build_handshake,
-        retained_max=64_000,
-        work=_HANDSHAKE_WORK,
-        encodings=(DECIMAL, *BIG_ENDIAN),
         keys=_HANDSHAKE_KEYS,
-        tight=_TIGHT,
-        scenarios=_HANDSHAKE_SCENARIOS,
-        floods=(
-            Flood(unit=b"GET / HTTP/1.1 "),
-            Flood(opening=b"GET / HTTP/1.1\r\n", unit=b"A: b\r\n"),
-            Flood(unit=b"HTTP/1.1 100 Continue\r\n\r\n", config=_CLIENT),
-            Flood(unit=b"HTTP/1.1 200 OK ", config=_CLIENT),
-        ),
     )
 )

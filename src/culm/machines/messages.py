@@ -1,24 +1,16 @@
-"""Where the messages of a conversation begin: for `MachineSpec.messages`."""
+"""Where the messages in bytes begin: for `Codec.messages`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
 
-from culm.testing.spec import MachineSpec
 from culm.wire import cbor
 from culm.wire.errors import DecodeError
 
-__all__ = ["cbor_items", "cut", "lines", "sized"]
+__all__ = ["cbor_items", "lines", "sized"]
 
 _SIZE_MAX = 1 << 24
-
-
-def cut(spec: MachineSpec, data: bytes) -> list[bytes]:
-    """The messages in `data`; what belongs to none stays as it is, so that in all it is `data`."""
-    if spec.messages is not None:
-        return [each for each in spec.messages(data) if each]
-    return [sealed for part in spec.unwrapped(data) if (sealed := part.seal(part.data))]
 
 
 def lines(data: bytes) -> list[bytes]:

@@ -12,28 +12,9 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from culm.machine import Event, StreamMachine
-from culm.ssb import (
-    BODY_SIZE_MAX,
-    Authenticated,
-    BoxStream,
-    ClientHandshake,
-    Keys,
-    ServerHandshake,
-    SessionKeys,
-)
+from culm.machines import Config, Key, MachineType, register
+from culm.ssb import Authenticated, BoxStream, ClientHandshake, Keys, ServerHandshake, SessionKeys
 from culm.stack import then
-from culm.testing.machines import (
-    Advance,
-    Config,
-    Conversation,
-    Flood,
-    Key,
-    MachineSpec,
-    Scenario,
-    Work,
-    call,
-    register,
-)
 
 __all__ = ["BOX_STREAM", "HANDSHAKE", "HandshakeRole"]
 
@@ -50,6 +31,7 @@ def _seed(name: str) -> bytes:
 
 
 _IDENTITY = {role: SigningKey(_seed(f"{role.name} identity")) for role in HandshakeRole}
+
 _EPHEMERAL = {role: PrivateKey(_seed(f"{role.name} ephemeral")) for role in HandshakeRole}
 
 
@@ -85,16 +67,10 @@ def _build_box_stream(config: Config) -> BoxStream:
     return BoxStream(keys=SessionKeys(send=ours, receive=theirs))
 
 
-_CLIENT = {"role": "client"}
-_SERVER = {"role": "server"}
-
 HANDSHAKE = register(
-    MachineSpec(
+    MachineType(
         name="ssb-handshake",
         build=_build_handshake,
-        retained_max=16_000,
-        # Two hundred lines for a message of 64 bytes or more; what it returns counts as well.
-        work=Work(base=300, per_byte=10),
         keys=(
             Key(
                 name="role",
@@ -109,32 +85,13 @@ HANDSHAKE = register(
                 meaning="Of a server: it admits the client.",
             ),
         ),
-        scenarios=(
-            Scenario(
-                name="both prove who they are, then say goodbye",
-                left=_CLIENT,
-                right=_SERVER,
-                script=(("left", call("close")),),
-            ),
-        ),
-        conversations=lambda spec: [
-            Conversation(
-                name=f"nobody answers the {config['role']}",
-                config=config,
-                operations=(Advance(0.0), Advance(60.0)),
-            )
-            for config in (_CLIENT, _SERVER)
-        ],
-        floods=(Flood(unit=b"x"), Flood(unit=b"x", config=_CLIENT)),
     )
 )
 
 BOX_STREAM = register(
-    MachineSpec(
+    MachineType(
         name="ssb-box-stream",
         build=_build_box_stream,
-        retained_max=32_000,
-        work=Work(base=200, per_byte=4),
         keys=(
             Key(
                 name="dialler",
@@ -144,21 +101,5 @@ BOX_STREAM = register(
             ),
         ),
         verbs={"send": BoxStream.send_data},
-        scenarios=(
-            Scenario(
-                name="bodies of all sizes, both ways, then goodbye",
-                left={"dialler": True},
-                script=(
-                    ("left", call("send", data=b"hello")),
-                    ("right", call("send", data=b"\0")),
-                    ("right", call("send", data=bytes(BODY_SIZE_MAX))),
-                    ("left", call("send", data=bytes(BODY_SIZE_MAX + 1))),
-                    ("left", call("send", data=b"")),
-                    ("left", call("close")),
-                ),
-            ),
-        ),
-        bad_calls=(call("send", data=b"too late"),),
-        floods=(Flood(unit=b"x"),),
     )
 )

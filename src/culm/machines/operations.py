@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from culm.arguments import is_dict
-from culm.testing.plain import JSON, from_plain, hashable, to_plain
+from culm.machines.plain import JSON, from_plain, hashable, to_plain
 
 __all__ = [
     "Advance",

@@ -1,13 +1,14 @@
-"""The Oxen node: a cluster of three, seen by each of them, and what hostile peers may try."""
+"""Oxen: a cluster of three, seen by each of them, and what hostile peers may try."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from random import Random
 from typing import Any
 
-from culm.oxen import Dialect, Limits, Node, Timing
+from culm.machines import Config, ReceiveDatagram, call
+from culm.machines.oxen import EPOCH, NAMES, OXEN
+from culm.oxen import Node
 from culm.oxen.messages import (
     Gossip,
     MessageData,
@@ -23,27 +24,13 @@ from culm.oxen.messages import (
     write_message,
 )
 from culm.testing.cluster import Cluster
-from culm.testing.config import Config, read_config
 from culm.testing.contents import BENCODE
 from culm.testing.encodings import DECIMAL
-from culm.testing.machines import (
-    Conversation,
-    Flood,
-    Frame,
-    Key,
-    MachineSpec,
-    ReceiveDatagram,
-    Work,
-    call,
-    keys_of,
-    register,
-)
 from culm.testing.network import Conditions, Network
+from culm.testing.registry import register
+from culm.testing.spec import Attacks, Bounds, Conversation, Flood, Frame, MachineSpec, Usage, Work
 
 __all__ = ["recorded"]
-
-NAMES = (b"AAA", b"BBB", b"CCC")
-EPOCH = 1_700_000_000.0
 
 TIGHT: Mapping[str, Any] = {
     "datagram_size_max": 240,
@@ -69,52 +56,17 @@ _RETAINED_MAX = (
     3 * (9 * 740 + 5000) + 6 * 2 * 2 * 340 + 1024 + 8 * 900 + 4 * 400 + 2 * 750 + 10 * 5 * 200
 )
 
-
-_LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
-_KEYS = (
-    Key(name="me", type=bytes, default=NAMES[0], meaning="The server's ID."),
-    Key(name="seed", type=int, default=0, meaning="Of the node's random numbers."),
-    Key(
-        name="epoch",
-        type=float,
-        default=EPOCH,
-        meaning="Unix time, in seconds, at which the clock of `advance` shows 0.",
-    ),
-    Key(
-        name="dialect",
-        type=Dialect,
-        default=Dialect.KEYED,
-        meaning="How a parcel holds its body.",
-    ),
-    Key(
-        name="key",
-        type=bytes,
-        default=b"",
-        meaning="The cluster's secret of 32 bytes, with which datagrams are sealed; empty: none.",
-    ),
-    *_LIMITS,
-    *_TIMING,
-)
-
-
-def _build(config: Config) -> Node:
-    seed = config["seed"]
-    return Node(
-        me=config["me"],
-        rng=Random(seed),
-        epoch=config["epoch"],
-        limits=Limits(**{key.name: config[key.name] for key in _LIMITS}),
-        timing=Timing(**{key.name: config[key.name] for key in _TIMING}),
-        dialect=config["dialect"],
-        keys=[config["key"]] if config["key"] else [],
-    )
-
-
 # Measured twofold: a turn in which every peer gets something costs up to 900 steps, a word of
 # a server that has left, which is to be passed on, 2,000 for its 73 bytes.
 _WORK = Work(base=2000, per_byte=30)
 
 Story = Callable[[Cluster], None]
+
+
+def _made(config: Config) -> Node:
+    machine = OXEN.make(config)
+    assert isinstance(machine, Node)
+    return machine
 
 
 def recorded(name: str, story: Story, *, seed: int = 0, **config: Any) -> list[Conversation]:
@@ -125,7 +77,7 @@ def recorded(name: str, story: Story, *, seed: int = 0, **config: Any) -> list[C
     conditions = Conditions(delay_min=0.001, delay_max=0.02)
     cluster = Cluster(Network(seed=seed, conditions=conditions), records=True)
     for sid in NAMES:
-        cluster.add(sid, lambda host: _build(read_config(_KEYS, configs[host.address])))  # type: ignore[index]
+        cluster.add(sid, lambda host: _made(configs[host.address]))  # type: ignore[index]
     with cluster:
         story(cluster)
     return [
@@ -226,7 +178,9 @@ def _rekeyed(cluster: Cluster) -> None:
 
 
 _KEY, _NEXT_KEY = bytes(range(32)), bytes(range(32, 64))
+
 _LARGE = {"datagram_size_max": 240, "sid_size_max": 8, "message_size_max": 600}
+
 _QUICK = {"keepalive_s": 1.0, "usable_s": 4.0, "give_up_s": 5.0, "leave_s": 5.0}
 
 
@@ -347,6 +301,7 @@ _FLOODS = (
 )
 
 _NUMBER_MAX = 2**63 - 1
+
 _BOMBS = (
     b"l" * 1200,  # lists in lists
     b"d1:a" * 300,
@@ -369,49 +324,53 @@ _BOMBS = (
     ),
 )
 
-register(
+SPEC = register(
     MachineSpec(
-        name="oxen",
-        build=_build,
-        retained_max=_RETAINED_MAX,
-        work=_WORK,
-        encodings=[DECIMAL],
-        bombs=_BOMBS,
-        frames=tuple(
-            Frame(
-                name=name,
-                wrap=lambda content, head=head, tail=tail: head + content + tail,  # type: ignore[misc]
-                contents=BENCODE,
-                size=1100,
-                refused=not head,  # what is no dictionary is no parcel
-                after="everything/AAA",
-                source=NAMES[1],
-            )
-            for name, head, tail in (
-                ("a datagram", b"", b""),
-                ("a field that nobody knows", b"d1:a", b"2:kai1ee"),
-                ("a message", b"d2:kai1e2:mdd1:d", b"2:fr3:BBB2:idi7e2:to3:AAAee"),
-            )
+        machine=OXEN,
+        bounds=Bounds(
+            retained_max=_RETAINED_MAX,
+            work=_WORK,
+            tight=TIGHT,
         ),
-        keys=_KEYS,
-        tight=TIGHT,
-        conversations=_conversations,
-        bad_calls=[
-            call("start"),
-            call("join", sid=b""),
-            call("join", sid=b"x" * 33),
-            call("join", sid=NAMES[0]),
-            call("send", to=b"nobody", data=b""),
-            call("send", to=NAMES[1], data=bytes(2000)),
-            call("send_in_order", to=NAMES[0], data=b"to itself"),
-            call("broadcast", data=bytes(2000)),
-            call("broadcast_in_order", data=bytes(2000)),
-            call("send_in_order", to=NAMES[1], data=bytes(601)),
-            call("rekey", keys=[bytes(32)]),
-            call("set_tags", tags={"name": "x" * 60}),
-            call("join_group", group="x" * 60),
-            call("send_to_group", group="x", data=bytes(2000)),
-        ],
-        floods=_FLOODS,
+        usage=Usage(
+            conversations=_conversations,
+            bad_calls=[
+                call("start"),
+                call("join", sid=b""),
+                call("join", sid=b"x" * 33),
+                call("join", sid=NAMES[0]),
+                call("send", to=b"nobody", data=b""),
+                call("send", to=NAMES[1], data=bytes(2000)),
+                call("send_in_order", to=NAMES[0], data=b"to itself"),
+                call("broadcast", data=bytes(2000)),
+                call("broadcast_in_order", data=bytes(2000)),
+                call("send_in_order", to=NAMES[1], data=bytes(601)),
+                call("rekey", keys=[bytes(32)]),
+                call("set_tags", tags={"name": "x" * 60}),
+                call("join_group", group="x" * 60),
+                call("send_to_group", group="x", data=bytes(2000)),
+            ],
+        ),
+        attacks=Attacks(
+            encodings=[DECIMAL],
+            bombs=_BOMBS,
+            frames=tuple(
+                Frame(
+                    name=name,
+                    wrap=lambda content, head=head, tail=tail: head + content + tail,  # type: ignore[misc]
+                    contents=BENCODE,
+                    size=1100,
+                    refused=not head,  # what is no dictionary is no parcel
+                    after="everything/AAA",
+                    source=NAMES[1],
+                )
+                for name, head, tail in (
+                    ("a datagram", b"", b""),
+                    ("a field that nobody knows", b"d1:a", b"2:kai1ee"),
+                    ("a message", b"d2:kai1e2:mdd1:d", b"2:fr3:BBB2:idi7e2:to3:AAAee"),
+                )
+            ),
+            floods=_FLOODS,
+        ),
     )
 )

@@ -14,9 +14,10 @@ from enum import Enum
 from typing import Any
 
 from culm.machine import Closed, Effect, Event, Link, LocalProtocolError
-from culm.testing.arguments import named_arguments
-from culm.testing.memory import retained_size
-from culm.testing.operations import (
+from culm.machines.config import Config
+from culm.machines.machine_type import MachineType, Responder, Verb, VerbErrorCode
+from culm.machines.memory import retained_size
+from culm.machines.operations import (
     Advance,
     Call,
     Complete,
@@ -27,8 +28,8 @@ from culm.testing.operations import (
     ReceiveDatagram,
     StoreFault,
 )
-from culm.testing.plain import JSON, to_plain
-from culm.testing.spec import Config, MachineSpec, Responder, SpecErrorCode, Verb
+from culm.machines.plain import JSON, to_plain
+from culm.machines.signatures import named_arguments
 
 __all__ = [
     "Driver",
@@ -77,7 +78,7 @@ def check_end(what: str, things: Sequence[object], count_max: int = EVENTS_MAX) 
 
 
 def own_verbs(machine: object) -> list[str]:
-    """The names of the methods of `machine` that `Call` may name, without a spec's verbs."""
+    """The names of the methods of `machine` that `Call` may name, without the registry's."""
     names = [name for name in dir(type(machine)) if not name.startswith("_")]
     own = [name for name in names if name not in _INPUTS_AND_OUTPUTS]
     return [name for name in own if callable(getattr(type(machine), name))]
@@ -174,17 +175,17 @@ class Driver:
     @classmethod
     def of(
         cls,
-        spec: MachineSpec,
+        machine: MachineType,
         config: Config,
         *,
         respond: bool = True,
         take: Callable[[Any], bytes] | None = None,
     ) -> Driver:
-        """A driver of a new machine; with `respond` the spec's store answers effects."""
+        """A driver of a new machine; with `respond` the registry's store answers effects."""
         return cls(
-            spec.make(config),
-            verbs=spec.verbs,
-            respond=spec.store(config) if respond else None,
+            machine.make(config),
+            verbs=machine.verbs,
+            respond=machine.store(config) if respond else None,
             take=take,
         )
 
@@ -410,7 +411,7 @@ class Driver:
             raise WrongKindError(f"{type(self.machine).__name__} has no links")
         link = self.links.get(number)
         if link is None:
-            raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, f"link {number}")
+            raise LocalProtocolError(VerbErrorCode.NO_SUCH_HANDLE, f"link {number}")
         return link
 
     def _need(self, name: str) -> Callable[..., object]:

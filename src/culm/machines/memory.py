@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import gc
 from sys import getsizeof
-from types import (
-    CodeType,
-    FunctionType,
-    GetSetDescriptorType,
-    MappingProxyType,
-    ModuleType,
-)
+from types import CodeType, FunctionType, GetSetDescriptorType, MappingProxyType, ModuleType
 from typing import Any
 
 __all__ = ["retained_size"]

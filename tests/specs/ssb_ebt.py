@@ -1,114 +1,38 @@
-"""Epidemic Broadcast Trees: ``ssb-ebt``, a replicator whose links carry lines of JSON.
-
-Members of a meeting are named by words, of which their feeds' ids are made; verbs take words,
-too.  ``dial`` asks for a connection, ``dialled`` and ``accepted`` open links, ``publish`` appends
-messages to the own feed.
-"""
+"""Epidemic Broadcast Trees: rings, forks, stalled and changing peers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from culm.machine import Effect, Event
+from culm.machines import Advance, Config, Eof, Operation, Receive, call, lookup
+from culm.machines.ssb_lines import DialWanted, encode_fields, feed, next_message
 from culm.ssb.ebt import (
     AppendMessages,
     FeedExtended,
     Head,
-    Limits,
-    LoadClock,
-    PeerClock,
-    ReadMessages,
     SessionEnded,
     SessionOpened,
-    SessionRole,
     SourceChanged,
-    Timing,
 )
-from culm.ssb.store import MemoryStore
 from culm.testing.contents import JSON
 from culm.testing.encodings import DECIMAL
-from culm.testing.machines import (
-    Advance,
-    Config,
-    Dialling,
-    Eof,
+from culm.testing.registry import register
+from culm.testing.spec import (
+    Attacks,
+    Bounds,
+    Comparison,
     Flood,
     Frame,
-    Key,
     MachineSpec,
     Meeting,
-    Operation,
-    Receive,
+    Usage,
     Work,
-    call,
-    close_link,
-    keys_of,
-    register,
-)
-from culm.testing.messages import lines
-from culm.testing.ssb_lines import (
-    DialWanted,
-    LineLink,
-    ReplicatorOverLines,
-    encode_fields,
-    feed,
-    next_message,
 )
 
-__all__ = ["EBT", "dial_failed", "dialling", "kept", "peer_clock"]
-
-_LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
-_NAMES = {feed(name): name for name in ("alice", "bob", "carol", "dave", "eve")}
-
-
-def _build(config: Config) -> ReplicatorOverLines:
-    machine = ReplicatorOverLines(
-        feed(config["me"]),
-        now=0.0,
-        timing=Timing(**{key.name: config[key.name] for key in _TIMING}),
-        limits=Limits(**{key.name: config[key.name] for key in _LIMITS}),
-    )
-    for name in config["follows"]:
-        machine.follow(feed(name), True)
-    return machine
-
-
-def _follow(machine: ReplicatorOverLines, name: str, value: bool = True) -> None:
-    machine.follow(feed(name), value)
-
-
-def _block(machine: ReplicatorOverLines, author: str, target: str, value: bool = True) -> None:
-    machine.block(feed(author), feed(target), value)
-
-
-def _publish(machine: ReplicatorOverLines, text: str) -> None:
-    machine.append(next_message(machine.me, machine.head(machine.me), text))
-
-
-def _dial(machine: ReplicatorOverLines, name: str) -> None:
-    machine.dial(feed(name))
-
-
-def _dialled(machine: ReplicatorOverLines, name: str) -> LineLink:
-    return machine.open(SessionRole.CLIENT, feed(name))
-
-
-def _accepted(machine: ReplicatorOverLines) -> LineLink:
-    return machine.open(SessionRole.SERVER, None)
-
-
-def dialling(names: Mapping[str, str]) -> Dialling:
-    """Connections between members of a meeting; `names` has theirs by their feeds."""
-    return Dialling(
-        wanted=lambda event: (
-            names.get(event.peer, "nobody") if isinstance(event, DialWanted) else None
-        ),
-        made=lambda name: call("dialled", name=name),
-        failed=lambda name: call("dial_failed", name=name),
-        accepted=call("accepted"),
-    )
+__all__ = ["EBT", "kept"]
 
 
 def _normalised(events: Sequence[Event]) -> list[Event]:
@@ -123,17 +47,6 @@ def _normalised(events: Sequence[Event]) -> list[Event]:
         *others,
         *(FeedExtended(feed=name, first=1, last=last[name]) for name in sorted(last)),
     ]
-
-
-def dial_failed(machine: object, name: str) -> None:
-    """The verb of who could not be reached: of that an SSB machine is not told."""
-
-
-def peer_clock(plain: Any) -> PeerClock:
-    """What `LoadClock` is answered with, from its plain form."""
-    fields = plain["fields"]
-    sets = {name: frozenset(fields.get(name, ())) for name in ("refused", "distrusted")}
-    return PeerClock(**fields | sets)
 
 
 def kept(effect: Effect[Any]) -> list[tuple[str, int, str]]:
@@ -163,8 +76,11 @@ def _hello(name: str, **notes: int) -> bytes:
 
 
 _ALL = ["alice", "bob", "carol"]
+
 _BOBS = _feed_of("bob", 6)
+
 _INVALID = _BOBS[1].replace(b'"content"', b'"valid":false,"content"')
+
 _OTHER = _feed_of("bob", 4, "another")
 
 
@@ -307,70 +223,49 @@ _TIGHT = {
 
 EBT = register(
     MachineSpec(
-        name="ssb-ebt",
-        build=_build,
-        # For each link a line that comes in, what waits to be sent, and feeds' notes; once what
-        # waits to be written.
-        retained_max=80_000,
-        work=Work(base=2500, per_byte=25),
-        encodings=[DECIMAL],
-        messages=lines,
-        keys=(
-            Key(name="me", type=str, default="alice", meaning="Whose peer it is, by a word."),
-            Key(
-                name="follows",
-                type=list,
-                default=("alice", "bob"),
-                meaning="The feeds that it follows, by words.",
-            ),
-            *_TIMING,
-            *_LIMITS,
+        machine=lookup("ssb-ebt"),
+        bounds=Bounds(
+            # For each link a line that comes in, what waits to be sent, and feeds' notes; once what
+            # waits to be written.
+            retained_max=80_000,
+            work=Work(base=2500, per_byte=25),
+            tight=_TIGHT,
         ),
-        tight=_TIGHT,
-        verbs={
-            "follow": _follow,
-            "block": _block,
-            "publish": _publish,
-            "dial": _dial,
-            "dialled": _dialled,
-            "dial_failed": dial_failed,
-            "accepted": _accepted,
-            "close_link": close_link,
-        },
-        respond=lambda config: MemoryStore().perform,
-        kept=kept,
-        results={
-            LoadClock: peer_clock,
-            ReadMessages: tuple,
-        },
-        meetings=_MEETINGS,
-        dialling=dialling(_NAMES),
-        bad_calls=(call("close_link", link=99),),
-        floods=(
-            Flood(unit=_stranger, after="a session/alice", link=1),
-            Flood(unit=_again, after="a session/alice", link=1),
-            Flood(unit=_growing, after="a session/alice", link=1),
-            Flood(unit=b"x", after="a new connection/alice", link=1),
+        usage=Usage(
+            meetings=_MEETINGS,
+            bad_calls=(call("close_link", link=99),),
         ),
-        frames=(
-            Frame(
-                name="a line",
-                wrap=lambda body: body + b"\n",
-                contents=JSON,
-                size=8000,
-                after="a session/alice",
-                link=1,
+        attacks=Attacks(
+            encodings=[DECIMAL],
+            floods=(
+                Flood(unit=_stranger, after="a session/alice", link=1),
+                Flood(unit=_again, after="a session/alice", link=1),
+                Flood(unit=_growing, after="a session/alice", link=1),
+                Flood(unit=b"x", after="a new connection/alice", link=1),
             ),
-            Frame(
-                name="a post",
-                wrap=lambda body: _BOBS[0][:-2] + b',"more":' + body + b"}\n",
-                contents=JSON,
-                size=6000,
-                after="a session/alice",
-                link=1,
+            frames=(
+                Frame(
+                    name="a line",
+                    wrap=lambda body: body + b"\n",
+                    contents=JSON,
+                    size=8000,
+                    after="a session/alice",
+                    link=1,
+                ),
+                Frame(
+                    name="a post",
+                    wrap=lambda body: _BOBS[0][:-2] + b',"more":' + body + b"}\n",
+                    contents=JSON,
+                    size=6000,
+                    after="a session/alice",
+                    link=1,
+                ),
             ),
         ),
-        normalise=_normalised,
-        lazy_output=True,
+        comparison=Comparison(
+            kept=kept,
+            normalise=_normalised,
+            lazy_output=True,
+        ),
     )
 )

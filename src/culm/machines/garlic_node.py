@@ -1,0 +1,200 @@
+"""Garlic Farm: ``garlic-node``, a server with its connections.
+
+Members of a meeting are named by their ids.  Verbs: ``accepted`` and ``dialled`` open links
+(with the handshake, if the config says so), ``add_server`` takes an id and whether it votes,
+``close_link`` gives one connection up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from culm.garlic import raft
+from culm.garlic.digest import Challenge, CredentialCache, Nonces
+from culm.garlic.events import DialWanted
+from culm.garlic.handshake import ClientHandshake, ServerHandshake
+from culm.garlic.limits import Limits
+from culm.garlic.node import Node
+from culm.garlic.raft import Server, Stored, Timing
+from culm.garlic.store import MemoryStore
+from culm.machine import Event, Link
+from culm.machines import (
+    Config,
+    Dialling,
+    Key,
+    MachineType,
+    Responder,
+    call,
+    close_link,
+    keys_of,
+    register,
+)
+
+__all__ = ["CORE_KEYS", "NODE", "Values", "founded", "limits_of", "server", "timing_of"]
+
+_USER, _PASSWORD = "farm", "wonderland"
+
+CORE_KEYS = (
+    Key(name="id", type=int, default=1, meaning="The server's id."),
+    Key(
+        name="founders",
+        type=list,
+        default=(1, 2, 3),
+        meaning="Ids of the servers that found the cluster; none for who will be added.",
+    ),
+    *keys_of(Timing),
+    *keys_of(raft.Limits),
+)
+
+_LIMITS = keys_of(Limits, without=["raft"])
+
+_NODE = keys_of(Node, without=("timing", "limits"))
+
+_KEYS = (
+    *CORE_KEYS,
+    *_LIMITS,
+    *_NODE,
+    Key(name="handshake", type=bool, default=False, meaning="Connections begin with it."),
+)
+
+
+def chance(seed: int) -> Random:
+    return Random(seed)
+
+
+def chosen(config: Config, keys: Sequence[Key]) -> dict[str, Any]:
+    """What the config has for `keys`, by name."""
+    return {key.name: config[key.name] for key in keys}
+
+
+class Values:
+    """A state machine that keeps the last few values."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    def apply(self, index: int, value: bytes) -> None:
+        self.values = [*self.values[-7:], value]
+
+    def snapshot(self) -> bytes:
+        return b"\n".join(self.values)
+
+    def restore(self, image: bytes) -> None:
+        self.values = image.split(b"\n") if image else []
+
+
+def server(number: int) -> Server:
+    """The server of that id."""
+    return Server(number, f"tcp://farm:{9000 + number}")
+
+
+def founded(config: Config) -> Stored:
+    """What a server starts from: the cluster of ``founders``, or nothing if there are none."""
+    founders = tuple(server(number) for number in config["founders"])
+    return Stored.founding(founders)
+
+
+def timing_of(config: Config) -> Timing:
+    """The core's times that the config has."""
+    return Timing(**chosen(config, keys_of(Timing)))
+
+
+def limits_of(config: Config) -> raft.Limits:
+    """The core's limits that the config has."""
+    return raft.Limits(**chosen(config, keys_of(raft.Limits)))
+
+
+class _Cache(CredentialCache):
+    """A challenge is used once more when that is said, and not when a handshake looks at it."""
+
+    def use(self, server: str, now: float) -> tuple[Challenge, int] | None:
+        entry = self._entries.get(server)
+        found = super().use(server, now)
+        if entry is not None and found is not None:
+            self._entries[server] = entry
+        return found
+
+    def count(self, server: str) -> None:
+        super().use(server, 0.0)
+
+
+class _Member(Node):
+    """A node with what its handshakes need."""
+
+    def __init__(self, config: Config) -> None:
+        number = config["id"]
+        super().__init__(
+            server_id=number,
+            stored=founded(config),
+            rng=chance(number),
+            now=0.0,
+            timing=timing_of(config),
+            limits=Limits(**chosen(config, _LIMITS), raft=limits_of(config)),
+            **chosen(config, _NODE),
+        )
+        self.shakes_hands = config["handshake"]
+        self.nonces = Nonces(rng=chance(number), nonces_max=8)
+        self.cache = _Cache(entries_max=8)
+        self._chance = chance(number)
+
+    def reach(self, peer: int) -> Link:
+        """A connection that begins with a handshake; one that is refused uses up nothing."""
+        host, chance = server(peer).endpoint, copy(self._chance)
+        handshake = ClientHandshake(
+            host=host,
+            user=_USER,
+            password=_PASSWORD,
+            cache=self.cache,
+            rng=chance,
+        )
+        link = self.dialled(peer, handshake=handshake)
+        self._chance = chance
+        self.cache.count(host)
+        return link
+
+
+def _accepted(machine: _Member) -> Link:
+    handshake = ServerHandshake(lookup={_USER: _PASSWORD}.get, nonces=machine.nonces)
+    return machine.accepted(handshake=handshake if machine.shakes_hands else None)
+
+
+def _dialled(machine: _Member, peer: int) -> Link:
+    return machine.reach(peer) if machine.shakes_hands else machine.dialled(peer)
+
+
+def _add_server(machine: _Member, server_id: int, voter: bool = True) -> None:
+    machine.add_server(replace(server(server_id), voter=voter))
+
+
+def _respond(config: Config) -> Responder:
+    return MemoryStore(Values(), founded(config)).perform
+
+
+def _wanted(event: Event) -> str | None:
+    return str(event.server.server_id) if isinstance(event, DialWanted) else None
+
+
+NODE = register(
+    MachineType(
+        name="garlic-node",
+        build=_Member,
+        keys=_KEYS,
+        verbs={
+            "accepted": _accepted,
+            "dialled": _dialled,
+            "close_link": close_link,
+            "add_server": _add_server,
+        },
+        respond=_respond,
+        dialling=Dialling(
+            wanted=_wanted,
+            made=lambda name: call("dialled", peer=int(name)),
+            failed=lambda name: call("dial_failed", peer=int(name)),
+            accepted=call("accepted"),
+        ),
+    )
+)

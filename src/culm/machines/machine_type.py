@@ -1,0 +1,120 @@
+"""A machine as data: its name, its settings, its verbs and its codec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from culm.machine import (
+    DatagramMachine,
+    Effect,
+    Event,
+    LinkedMachine,
+    LocalProtocolError,
+    ProtocolErrorCode,
+    StreamMachine,
+)
+from culm.machines.config import Config, Key, read_config
+from culm.machines.operations import Call
+
+__all__ = [
+    "AnyMachine",
+    "Codec",
+    "Dialling",
+    "MachineType",
+    "Responder",
+    "Verb",
+    "VerbErrorCode",
+    "close_link",
+]
+
+AnyMachine = StreamMachine | DatagramMachine | LinkedMachine
+Verb = Callable[..., object]  # verb(machine, **args)
+Responder = Callable[[Effect[Any]], object]
+
+
+class VerbErrorCode(ProtocolErrorCode):
+    """Codes for the local errors that verbs raise."""
+
+    NO_SUCH_HANDLE = 1  # no stream, request or other handle that the arguments name
+
+
+def close_link(machine: LinkedMachine, link: int) -> None:
+    """The verb that gives up a connection.  Raises `LocalProtocolError` (``NO_SUCH_HANDLE``)."""
+    for each in machine.links:
+        if each.number == link:
+            each.close()
+            return
+    raise LocalProtocolError(VerbErrorCode.NO_SUCH_HANDLE, f"link {link}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialling:
+    """How the links of a machine come to be, for programs that connect machines with each other.
+
+    wanted: the name of the member that an event asks to be dialled; ``None`` for all other
+        events.
+    made: the call that says that the connection to that member is there; it returns the
+        new link or its number.
+    failed: the call that says that nobody was there.
+    accepted: the call that says that a connection came from elsewhere; returns the link.
+    """
+
+    wanted: Callable[[Event], str | None]
+    made: Callable[[str], Call]
+    failed: Callable[[str], Call]
+    accepted: Call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codec:
+    """How a machine's bytes, and the answers that it gets, are read.
+
+    results: the answer to an effect of that type, made from the JSON result of a ``complete``
+        line; bytes are read already.
+    messages: cuts bytes of a conversation into messages (`culm.machines.messages`); in all, they
+        are the bytes.
+    """
+
+    results: Mapping[type[Effect[Any]], Callable[[Any], object]] = field(
+        default_factory=dict[type[Effect[Any]], Callable[[Any], object]]
+    )
+    messages: Callable[[bytes], Sequence[bytes]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MachineType:
+    """A machine as the registry knows it.
+
+    name: its name in the line driver and in reports, for example ``bymux``.
+    build: a new machine from a config that has every key of `keys`; called by `make`.
+    keys: what a config may say, with its default; other keys are refused.
+    verbs: what users do with handles, by name: ``verb(machine, **args)``.  The machine's
+        own public methods need none.  An argument whose annotation is an enum may be given
+        by the name of a member.  A verb is one call: it raises `LocalProtocolError`
+        alone (with `VerbErrorCode.NO_SUCH_HANDLE` where it does not find what to act upon),
+        and then has changed nothing.
+    respond: makes, for a config with every key, a fresh store that answers effects at
+        once; called by `store`.  Machines that have effects must have one.
+    dialling: how links come to be, for a machine that has several.
+    """
+
+    name: str
+    build: Callable[[Config], AnyMachine]
+    keys: Sequence[Key] = ()
+    verbs: Mapping[str, Verb] = field(default_factory=dict[str, Verb])
+    respond: Callable[[Config], Responder] | None = None
+    dialling: Dialling | None = None
+    codec: Codec = field(default_factory=Codec)
+
+    def make(self, config: Config) -> AnyMachine:
+        """A new machine.  Raises `ConfigError` and what the machine says to wrong values."""
+        return self.build(read_config(self.keys, config))
+
+    def store(self, config: Config) -> Responder | None:
+        """A fresh store that answers effects; ``None`` if the machine has none."""
+        return None if self.respond is None else self.respond(read_config(self.keys, config))
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,45 @@
+"""Logs that are the same in every run: for verbs that name entries by number, and for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from nacl.signing import SigningKey
+
+from culm.bamboo.author import LogAuthor
+from culm.bamboo.store import NewEntry
+from culm.wire.multihash import HashFamily
+
+__all__ = ["LOG_LENGTH", "make_log", "varied"]
+
+LOG_LENGTH = 14  # entries of a log for tests: lipmaalinks of three levels
+
+
+def alike(number: int) -> bytes:
+    """A payload of so many times 7 bytes, which are easy to compress."""
+    return bytes([number % 256]) * (7 * number)
+
+
+def varied(number: int) -> bytes:
+    """A payload of so many times 7 bytes, no two of which are the same (up to 36 times)."""
+    return bytes((31 * number + place) % 256 for place in range(7 * number))
+
+
+@cache
+def make_log(
+    family: HashFamily,
+    log_id: int = 0,
+    count: int = LOG_LENGTH,
+    *,
+    branch: bytes = b"",
+    seed: int = 1,
+    payload: Callable[[int], bytes] = alike,
+) -> tuple[NewEntry, ...]:
+    """A log of `count` entries, each with its `payload` (by number, from 0 on) behind `branch`.
+
+    Logs of the same `seed` (which makes the key) and log id but other `branch` fork each
+    other at entry 1.
+    """
+    author = LogAuthor(SigningKey(bytes([seed]) * 32), family=family, log_id=log_id)
+    return tuple(author.publish(branch + payload(number)) for number in range(count))

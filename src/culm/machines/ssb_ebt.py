@@ -1,0 +1,130 @@
+"""Epidemic Broadcast Trees: ``ssb-ebt``, a replicator whose links carry lines of JSON.
+
+Members of a meeting are named by words, of which their feeds' ids are made; verbs take words,
+too.  ``dial`` asks for a connection, ``dialled`` and ``accepted`` open links, ``publish`` appends
+messages to the own feed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from culm.machines import (
+    Codec,
+    Config,
+    Dialling,
+    Key,
+    MachineType,
+    call,
+    close_link,
+    keys_of,
+    register,
+)
+from culm.machines.messages import lines
+from culm.machines.ssb_lines import DialWanted, LineLink, ReplicatorOverLines, feed, next_message
+from culm.ssb.ebt import Limits, LoadClock, PeerClock, ReadMessages, SessionRole, Timing
+from culm.ssb.store import MemoryStore
+
+__all__ = ["EBT", "dial_failed", "dialling", "peer_clock"]
+
+_LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
+
+_NAMES = {feed(name): name for name in ("alice", "bob", "carol", "dave", "eve")}
+
+
+def _build(config: Config) -> ReplicatorOverLines:
+    machine = ReplicatorOverLines(
+        feed(config["me"]),
+        now=0.0,
+        timing=Timing(**{key.name: config[key.name] for key in _TIMING}),
+        limits=Limits(**{key.name: config[key.name] for key in _LIMITS}),
+    )
+    for name in config["follows"]:
+        machine.follow(feed(name), True)
+    return machine
+
+
+def _follow(machine: ReplicatorOverLines, name: str, value: bool = True) -> None:
+    machine.follow(feed(name), value)
+
+
+def _block(machine: ReplicatorOverLines, author: str, target: str, value: bool = True) -> None:
+    machine.block(feed(author), feed(target), value)
+
+
+def _publish(machine: ReplicatorOverLines, text: str) -> None:
+    machine.append(next_message(machine.me, machine.head(machine.me), text))
+
+
+def _dial(machine: ReplicatorOverLines, name: str) -> None:
+    machine.dial(feed(name))
+
+
+def _dialled(machine: ReplicatorOverLines, name: str) -> LineLink:
+    return machine.open(SessionRole.CLIENT, feed(name))
+
+
+def _accepted(machine: ReplicatorOverLines) -> LineLink:
+    return machine.open(SessionRole.SERVER, None)
+
+
+def dialling(names: Mapping[str, str]) -> Dialling:
+    """Connections between members of a meeting; `names` has theirs by their feeds."""
+    return Dialling(
+        wanted=lambda event: (
+            names.get(event.peer, "nobody") if isinstance(event, DialWanted) else None
+        ),
+        made=lambda name: call("dialled", name=name),
+        failed=lambda name: call("dial_failed", name=name),
+        accepted=call("accepted"),
+    )
+
+
+def dial_failed(machine: object, name: str) -> None:
+    """The verb of who could not be reached: of that an SSB machine is not told."""
+
+
+def peer_clock(plain: Any) -> PeerClock:
+    """What `LoadClock` is answered with, from its plain form."""
+    fields = plain["fields"]
+    sets = {name: frozenset(fields.get(name, ())) for name in ("refused", "distrusted")}
+    return PeerClock(**fields | sets)
+
+
+EBT = register(
+    MachineType(
+        name="ssb-ebt",
+        build=_build,
+        keys=(
+            Key(name="me", type=str, default="alice", meaning="Whose peer it is, by a word."),
+            Key(
+                name="follows",
+                type=list,
+                default=("alice", "bob"),
+                meaning="The feeds that it follows, by words.",
+            ),
+            *_TIMING,
+            *_LIMITS,
+        ),
+        verbs={
+            "follow": _follow,
+            "block": _block,
+            "publish": _publish,
+            "dial": _dial,
+            "dialled": _dialled,
+            "dial_failed": dial_failed,
+            "accepted": _accepted,
+            "close_link": close_link,
+        },
+        respond=lambda config: MemoryStore().perform,
+        dialling=dialling(_NAMES),
+        codec=Codec(
+            messages=lines,
+            results={
+                LoadClock: peer_clock,
+                ReadMessages: tuple,
+            },
+        ),
+    )
+)

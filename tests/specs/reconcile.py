@@ -1,0 +1,204 @@
+"""Reconciliation: sets that differ in a few items or in many, and floods of ranges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from culm.machines import call, lookup
+from culm.reconcile.frames import FrameKind, Hello, encode_frame
+from culm.testing.encodings import CBOR
+from culm.testing.registry import register
+from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, Scenario, Usage, Work
+from culm.wire import cbor
+
+__all__ = ["COMPACT", "PLAIN", "TWINS"]
+
+#: Two items of 8 bytes whose hashes end with the same four.
+TWINS = (bytes.fromhex("800000000000a70e"), bytes.fromhex("800000000000b6c7"))
+
+_UNKEYED = {"keyed": False}
+
+_INITIATOR = {"role": "initiator", "seed": 1, **_UNKEYED}
+
+_MANY = {"shared": 400, "own": 120, "item_size": 16, "first_split": 4}
+
+_VARYING = {"varying": True, "item_size": 5, "shared": 100, "first_split": 2}
+
+_TIGHT = {"ranges_max": 4096, "symbols_max": 4096}
+
+_RATELESS = {**_INITIATOR, "rateless": True}
+
+_HELLO = Hello(
+    sum_size=8,
+    monoid=None,
+    item_size=8,
+    varying=False,
+    ranges_max=4096,
+    salt=bytes(16),
+)
+
+_OPENING = encode_frame(FrameKind.HELLO, _HELLO.encode())
+
+_RATELESS_OPENING = encode_frame(FrameKind.HELLO, replace(_HELLO, rateless=True).encode())
+
+
+def _piece(body: bytes) -> bytes:
+    return encode_frame(FrameKind.PIECE, body)
+
+
+# One frame costs some 150 steps, and what is said in answer to it is at most all that there is
+# to be said of the items: 560 of 16 bytes.
+_WORK = Work(base=3000, per_byte=30)
+
+
+def _plain(*messages: list[object]) -> bytes:
+    return b"".join(map(cbor.encode, messages))
+
+
+_BEGINNING: Final = {"role": "initiator"}
+
+_SEVERAL = {"shared": 40, "own": 12, "first_split": 4, "echo": True}
+
+_LOW, _HIGH = bytes(8), b"\xff" * 8
+
+COMPACT = register(
+    MachineSpec(
+        machine=lookup("reconcile-compact"),
+        bounds=Bounds(
+            # Four times a frame that is not whole, 32 KiB that are not taken and one frame more,
+            # 4096 questions, and as much again for what Python keeps in reserve.
+            retained_max=600_000,
+            work=_WORK,
+            tight=_TIGHT,
+        ),
+        usage=Usage(
+            scenarios=(
+                Scenario(name="a few items differ", left=_INITIATOR, right=_UNKEYED),
+                Scenario(
+                    name="many items differ",
+                    left={**_INITIATOR, **_MANY},
+                    right={**_MANY, **_UNKEYED},
+                ),
+                Scenario(
+                    name="items of varying size",
+                    left={**_INITIATOR, **_VARYING},
+                    right={**_VARYING, **_UNKEYED, "list_threshold": 1, "branching": 3},
+                ),
+                Scenario(
+                    name="one side is empty",
+                    left={**_INITIATOR, "shared": 0, "own": 0},
+                    right=_UNKEYED,
+                ),
+                Scenario(
+                    name="both sides have the same",
+                    left={**_INITIATOR, "own": 0},
+                    right={**_UNKEYED, "own": 0},
+                ),
+                Scenario(name="with a key", left={**_INITIATOR, "keyed": True}),
+                Scenario(
+                    name="the check fails and a run with a key follows",
+                    left={**_INITIATOR, "sum_size": 4, "more": [TWINS[0]], "own": 0},
+                    right={**_UNKEYED, "more": [TWINS[1]], "own": 1},
+                ),
+                Scenario(
+                    name="sums that cannot be taken apart",
+                    left={**_INITIATOR, "monoid": "xxh3-xor"},
+                    right={**_UNKEYED, "monoid": "xxh3-xor"},
+                ),
+                Scenario(
+                    name="by coded symbols",
+                    left={**_RATELESS, "first_symbols": 24},
+                    right=_UNKEYED,
+                ),
+                Scenario(
+                    name="more coded symbols are asked for",
+                    left={**_RATELESS, "own": 30, "first_symbols": 20, "keyed": True},
+                    right={"own": 30},
+                ),
+                Scenario(
+                    name="coded symbols do not pay",
+                    left={**_RATELESS, "first_symbols": 4},
+                    right={**_UNKEYED, "own": 9, "symbols_max": 20},
+                ),
+                Scenario(
+                    name="the initiator leaves",
+                    left={**_INITIATOR, "list_threshold": 1},
+                    right=_UNKEYED,
+                    script=(("left", call("close")),),
+                ),
+            ),
+        ),
+        attacks=Attacks(
+            floods=(
+                Flood(unit=b"x"),
+                Flood(unit=_piece(b""), opening=_OPENING),
+                # Parts of everything that all differ, and then lists.
+                Flood(unit=_piece(bytes([1, 0xF2]) + b"\x7f" + b"\x02" * 9), opening=_OPENING),
+                Flood(unit=_piece(bytes([1, 0x15, 0x01, 7]) + bytes(4)), opening=_OPENING),
+                Flood(unit=_piece(bytes([1, 0x11]) + b"item size"[:8]), opening=_OPENING),
+                # Symbols that are none, without end, and without any symbol.
+                Flood(unit=_piece(bytes([1, 9]) + b"\0\0\0" * 3), opening=_RATELESS_OPENING),
+                Flood(unit=_piece(b"\1"), opening=_RATELESS_OPENING),
+                Flood(
+                    unit=b"\xff" * 100, opening=_OPENING + bytes([FrameKind.PIECE, 0xFA, 1, 0, 0])
+                ),
+            ),
+        ),
+        comparison=Comparison(lazy_output=True),
+    )
+)
+
+PLAIN = register(
+    MachineSpec(
+        machine=lookup("reconcile-plain"),
+        bounds=Bounds(
+            # 16 ranges that differ, with two bounds each, and what Python keeps in reserve.
+            retained_max=40_000,
+            # What is said in answer to a round is at most all that there is to be said of the
+            # items.
+            work=_WORK,
+            tight={"ranges_max": 16},
+        ),
+        usage=Usage(
+            scenarios=(
+                Scenario(name="a few items differ", left=_BEGINNING),
+                Scenario(
+                    name="many items differ, and both learn what",
+                    left={**_BEGINNING, **_SEVERAL},
+                    right=_SEVERAL,
+                ),
+                Scenario(
+                    name="items of varying size",
+                    left={**_BEGINNING, **_VARYING, "shared": 20},
+                    right={**_VARYING, "shared": 20, "payload_threshold": 1, "branching": 3},
+                ),
+                Scenario(name="one side is empty", left={**_BEGINNING, "shared": 0, "own": 0}),
+                Scenario(
+                    name="a responder that forgets",
+                    left={**_BEGINNING, "own": 5, "payload_threshold": 1},
+                    right={"forgets": True, "branching": 2},
+                ),
+                Scenario(
+                    name="the initiator leaves",
+                    left={**_BEGINNING, "payload_threshold": 1},
+                    script=(("left", call("close")),),
+                ),
+            ),
+        ),
+        attacks=Attacks(
+            encodings=CBOR,
+            floods=(
+                Flood(unit=b"\x81"),
+                Flood(unit=_plain([1, _LOW], [5, 7, bytes(16), _HIGH], [4, _LOW], [6])),
+                # Parts that all differ, and items that nobody has.
+                Flood(
+                    opening=_plain([1, _LOW]),
+                    unit=lambda number: _plain([5, 9, bytes(16), (number + 1).to_bytes(8)]),
+                ),
+                Flood(opening=_plain([1, _LOW]), unit=lambda at: _plain([2, (at + 1).to_bytes(8)])),
+            ),
+        ),
+        comparison=Comparison(lazy_output=True),
+    )
+)
