@@ -85,6 +85,14 @@ def test_every_page_of_the_site_is_reached_from_its_index():
     assert {name for name in decisions if not any(fnmatch(name, each) for each in listed)} == set()
 
 
+def test_decisions_are_named_by_what_they_are_about():
+    """By a room of the package, or a part of the house that is none: never by a number."""
+    rooms = {path.stem for path in (ROOT / "src/culm").glob("[a-z]*")}
+    others = {"contract", "p2p", "stores", "directory"}
+    for path in (ROOT / "docs/decisions").glob("*.md"):
+        assert path.stem == "index" or path.stem.split("-")[0] in rooms | others, path.name
+
+
 def test_hooks_run_the_versions_that_tox_pins():
     groups = tomllib.loads(text("pyproject.toml"))["dependency-groups"]
     pins = dict(pin.split("==") for group in groups.values() for pin in group)
