@@ -11,18 +11,14 @@ from culm.bamboo.answers import stored_size
 from culm.bamboo.effects import (
     AddFork,
     AppendEntries,
-    DiscardPayload,
     DiscardStaged,
     FinishPayload,
     LogStatus,
     ReadEntries,
     ReadEntry,
-    ReadFork,
     ReadHashes,
-    ReadHead,
     ReadLog,
     ReadLogs,
-    ReadNewest,
     ReadPayload,
     WriteEffect,
     WritePayload,
@@ -31,7 +27,7 @@ from culm.bamboo.effects import (
 )
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import Head, MemoryStore, StoreError, StoreErrorCode
+from culm.bamboo.store import MemoryStore, StoreError, StoreErrorCode
 from culm.machine import Effect, Ticket
 from culm.machines.sample_logs import make_log
 from culm.testing.store_model import RandomEffects
@@ -83,11 +79,6 @@ WRONG: list[tuple[Effect[Any], list[Any]]] = [
             [OTHER._replace(author="a" * 32)],
         ],
     ),
-    (
-        ReadHead(ticket=TICKET, log=LOG),
-        [False, 3, THIRD, Head(0, HEAD.hash), Head(3, b""), Head(3, HEAD.hash, 1)],
-    ),
-    (ReadNewest(ticket=TICKET, log=LOG), [False, (3, HEAD.hash), Head("3", HEAD.hash)]),
     (
         ReadEntry(ticket=TICKET, log=LOG, seqnum=3),
         [
@@ -167,14 +158,6 @@ WRONG: list[tuple[Effect[Any], list[Any]]] = [
         ReadPayload(ticket=TICKET, log=LOG, seqnum=3, offset=0, size=5),
         [None, "", bytearray(b""), memoryview(b""), b"123456", [b"1"]],
     ),
-    (
-        ReadFork(ticket=TICKET, log=LOG),
-        [
-            False,
-            NEWS[4].entry,
-            ForkProof(*(make_log(YAMF, 8, branch=b)[4].entry for b in (b"", b"x"))),
-        ],
-    ),
 ]
 
 
@@ -189,7 +172,6 @@ WRITES: list[WriteEffect] = [
     AppendEntries(ticket=TICKET, log=LOG, entries=NEWS[1:4]),
     WritePayload(ticket=TICKET, log=LOG, seqnum=3, offset=0, data=b""),
     FinishPayload(ticket=TICKET, log=LOG, seqnum=3),
-    DiscardPayload(ticket=TICKET, log=LOG, seqnum=3),
     DiscardStaged(ticket=TICKET, log=LOG, seqnum=3),
     AddFork(ticket=TICKET, log=LOG, proof=FORK),
 ]
@@ -211,7 +193,7 @@ def test_a_refusal_that_no_other_writer_causes_is_a_failure() -> None:
     forks = AddFork(ticket=TICKET, log=OTHER, proof=FORK)
     with pytest.raises(StoreError):
         perform(forks, STORE)
-    payload = DiscardPayload(ticket=TICKET, log=OTHER, seqnum=1)
+    payload = DiscardStaged(ticket=TICKET, log=OTHER, seqnum=1)
     refusal = perform(payload, STORE)
     assert isinstance(refusal, StoreError)
     assert payload.accepts(refusal)
@@ -243,11 +225,11 @@ class FullStore(MemoryStore):
 
 def test_a_machine_is_told_the_result_the_refusal_or_the_failure() -> None:
     machine, store = Machine(), FullStore(family=YAMF)
-    answer(machine, ReadHead(ticket=TICKET, log=LOG), store)
+    answer(machine, ReadEntry(ticket=TICKET, log=LOG, seqnum=3), store)
     answer(machine, AppendEntries(ticket=TICKET, log=LOG, entries=NEWS), store)
     answer(machine, FinishPayload(ticket=TICKET, log=LOG, seqnum=3), store)
-    head, append, finish = machine.told
-    assert head == ("complete", TICKET, None)
+    entry, append, finish = machine.told
+    assert entry == ("complete", TICKET, None)
     assert append == ("fail", TICKET, FullStore.full)
     assert finish[:2] == ("complete", TICKET)  # type: ignore[index]
     assert isinstance(finish[2], StoreError)  # type: ignore[index]

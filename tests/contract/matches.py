@@ -83,15 +83,15 @@ def match_replication(machine: replication.Replicator) -> None:
 
 def match_log_effect(effect: replication.ReplicatorEffect | None) -> None:
     match effect:
-        case logs.ReadLogs() | logs.ReadLog() | logs.ReadHead() | logs.ReadNewest():
+        case logs.ReadLogs() | logs.ReadLog():
             pass
         case logs.ReadEntry() | logs.ReadEntries() | logs.ReadHashes():
             pass
-        case logs.ReadPayload() | logs.ReadFork() | logs.AddFork() | logs.AppendEntries():
+        case logs.ReadPayload() | logs.AddFork() | logs.AppendEntries():
             pass
         case logs.WritePayload() | logs.FinishPayload():
             pass
-        case logs.DiscardPayload() | logs.DiscardStaged() | None:
+        case logs.DiscardStaged() | None:
             pass
         case rest:
             assert_never(rest)

@@ -18,19 +18,19 @@ ANSWERS = textwrap.dedent(
     """
     from typing import Any, assert_type
 
-    from culm.bamboo import Head, StoredEntry, StoreError
-    from culm.bamboo.effects import AppendEntries, ReadEntries, ReadHead
+    from culm.bamboo import StoredEntry, StoreError
+    from culm.bamboo.effects import AppendEntries, ReadEntries, ReadEntry
     from culm.effects import Answer
     from culm.garlic.raft import Persist, ReadSnapshot, SnapshotChunk, WriteSnapshot
     from culm.machine import Durable, Effect, Ticket
 
     def answer_reads(
-        machine: Durable, head: ReadHead, entries: ReadEntries, found: list[StoredEntry]
+        machine: Durable, entry: ReadEntry, entries: ReadEntries, found: list[StoredEntry]
     ) -> None:
-        assert_type(head.ticket, Ticket[Head | None])
-        machine.complete(head.ticket, Head(1, b""))
-        machine.complete(head.ticket, None)
-        machine.complete(head.ticket, 1)  # type: ignore[misc]
+        assert_type(entry.ticket, Ticket[StoredEntry | None])
+        machine.complete(entry.ticket, found[0])
+        machine.complete(entry.ticket, None)
+        machine.complete(entry.ticket, 1)  # type: ignore[misc]
         machine.complete(entries.ticket, found)
         machine.complete(entries.ticket, None)  # type: ignore[misc]
 
@@ -55,17 +55,17 @@ ANSWERS = textwrap.dedent(
     def answer_any(machine: Durable, effect: Effect[Any], result: object) -> None:
         machine.complete(effect.ticket, result)  # a driver of all machines alike
 
-    def narrow(effect: ReadHead, result: object) -> None:
+    def narrow(effect: ReadEntry, result: object) -> None:
         if effect.accepts(result):
-            assert_type(result, Head | None)
+            assert_type(result, StoredEntry | None)
 
-    def look(effect: Effect[Head | None]) -> Head | None:
+    def look(effect: Effect[StoredEntry | None]) -> StoredEntry | None:
         return None
 
-    def guess(effect: Effect[Head | None]) -> bytes:
+    def guess(effect: Effect[StoredEntry | None]) -> bytes:
         return b""
 
-    def perform(effect: ReadHead) -> list[Answer[Head | None]]:
+    def perform(effect: ReadEntry) -> list[Answer[StoredEntry | None]]:
         return [
             Answer.of(effect, look),
             Answer.of(effect, guess),  # type: ignore[arg-type]

@@ -13,12 +13,9 @@ from culm.bamboo.answers import is_of_family
 from culm.bamboo.effects import (
     ReadEntries,
     ReadEntry,
-    ReadFork,
     ReadHashes,
-    ReadHead,
     ReadLog,
     ReadLogs,
-    ReadNewest,
     ReadPayload,
     StoreEffect,
     perform,
@@ -50,12 +47,9 @@ STORES = {family: store_of(family) for family in (YAMF, YASMF)}
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        (ReadHead, {"log": LOG}),
-        (ReadNewest, {"log": LOG}),
         (ReadEntry, {"log": LOG, "seqnum": 2}),
         (ReadEntries, {"log": LOG}),
         (ReadHashes, {"log": LOG, "seqnums": SEQNUMS}),
-        (ReadFork, {"log": FORKED}),
         (ReadLog, {"log": LOG}),
         (ReadLog, {"log": FORKED}),
         (ReadLog, {"log": LOG, "entry": 2, "hashes": SEQNUMS}),

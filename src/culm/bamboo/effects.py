@@ -22,19 +22,15 @@ from culm.machine import Durable, Effect
 __all__ = [
     "AddFork",
     "AppendEntries",
-    "DiscardPayload",
     "DiscardStaged",
     "FinishPayload",
     "LogEffect",
     "LogStatus",
     "ReadEntries",
     "ReadEntry",
-    "ReadFork",
     "ReadHashes",
-    "ReadHead",
     "ReadLog",
     "ReadLogs",
-    "ReadNewest",
     "ReadPayload",
     "StoreEffect",
     "WriteEffect",
@@ -60,26 +56,6 @@ class ReadLogs(StoreEffect[list[LogKey]]):
 
     def accepts(self, result: object) -> TypeGuard[list[LogKey]]:
         return are_logs(result, self.after) and _at_most(self.count_max, result)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadHead(StoreEffect[Head | None]):
-    """`LogStore.head`; answered with ``Head | None``."""
-
-    log: LogKey
-
-    def accepts(self, result: object) -> TypeGuard[Head | None]:
-        return result is None or is_head(result)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadNewest(StoreEffect[Head | None]):
-    """`LogStore.newest`; answered with ``Head | None``."""
-
-    log: LogKey
-
-    def accepts(self, result: object) -> TypeGuard[Head | None]:
-        return result is None or is_head(result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,16 +117,6 @@ class ReadPayload(StoreEffect[bytes]):
 
     def accepts(self, result: object) -> TypeGuard[bytes]:
         return type(result) is bytes and len(result) <= self.size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFork(StoreEffect[ForkProof | None]):
-    """`LogStore.fork`; answered with ``ForkProof | None``."""
-
-    log: LogKey
-
-    def accepts(self, result: object) -> TypeGuard[ForkProof | None]:
-        return result is None or (isinstance(result, ForkProof) and result.log == self.log)
 
 
 class LogStatus(NamedTuple):
@@ -263,13 +229,6 @@ class FinishPayload(_PayloadWrite):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiscardPayload(_PayloadWrite):
-    """`LogStore.discard_payload`."""
-
-    REFUSALS: ClassVar = frozenset({StoreErrorCode.UNKNOWN_ENTRY})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DiscardStaged(_PayloadWrite):
     """`LogStore.discard_staged`."""
 
@@ -285,18 +244,14 @@ class AddFork(WriteEffect):
 
 LogEffect: TypeAlias = (
     ReadLogs
-    | ReadHead
-    | ReadNewest
     | ReadEntry
     | ReadEntries
     | ReadHashes
     | ReadPayload
-    | ReadFork
     | ReadLog
     | AppendEntries
     | WritePayload
     | FinishPayload
-    | DiscardPayload
     | DiscardStaged
     | AddFork
 )
@@ -327,8 +282,6 @@ def _at_most(count_max: int | None, items: Sequence[object]) -> bool:
 _OPERATIONS: dict[type[Effect[Any]], Callable[[Any, LogStore], object]] = {
     ReadLogs: lambda e, store: store.logs(e.after, count_max=e.count_max),
     ReadLog: _read_log,
-    ReadHead: lambda e, store: store.head(e.log),
-    ReadNewest: lambda e, store: store.newest(e.log),
     ReadEntry: lambda e, store: store.entry(e.log, e.seqnum),
     ReadEntries: lambda e, store: store.entries(
         e.log,
@@ -343,10 +296,8 @@ _OPERATIONS: dict[type[Effect[Any]], Callable[[Any, LogStore], object]] = {
     AppendEntries: lambda e, store: store.append(e.log, e.entries),
     WritePayload: lambda e, store: store.write_payload(e.log, e.seqnum, e.offset, e.data),
     FinishPayload: lambda e, store: store.finish_payload(e.log, e.seqnum),
-    DiscardPayload: lambda e, store: store.discard_payload(e.log, e.seqnum),
     DiscardStaged: lambda e, store: store.discard_staged(e.log, e.seqnum),
     AddFork: lambda e, store: store.add_fork(e.log, e.proof),
-    ReadFork: lambda e, store: store.fork(e.log),
 }
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from culm.bamboo import effects
-from culm.bamboo.answers import is_of_family
+from culm.bamboo.answers import is_head, is_of_family
 from culm.bamboo.effects import perform
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
@@ -45,6 +45,11 @@ class AskedStore:
             raise answer
         return answer
 
+    def _checked(self, head: Head | None) -> Head | None:
+        assert head is None or is_head(head), f"{head!r} is no head"
+        assert is_of_family(self._family, head)
+        return head
+
     @property
     def family(self) -> HashFamily:
         return self._family
@@ -54,12 +59,10 @@ class AskedStore:
         return logs
 
     def head(self, log: LogKey) -> Head | None:
-        head: Head | None = self._ask(effects.ReadHead, log=log)
-        return head
+        return self._checked(self.store.head(log))
 
     def newest(self, log: LogKey) -> Head | None:
-        newest: Head | None = self._ask(effects.ReadNewest, log=log)
-        return newest
+        return self._checked(self.store.newest(log))
 
     def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
         entry: StoredEntry | None = self._ask(effects.ReadEntry, log=log, seqnum=seqnum)
@@ -97,7 +100,7 @@ class AskedStore:
         self._ask(effects.FinishPayload, log=log, seqnum=seqnum)
 
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
-        self._ask(effects.DiscardPayload, log=log, seqnum=seqnum)
+        self.store.discard_payload(log, seqnum)
 
     def discard_staged(self, log: LogKey, seqnum: int) -> None:
         self._ask(effects.DiscardStaged, log=log, seqnum=seqnum)
@@ -106,7 +109,9 @@ class AskedStore:
         self._ask(effects.AddFork, log=log, proof=proof)
 
     def fork(self, log: LogKey) -> ForkProof | None:
-        fork: ForkProof | None = self._ask(effects.ReadFork, log=log)
+        fork = self.store.fork(log)
+        assert fork is None or fork.log == log
+        assert is_of_family(self._family, fork)
         return fork
 
 

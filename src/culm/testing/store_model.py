@@ -10,17 +10,13 @@ from typing import Any
 from culm.bamboo.effects import (
     AddFork,
     AppendEntries,
-    DiscardPayload,
     DiscardStaged,
     FinishPayload,
     ReadEntries,
     ReadEntry,
-    ReadFork,
     ReadHashes,
-    ReadHead,
     ReadLog,
     ReadLogs,
-    ReadNewest,
     ReadPayload,
     WritePayload,
 )
@@ -78,10 +74,8 @@ class RandomEffects:
         match random.randrange(22):
             case 0:
                 return ReadLogs(ticket=_TICKET, after=random.choice((None, log)), count_max=1)
-            case 1:
-                return ReadHead(ticket=_TICKET, log=log)
-            case 2:
-                return ReadNewest(ticket=_TICKET, log=log)
+            case 1 | 2 | 9:
+                return ReadLog(ticket=_TICKET, log=log)
             case 3:
                 return ReadEntry(ticket=_TICKET, log=log, seqnum=seqnum)
             case 4:
@@ -101,10 +95,7 @@ class RandomEffects:
             case 7:
                 return FinishPayload(ticket=_TICKET, log=log, seqnum=seqnum)
             case 8 | 21:
-                kind = random.choice((DiscardPayload, DiscardStaged))
-                return kind(ticket=_TICKET, log=log, seqnum=seqnum)
-            case 9:
-                return ReadFork(ticket=_TICKET, log=log)
+                return DiscardStaged(ticket=_TICKET, log=log, seqnum=seqnum)
             case 10 if seqnum > 8:
                 proof = ForkProof(new.entry, other[seqnum - 1].entry)
                 return AddFork(ticket=_TICKET, log=log, proof=proof)
