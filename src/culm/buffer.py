@@ -8,7 +8,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def check_buffer(data: Buffer) -> None:
-    """Raise `TypeError` unless `data` is a buffer: for whoever may have no use for it."""
+    """Raise `TypeError` unless `data` is a buffer; for callers that discard it."""
     if type(data) is not bytes:
         memoryview(data)
 
@@ -23,7 +23,7 @@ def check_size_max(size_max: object) -> None:
         raise ValueError(f"size_max must be at least 0, not {size_max}")
 
 
-# The content of a buffer may take so many times its size.
+# A buffer may occupy this many times the size of its content.
 _WASTE_MAX = 4
 
 

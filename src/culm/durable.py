@@ -1,4 +1,4 @@
-"""What replicators have in common: they stand on another machine and on a store."""
+"""The base of all replicators, which stand on another machine and on a store."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DurableBase(ABC, Generic[M, V, F]):
         """Take an event of the connection, `Closed` included, which is the last."""
 
     def _at_rest(self) -> V | Closed | None:
-        """What to report when the store has caught up and the connection has no more events."""
+        """The event due once the store has caught up and the connection has no more events."""
         return None
 
     def _over(self) -> None:
@@ -61,7 +61,7 @@ class DurableBase(ABC, Generic[M, V, F]):
         self.connection.receive_eof()
 
     def read_size(self) -> int:
-        """How many bytes are welcome; 0 while the store is behind."""
+        """The bytes welcome now; 0 while the store is behind."""
         reads = self._closed is None and not self._store_is_behind()
         return self.connection.read_size() if reads else 0
 

@@ -171,7 +171,7 @@ class StoreFailed(Event):
 
 @runtime_checkable
 class Machine(Protocol):
-    """What a driver may do with any machine."""
+    """The calls that a driver may make to any machine."""
 
     @property
     def state(self) -> Enum:
@@ -218,7 +218,7 @@ class StreamMachine(Machine, Protocol):
 
     @property
     def trailing_data(self) -> bytes:
-        """What came after this machine's end; empty before it and after an error."""
+        """The bytes after this machine's end; empty before it and after an error."""
         ...
 
 
@@ -374,7 +374,7 @@ E_co = TypeVar("E_co", bound=Event, covariant=True)
 
 
 class StreamBase(ABC, Generic[E_co]):
-    """What all stream machines do alike: buffering, ending once, trailing data.
+    """The base of stream machines: buffering, a single end, trailing data.
 
     ``E_co`` is the union of the events that a subclass gives: it lets type checkers see whether
     a ``match`` has a case for each.

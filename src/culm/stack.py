@@ -42,7 +42,7 @@ _CARRY_SIZE = 65536
 
 
 class Stacked(StreamMachine, Timed, Durable, Protocol):
-    """What the combinators return; it has time and effects if a part has them."""
+    """The machine that a combinator returns; it has time and effects if a part has them."""
 
 
 def over(lower: Conduit, upper: StreamMachine) -> Stacked:

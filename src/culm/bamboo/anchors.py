@@ -1,4 +1,4 @@
-"""What has to be remembered of a log to check the links of all its later entries."""
+"""The hashes of a log that are needed to check the links of all its later entries."""
 
 from __future__ import annotations
 

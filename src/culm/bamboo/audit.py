@@ -22,7 +22,7 @@ _PAYLOAD_ONLY = frozenset({Reason.PAYLOAD_SIZE, Reason.PAYLOAD_HASH})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the audit says of row `index` (counted from 0).
+    """The audit's verdict on row `index` (counted from 0).
 
     `seqnum` is ``None`` if the row is ``MALFORMED``.  `verified` is about the entry:
     ``PAYLOAD_HASH`` and ``PAYLOAD_SIZE`` among the `reasons` say that the row's payload
@@ -66,7 +66,7 @@ def audit_log(
 
 
 class _Seen(NamedTuple):
-    """What the author signed under one sequence number, and whether that is verified."""
+    """The entry that the author signed under one sequence number, and whether it is verified."""
 
     hashes: frozenset[bytes]
     verified: bool

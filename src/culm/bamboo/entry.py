@@ -182,7 +182,7 @@ class Entry(_Fields):
         return encoded
 
     def signed_bytes(self) -> bytes:
-        """What the signature is over: the encoding without the signature."""
+        """The signed bytes: the encoding without the signature."""
         return self.encode()[:-SIGNATURE_SIZE]
 
     def hash(self) -> bytes:

@@ -12,7 +12,7 @@ __all__ = ["AUTHOR_FAULTS", "Reason", "VerificationError"]
 
 
 class Reason(IntEnum):
-    """What is wrong, as precisely as it can be known."""
+    """The fault, as precisely as it can be known."""
 
     MALFORMED = 1
     """The bytes are not the encoding of an entry."""
@@ -59,7 +59,7 @@ AUTHOR_FAULTS = frozenset(
 )
 """Reasons that nobody but the author, by signing, can bring about.
 
-The others blame whoever passed the data on, or nobody: correct data may still come.
+The others blame the peer that passed the data on, or nobody: correct data may still come.
 """
 
 

@@ -9,7 +9,7 @@ level k + 1 is three blocks of level k and one more entry, u(k + 1) entries in a
 last entry of a block of level k links to the entry just before the block; if there is
 none, because the block begins the log, to u(k - 1).
 
-Links do not cross: nobody behind an entry n links to an entry between n and the target
+Links do not cross: no entry after an entry n links to an entry between n and the target
 of its lipmaalink.  Most of what this module computes, and what `culm.bamboo.verify` can
 afford to forget, follows from that.
 """
@@ -143,7 +143,7 @@ def upper_pool(seqnum: int) -> list[int]:
 
 
 def certificate_pool(seqnum: int) -> list[int]:
-    """What a peer stores to hold entry `seqnum` verifiably for good, ascending.
+    """The entries that a peer stores to hold entry `seqnum` verifiably for good, ascending.
 
     For any x < y the union of their pools holds a path of links from y through x to 1.
     """
@@ -151,7 +151,7 @@ def certificate_pool(seqnum: int) -> list[int]:
 
 
 def certificate_gaps(wanted: Iterable[int], present: Container[int]) -> list[int]:
-    """What `present` lacks for the subset `wanted` to count as verified, ascending.
+    """The entries that `present` lacks for the subset `wanted` to count as verified, ascending.
 
     A subset is verified as a whole if one path of links leads from its newest entry to
     entry 1 through all the others ("Partial Replication and Log Verification").  All

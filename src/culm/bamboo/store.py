@@ -31,7 +31,7 @@ __all__ = [
 
 
 class StoreErrorCode(IntEnum):
-    """What a store refuses."""
+    """The writes that a store refuses."""
 
     WRONG_LOG = 1
     """The entry or proof is of another log, or of another hash family."""
@@ -286,7 +286,7 @@ class _Log:
             self.pieces.pop(seqnum, None)
 
     def read(self, seqnum: int, offset: int, size: int) -> bytes:
-        """What is on hand of a payload there."""
+        """The stored part of a payload."""
         payload = self.kept[seqnum].payload
         if payload is not None:
             return payload[offset : offset + size]

@@ -28,12 +28,12 @@ __all__ = ["LogVerifier", "PayloadVerifier", "payload_fault", "verify_log"]
 class LogVerifier:
     """Verifies the entries of one log, or a subset of them, as they come in ascending order.
 
-    By default entries have to follow each other without a gap, from behind `head` on.
+    By default entries have to follow each other without a gap, from the one after `head` on.
     With `sparse`, entries may be left out as long as the certificate pools are there.
 
     What earlier work has verified is told in one of these ways:
 
-    - `head`, the entry behind which to go on, and `known`, hashes of verified entries up
+    - `head`, the entry after which to go on, and `known`, hashes of verified entries up
       to there.  Only those of ``open_targets(head.seqnum)`` matter; unless `sparse`, all
       of them are needed.  A sparse log without an unbroken run from entry 1 has no head;
       then the newest of `known` stands for it.
@@ -123,7 +123,7 @@ class LogVerifier:
     def skip(self, seqnum: int, hash: bytes, *, end_of_log: bool = False) -> None:
         """Pass over an entry that was verified before.
 
-        Raises `ValueError` unless it is behind `position`, directly so if not sparse.
+        Raises `ValueError` unless it is after `position`, directly so if not sparse.
         """
         anchors = self._anchors
         if seqnum != anchors.position + 1 and not (self._sparse and seqnum > anchors.position):
@@ -221,7 +221,7 @@ class PayloadVerifier:
         self.size += memoryview(data).nbytes
 
     def fault(self) -> Reason | None:
-        """What is wrong with the payload if it ends here, as `payload_fault`."""
+        """The fault of the payload if it ends here, as `payload_fault`."""
         return _payload_fault(self.entry, self.size, self._hasher.hash())
 
     def finish(self) -> None:
@@ -231,7 +231,7 @@ class PayloadVerifier:
 
 
 def payload_fault(entry: Entry, payload: Buffer) -> Reason | None:
-    """What is wrong with `payload` as that of `entry`, if anything.
+    """The fault of `payload` as that of `entry`, if any.
 
     ``PAYLOAD_SIZE_LIE`` makes the log invalid from this entry on; ``PAYLOAD_HASH`` and
     ``PAYLOAD_SIZE`` only say that this is not the payload.

@@ -94,12 +94,12 @@ class Connection(StreamBase[ConnectionEvent]):
 
     @property
     def creation_credit(self) -> int:
-        """How many streams we may create."""
+        """The number of streams that we may create."""
         return self._global.local_credit
 
     @property
     def remote_creation_credit(self) -> int:
-        """How many streams the peer may create."""
+        """The number of streams that the peer may create."""
         return self._global.remote_credit
 
     @property

@@ -1,4 +1,4 @@
-"""What the peer did.  The last event is always `culm.machine.Closed`."""
+"""The peer's actions.  The last event is always `culm.machine.Closed`."""
 
 from __future__ import annotations
 

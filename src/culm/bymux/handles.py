@@ -45,9 +45,9 @@ class Stream:
 
     @property
     def state(self) -> StreamState:
-        """What either endpoint has sent of Close and StopRead.
+        """The Close and StopRead that each endpoint has sent.
 
-        Ours count as sent as soon as they are due.  A Close that waits behind unsent data
+        Ours count as sent as soon as they are due.  A Close that waits for unsent data
         is not due yet.
         """
         return StreamState(self._scope.local, self._scope.remote)
@@ -88,7 +88,7 @@ class Stream:
         self._scope.grant_infinite()
 
     def set_window(self, size: int) -> None:
-        """Keep the sum of the peer's credit and what is not yet `consumed` at `size` bytes.
+        """Keep the sum of the peer's credit and of bytes not yet `consumed` at `size`.
 
         From now on credit is granted whenever that can be restored and is urgent: the
         refill is at least what the peer has left, and at least 1 (spec, appendix B).

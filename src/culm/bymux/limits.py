@@ -24,7 +24,7 @@ class Limits:
         Bytes of data in a `StreamData` event: one such event at a time, whatever size the peer
         claims for its Write.
     streams_max
-        Streams alive at once, whoever created them: under 300 bytes each, and under 1200 more
+        Streams alive at once, created by either side: under 300 bytes each, and under 1200 more
         while data is queued on one, in addition to that data.
     receive_buffer_max
         Bytes received and not yet parsed, as long as no more than `read_size()` bytes are handed

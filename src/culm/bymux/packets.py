@@ -59,7 +59,7 @@ class Packet(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """What a header byte announces; a width of 0 means that the field is absent."""
+    """The fields that a header byte announces; a width of 0 means that the field is absent."""
 
     type: PacketType
     id_width: int

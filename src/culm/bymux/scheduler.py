@@ -1,4 +1,4 @@
-"""What is to be sent, and in what order.
+"""The packets to send, and their order.
 
 Control packets (all but data) leave in the order in which they became due, before any
 data.  Packets that can be merged (Credits of a stream) or counted (Pings, Pongs) join the one that
@@ -26,7 +26,7 @@ _ANSWERING: Final = frozenset({PacketType.PONG, PacketType.CLOSE, PacketType.STO
 
 
 class Addressee(Protocol):
-    """What a control packet applies to: a stream or, without an id, the connection."""
+    """The target of a control packet: a stream or, without an id, the connection."""
 
     @property
     def stream_id(self) -> int | None: ...

@@ -1,4 +1,4 @@
-"""What a packet applies to: a stream, or the connection as a whole.
+"""The scope of a packet: a stream, or the connection as a whole.
 
 The fourth bit of the header makes the difference; Ping, Pong, Close and StopRead mean
 the same on either side of it.
@@ -38,7 +38,7 @@ _PLAIN_EVENTS: Final[Mapping[PacketType, type[_PlainEvent]]] = {
 
 
 class Scope(ABC):
-    """What both endpoints have sent of Close and StopRead, and what that forbids."""
+    """The Close and StopRead that both endpoints have sent, and what they forbid."""
 
     __slots__ = ("_rules", "_scheduler", "local", "remote", "stream_id")
 
@@ -114,7 +114,7 @@ class Scope(ABC):
         return event
 
     def _outcome(self, packet_type: PacketType) -> HalfState | ErrorCode:
-        """What the rules say about our sending a packet of that type now."""
+        """The rules' verdict on our sending a packet of that type now."""
         return self._rules[self.local][packet_type]
 
     def _take_in(self, packet_type: PacketType, amount: int | None) -> ConnectionEvent | None:

@@ -1,4 +1,4 @@
-"""Who may send what: the rules of Close and StopRead as tables.
+"""The rules of Close and StopRead as tables: who may send what.
 
 One table serves both directions.  Looked up with what we have sent, it says what we may send;
 looked up with what the peer has sent, it says what the peer may send.
@@ -52,7 +52,7 @@ class State(Enum):
 
 
 class HalfState(IntEnum):
-    """What one endpoint has sent of Close and StopRead, for a stream or globally."""
+    """The Close and StopRead that one endpoint has sent, for a stream or globally."""
 
     OPEN = 0
     CLOSED = 1
@@ -139,4 +139,4 @@ ANSWERS: Final[Mapping[PacketType, PacketType]] = {
     _CLOSE: _STOP_READ,
     _STOP_READ: _CLOSE,
 }
-"""What answers a packet, unless the rules forbid to send it (any more)."""
+"""The answer to a packet, unless the rules forbid sending it (any more)."""

@@ -47,7 +47,7 @@ class StreamScope(Scope):
         self._urgent = urgent
         self._unsent: Outbox | None = None  # never an empty one
         self.unsent_size = 0
-        self._closing = False  # a Close waits behind the unsent data
+        self._closing = False  # a Close waits for the unsent data
         self._receive_window: int | None = None
         self._unconsumed_size = 0
 
@@ -92,7 +92,7 @@ class StreamScope(Scope):
             self.send(PacketType.CLOSE)
 
     def _outcome(self, packet_type: PacketType) -> HalfState | ErrorCode:
-        # A Close that waits behind data already forbids the caller what it will forbid.
+        # A Close that waits for data already forbids the caller what it will forbid.
         if self._closing and packet_type in _DATA_ENDING:
             return self._rules[HalfState.CLOSED][packet_type]
         return self._rules[self.local][packet_type]

@@ -2,8 +2,8 @@
 
 ``culm.kernels.cbor``, ``classic``, ``fingerprint``, ``hashing``, ``lzfoo``, ``operations``,
 ``runs``, ``symbols``, ``tree``, ``varu64``, ``xenc`` are the twins in use: the compiled ones where
-there are any.  Each is imported when it is first asked for, so that whoever wants one codec waits
-for no libsodium.
+there are any.  Each is imported when it is first asked for, so that a user of one codec does not
+wait for libsodium.
 Which was taken is told, never guessed:
 
 - `IMPLEMENTATION` is ``"compiled"``, ``"pure"`` or ``"mixed"``,

@@ -4,7 +4,7 @@ Taken are numbers, byte strings, text, arrays, maps with text as keys, floats, b
 each in its shortest form; keys ascend as text does.  Nothing is set aside for what is merely
 declared.  Source: RFC 8949, sections 3 and 4.2.1.
 
-What is wrong with the data is a negative number in the place of an end, behind the index of the
+A fault of the data is a negative number in place of an end, after the index of the
 byte where that was seen; `culm.wire.cbor` turns it into an error.  Items are looked at in their
 order, so the fault is the first one.  What is wrong with the call is raised: ``ValueError`` for a
 negative index, and for more than `DEPTH_MAX` arrays and maps inside each other.
@@ -32,7 +32,7 @@ NO_UTF8 = -10
 DEPTH_MAX = 255
 
 _SIMPLE = {20: False, 21: True, 22: None}
-_DIRECT_MAX = 23  # a larger argument stands behind the head, in so many bytes:
+_DIRECT_MAX = 23  # a larger argument follows the head, in this many bytes:
 _WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}
 _LEAST = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}  # less needs no argument of that width
 _FLOATS = {2: Struct(">e"), 4: Struct(">f"), 8: Struct(">d")}
@@ -40,7 +40,7 @@ _NAN = b"\x7e\x00"
 
 
 class _Fault(Exception):
-    """What is wrong, and where."""
+    """A fault, and its place."""
 
     def __init__(self, at: int, number: int) -> None:
         super().__init__(at, number)

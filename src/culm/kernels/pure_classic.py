@@ -31,7 +31,7 @@ _UNITS_MAX: Final = 8192
 _DEPTH_MAX: Final = 32
 _KEYS_MAX: Final = 64
 _TYPE_UNITS_MIN, _TYPE_UNITS_MAX = 3, 52
-_DIGITS_SAFE: Final = 15  # so many decimal digits survive every double
+_DIGITS_SAFE: Final = 15  # decimal digits that survive in every double
 _DIGITS_MAX: Final = 17
 
 _BASE64_32: Final = rb"[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
@@ -60,7 +60,7 @@ def _check_bytes(data: object) -> None:
 
 
 def scan(data: bytes) -> tuple[bytes, int, int, int, int, int, int] | None:
-    """What is in a plain message, and its text; ``None`` if it is none.
+    """The parts of a plain message, and its text; ``None`` if it is none.
 
     Returns the text of the message, indented by two spaces, the sequence, and where in `data`
     the author begins (53 bytes), the timestamp begins and ends, and the content begins and

@@ -131,12 +131,12 @@ class Exchange:
 
     @property
     def answered(self) -> int:
-        """How many of those that we asked about have been answered."""
+        """The ranges asked about by us that have been answered."""
         return self._hearing.answered
 
     @property
     def left(self) -> int:
-        """How many questions we have not answered."""
+        """The number of questions still to be answered by us."""
         return self._saying.left
 
     @property

@@ -98,7 +98,7 @@ def combine(kind: int, first: bytes, second: bytes) -> bytes:
 
 
 def subtract(kind: int, first: bytes, second: bytes) -> bytes:
-    """What combined with `second` gives `first`."""
+    """The state that, combined with `second`, gives `first`."""
     _check_states(kind, first, second)
     if kind == SUM:
         return _of(_number(first) - _number(second))

@@ -56,7 +56,7 @@ _PLACE = Struct(">32sQQ")
 def hash_many(
     function: int, data: Buffer, offsets: array[int] | memoryview, prefix: bytes
 ) -> bytes:
-    """The hash of each message behind `prefix`, one after the other.
+    """The hash of each message, after `prefix`, in one piece.
 
     `function` is ``BLAKE2B`` (64 bytes), ``BLAKE3`` or ``SHA256`` (32 bytes each).
     """
@@ -146,7 +146,7 @@ def _is_signed(key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 class _Fault(Exception):
-    """What follows is not decoded, for this number."""
+    """The end of decoding, with the number of the fault."""
 
 
 def _decode(data: bytes, digest_size: int) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""How the pure twin of `Exchange` hears the other side's rounds."""
+"""The pure twin of `Exchange`, receiving: the other side's rounds."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Hearing:
         self._asked = asked
         self.answered = 0
         self.questions: list[Heard] = []
-        self.skipped = 0  # ranges that are equal, behind the last question
+        self.skipped = 0  # equal ranges after the last question
         self.estimate = (0, 0, 0, 0)
         self._told = 0
         self._group = self._flags = 0
@@ -97,7 +97,7 @@ class Hearing:
         self._flags >>= 1
 
     def _enter(self, asked: Open | None) -> None:
-        """What follows is said of that range."""
+        """Take the range that the following statement is about."""
         self._only: set[Said] | None = None
         self._last: bytes | None = None
         self._lower = asked.lower if asked else b""
@@ -278,7 +278,7 @@ class Hearing:
         )
 
     def _count_ranges(self, count: int) -> None:
-        """We are asked about so many ranges more."""
+        """Count that many further ranges asked about by the other side."""
         self._told += count
         if self._told > self._ranges_max:
             raise Faulty(Fault.RANGES)

@@ -1,4 +1,4 @@
-"""What the pure twin of `Exchange` knows of its own items."""
+"""The own items of the pure twin of `Exchange`."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Items:
         return sum(lanes)
 
     def sum(self, start: int, count: int) -> int:
-        """What travels of the state of a range of ranks."""
+        """The part of the state of a range of ranks that travels."""
         total = 0
         for short in self._shorts[start : start + count]:
             total = self.minus(total, self.minus(0, short))

@@ -85,7 +85,7 @@ class Compressor:
         return packet
 
     def _elements(self, here: int) -> bytes:
-        """The elements for what is in ``self._data`` from index `here` on."""
+        """The elements for ``self._data`` from index `here` on."""
         packet = bytearray()
         pending = here  # from here on nothing is written yet
         effort = 1 << _STEP_BITS
@@ -136,7 +136,7 @@ class Compressor:
         return (self._base + here) % 2**32
 
     def _forget(self) -> None:
-        """Drop what is older than the window, seldom enough to cost little."""
+        """Drop bytes older than the window, seldom enough to cost little."""
         old = len(self._data) - self.window
         if old >= max(self.window, 4096):
             del self._data[:old]
@@ -187,7 +187,7 @@ class Decompressor:
         self.position = 0
 
     def decode(self, data: Buffer, offset: int, out_max: int) -> tuple[bytes, int]:
-        """Decode ``data[offset:]``: what is made of it, and how many bytes were read.
+        """Decode ``data[offset:]``: the output, and the number of bytes read.
 
         Goes on until the input is read, `out_max` bytes are made, the packet is complete
         or a fault is found.  After a fault nothing more is made.
@@ -277,7 +277,7 @@ class Decompressor:
         self.fault_position = position
 
     def _forget(self) -> None:
-        """Drop what is older than the window, seldom enough to cost little."""
+        """Drop bytes older than the window, seldom enough to cost little."""
         old = len(self._history) - self.window
         if old >= max(self.window, 4096):
             del self._history[:old]
@@ -299,7 +299,7 @@ def _octets(data: Buffer) -> bytes | memoryview:
 
 
 def _common(data: bytearray, one: int, other: int) -> int:
-    """How many bytes from `one` and from `other` on, the later index, are equal."""
+    """The number of equal bytes from `one` and from `other` on, the later index."""
     length, step = 0, 1
     while step:
         end = other + length + step

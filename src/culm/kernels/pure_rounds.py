@@ -13,7 +13,7 @@ GROUP = 8  # ranges of which one byte says whether anything is said of them
 KEYS_MAX = 2048  # parts of a range, at most
 RANKS_ROOM = 16384  # bytes for parts with bounds, about
 LIST_MAX = 512  # ids in one list
-FEW_LISTED = 4  # so many bits need no byte of their own
+FEW_LISTED = 4  # bits that need no byte of their own
 ID_SIZE = 4
 FULL_SHARE = 4  # of the ranges there may be: beyond that part none is split any more
 COUNT_MAX = 2**62 - 1
@@ -22,9 +22,9 @@ _FEW = 15
 
 
 class Fault(IntEnum):
-    """What can be wrong with a round of the other side."""
+    """The faults of a round of the other side."""
 
-    CUT = 1  # it goes on behind the end
+    CUT = 1  # it goes on after the end
     KIND = 2  # nothing of that kind can be said there
     NUMBER = 3  # not in its shortest form, too large or too small
     BOUND = 4  # not inside of the range, or no room for so many parts
@@ -42,7 +42,7 @@ class Faulty(Exception):
 
 
 class Said(IntEnum):
-    """What is said of a range."""
+    """A statement about a range."""
 
     ITEMS = 0
     ITEMS_MORE = 1
@@ -56,7 +56,7 @@ class Said(IntEnum):
 
 
 class Form(IntEnum):
-    """How rounds look like."""
+    """The shape of rounds."""
 
     PLAIN = 0
     ASKING = 1  # ours are explicit
@@ -64,7 +64,7 @@ class Form(IntEnum):
 
 
 class Asked(IntEnum):
-    """What we have last said of a range."""
+    """Our last statement about a range."""
 
     SUM = 0
     LIST = 1
@@ -73,7 +73,7 @@ class Asked(IntEnum):
 
 
 class Question(IntEnum):
-    """What the other side has said of a range, or how our answer goes on."""
+    """The other side's statement about a range, or the state of our answer."""
 
     SUM = 0
     UNKNOWN = 1  # it differs, nobody has said how
@@ -93,7 +93,7 @@ class Range:
 
     @property
     def cut(self) -> int:
-        """How many bytes all keys in it have in common."""
+        """The number of leading bytes that all its keys share."""
         return 0 if self.upper is None else common(self.lower, self.upper)
 
 
@@ -107,7 +107,7 @@ class Open(Range):
 
 @dataclass(slots=True)
 class Heard(Range):
-    """A range that we are asked about, behind `skip` others that are equal."""
+    """A range that we are asked about, after `skip` equal ones."""
 
     kind: Question
     skip: int = 0
@@ -117,7 +117,7 @@ class Heard(Range):
     echo: bool = False  # it answers a sum of ours by their own
     ids: Sequence[int] = ()
     ranks: Sequence[int] = ()
-    done: int = 0  # so many of `ranks` have been said
+    done: int = 0  # of `ranks`, already said
 
 
 class Reader:
@@ -216,12 +216,12 @@ def common(first: bytes, second: bytes) -> int:
 
 
 def share(count: int, parts: int, part: int) -> int:
-    """How much of `count` each part has."""
+    """The share of `count` that each part has."""
     return count * (part + 1) // parts - count * part // parts
 
 
 def bound_size_max(item_size: int) -> int:
-    """How many bytes a bound has at most, equal steps ending with the eighth."""
+    """The most bytes a bound has; equal steps end with the eighth."""
     return item_size + 7
 
 

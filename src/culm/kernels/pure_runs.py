@@ -141,7 +141,7 @@ def stored_size(
     link_size: int,
     payload_size_max: int | None,
 ) -> int:
-    """How many bytes the encodings and payloads of `rows` take; -1 if they have another form.
+    """The size of the encodings and payloads of `rows`; -1 if they have another form.
 
     Their form is that of `StoredEntry`s of the log `head`, from number `first` to `last`
     (``None``: whatever there may be), ascending.  Payloads are whole, and of at most

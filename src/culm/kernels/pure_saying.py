@@ -1,4 +1,4 @@
-"""How the pure twin of `Exchange` says its own rounds."""
+"""The pure twin of `Exchange`, sending: its own rounds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CLAMP = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How ranges are answered: see `Exchange.say`."""
+    """The answers to ranges: see `Exchange.say`."""
 
     asked_max: int
     threshold: int
@@ -69,7 +69,7 @@ class Saying:
 
     @property
     def left(self) -> int:
-        """How many questions have not been answered."""
+        """The number of unanswered questions."""
         return len(self._questions) - self._next
 
     @property
@@ -143,7 +143,7 @@ class Saying:
         return _go_on(question, Question.GO_ON, range(start, start + count))
 
     def _enter(self, out: bytearray, whole: Range) -> None:
-        """What follows is said of that range."""
+        """Begin a statement about that range."""
         if self._form is Form.ASKING:
             put_bound(out, whole.lower, self._before)
             put_bound(out, whole.upper or b"", whole.lower)

@@ -12,7 +12,7 @@ M = 0xD6E8FEB86659FD93, beginning and ending with the first.
 its **word** ``id << 20`` with the low 20 bits of the seed, by which a word that is one id's alone
 is known.
 
-**Places.**  An id is in symbol 0.  Which symbol behind i is its next one is said by a generator,
+**Places.**  An id is in symbol 0.  Its next symbol after i is given by a generator,
 ``s = s * 0xD1342543DE82EF95 + 1`` modulo 2**64, that begins with the seed: by the high 12 bits r
 of the new s it is ``i + 1 + ((2 * i + 3) * STEPS[r] >> 17)``, where STEPS[r] is
 ``isqrt(2**45 // (2 * r + 1)) - 2**16``.  So the share of ids that are in symbol i is about
@@ -113,7 +113,7 @@ class Symbols:
 
     @property
     def size(self) -> int:
-        """How many symbols there are."""
+        """The number of symbols."""
         return len(self._row.words)
 
     def add(self, shorts: bytes) -> None:
@@ -138,7 +138,7 @@ class Symbols:
 
 
 class Difference:
-    """What the other side has and we have not, and the other way round, as its symbols tell."""
+    """The difference between both sides' items, read from the other side's symbols."""
 
     def __init__(self, salt: int) -> None:
         self._row = Row(salt)
@@ -148,12 +148,12 @@ class Difference:
 
     @property
     def size(self) -> int:
-        """How many symbols have been heard."""
+        """The number of symbols received."""
         return len(self._row.words)
 
     @property
     def total(self) -> int:
-        """How many items the other side says to have; 0 before anything was heard."""
+        """The number of items that the other side claims; 0 before its first symbol."""
         return self._total
 
     def hear(self, data: bytes) -> int:
@@ -201,7 +201,7 @@ class Difference:
 
     def _follow(self, queue: deque[int]) -> None:
         row, waiting = self._row, set(queue)
-        # Whoever forges symbols could have the same id come and go forever.
+        # With forged symbols the same id could come and go forever.
         while queue and len(self._found) < self.size:
             at = queue.popleft()
             waiting.remove(at)
@@ -229,7 +229,7 @@ class Difference:
 
     @property
     def found(self) -> int:
-        """How many ids have been found."""
+        """The number of ids found."""
         return len(self._found)
 
     @property
@@ -263,5 +263,5 @@ class Ids:
 
 
 def _usual(total: int, at: int) -> int:
-    """About how many ids are in a symbol, of so many; 0 for the first, which says how many."""
+    """The expected number of ids in a symbol; 0 for the first, which holds the count."""
     return total * 2 // (at + 2) if at else 0

@@ -44,7 +44,7 @@ _SHORT_MAX = 2**64 - 1
 
 
 class View:
-    """What a tree, a snapshot and a frozen tree can be asked."""
+    """The queries that a tree, a snapshot and a frozen tree answer."""
 
     _kind: int
     _item_size: int
@@ -76,7 +76,7 @@ class View:
         return self._varying
 
     def still(self) -> View:
-        """What stays as it is now: of a tree a snapshot, else itself."""
+        """An unchanging view: of a tree a snapshot, else itself."""
         return self
 
     # The sums of what stands before a place: all that a frozen tree does in another way.
@@ -105,7 +105,7 @@ class View:
         return rank < len(self) and self._items[rank] == item
 
     def rank(self, bound: bytes) -> int:
-        """How many items are below `bound`."""
+        """The number of items below `bound`."""
         _check_bytes(bound)
         return self._below(bound)
 
@@ -274,7 +274,7 @@ class Tree(View):
         return True
 
     def insert_many(self, data: Buffer) -> int:
-        """How many of the items that `data` is made of were new."""
+        """Add the items in `data`; the number of new ones."""
         if self._varying:
             raise ValueError("items of varying size are inserted one by one")
         return sum(map(self.insert, _items_of(data, self._item_size)))
@@ -348,7 +348,7 @@ class Frozen(View):
         self._all_shorts, self._states = views[1], views[3]
 
     def is_sound(self) -> bool:
-        """Whether the sections are what the items make them; takes time for all items."""
+        """Whether the sections agree with the items; looks at every item."""
         items = self._slots
         return (
             all(self._slot(item) == items.slot(rank) for rank, item in enumerate(items))
@@ -439,7 +439,7 @@ def sort(data: Buffer, item_size: int) -> bytes:
 
 
 def _stride(item_size: int, varying: bool) -> int:
-    """How many bytes a slot has."""
+    """The size of a slot in bytes."""
     return -(-(item_size + (2 if varying else 0)) // 8) * 8
 
 

@@ -22,7 +22,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Decode(Protocol):
-    """What `decoder` makes."""
+    """The decoder that `decoder` makes."""
 
     def __call__(
         self, data: Buffer, offset: int = 0, *, canonical: bool = False
@@ -38,7 +38,7 @@ _WIDE = 248
 
 
 def size(value: int) -> int:
-    """How many bytes the canonical encoding of `value` takes: 1..9."""
+    """The size of the canonical encoding of `value`: 1..9 bytes."""
     return len(encode(value))
 
 

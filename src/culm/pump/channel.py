@@ -69,7 +69,7 @@ def _state_after(
 
 
 class Source(Protocol):
-    """What a connection feeds and takes bytes from: a stream machine, or a link."""
+    """The machine end of a connection: a stream machine, or a link."""
 
     def receive_data(self, data: Buffer) -> None: ...
     def receive_eof(self) -> None: ...

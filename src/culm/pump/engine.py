@@ -1,4 +1,4 @@
-"""What every pump does with its machine: time, events, effects, and when it is over."""
+"""The part that all pumps share: time, events, effects, and the end of the machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AbortedError(Exception):
 
 
 class UserHandlers(TypedDict, total=False):
-    """What a driver takes from its user as keyword arguments, and passes on to a pump.
+    """The keyword arguments that a driver takes from its user, and passes on to a pump.
 
     on_event
         Gets every event.  It may call verbs of the machine.
@@ -55,7 +55,7 @@ class UserHandlers(TypedDict, total=False):
 
 
 class Handlers(UserHandlers, total=False):
-    """What a pump takes: the user's part (`UserHandlers`), and what the driver adds to it.
+    """The handlers of a pump: the user's (`UserHandlers`), and those of the driver.
 
     in_jobs
         Whether `perform` is called in the jobs that `next_job` gives, for another thread, and not

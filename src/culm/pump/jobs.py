@@ -26,5 +26,5 @@ class Job:
         return [Answer.of(effect, self.perform) for effect in self.effects]
 
     def failed(self, error: Exception) -> list[Answer[Any]]:
-        """What to give to `finish` if nobody can do the job."""
+        """The argument for `finish` when the job cannot be done."""
         return [Answer(effect, None, error) for effect in self.effects]

@@ -21,7 +21,7 @@ class Limits:
         most that `StreamPump.read_size` asks for.  What has been taken is beyond the machine's
         reach: the smaller a piece, the sooner the next important thing is on its way.
     steps_max
-        Steps of a machine in a row.  After so many the pump lets others go first: it is due at
+        Steps of a machine in a row, after which the pump lets others go first: it is due at
         once.
     linger_s
         How long after its end a connection waits for the peer to take our last words and to

@@ -37,7 +37,7 @@ BYTES, TEXT, ARRAY, MAP, TAG = (
     _kernel.TAG,
 )
 
-_DIRECT_MAX = 23  # a larger argument stands behind the head
+_DIRECT_MAX = 23  # a larger argument follows the head
 _HEAD_SIZE_MAX = 9
 
 _FAULTS = {
@@ -167,7 +167,7 @@ def decode(data: Buffer, *, depth_max: int = DEPTH_MAX) -> Any:
 
 
 #: ``decode_first(data, at, depth_max)``: the item at `at`, and where it ends.  A negative end says
-#: that there is none: for whoever takes what is right and leaves the rest to `Scanner`.
+#: that there is none: for callers that take what is right and leave the rest to `Scanner`.
 decode_first = _kernel.decode
 #: The end that `decode_first` tells where arrays and maps are deeper inside each other.
 TOO_DEEP = _kernel.TOO_DEEP

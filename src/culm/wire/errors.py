@@ -1,4 +1,4 @@
-"""What codecs raise for bytes that they cannot decode."""
+"""The errors of codecs for bytes that they cannot decode."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _TYPE = 0  # the one hash function that each family has
 
 
 class _Digester(Protocol):
-    """What hashlib and blake3 objects have in common."""
+    """The interface that hashlib and blake3 objects share."""
 
     def update(self, data: Buffer, /) -> object: ...
     def digest(self) -> bytes: ...
@@ -95,7 +95,7 @@ class HashFamily:
         return Hasher(self.prefix, self._digester())
 
     def decode(self, data: Buffer, offset: int = 0) -> tuple[bytes, int]:
-        """Take the encoded hash that starts at `offset`, and the index just behind it.
+        """Take the encoded hash that starts at `offset`, and the index just after it.
 
         Raises `Truncated`, or `DecodeError` with ``NON_CANONICAL``, ``BAD_TYPE`` (not a
         function of this family) or ``BAD_LENGTH`` (not the size of its digest).

@@ -21,7 +21,7 @@ def encode(type: int, value: Buffer) -> bytes:
 def decode(
     data: Buffer, offset: int = 0, *, canonical: bool = True, size_max: int = varu64.MAX
 ) -> tuple[int, bytes, int]:
-    """Decode what starts at `offset`: type, value, and the index just behind it.
+    """Decode the item at `offset`: type, value, and the index just after it.
 
     `size_max` bounds the length that is declared, so that a value too long is refused
     before any of it has arrived.
