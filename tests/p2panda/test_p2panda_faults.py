@@ -106,6 +106,50 @@ def test_what_came_before_the_fault_of_a_peer_is_stored_however_it_is_cut(kind: 
             assert [error and error.code for error in ended] == [reason]
 
 
+#: What a peer says behind a faulty entry, and how the connection ends then.
+BEHIND: dict[str, tuple[list[Message], bytes, ErrorCode | None]] = {
+    "no message": ([], b"\x00", ErrorCode.MALFORMED),
+    "of the other mode": ([Have(0, ())], b"", None),
+    "the end": ([SyncDone(0, live_mode=False)], b"", None),
+    "another fault": ([SendEntry(0, b"", b"")], b"", None),
+    "two of these": ([SendEntry(0, b"", b""), Have(0, ())], b"\xff", ErrorCode.MALFORMED),
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize("kind", BLAMED)
+def test_no_later_fault_swallows_that_of_an_entry(kind: str, behind: str):
+    """The store tells of an entry's fault when more has arrived, if that came in one piece."""
+    (entry, reason), (said, more, error) = BLAMED[kind], BEHIND[behind]
+    data = b"".join(map(CODEC.encode, [*VALID, entry, *said])) + more
+    for cut in CUTS.values():
+        victim = Victim()
+        victim.begin()
+        events = [event for piece in cut(data) for event in victim.tell(piece)]
+        (ended,) = [each for each in events if isinstance(each, SessionEnded)]
+        assert ended.error is not None
+        assert ended.error.code == reason
+        closed = [each.error and each.error.code for each in events if isinstance(each, Closed)]
+        assert closed == ([] if error is None else [error])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_a_peer_garbles_is_told_alike_however_it_is_cut(seed: int):
+    rng = Random(seed)
+    data = bytearray(b"".join(map(CODEC.encode, [*VALID, SyncDone(0, live_mode=False)])))
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    told: list[list[Event]] = []
+    stored: list[set[bytes]] = []
+    for cut in CUTS.values():
+        victim = Victim()
+        victim.begin()
+        told.append([event for piece in cut(bytes(data)) for event in victim.tell(piece)])
+        stored.append(victim.entries())
+    assert [list(map(repr, each)) for each in told] == [list(map(repr, told[0]))] * len(CUTS)
+    assert stored == [stored[0]] * len(CUTS)
+
+
 @pytest.mark.parametrize("size", [401, 500, 5000])
 def test_an_operation_that_is_too_large_is_left_out(size: int):
     """A laxer implementation may have larger ones; it is passed over as it comes."""

@@ -92,6 +92,7 @@ class Exchange:
         self._unstored = 0  # entries on their way into the store
         self._repeated = 0  # entries that we had, and have not made up for
         self._end: Place | None = None  # where the session's end is to be told
+        self._cut_off = False  # by the end of the connection
 
     # For whoever takes its entries.
 
@@ -142,9 +143,14 @@ class Exchange:
         return not self.serving.follows and seqnum <= height_in(self._range.view, log)
 
     def spoil(self, error: RemoteProtocolError) -> None:
-        """The peer is to blame for an entry: end the session, unless it has ended."""
+        """The peer is to blame for an entry: end the session, unless it has ended.
+
+        If something else has ended it, that came behind the entry.
+        """
+        if self.broken:
+            return
         was, self.phase = self.phase, Phase.BROKEN
-        self._fault = self._fault or error
+        self._fault = error
         if was is Phase.OVER:
             self._count_fault()
         else:
@@ -357,6 +363,12 @@ class Exchange:
         self._end = self._work.reserve()
         self._tell_end()
 
+    def cut_off(self) -> None:
+        """The connection is over; only of a session that an entry has spoilt is the end told."""
+        self._cut_off = True
+        self._end = self._work.reserve()
+        self._tell_end()
+
     @property
     def failed(self) -> bool:
         """Whether somebody has broken a rule, or given up."""
@@ -364,9 +376,13 @@ class Exchange:
 
     def _tell_end(self) -> None:
         """Report the end once nothing of the session is on its way into the store."""
-        if self._end is not None and not self._unstored:
+        if self._end is None or self._unstored:
+            return
+        if self._cut_off and not self.broken:
+            self._end.fill()
+        else:
             self._end.fill([SessionEnded(session_id=self.session_id, error=self._fault)])
-            self._end = None
+        self._end = None
 
     def _break(self, error: RemoteProtocolError) -> None:
         """The peer has broken a rule; what came before that is kept."""

@@ -230,8 +230,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Closed():
-                pass  # what has come before goes on
+            case Closed():  # what has come before goes on
+                for each in self._exchanges.values():
+                    each.cut_off()
             case (
                 EntriesReceived()
                 | EntryReceived()
