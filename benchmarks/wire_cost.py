@@ -17,8 +17,9 @@ from culm.bamboo import LogAuthor, LogStore, MemoryStore
 from culm.buffer import ReceiveBuffer
 from culm.bymux.packets import PacketType, take_packet
 from culm.point2point import Role
+from culm.point2point.codec import encode_setup
+from culm.point2point.messages import Setup
 from culm.point2point.replication import Interest, Replicator
-from culm.point2point.setup import Setup, encode_setup
 from culm.wire import varu64
 from culm.wire.multihash import YAMF
 from two_replicators import End, exchange

@@ -99,7 +99,7 @@ ROOMS = {
     "point2point": Room(
         ("point2point/*.py",),
         ("point2point/test_p2p_*.py", _MADE),
-        ("candidates", "control", "direction", "pieces", "receiving", "rivals", "runs", "sending"),
+        ("candidates", "control", "direction", "output", "handles", "pieces", "receiving", "runs"),
     ),
     "replication": Room(
         ("point2point/replication/*.py",),

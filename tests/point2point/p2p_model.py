@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from p2p_snapshots import connection_as_it_is, request_as_it_is
 from p2p_support import stored
 from range_twin import METADATA, PAYLOAD, Place, index_after, pieces
 
@@ -444,7 +445,7 @@ class Player:
             return [lambda: self.apologize(game)] if self.may_apologize(game) else []
         demand = request.peer_demand
         assert demand is not None
-        received = request.snapshot().incoming
+        received = request_as_it_is(request).incoming
         place = min(cursor.place for cursor in received.cursors)
         behind = 0
         if not received.apology_owed:
@@ -681,10 +682,10 @@ class Duel:
             assert mirrored[game.state] is other.state
             assert (game.sent.end, game.sent.upper) == (other.sent.end, other.sent.upper)
             for one, two in ((game.request, other.request), (other.request, game.request)):
-                place, received = one.send_cursor, two.snapshot().incoming
+                place, received = one.send_cursor, request_as_it_is(two).incoming
                 assert place.range.bounds in received.ranges
                 assert place in [each.retargeted(place.range) for each in received.cursors]
                 if game.state is RequestState.CONFIRMED:
                     assert one.peer_demand == two.our_demand
         for one, two in ((left, right), (right, left)):
-            assert one.connection.proposal_credit == two.connection.snapshot().granted
+            assert one.connection.proposal_credit == connection_as_it_is(two.connection).granted

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from p2p_model import Dice, Duel, Log, Step
+from p2p_snapshots import connection_as_it_is
 from p2p_support import Told, drain, published
 
 from culm.machine import Event, LocalProtocolError
@@ -172,7 +173,7 @@ def expanded(events: Sequence[Event]) -> list[Event]:
 
 def requests_of(connection: Connection) -> object:
     """What a connection says of its requests, and would say."""
-    snapshot = connection.snapshot()
+    snapshot = connection_as_it_is(connection)
     return snapshot.state, sorted(snapshot.requests, key=lambda request: request.request_id)
 
 

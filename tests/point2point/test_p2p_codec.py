@@ -49,11 +49,13 @@ from culm.point2point import (
     SkipReason,
     payloads_up_to,
 )
-from culm.point2point.control_codec import decode_control, encode_control, message_size_max
-from culm.point2point.data_codec import (
+from culm.point2point.codec import (
     NUMBERS,
     PacketType,
+    decode_control,
     decode_metadata,
+    encode_control,
+    message_size_max,
     metadata_size_max,
 )
 from culm.point2point.errors import Violation

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from p2p_snapshots import connection_as_it_is
 from p2p_support import (
     FORK,
     LOG,
@@ -438,7 +439,7 @@ class TestOverlaps:
         pair.right.propose(proposal(start))
         pair.pump()
         for one, other in ((pair.left, pair.right), (pair.right, pair.left)):
-            assert one.proposal_credit == other.snapshot().granted
+            assert one.proposal_credit == connection_as_it_is(other).granted
         assert {pair.left.proposal_credit, pair.right.proposal_credit} == {2, 3}
 
     def test_no_credit_comes_back_beyond_the_highest(self) -> None:
@@ -451,7 +452,7 @@ class TestOverlaps:
         peer.connection.propose(proposal(3))
         peer.control(propose(1, 5))
         peer.connection.propose(proposal(3))
-        assert peer.connection.snapshot().granted == MAX
+        assert connection_as_it_is(peer.connection).granted == MAX
 
     @pytest.mark.parametrize("start", [1, 40])
     def test_one_may_cross_two(self, start: int) -> None:

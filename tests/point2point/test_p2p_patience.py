@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 import pytest
+from p2p_snapshots import connection_as_it_is, request_as_it_is
 from p2p_support import (
     LOG,
     Raw,
@@ -91,10 +92,10 @@ class TestAdjustments:
         peer.data(switch(0))
         for number in range(1, 10):
             peer.data(metadata(entry(number), backlink=False), raw(payload(number)))
-        assert len(request.snapshot().incoming.ranges) == 3
+        assert len(request_as_it_is(request).incoming.ranges) == 3
         # After 9 and its pool (10, 11, 12, 13) nothing comes; the other ends have payloads.
         peer.data(metadata(entry(10)), metadata(entry(11)))
-        assert len(request.snapshot().incoming.ranges) == 1
+        assert len(request_as_it_is(request).incoming.ranges) == 1
         peer.control(*ends(8, 7))
         assert not of(peer, RequestGivenUp)
         peer.control(*ends(6))
@@ -107,7 +108,7 @@ class TestAdjustments:
         peer.control(propose(1, 5, end=(40, 40)))
         peer.control(*[adjust(1, flags=8, extra=varu64(n)) for n in range(39, 5, -1)])
         request = peer.connection.request(1)
-        assert len(request.snapshot().incoming.ranges) == 1
+        assert len(request_as_it_is(request).incoming.ranges) == 1
         request.confirm(EVERYTHING)
         assert request.receive_cursor.range.end == request.send_cursor.range.end == 6
         assert not of(peer, RequestGivenUp)
@@ -215,7 +216,7 @@ class TestDropped:
         assert len(of(peer, ProposalDropped)) == 1000
         peer.data(*[switch(1) + marker(request_id) for request_id in range(1, 2001, 2)])
         assert peer.code is None
-        assert peer.connection.snapshot().dropped == ((1, 1999),)
+        assert connection_as_it_is(peer.connection).dropped == ((1, 1999),)
 
     def test_ids_of_ours_are_not_among_them(self) -> None:
         peer = Raw()
@@ -232,7 +233,7 @@ class TestDropped:
             peer.control(propose(request_id, 5))
         for request_id in (1, 5, 9):
             peer.control(cancel(request_id))
-        assert peer.connection.snapshot().dropped == ((1, 5), (9, 9))
+        assert connection_as_it_is(peer.connection).dropped == ((1, 5), (9, 9))
         assert peer.code is None
         peer.control(cancel(7))
         assert peer.code is ErrorCode.UNKNOWN_REQUEST
@@ -298,7 +299,7 @@ class TestEntriesAskedFor:
             ErrorCode.UNKNOWN_PAYLOAD_SIZE,
             lambda: request.send_payload(payload(5), entry=entry(5)),
         )
-        assert request.snapshot().outgoing.entry is None
+        assert request_as_it_is(request).outgoing.entry is None
         request.notify()  # which is allowed, whatever the eagerness
 
     def test_after_what_we_have_sent_ourselves(self) -> None:

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import pytest
 
 from culm.bamboo.entry import LogKey
-from culm.bymux import Role
-from culm.point2point import Proposal
-from culm.point2point.pieces import Range
-from culm.point2point.rivals import Earliest, Rivals
+from culm.bymux import Connection as Mux
+from culm.bymux import InitialState, InitialStream, Role
+from culm.point2point import Limits, Proposal
+from culm.point2point.control import RequestTable
+from culm.point2point.output import Output
+from culm.wire.multihash import YAMF
 from culm.wire.varu64 import MAX
 
 
@@ -20,18 +22,18 @@ class Made(NamedTuple):
     """A proposal."""
 
     request_id: int
-    range: Range
+    proposal: Proposal
 
     def crosses(self, other: Made) -> bool:
         """Whether they are of different endpoints, and overlap."""
-        (one, two), (ours, theirs) = (self.range, other.range), (self.request_id, other.request_id)
-        if one.proposal.log != two.proposal.log or ours % 2 == theirs % 2:
+        one, two = self.proposal, other.proposal
+        if one.log != two.log or self.request_id % 2 == other.request_id % 2:
             return False
         return one.start <= (two.end or MAX) and two.start <= (one.end or MAX)
 
     @property
     def rank(self) -> tuple[int, bool]:
-        return self.range.start, self.request_id % 2 == Role.REACTIVE
+        return self.proposal.start, self.request_id % 2 == Role.REACTIVE
 
 
 class Twin:
@@ -55,50 +57,53 @@ def _seqnum(rng: Random, top: int) -> int:
     )
 
 
+def table(role: Role) -> RequestTable:
+    streams = {0: InitialStream(), 1: InitialStream()}
+    mux = Mux(role=role, initial=InitialState(streams=streams, creation_closed=True))
+    output = Output(
+        control=mux.stream(0),
+        data=mux.stream(1),
+        family=YAMF,
+        limits=Limits(),
+        trusts_caller=False,
+    )
+    return RequestTable(role=role, output=output)
+
+
+@pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("top", [6, 40, 3000, MAX])
-def test_who_loses_to_whom(top: int) -> None:
+def test_who_loses_to_whom(top: int, role: Role) -> None:
     for seed in range(20):
         rng = Random(seed)
         logs = [LogKey(bytes(32), n) for n in range(rng.choice((1, 2)))]
-        rivals, twin = Rivals(), Twin()
+        requests, twin = table(role), Twin()
         for number in range(150):
             if twin.made and rng.random() < 0.3:
                 answered = rng.choice(twin.made)
                 twin.made.remove(answered)
-                rivals.discard(answered.request_id)
-                rivals.discard(answered.request_id)  # to no effect
+                requests.by_id[answered.request_id].answer()
+                requests.by_id[answered.request_id].answer()  # to no effect
             start, width = _seqnum(rng, top), rng.choice((0, 1, top // 9, top))
             end = None if rng.random() < 0.2 else min(MAX, start + width)
             proposal = Proposal(
-                log=rng.choice(logs), start=start, lower_certpool=start, expected_hash=None
+                log=rng.choice(logs),
+                start=start,
+                lower_certpool=start,
+                expected_hash=None,
+                end=end,
+                upper_certpool=end,
             )
-            new = Made(2 * number + rng.randrange(2), Range(proposal, end, end))
-            told = []
+            new = Made(2 * number + rng.randrange(2), proposal)
+            told: list[tuple[int, int]] = []
             expected = list(twin.overlaps(new))
-            rivals.add(new.request_id, new.range)
-            for loser, winner in rivals.overlaps(new.request_id):
-                told.append((loser, winner))
-                rivals.discard(loser)
+            ours = new.request_id % 2 == role
+            request = requests.open(new.request_id, new.proposal, ours=ours)
+            for loser, winner in requests.overlaps(request):
+                told.append((loser.request_id, winner.request_id))
+                requests.drop(loser)
             assert told == expected, seed
             twin.made.append(new)
             lost = {loser for loser, _ in expected}
             twin.made = [each for each in twin.made if each.request_id not in lost]
-            assert all(each.request_id in rivals for each in twin.made)
-
-
-@pytest.mark.parametrize("top", [5, 100, MAX])
-def test_the_earliest_of_some_numbers(top: int) -> None:
-    for seed in range(6):
-        rng, kept = Random(seed), Earliest()
-        pairs: list[tuple[int, int]] = []
-        for time in range(200):
-            number = time if seed % 2 else rng.randint(0, top)
-            kept.add(number, time)
-            pairs.append((number, time))
-            if rng.random() < 0.45:
-                pairs.remove(gone := rng.choice(pairs))
-                kept.remove(*gone)
-            low, high = sorted((rng.randint(0, top), rng.randint(0, top)))
-            within = (time for number, time in pairs if low <= number <= high)
-            assert kept.first(low, high) == min(within, default=None)
-            assert bool(kept) is bool(pairs)
+            assert all(requests.by_id[each.request_id].unanswered for each in twin.made)
+            assert not lost & set(requests.by_id)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from p2p_snapshots import connection_as_it_is, request_as_it_is
 from p2p_support import (
     FORK,
     GREEDY,
@@ -49,7 +50,6 @@ from culm.point2point import (
     Setup,
     State,
 )
-from culm.point2point.requests import RequestRecord
 from culm.point2point.runs import write_run
 from culm.testing.link import whole
 from culm.wire.multihash import YAMF, YASMF
@@ -129,7 +129,7 @@ def state(connection: Connection) -> object:
             incoming=replace(request.incoming, last=None),
             outgoing=replace(request.outgoing, last=None),
         )
-        for request in connection.snapshot().requests
+        for request in connection_as_it_is(connection).requests
     ]
 
 
@@ -271,7 +271,7 @@ def test_it_stops_at_the_end_of_the_log() -> None:
     request.confirm(NOTIFY)
     assert request.send_entries(stored(new) for new in log.values()) == 4
     in_pieces(request, [log[5]])
-    assert request.snapshot().outgoing.end_of_log == 5
+    assert request_as_it_is(request).outgoing.end_of_log == 5
     peer.take()
     unchanged(peer, request, [stored(new) for new in beyond_the_end(5)])
 
@@ -322,13 +322,15 @@ def test_a_run_is_about_as_large_as_our_limit() -> None:
 @pytest.mark.parametrize(("wrong", "count"), [(1, 9), (3, 9), (4, 2), (5, 0)])
 def test_it_stops_before_what_forks_what_is_known(by_us: bool, wrong: int, count: int) -> None:
     """Entries 8 and 13 link to 4, and 6 links to 5; no other links to what is before it."""
-    record = RequestRecord(1, proposal(), ours=False)
-    record.outgoing.take_run({n: LOG[n].entry.hash() for n in range(1, 6)})
-    forked = record.outgoing if by_us else record.incoming
+    request = asked(Raw(trust_caller=True))
+    request.outgoing.take_run({n: LOG[n].entry.hash() for n in range(1, 6)})
+    forked = request.outgoing if by_us else request.incoming
     forked.links[wrong] = FORK[wrong].entry.hash()
     assert {lipmaa(n) for n in range(6, 15)} & {1, 2, 3, 4, 5} == {4, 5}
     stored = rows(6, 14)
-    _, hashes = write_run(record, stored, compress=lambda _: None, family=YAMF, size_max=1 << 16)
+    _, hashes = write_run(
+        KEY, request.outgoing, stored, compress=lambda _: None, family=YAMF, size_max=1 << 16
+    )
     assert len(hashes) == count
 
 
@@ -344,9 +346,9 @@ def test_the_first_entry_is_left_to_the_pieces_if_the_one_before_is_not_known() 
 
 
 def unchanged(peer: Raw, request: Request, given: Any) -> None:
-    before = peer.connection.snapshot()
+    before = connection_as_it_is(peer.connection)
     assert request.send_entries(given) == 0
-    assert peer.connection.snapshot() == before
+    assert connection_as_it_is(peer.connection) == before
     assert peer.take() == (b"", b"")
 
 
@@ -421,10 +423,10 @@ def test_rows_that_cannot_be_read_leave_no_trace() -> None:
         request.confirm(NOTIFY)
         peer.take()
         if fails:
-            before = peer.connection.snapshot()
+            before = connection_as_it_is(peer.connection)
             with pytest.raises(Disk):
                 request.send_entries(failing())
-            assert peer.connection.snapshot() == before
+            assert connection_as_it_is(peer.connection) == before
         assert request.send_entries(stored(new) for new in log.values()) == 45
         sent.append(peer.take())
     assert sent[0] == sent[1]

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from nacl.signing import SigningKey
+from p2p_snapshots import connection_as_it_is, request_as_it_is
 from p2p_support import (
     GREEDY,
     Pair,
@@ -180,10 +181,10 @@ def test_markers_are_counted_until_they_have_left() -> None:
     connection, one, two = without_credit()
     for request in (one, two):
         request.cancel(CancelReason.DO_NOT_RETRY)
-    sizes = [connection.snapshot().markers_size]
+    sizes = [connection_as_it_is(connection).markers_size]
     for _ in range(4):
         take_data(connection, 1)
-        sizes.append(connection.snapshot().markers_size)
+        sizes.append(connection_as_it_is(connection).markers_size)
     assert sizes == [4, 3, 2, 1, 0]
 
 
@@ -436,7 +437,7 @@ def test_the_peer_is_only_surely_passed_where_it_surely_is() -> None:
     peer.data(switch(0))
     peer.control(adjust(0, flags=8, extra=varu64(5)))
     peer.data(b"\x03\x0c")
-    cursors = request.snapshot().incoming.cursors
+    cursors = request_as_it_is(request).incoming.cursors
     behind = [request.send_cursor.is_behind(cursor) for cursor in cursors]
     assert len(set(behind)) == 2
     code = ErrorCode.EAGERNESS_VIOLATED
@@ -461,9 +462,9 @@ def test_an_entry_is_forgotten_with_its_payload_however_that_is_passed() -> None
     peer, request = sending()
     peer.control(adjust(1, "up to", extra=varu64(0)))
     request.send_metadata(entry(2))
-    assert request.snapshot().outgoing.entry == entry(2)
+    assert request_as_it_is(request).outgoing.entry == entry(2)
     request.notify()
-    assert request.snapshot().outgoing.entry is None
+    assert request_as_it_is(request).outgoing.entry is None
 
 
 def test_an_entry_of_a_certificate_pool_is_not_remembered() -> None:
@@ -472,7 +473,7 @@ def test_an_entry_of_a_certificate_pool_is_not_remembered() -> None:
     request = peer.connection.request(1)
     request.confirm(EVERYTHING)
     request.send_metadata(entry(4))
-    assert request.snapshot().outgoing.entry is None
+    assert request_as_it_is(request).outgoing.entry is None
 
 
 # Memory.

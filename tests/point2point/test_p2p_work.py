@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from nacl.signing import SigningKey
+from p2p_snapshots import request_as_it_is
 from p2p_support import (
     Pair,
     Raw,
@@ -41,7 +42,6 @@ from culm.point2point import (
     PayloadReceived,
     Request,
 )
-from culm.point2point import payload_body as body_module
 from culm.point2point import runs as runs_module
 from culm.wire.lzfoo import Compressor, Decompressor
 from culm.wire.multihash import YAMF
@@ -66,7 +66,7 @@ class Counted(Decompressor):
 
 @pytest.fixture(autouse=True)
 def _counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_module, "Decompressor", Counted)
+    monkeypatch.setattr(runs_module, "Decompressor", Counted)
     Counted.made = 0
 
 
@@ -313,7 +313,7 @@ class TestAdjustments:
     def with_pending(self, count: int, **options: bool) -> Raw:
         peer = self.confirmed(**options)
         told_to_end(peer, *range(self.TOP - 1, self.TOP - 1 - count, -1))
-        assert len(peer.connection.request(0).snapshot().incoming.ranges) == count + 1
+        assert len(request_as_it_is(peer.connection.request(0)).incoming.ranges) == count + 1
         return peer
 
     @pytest.mark.parametrize("sparse", [False, True])

@@ -11,6 +11,7 @@ from hashlib import blake2b
 
 import pytest
 from nacl.signing import SigningKey
+from p2p_snapshots import request_as_it_is
 from replicator_support import key_of, news_of
 
 from culm.bamboo.author import LogAuthor
@@ -174,7 +175,7 @@ class Pair:
             first <= entry.seqnum <= last
             for request in requests
             if request.proposal.log == entry.log
-            for first, last in request.snapshot().incoming.metadata
+            for first, last in request_as_it_is(request).incoming.metadata
         )
 
     def has(self, log: LogKey, seqnum: int) -> bool:

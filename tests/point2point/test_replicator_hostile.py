@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from p2p_snapshots import request_as_it_is
 from p2p_support import (
     GREEDY,
     adjust,
@@ -553,7 +554,7 @@ def test_what_the_peer_has_to_take_back_is_not_passed_by_us() -> None:
         peer.drain()
     seen = len(peer.data_seen)
     peer.data(switch(0), flipped(metadata(NEWS[0].entry)))
-    assert peer.machine.connection.requests[0].snapshot().incoming.apology_owed
+    assert request_as_it_is(peer.machine.connection.requests[0]).incoming.apology_owed
     peer.slow = False
     peer.drain()
     assert peer.data_seen[seen:].startswith(switch(0) + metadata(NEWS[0].entry))

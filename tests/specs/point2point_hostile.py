@@ -11,7 +11,7 @@ from culm.machine import RemoteProtocolError
 from culm.machines import Call, call
 from culm.machines.point2point import ENDLESS
 from culm.point2point import CancelReason, Proposal
-from culm.point2point.control_codec import encode_control
+from culm.point2point.codec import encode_control
 from culm.point2point.messages import Cancel, Propose
 from culm.testing.spec import Part, Scenario, Side, Work
 from culm.wire import varu64

@@ -55,7 +55,7 @@ def read(
     known = dict(links)
     at = 0
     for number in range(seqnum, min(seqnum + count_max, _NUMBERS) if seqnum else 0):
-        # Two bytes tell whether there is a backlink; see `culm.point2point.data_codec`.
+        # Two bytes tell whether there is a backlink; see `culm.point2point.codec`.
         tail = at + 1
         if data[at:tail] != bytes([_METADATA]) or data[tail : tail + len(prefix)] == prefix:
             break

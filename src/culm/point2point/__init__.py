@@ -27,12 +27,7 @@ from culm.point2point.events import (
     RequestGivenUp,
     SkipReason,
 )
-from culm.point2point.handles import (
-    ConnectionSnapshot,
-    DirectionSnapshot,
-    Request,
-    RequestSnapshot,
-)
+from culm.point2point.handles import Request
 from culm.point2point.limits import Limits
 from culm.point2point.messages import (
     EVERYTHING,
@@ -42,11 +37,13 @@ from culm.point2point.messages import (
     CancelReason,
     Demand,
     Eagerness,
+    Mode,
     Proposal,
+    Session,
+    Setup,
     payloads_up_to,
 )
 from culm.point2point.pieces import Cursor, Part, Piece
-from culm.point2point.setup import Mode, Session, Setup
 from culm.point2point.states import RequestState, State
 
 __all__ = [
@@ -62,11 +59,9 @@ __all__ = [
     "Confirmed",
     "Connection",
     "ConnectionEvent",
-    "ConnectionSnapshot",
     "CreditReceived",
     "Cursor",
     "Demand",
-    "DirectionSnapshot",
     "Eagerness",
     "EntriesReceived",
     "EntryWanted",
@@ -89,7 +84,6 @@ __all__ = [
     "Request",
     "RequestEnded",
     "RequestGivenUp",
-    "RequestSnapshot",
     "RequestState",
     "Role",
     "Session",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from culm.arguments import check_type
@@ -14,25 +15,22 @@ from culm.bymux import ConnectionEvent as MuxEvent
 from culm.bymux import ErrorCode as MuxErrorCode
 from culm.bymux import Limits as MuxLimits
 from culm.bymux.packets import HEADER_SIZE_MAX
-from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamBase
+from culm.machine import (
+    Closed,
+    ContractErrorCode,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StreamBase,
+)
+from culm.point2point.codec import decode_setup, encode_setup
 from culm.point2point.control import ControlChannel
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import ConnectionEvent, Established, GivenUp
-from culm.point2point.handles import (
-    Channels,
-    ConnectionSnapshot,
-    Request,
-    Requests,
-    RequestSnapshot,
-    check_knowledge,
-    local,
-)
+from culm.point2point.handles import Request, check_knowledge, local
 from culm.point2point.limits import Limits
-from culm.point2point.messages import Proposal
+from culm.point2point.messages import Proposal, Session, Setup
+from culm.point2point.output import Output
 from culm.point2point.receiving import DataReceiver, MarkerReceived, Untraceable
-from culm.point2point.requests import RequestTable
-from culm.point2point.sending import DataSender
-from culm.point2point.setup import Session, Setup, decode_setup, encode_setup
 from culm.point2point.states import State
 from culm.point2point.timeouts import Timeouts
 from culm.wire.errors import Truncated
@@ -144,24 +142,20 @@ class Connection(StreamBase[ConnectionEvent]):
         self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL, as_it_comes=in_runs)
         self._control_stream = self._mux.stream(_CONTROL)
         self._data_stream = self._mux.stream(_DATA)
-        requests = RequestTable(role=role, dropped_max=limits.dropped_max)
-        self._sender = DataSender(
-            self._data_stream, family=family, limits=limits, trust_caller=trust_caller
-        )
-        self._receiver = DataReceiver(
-            family=family, limits=limits, requests=requests, in_runs=in_runs
-        )
-        self._control = ControlChannel(
+        self._output = output = Output(
+            control=self._control_stream,
+            data=self._data_stream,
             family=family,
             limits=limits,
-            requests=requests,
-            stream=self._control_stream,
-            sender=self._sender,
+            trusts_caller=trust_caller,
+        )
+        self._control = ControlChannel(role=role, output=output)
+        self._receiver = DataReceiver(
+            output=output, requests=self._control.requests, in_runs=in_runs
         )
         self._timeouts = Timeouts(
-            limits=limits, requests=requests, sender=self._sender, receiver=self._receiver
+            output=output, requests=self._control.requests, receiver=self._receiver
         )
-        self._channels = Channels(self._control, self._sender, self._receiver)
         self._outbox.append(encode_setup(self._setup))
         self._control.grant(limits.requests_max)
         self._data_stream.set_window(limits.data_window_max)
@@ -184,12 +178,12 @@ class Connection(StreamBase[ConnectionEvent]):
     @property
     def requests(self) -> Mapping[int, Request]:
         """The requests that are not over, by id."""
-        return Requests(self._channels)
+        return MappingProxyType(self._control.requests.by_id)
 
     @property
     def proposal_credit(self) -> int:
         """How many proposals we may make; none once it is too late for any verb."""
-        return 0 if self._control.over else self._control.credit
+        return 0 if self._output.over else self._control.credit
 
     @property
     def inside(self) -> bool:
@@ -203,11 +197,11 @@ class Connection(StreamBase[ConnectionEvent]):
 
     def unsent_size(self) -> int:
         """How many bytes of data wait for `data_to_send`, or for the peer's credit."""
-        return self._sender.unsent_size
+        return self._output.unsent_size
 
     def taken_size(self) -> int:
         """How many bytes of data have left, with `data_to_send`, since the connection began."""
-        return self._sender.flushed_total()
+        return self._output.flushed_total
 
     def send_credit(self) -> int:
         """How many more bytes of data the peer takes now, on top of those that wait for it."""
@@ -216,22 +210,6 @@ class Connection(StreamBase[ConnectionEvent]):
     def send_size(self) -> int:
         """How many bytes of data are welcome now; 0: the peer is slower than we are."""
         return max(0, self._limits.unsent_size_max - self.unsent_size())
-
-    def snapshot(self) -> ConnectionSnapshot:
-        """All that the connection knows of its requests, as a value."""
-        control, sender = self._control, self._sender
-        return ConnectionSnapshot(
-            state=self.state,
-            credit=control.credit,
-            granted=control.granted,
-            requests=tuple(map(RequestSnapshot.of, control.requests)),
-            dropped=control.requests.dropped_ids(),
-            control_size=self._control_stream.unsent_size,
-            data_size=sender.unsent_size,
-            markers_size=sender.unsent_markers_size(),
-            queued_total=sender.queued_total,
-            current_id=sender.current_id,
-        )
 
     # Verbs.
 
@@ -249,11 +227,11 @@ class Connection(StreamBase[ConnectionEvent]):
         `links` and `verifier`: see `Request.confirm`.  Raises `LocalProtocolError`, among
         others ``NO_CREDIT``.
         """
-        check_knowledge(links, verifier, family=self._control.family)
-        record = self._control.propose(proposal, request_id)
-        record.outgoing.know_links(links or {})
-        record.incoming.know_beginning(verifier)
-        return Request(record, self._channels)
+        check_knowledge(links, verifier, family=self._output.family)
+        request = self._control.propose(proposal, request_id)
+        request.outgoing.know_links(links or {})
+        request.incoming.know_beginning(verifier)
+        return request
 
     @local
     def grant_proposals(self, amount: int) -> None:
@@ -262,20 +240,21 @@ class Connection(StreamBase[ConnectionEvent]):
         self._control.grant(amount)
 
     def request(self, request_id: int) -> Request:
-        """A handle; raises `LocalProtocolError` (``UNKNOWN_REQUEST``)."""
-        record = self._control.requests.by_id.get(request_id)
-        if record is None:
+        """One of them; raises `LocalProtocolError` (``UNKNOWN_REQUEST``)."""
+        request = self._control.requests.by_id.get(request_id)
+        if request is None:
             raise LocalProtocolError(ErrorCode.UNKNOWN_REQUEST, f"{request_id}")
-        return Request(record, self._channels)
+        return request
 
     def check_open(self) -> None:
         """Raise `LocalProtocolError` if it is too late for any verb."""
-        self._control.check_open()
+        if self._output.over:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
 
     # Bytes.
 
     def read_size(self) -> int:
-        owed = self._control_stream.unsent_size + self._sender.unsent_markers_size()
+        owed = self._control_stream.unsent_size + self._output.unsent_markers_size
         if owed > _OWED_SIZE_MAX + _REQUEST_SIZE_MAX * len(self._control.requests):
             return 0  # the peer makes us answer, but does not take the answers
         return max(0, min(super().read_size(), self._mux.read_size() - self._inbox.size))
@@ -328,7 +307,7 @@ class Connection(StreamBase[ConnectionEvent]):
         Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``).
         """
         asks = self._timeouts.advance(now) and not self._control_stream.ping_waits
-        if asks and self._closed is None and not self._control.over:
+        if asks and self._closed is None and not self._output.over:
             self._control_stream.ping()
 
     def restart_idle_timeout(self) -> None:
@@ -370,17 +349,17 @@ class Connection(StreamBase[ConnectionEvent]):
             if isinstance(below, Closed):
                 return _close_with(below)
             self._take_from_mux(below)
-        for record in self._timeouts.stalled():
-            self._control.give_up(record, GivenUp.STALLED)
+        for request in self._timeouts.stalled():
+            self._control.give_up(request, GivenUp.STALLED)
         return self._control.next_event()
 
     def _step_data(self) -> ConnectionEvent | None:
         """Process what has come on the data channel until it brings an event."""
         while (outcome := self._receiver.step()) is not None:
             if isinstance(outcome, MarkerReceived):
-                self._control.end_if_due(outcome.record)
+                self._control.end_if_due(outcome.request)
             elif isinstance(outcome, Untraceable):
-                self._control.give_up(outcome.record, GivenUp.UNTRACEABLE)
+                self._control.give_up(outcome.request, GivenUp.UNTRACEABLE)
             else:
                 return outcome
             event = self._control.next_event()
@@ -397,7 +376,7 @@ class Connection(StreamBase[ConnectionEvent]):
             return None
         self._inbox.consume(size)
         self._session = Session.derive(self._setup, theirs)
-        self._sender.establish(self._session)
+        self._output.establish(self._session)
         self._receiver.establish(self._session)
         self._timeouts.established()
         if self._eof:
@@ -406,8 +385,8 @@ class Connection(StreamBase[ConnectionEvent]):
         return Established(session=self._session)
 
     def _feed_data_stream(self, size_max: int | None) -> None:
-        if not self._control.over:
-            self._sender.feed(size_max)
+        if not self._output.over:
+            self._output.feed(size_max)
 
     def _feed_mux(self) -> None:
         if self._inbox.size:
@@ -424,7 +403,7 @@ class Connection(StreamBase[ConnectionEvent]):
                     self._data_stream.consumed(len(event.data))
         elif isinstance(event, StopReadReceived):
             if event.stream_id == _DATA:
-                self._sender.drop_unsent()  # may not be sent any more
+                self._output.drop_unsent()  # may not be sent any more
             super().close()  # the peer takes nothing more: it is saying goodbye
 
     def _step_eof(self) -> ConnectionEvent | None:
@@ -434,19 +413,19 @@ class Connection(StreamBase[ConnectionEvent]):
 
     def close(self) -> None:
         """Say goodbye; what the peer still sends until `Closed` is ignored."""
-        for record in self._control.requests:
-            record.incoming.discard()
+        for request in self._control.requests:
+            request.incoming.discard()
         self._receiver.want_no_more()
         super().close()
 
     def _goodbye(self) -> None:
         self._feed_data_stream(None)
-        self._control.end()
+        self._output.end()
         self._timeouts.say_goodbye()
         self._mux.close()
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
-        self._control.end()
+        self._output.end()
         if error is not None:
             # It would show how much had arrived after the fault.
             self._data_stream.withdraw_credit()

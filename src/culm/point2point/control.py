@@ -1,14 +1,16 @@
-"""The control channel: proposal credit, and what becomes of requests."""
+"""The control channel: proposal credit, the open requests, and what becomes of them."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Mapping
 
 from culm.arguments import check_int, check_type
+from culm.bamboo.entry import LogKey
 from culm.buffer import Buffer, ReceiveBuffer
-from culm.bymux import Stream
-from culm.machine import ContractErrorCode, LocalProtocolError
-from culm.point2point.control_codec import decode_control, encode_control, message_size_max
+from culm.bymux import Role
+from culm.intervals import Intervals
+from culm.point2point.codec import decode_control, encode_control, message_size_max
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import (
     Adjusted,
@@ -22,25 +24,175 @@ from culm.point2point.events import (
     RequestEnded,
     RequestGivenUp,
 )
-from culm.point2point.limits import Limits
+from culm.point2point.handles import Request
 from culm.point2point.messages import (
     Adjust,
     Cancel,
     CancelReason,
     ControlMessage,
-    Demand,
     GrantCredit,
     Proposal,
     Propose,
 )
-from culm.point2point.requests import RequestRecord, RequestTable
-from culm.point2point.sending import DataSender
+from culm.point2point.output import Output
 from culm.point2point.states import Input, RequestState
 from culm.wire.errors import Truncated
-from culm.wire.multihash import HashFamily
 from culm.wire.varu64 import MAX
 
-__all__ = ["ControlChannel"]
+__all__ = ["ControlChannel", "RequestTable"]
+
+
+class RequestTable:
+    """The requests that have not ended, by id.
+
+    Ids of the proactive endpoint's proposals are even, those of the reactive one's odd.  An
+    id of ours whose request has ended is free for the peer when our marker on the data
+    channel has arrived, so a proposal that uses it again must not overtake that.
+    """
+
+    __slots__ = (
+        "_dropped",
+        "_leaving",
+        "_next",
+        "_output",
+        "_requests",
+        "_role",
+        "_sides",
+        "_unflushed",
+    )
+
+    def __init__(self, *, role: Role, output: Output) -> None:
+        self._role = role
+        self._output = output
+        self._requests: dict[int, Request] = {}
+        # By log and whether they are ours, in the order of the proposals.
+        self._sides: dict[tuple[LogKey, bool], dict[int, Request]] = {}
+        self._next = int(role)  # where to look for a free id of ours
+        self._leaving: deque[tuple[int, int]] = deque()  # where our marker ends, ended request
+        self._unflushed: set[int] = set()  # those ended requests
+        # Halves of the ids (all of one parity) of the peer's proposals that the overlap rule
+        # dropped, and of some between them: it may have adjusted or cancelled them before it knew.
+        self._dropped = Intervals()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._requests.values())
+
+    @property
+    def by_id(self) -> Mapping[int, Request]:
+        return self._requests
+
+    def addressed(
+        self, request_id: int, code: ErrorCode = ErrorCode.UNKNOWN_REQUEST
+    ) -> Request | None:
+        """The request that the peer speaks of; ``None`` if it may be unaware that it was dropped.
+
+        Raises `Violation` with that code if there is none.
+        """
+        request = self._requests.get(request_id)
+        if request is None:
+            theirs = request_id % 2 == self._role.peer
+            if not (theirs and request_id // 2 in self._dropped):
+                raise Violation(code, f"{request_id}")
+        return request
+
+    # Ids.
+
+    def check_id(self, request_id: int, *, ours: bool) -> None:
+        """The id may be used for a proposal; raises `Violation`."""
+        parity = self._role if ours else self._role.peer
+        if request_id % 2 != parity:
+            raise Violation(ErrorCode.WRONG_ID_PARITY, f"{request_id}")
+        if request_id in self._requests or (ours and not self._is_free(request_id)):
+            raise Violation(ErrorCode.ID_IN_USE, f"{request_id}")
+
+    def free_id(self) -> int:
+        """An id for a proposal of ours."""
+        free = self._next
+        while not self._is_free(free):
+            free = self._id_after(free)
+        return free
+
+    def _is_free(self, request_id: int) -> bool:
+        """Whether nothing of ours speaks of that id any more."""
+        while self._leaving and self._leaving[0][0] <= self._output.flushed_total:
+            self._unflushed.discard(self._leaving.popleft()[1])
+        return request_id not in self._requests and request_id not in self._unflushed
+
+    def _id_after(self, request_id: int) -> int:
+        following = request_id + 2
+        return following if following <= MAX else int(self._role)
+
+    # The life of a request.
+
+    def open(self, request_id: int, proposal: Proposal, *, ours: bool) -> Request:
+        """Somebody has proposed it; the id has been checked."""
+        request = Request(request_id, proposal, self._output, ours=ours)
+        self._requests[request_id] = request
+        self._sides.setdefault((proposal.log, ours), {})[request_id] = request
+        if not ours:
+            self._dropped.discard(request_id // 2)
+        elif request_id >= self._next:
+            self._next = self._id_after(request_id)
+        return request
+
+    def end(self, request: Request) -> None:
+        """All four messages have been exchanged."""
+        request.move(Input.END)
+        self._remove(request)
+
+    def drop(self, request: Request) -> None:
+        """Forget it as if it had never been proposed."""
+        request.move(Input.DROP)
+        self._remove(request)
+        if not request.ours:
+            self._dropped.add(request.request_id // 2)
+            self._dropped.join_lowest(self._output.limits.dropped_max)
+
+    def _remove(self, request: Request) -> None:
+        request_id, side = request.request_id, (request.proposal.log, request.ours)
+        request.answer()
+        del self._requests[request_id], self._sides[side][request_id]
+        if not self._sides[side]:
+            del self._sides[side]
+        if request.ours:
+            self._leaving.append((self._output.queued_total, request_id))
+            self._unflushed.add(request_id)
+
+    # Proposals that overlap.
+
+    def dropped_ids(self) -> tuple[tuple[int, int], ...]:
+        """First and last id of each run of the peer's ids that are remembered as dropped."""
+        odd = int(self._role.peer)
+        return tuple((2 * first + odd, 2 * last + odd) for first, last in self._dropped.runs())
+
+    def overlaps(self, new: Request) -> Iterator[tuple[Request, Request]]:
+        """Who loses to whom of overlapping proposals that crossed each other; drop the losers.
+
+        Both endpoints compare the same pairs in the same order, because each message on
+        the control channel is in order and a proposal takes part until it is answered.
+        """
+        rivals = self._sides.get((new.proposal.log, not new.ours), {})
+        for rival in list(rivals.values()):
+            if rival.unanswered and _overlap(rival, new):
+                loser, winner = (new, rival) if _rank(rival) < _rank(new) else (rival, new)
+                yield loser, winner
+                if loser is new:
+                    return
+
+
+def _overlap(one: Request, other: Request) -> bool:
+    """Whether their ranges have an entry in common, as they were proposed."""
+    ours, theirs = one.proposal, other.proposal
+    starts_in_time = theirs.end is None or ours.start <= theirs.end
+    return starts_in_time and (ours.end is None or theirs.start <= ours.end)
+
+
+def _rank(request: Request) -> tuple[int, bool]:
+    """What decides: of two with the same start, the one of the reactive endpoint loses."""
+    return request.proposal.start, request.request_id % 2 == Role.REACTIVE
 
 
 class ControlChannel:
@@ -49,26 +201,13 @@ class ControlChannel:
     Its methods raise `Violation`; whose mistake that is depends on who has called.
     """
 
-    def __init__(
-        self,
-        *,
-        family: HashFamily,
-        limits: Limits,
-        requests: RequestTable,
-        stream: Stream,
-        sender: DataSender,
-    ) -> None:
-        self.family = family
-        self.requests = requests
+    def __init__(self, *, role: Role, output: Output) -> None:
+        self.requests = RequestTable(role=role, output=output)
         self.credit = 0
         """Proposals that we may send."""
         self.granted = 0
         """Proposals that the peer may send."""
-        self.over = False
-        """Nothing more is sent."""
-        self._adjustments_max = limits.request_adjustments_max
-        self._stream = stream
-        self._sender = sender
+        self._output = output
         self._inbox = ReceiveBuffer()
         self._events: deque[ConnectionEvent] = deque()
 
@@ -76,19 +215,10 @@ class ControlChannel:
         """What has happened, in its order."""
         return self._events.popleft() if self._events else None
 
-    def check_open(self) -> None:
-        """Raise `LocalProtocolError` if it is too late for any verb."""
-        if self.over:
-            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
-
     @property
     def inside(self) -> bool:
         """Whether part of a message has come; meaningful when there are no more events."""
         return bool(self._inbox.size)
-
-    def end(self) -> None:
-        """Send nothing from now on."""
-        self.over = True
 
     # What we do.
 
@@ -96,70 +226,30 @@ class ControlChannel:
         """Let the peer make `amount` more proposals."""
         _check_credit(self.granted, amount)
         self.granted += amount
-        self._send(encode_control(GrantCredit(amount=amount)))
+        self._output.say(encode_control(GrantCredit(amount=amount)))
 
-    def propose(self, proposal: Proposal, request_id: int | None = None) -> RequestRecord:
+    def propose(self, proposal: Proposal, request_id: int | None = None) -> Request:
         """Spend a unit of credit on a proposal."""
         check_type("proposal", proposal, Proposal)
         if request_id is not None:
             check_int("request id", request_id)
-        proposal.check(family=self.family)
+        proposal.check(family=self._output.family)
         if self.credit == 0:
             raise Violation(ErrorCode.NO_CREDIT)
-        flushed = self._sender.flushed_total()
         if request_id is None:
-            request_id = self.requests.free_id(flushed=flushed)
-        self.requests.check_id(request_id, ours=True, flushed=flushed)
+            request_id = self.requests.free_id()
+        self.requests.check_id(request_id, ours=True)
         encoded = encode_control(Propose(request_id=request_id, proposal=proposal))
-        record = self.requests.open(request_id, proposal, ours=True)
+        request = self.requests.open(request_id, proposal, ours=True)
         self.credit -= 1
-        self._send(encoded)
-        self._drop_overlaps(record)
-        return record
+        self._output.say(encoded)
+        self._drop_overlaps(request)
+        return request
 
-    def confirm(self, record: RequestRecord, adjust: Adjust) -> None:
-        """Accept a proposal of the peer."""
-        if adjust.eagerness is None:
-            raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
-        demand, encoded = self._checked(record, adjust, Input.CONFIRM)
-        record.move(Input.CONFIRM)
-        self.requests.answer(record)
-        record.incoming.adjust(adjust, demand)  # what is sent is sent after it has arrived
-        record.outgoing.adjust(adjust)
-        self._send(encoded)
-
-    def adjust(self, record: RequestRecord, adjust: Adjust) -> None:
-        """Adjust a request."""
-        demand, encoded = self._checked(record, adjust, Input.ADJUST)
-        record.move(Input.ADJUST)
-        record.incoming.may_adjust(adjust, demand)
-        record.outgoing.adjust(adjust)
-        self._send(encoded)
-
-    def _checked(self, record: RequestRecord, adjust: Adjust, input: Input) -> tuple[Demand, bytes]:
-        """What we want after a valid adjustment, and its bytes."""
-        demand = record.incoming.demand_after(adjust)
-        record.check_adjust(adjust)
-        if input is Input.ADJUST and record.is_ambiguous(adjust):
-            raise Violation(ErrorCode.SPARSE_END_FIXED, f"request {record.request_id}")
-        if record.incoming.candidates.count >= self._adjustments_max:
-            raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {record.request_id}")
-        return demand, encode_control(adjust)
-
-    def cancel(self, record: RequestRecord, cancel: Cancel) -> None:
-        """Cancel a request for a reason of our own."""
-        if cancel.reason is CancelReason.CONFIRM:
-            raise Violation(ErrorCode.BAD_CANCEL_CONFIRMATION, "nothing to confirm")
-        cancel.check(record.proposal)
-        record.move(Input.CANCEL)
-        record.incoming.discard()
-        self._send_cancel(record, cancel)
-
-    def give_up(self, record: RequestRecord, reason: GivenUp) -> None:
+    def give_up(self, request: Request, reason: GivenUp) -> None:
         """Cancel a request that we give up."""
-        request_id = record.request_id
-        self.cancel(record, Cancel(request_id=request_id, reason=CancelReason.RESOURCE_LIMIT))
-        self._events.append(RequestGivenUp(request_id=request_id, reason=reason))
+        request.give_up()
+        self._events.append(RequestGivenUp(request_id=request.request_id, reason=reason))
 
     # What the peer does.
 
@@ -171,9 +261,9 @@ class ControlChannel:
         """Deal with one message of the peer, if there is a whole one."""
         if not self._inbox.size:
             return False
-        size_max = message_size_max(self.family)
+        size_max = message_size_max(self._output.family)
         try:
-            message, size = decode_control(self._inbox.peek(size_max), family=self.family)
+            message, size = decode_control(self._inbox.peek(size_max), family=self._output.family)
         except Truncated:
             return False
         self._inbox.consume(size)
@@ -200,90 +290,77 @@ class ControlChannel:
         request_id, proposal = message.request_id, message.proposal
         if self.granted == 0:
             raise Violation(ErrorCode.NO_CREDIT, f"proposal {request_id}")
-        self.requests.check_id(request_id, ours=False, flushed=self._sender.flushed_total())
-        proposal.check(family=self.family)
+        self.requests.check_id(request_id, ours=False)
+        proposal.check(family=self._output.family)
         self.granted -= 1
-        record = self.requests.open(request_id, proposal, ours=False)
+        request = self.requests.open(request_id, proposal, ours=False)
         self._events.append(Proposed(request_id=request_id, proposal=proposal))
-        self._drop_overlaps(record)
+        self._drop_overlaps(request)
 
     def _take_adjust(self, message: Adjust) -> None:
-        record = self.requests.addressed(message.request_id)
-        if record is None:
+        request = self.requests.addressed(message.request_id)
+        if request is None:
             return
-        before, answers = record.state, record.ours and self.requests.is_unanswered(record)
+        before, answers = request.life, request.ours and request.unanswered
         if answers and message.eagerness is None:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
-        incoming, outgoing = record.incoming, record.outgoing
+        incoming, outgoing = request.incoming, request.outgoing
         demand = outgoing.demand_after(message)
-        record.check_adjust(message)
-        ambiguous = record.is_ambiguous(message)
-        record.move(Input.PEER_ADJUST)
+        request.check_adjust(message)
+        ambiguous = request.is_ambiguous(message)
+        request.move(Input.PEER_ADJUST)
         if answers:
-            self.requests.answer(record)
+            request.answer()
         outgoing.adjust(message, demand)
         event = Confirmed if before is RequestState.PROPOSED_BY_US else Adjusted
-        self._events.append(event(request_id=record.request_id, adjustment=message))
+        self._events.append(event(request_id=request.request_id, adjustment=message))
         if before is not RequestState.CONFIRMED:  # what is sent is sent after it
             incoming.adjust(message)
             return
         incoming.may_adjust(message)
-        if ambiguous or incoming.candidates.count > self._adjustments_max:
-            self.give_up(record, GivenUp.UNTRACEABLE)
+        count_max = self._output.limits.request_adjustments_max
+        if ambiguous or incoming.candidates.count > count_max:
+            self.give_up(request, GivenUp.UNTRACEABLE)
 
     def _take_cancel(self, message: Cancel) -> None:
-        record = self.requests.addressed(message.request_id)
-        if record is None:
+        request = self.requests.addressed(message.request_id)
+        if request is None:
             return
-        message.check(record.proposal)
+        message.check(request.proposal)
         confirms = message.reason is CancelReason.CONFIRM
-        crossed = record.state is RequestState.CANCELLING
-        record.move(Input.PEER_CONFIRM_CANCEL if confirms else Input.PEER_CANCEL)
-        self.requests.answer(record)
-        request_id = record.request_id
+        crossed = request.life is RequestState.CANCELLING
+        request.move(Input.PEER_CONFIRM_CANCEL if confirms else Input.PEER_CANCEL)
+        request.answer()
+        request_id = request.request_id
         if not confirms:
             self._events.append(Cancelled(request_id=request_id, cancel=message))
         if not crossed:
-            self._send_cancel(record, Cancel(request_id=request_id, reason=CancelReason.CONFIRM))
-        self.end_if_due(record)
+            request.say_cancel(Cancel(request_id=request_id, reason=CancelReason.CONFIRM))
+        self.end_if_due(request)
 
     # What both do.
 
-    def end_if_due(self, record: RequestRecord) -> None:
+    def end_if_due(self, request: Request) -> None:
         """End the request if all four messages of its cancellation have been exchanged."""
-        if record.state is not RequestState.CANCELLED or not record.incoming.marked:
+        if request.life is not RequestState.CANCELLED or not request.incoming.marked:
             return
-        self.requests.end(record, marked_at=self._sender.queued_total)
-        if not record.ours and self.granted < MAX:
+        self.requests.end(request)
+        if not request.ours and self.granted < MAX:
             self.grant(1)
-        self._events.append(RequestEnded(request_id=record.request_id))
+        self._events.append(RequestEnded(request_id=request.request_id))
 
-    def _send(self, encoded: bytes) -> None:
-        if not self.over:
-            self._stream.send_data(encoded)
-
-    def _send_cancel(self, record: RequestRecord, cancel: Cancel) -> None:
-        if not record.ours:
-            self.requests.answer(record)
-        self._send(encode_control(cancel))
-        self._sender.mark_cancelled(record)
-
-    def _drop_overlaps(self, new: RequestRecord) -> None:
+    def _drop_overlaps(self, new: Request) -> None:
+        """As if the losers had never been sent: both ends give the credit back to the proposer."""
         for loser, winner in self.requests.overlaps(new):
-            self._drop(loser, winner)
-
-    def _drop(self, loser: RequestRecord, winner: RequestRecord) -> None:
-        """As if it had never been sent: both ends give its credit back to its proposer."""
-        self.requests.drop(loser, marked_at=self._sender.queued_total)
-        self._events.append(
-            ProposalDropped(
+            self.requests.drop(loser)
+            dropped = ProposalDropped(
                 request_id=loser.request_id, ours=loser.ours, winner_id=winner.request_id
             )
-        )
-        if loser.ours:
-            self._take_credit(min(1, MAX - self.credit))
-        else:
-            self.granted = min(self.granted + 1, MAX)
+            self._events.append(dropped)
+            if loser.ours:
+                self._take_credit(min(1, MAX - self.credit))
+            else:
+                self.granted = min(self.granted + 1, MAX)
 
 
 def _check_credit(old: int, amount: int) -> None:

@@ -9,9 +9,8 @@ from typing import TypeAlias
 from culm.bamboo.entry import Entry
 from culm.bamboo.store import NewEntry
 from culm.machine import Closed, Event
-from culm.point2point.messages import Adjust, Cancel, Proposal
+from culm.point2point.messages import Adjust, Cancel, Proposal, Session
 from culm.point2point.pieces import Part
-from culm.point2point.setup import Session
 
 __all__ = [
     "Adjusted",

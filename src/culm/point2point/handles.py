@@ -1,22 +1,22 @@
-"""The caller's view of requests: handles, and snapshots to look at and compare."""
+"""A request: all that is known of it, and the verbs by which the caller takes part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, Unpack
 
 from culm.arguments import check_int, check_type
-from culm.bamboo.entry import Entry
+from culm.bamboo.entry import Entry, verify_signature
 from culm.bamboo.forks import ForkProof
+from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.bamboo.store import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
-from culm.machine import LocalProtocolError
-from culm.point2point.control import ControlChannel
-from culm.point2point.direction import Direction, Intake
-from culm.point2point.errors import Violation
+from culm.machine import ContractErrorCode, LocalProtocolError
+from culm.point2point.codec import PacketType, encode_control
+from culm.point2point.direction import Incoming, Intake, Outgoing
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import (
     Adjust,
@@ -26,28 +26,22 @@ from culm.point2point.messages import (
     Demand,
     Eagerness,
     Proposal,
+    check_end,
 )
-from culm.point2point.pieces import Bounds, Cursor, Part, Piece
-from culm.point2point.receiving import DataReceiver
-from culm.point2point.requests import RequestRecord
-from culm.point2point.sending import DataSender
-from culm.point2point.states import RequestState, State
+from culm.point2point.output import Output
+from culm.point2point.pieces import Cursor, Part, Piece, Range
+from culm.point2point.runs import write_run
+from culm.point2point.states import Input, RequestState, after
+from culm.wire import varu64
 from culm.wire.multihash import HashFamily
 
-__all__ = [
-    "Channels",
-    "ConnectionSnapshot",
-    "DirectionSnapshot",
-    "Request",
-    "RequestSnapshot",
-    "Requests",
-    "check_knowledge",
-    "local",
-]
+__all__ = ["Request", "check_knowledge", "local"]
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="Openable")
 R = TypeVar("R")
+
+_ENCODE = varu64.encode
 
 
 class Openable(Protocol):
@@ -88,83 +82,74 @@ def check_knowledge(
         check_type("verifier", verifier, PayloadVerifier)
 
 
-class Channels(NamedTuple):
-    """What carries out the verbs of a request."""
-
-    control: ControlChannel
-    sender: DataSender
-    receiver: DataReceiver
-
-
 class Request:
-    """A light handle on one synchronisation request of a `Connection`.
+    """One synchronisation request of a `Connection`.
 
-    Handles on the same request are equal.  A handle outlives its request: then its verbs
-    raise, and a later request with the same id has handles of its own.
+    It outlives its end: then its verbs raise, and a later request with the same id is another
+    one.
 
     Every verb raises `LocalProtocolError` if a rule forbids it; nothing has changed
     then.  The codes are those that the peer's connection would be closed with.
     """
 
-    __slots__ = ("_channels", "_record")
+    __slots__ = (
+        "_output",
+        "incoming",
+        "life",
+        "ours",
+        "outgoing",
+        "proposal",
+        "request_id",
+        "unanswered",
+    )
 
-    def __init__(self, record: RequestRecord, channels: Channels) -> None:
-        self._record = record
-        self._channels = channels
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Request) and other._record is self._record
-
-    def __hash__(self) -> int:
-        return hash(self._record)
+    def __init__(self, request_id: int, proposal: Proposal, output: Output, *, ours: bool) -> None:
+        self.request_id = request_id
+        self.proposal = proposal
+        self.ours = ours
+        """Whether we have proposed it."""
+        self.unanswered = True
+        """Whether the other side has neither confirmed nor cancelled it."""
+        self.life = RequestState.PROPOSED_BY_US if ours else RequestState.PROPOSED_BY_PEER
+        """Its place in the table of states, also when it is too late for any verb."""
+        range_, demand = Range.of(proposal), Demand.of(proposal)
+        self.incoming = Incoming(range_, demand if ours else None)
+        self.outgoing = Outgoing(range_, None if ours else demand)
+        self.incoming.face(self.outgoing)
+        self.outgoing.face(self.incoming)
+        if proposal.expected_hash is not None:
+            self.outgoing.know_links({proposal.expected_seqnum: proposal.expected_hash})
+        self._output = output
 
     def __repr__(self) -> str:
         return f"<Request {self.request_id} {self.state.value}>"
 
     def check_open(self) -> None:
         """Raise `LocalProtocolError` if it is too late for any verb."""
-        self._channels.control.check_open()
+        if self._output.over:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
 
     # What there is to know.
 
     @property
-    def request_id(self) -> int:
-        return self._record.request_id
-
-    @property
-    def proposal(self) -> Proposal:
-        return self._record.proposal
-
-    @property
-    def ours(self) -> bool:
-        """Whether we have proposed it."""
-        return self._record.ours
-
-    @property
     def state(self) -> RequestState:
         """``ENDED``, too, as soon as it is too late for any verb."""
-        over = self._channels.control.over
-        return RequestState.ENDED if over else self._record.state
-
-    @property
-    def unanswered(self) -> bool:
-        """Whether who did not propose it has neither confirmed nor cancelled it."""
-        return self._channels.control.requests.is_unanswered(self._record)
+        return RequestState.ENDED if self._output.over else self.life
 
     @property
     def discarding(self) -> bool:
         """Whether what the peer still sends is passed over."""
-        return self._record.incoming.discarding
+        return self.incoming.discarding
 
     @property
     def send_cursor(self) -> Cursor:
         """What we send next."""
-        return self._record.outgoing.cursor
+        return self.outgoing.cursor
 
     @property
     def receive_cursor(self) -> Cursor:
         """What the peer sends next."""
-        return self._record.incoming.cursor
+        return self.incoming.cursor
 
     @property
     def all_received(self) -> bool:
@@ -173,7 +158,7 @@ class Request:
         After an adjustment the peer may still be within the larger range; what it is sending there
         is no longer wanted.
         """
-        return any(cursor.piece is None for cursor in self._record.incoming.candidates)
+        return any(cursor.piece is None for cursor in self.incoming.candidates)
 
     @property
     def passed_cursor(self) -> Cursor:
@@ -181,7 +166,7 @@ class Request:
 
         At the end of the range if `all_received`, wherever else the peer may be.
         """
-        incoming = self._record.incoming
+        incoming = self.incoming
         for cursor in incoming.candidates.possible.cursors:
             if cursor.piece is None:
                 return cursor
@@ -195,49 +180,62 @@ class Request:
         Metadata that the peer has only notified does not count if its payload is what the peer is
         due to send: we can send that payload only after the metadata.
         """
-        incoming, outgoing, passed = (
-            self._record.incoming,
-            self._record.outgoing,
-            self.passed_cursor,
-        )
-        behind, due = outgoing.cursor.is_behind(passed), passed.piece
+        passed = self.passed_cursor
+        behind, due = self.outgoing.cursor.is_behind(passed), passed.piece
         if not behind or due is None or due.part is Part.METADATA:
             return behind
-        return behind - 1 if incoming.payload_told(passed) is None else behind
+        return behind - 1 if self.incoming.payload_told(passed) is None else behind
 
     @property
     def due_entry(self) -> Entry | None:
         """The entry whose payload we send next, if the connection knows it."""
-        return self._record.outgoing.entry
+        return self.outgoing.entry
 
     @property
     def apology_owed(self) -> bool:
         """Whether what we have sent last was wrong: only `apologize` is allowed."""
-        return self._record.outgoing.apology_owed
+        return self.outgoing.apology_owed
 
     @property
     def peer_demand(self) -> Demand | None:
         """What the peer wants of us; ``None`` before it has confirmed."""
-        return self._record.outgoing.demand
+        return self.outgoing.demand
 
     @property
     def our_demand(self) -> Demand | None:
         """What we want of the peer; ``None`` before we have confirmed."""
-        return self._record.incoming.demand
+        return self.incoming.demand
 
-    def snapshot(self) -> RequestSnapshot:
-        """All that is known of the request, as a value."""
-        return RequestSnapshot.of(self._record)
+    @property
+    def takes_data(self) -> bool:
+        """Whether data of the peer may come, and counts: also behind its cancel."""
+        if self.life is not RequestState.CONFIRMED and (
+            self.life is RequestState.ENDED or not self.expects_data
+        ):
+            return False
+        return self.incoming.intake is Intake.TAKEN
+
+    @property
+    def expects_data(self) -> bool:
+        """Whether the peer may have been right to send data, before it was cancelled, too."""
+        asked = self.incoming.demand is not None
+        answered = self.outgoing.demand is not None
+        return asked and (answered or self.life is not RequestState.CANCELLED)
 
     def link(self, seqnum: int) -> bytes | None:
         """The hash of entry `seqnum`, where the request tells it."""
-        return self._record.outgoing.link(seqnum)
+        return self.outgoing.link(seqnum)
 
     def agrees(self, seqnum: int, hash: bytes) -> bool:
         """Whether all that this request tells of entry `seqnum` is that it has that hash."""
-        return self._record.agrees(seqnum, hash)
+        sent, received = self.outgoing.links, self.incoming.links
+        return sent.get(seqnum, hash) == received.get(seqnum, hash) == hash
 
     # Control channel.
+
+    def move(self, input: Input) -> None:
+        """Take one step through the table of states; raises `Violation`."""
+        self.life = after(self.life, input)
 
     @local
     def confirm(
@@ -255,12 +253,18 @@ class Request:
         targets of ``start - 1`` suffice.  `verifier` has seen the bytes before the
         proposal's ``start_offset``.  `changes`: see `adjust`.
         """
-        control, record = self._channels.control, self._record
-        check_knowledge(links, verifier, family=control.family)
-        adjust = Adjust(request_id=record.request_id, eagerness=eagerness, **changes)
-        control.confirm(record, adjust)
-        record.outgoing.know_links(links or {})
-        record.incoming.know_beginning(verifier)
+        check_knowledge(links, verifier, family=self._output.family)
+        adjust = Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
+        if adjust.eagerness is None:
+            raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
+        demand, encoded = self._checked(adjust, Input.CONFIRM)
+        self.move(Input.CONFIRM)
+        self.answer()
+        self.incoming.adjust(adjust, demand)  # what is sent is sent after it has arrived
+        self.outgoing.adjust(adjust)
+        self._output.say(encoded)
+        self.outgoing.know_links(links or {})
+        self.incoming.know_beginning(verifier)
 
     @local
     def adjust(self, *, eagerness: Eagerness | None = None, **changes: Unpack[Changes]) -> None:
@@ -270,8 +274,46 @@ class Request:
         `size_min`, `size_max`.  An `end` or `upper_certpool` that is not less than the one in
         force is ignored.
         """
-        adjust = Adjust(request_id=self._record.request_id, eagerness=eagerness, **changes)
-        self._channels.control.adjust(self._record, adjust)
+        adjust = Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
+        demand, encoded = self._checked(adjust, Input.ADJUST)
+        self.move(Input.ADJUST)
+        self.incoming.may_adjust(adjust, demand)
+        self.outgoing.adjust(adjust)
+        self._output.say(encoded)
+
+    def _checked(self, adjust: Adjust, input: Input) -> tuple[Demand, bytes]:
+        """What we want after a valid adjustment, and its bytes."""
+        demand = self.incoming.demand_after(adjust)
+        self.check_adjust(adjust)
+        if input is Input.ADJUST and self.is_ambiguous(adjust):
+            raise Violation(ErrorCode.SPARSE_END_FIXED, f"request {self.request_id}")
+        if self.incoming.candidates.count >= self._output.limits.request_adjustments_max:
+            raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {self.request_id}")
+        return demand, encode_control(adjust)
+
+    def check_adjust(self, adjust: Adjust) -> None:
+        """An adjustment has to change something, its end and upper certpool info have to fit.
+
+        Raises `Violation`.
+        """
+        if adjust == Adjust(request_id=adjust.request_id):
+            raise Violation(ErrorCode.EMPTY_PACKET, "adjustment of nothing")
+        bounds = self.outgoing.cursor.range.bounds.tightened(adjust.end, None)
+        check_end(self.proposal.start, bounds.end, adjust.upper_certpool)
+
+    def is_ambiguous(self, adjust: Adjust) -> bool:
+        """Whether nobody could tell which entry data is for that crosses the adjustment.
+
+        The path through a sparse range depends on its end.  Metadata tells by its signature what
+        it is; payloads alone do not.
+        """
+        bounds = self.outgoing.cursor.range.bounds
+        closed = self.proposal.sparse and self.proposal.payload_only
+        return closed and bounds.tightened(adjust.end, None) != bounds
+
+    def answer(self) -> None:
+        """The other side has confirmed or cancelled it, or nobody will: it overlaps nothing."""
+        self.unanswered = False
 
     @local
     def cancel(
@@ -287,18 +329,50 @@ class Request:
         `entry` is needed with ``HASH_MISMATCH``, `seqnum` with ``END_OF_LOG`` and `proof`
         with ``FORK``.
         """
-        request_id = self._record.request_id
+        if reason is CancelReason.CONFIRM:
+            raise Violation(ErrorCode.BAD_CANCEL_CONFIRMATION, "nothing to confirm")
         cancel = Cancel(
-            request_id=request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof
+            request_id=self.request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof
         )
-        self._channels.control.cancel(self._record, cancel)
+        cancel.check(self.proposal)
+        self._end_with(cancel)
+
+    def give_up(self) -> None:
+        """Cancel on our own account, whatever the caller does."""
+        self._end_with(Cancel(request_id=self.request_id, reason=CancelReason.RESOURCE_LIMIT))
+
+    def _end_with(self, cancel: Cancel) -> None:
+        self.move(Input.CANCEL)
+        self.incoming.discard()
+        self.say_cancel(cancel)
+
+    def say_cancel(self, cancel: Cancel) -> None:
+        """Send a cancel, and the marker behind the last of our data."""
+        if not self.ours:
+            self.answer()
+        self._output.say(encode_control(cancel))
+        self._output.mark_cancelled(self.request_id)
 
     # Data channel, what we send.
 
     @local
     def send_metadata(self, entry: Entry) -> None:
         """Send the metadata of the entry that is due."""
-        self._channels.sender.metadata(self._record, entry)
+        self._check_entry(entry)
+        self.move(Input.SEND)
+        possible = self.outgoing.check_metadata()
+        self._check_due(entry, possible.piece)
+        if self._output.checks and not self._is_valid(entry, unknown_links=True):
+            raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
+        packet = (
+            b"\x81" if entry.end_of_log else b"\x80",
+            self._backlink_to_send(entry),
+            _ENCODE(entry.payload_size),
+            entry.payload_hash,
+            entry.signature,
+        )
+        self._put(b"".join(packet))
+        self.outgoing.take_metadata(possible, entry)
 
     @local
     def send_payload(
@@ -309,7 +383,20 @@ class Request:
         `entry` is needed if its metadata was not sent just before.  An empty payload is
         sent as such.  Compression is used where it makes the packet smaller.
         """
-        return self._channels.sender.payload(self._record, data, entry=entry, compress=compress)
+        self.move(Input.SEND)
+        outgoing, output, view = self.outgoing, self._output, memoryview(data).cast("B")
+        given = self._given(entry)
+        possible = outgoing.check_payload(len(view), given)
+        hashed = not (output.trusts_caller and output.is_safe)
+        if output.checks:
+            due = outgoing.payload_entry(given)
+            assert due is not None
+            if outgoing.cursor.offset + len(view) == due.payload_size:
+                self._check_payload(due, view)
+                hashed = False  # it has been
+        self._put(*self._packets(view, compress=compress))
+        outgoing.begin_payload(possible, given)
+        return outgoing.take_payload(view, hashed=hashed)[0]
 
     @local
     def send_entries(self, entries: Iterable[StoredEntry]) -> int:
@@ -320,50 +407,158 @@ class Request:
         its payload is not there, or if there is something to decide: then it has to be
         sent piece by piece; and none but from a trusted caller.
         """
-        return self._channels.sender.entries(self._record, entries)
+        self.move(Input.SEND)
+        output = self._output
+        if not (output.is_safe and output.trusts_caller):
+            return 0
+        packets, hashes = write_run(
+            self.proposal.log,
+            self.outgoing,
+            entries,
+            compress=output.compressed,
+            family=output.family,
+            size_max=output.limits.packet_size_max,
+        )
+        if hashes:
+            self._put(packets)
+            self.outgoing.take_run(hashes)
+        return len(hashes)
 
     @local
     def notify(self, count: int = 1) -> None:
         """Pass over `count` pieces that the peer does not want or has sent itself."""
         check_int("count", count)
-        self._channels.sender.notify(self._record, count)
+        self.move(Input.SEND)
+        possible = self.outgoing.check_notify(count)
+        self._put(b"\x02" if count == 1 else b"\x03" + _ENCODE(count))
+        self.outgoing.pass_over(possible, count)
 
     @local
     def skip_payload(self, reason: SkipReason) -> None:
         """Pass over the payload that is due."""
         check_type("reason", reason, SkipReason)
-        self._channels.sender.skip(self._record, reason)
+        self.move(Input.SEND)
+        possible = self.outgoing.check_skip(reason)
+        self._put(bytes([reason.value]))
+        self.outgoing.pass_over(possible, 1)
 
     @local
     def jump(self, size: int, *, entry: Entry | None = None) -> None:
         """Pass over `size` bytes of the payload that is due, which the peer has sent."""
         check_int("size", size)
-        self._channels.sender.jump(self._record, size, entry=entry)
+        self.move(Input.SEND)
+        given = self._given(entry)
+        possible = self.outgoing.check_jump(size, given)
+        self._put(b"\x07" + _ENCODE(size))
+        self.outgoing.jump(possible, size, given)
 
     @local
     def apologize(self) -> None:
         """Take back the last piece, which was invalid (greedy mode only)."""
-        self._channels.sender.apologize(self._record)
+        self.move(Input.SEND)
+        if self._output.is_safe:
+            raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
+        pieces, last = self.outgoing.check_apology(), self.outgoing.last
+        if pieces[0].part is Part.METADATA and last and self._is_valid(last.entry):
+            raise Violation(ErrorCode.APOLOGY_FOR_VALID_DATA, f"for {pieces[0]}")
+        self._put(bytes([PacketType.APOLOGY]))
+        self.outgoing.apologize(pieces)
+
+    def _put(self, *pieces: Buffer) -> None:
+        self._output.put(self.request_id, *pieces)
+        self.outgoing.queued(self._output.queued_total)
+
+    def _packets(self, data: memoryview, *, compress: bool) -> Iterable[Buffer]:
+        """Payload bytes in packets of at most the size of our limit."""
+        size_max = self._output.limits.packet_size_max
+        for start in range(0, len(data) or 1, size_max):
+            part = data[start : start + size_max] if len(data) > size_max else data
+            packed = self._output.compressed(part) if compress else None
+            if packed is None:
+                yield b"\x08" + _ENCODE(len(part))
+                yield part
+            else:
+                yield b"\x09" + _ENCODE(len(part)) + _ENCODE(len(packed)) + packed
+
+    # Checks of what we send.
+
+    def _check_entry(self, entry: object) -> None:
+        family = self._output.family
+        if not isinstance(entry, Entry) or entry.family is not family:
+            raise TypeError(f"no entry of {family}: {type(entry).__name__}")
+
+    def _check_due(self, entry: Entry, piece: Piece) -> None:
+        """It is that entry of which `piece` is due."""
+        if entry.seqnum != piece.seqnum or entry.log != self.proposal.log:
+            part = piece.part.name.lower()
+            raise Violation(
+                ErrorCode.PIECE_OUT_OF_TURN,
+                f"{part} of entry {entry.seqnum} although {piece.seqnum} is due",
+            )
+
+    def _given(self, entry: Entry | None) -> Entry | None:
+        """What the caller says of the entry whose payload is due."""
+        if entry is None:
+            return None
+        self._check_entry(entry)
+        piece = self.outgoing.cursor.piece
+        if piece is None or piece.part is Part.METADATA:
+            return None
+        self._check_due(entry, piece)
+        return entry
+
+    def _check_payload(self, entry: Entry, data: memoryview) -> None:
+        """The payload of `entry`, which ends with `data`, is right."""
+        if self.outgoing.cursor.offset == 0:
+            verifier: PayloadVerifier | None = PayloadVerifier(entry)
+        else:  # nothing is known of a payload whose beginning was not sent here
+            verifier = self.outgoing.verifier and self.outgoing.verifier.copy()
+        if verifier is not None:
+            verifier.update(data)
+            if verifier.fault() is not None:
+                raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {entry.seqnum}")
+
+    def _backlink_to_send(self, entry: Entry) -> bytes:
+        """The backlink, unless there is none to send because the peer can tell it."""
+        if entry.backlink is None or not has_lipmaalink(entry.seqnum):
+            return b""
+        return b"" if self.outgoing.tells_metadata(entry.seqnum - 1) else entry.backlink
+
+    def _is_valid(self, entry: Entry, *, unknown_links: bool = False) -> bool:
+        """Whether the peer will find the metadata of `entry` valid.
+
+        Links that are left out must be those that the request contains or, if there may be
+        `unknown_links`, unknown to it: then the peer has them, or asks.  A backlink that is sent
+        proves itself.
+        """
+        left_out = [(lipmaa(entry.seqnum), entry.lipmaalink)]
+        if not self._backlink_to_send(entry):
+            left_out.append((entry.seqnum - 1, entry.backlink))
+        for target, link in left_out:
+            told = self.outgoing.link(target)
+            if link is not None and told != link and not (unknown_links and told is None):
+                return False
+        return verify_signature(entry)
 
     # Data channel, what we receive.
 
     def provide_hash(self, seqnum: int, hash: bytes) -> None:
         """Answer `HashWanted`; or tell the hash of a stored entry before it is asked for."""
-        check_knowledge({seqnum: hash}, family=self._channels.control.family)
-        self._record.outgoing.know_links({seqnum: hash})
-        self._record.incoming.resume()
+        check_knowledge({seqnum: hash}, family=self._output.family)
+        self.outgoing.know_links({seqnum: hash})
+        self.incoming.resume()
 
     def provide_entry(self, entry: Entry) -> None:
         """Answer `EntryWanted`."""
         check_type("entry", entry, Entry)
-        self._record.incoming.know_entry(entry)
+        self.incoming.know_entry(entry)
 
     def pass_over(self) -> None:
         """Take nothing more of what the peer sends for this request.
 
         An answer to `HashWanted` and `EntryWanted`, too, for a request that is cancelled already.
         """
-        self._record.incoming.discard()
+        self.incoming.discard()
 
     def refuse(self) -> None:
         """Close the connection: what the peer has sent cannot be right.
@@ -371,132 +566,5 @@ class Request:
         To be used if a payload that came with ``verified=None`` is wrong, or if
         `EntryWanted` asks for an entry that the peer had to send first.
         """
-        self._channels.receiver.refuse()
-        self._record.incoming.resume()
-
-
-class Requests(Mapping[int, Request]):
-    """The requests that have not ended, by id: a view that follows the connection."""
-
-    __slots__ = ("_channels",)
-
-    def __init__(self, channels: Channels) -> None:
-        self._channels = channels
-
-    def __getitem__(self, request_id: int) -> Request:
-        return Request(self._channels.control.requests.by_id[request_id], self._channels)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._channels.control.requests.by_id)
-
-    def __len__(self) -> int:
-        return len(self._channels.control.requests)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectionSnapshot:
-    """What one endpoint has sent for a request, and may send next.
-
-    cursors, demands, ranges
-        Where it may be, what it may have been asked for, and where the range may end for it;
-        the oldest possibility first.
-    metadata
-        First and last sequence number of each run of entries whose metadata was sent.
-    links
-        Hashes of entries, by sequence number, that later ones may link to.
-    entry
-        Whose payload is due, where that is known.
-    hashes
-        Whether that payload is being hashed.
-    last
-        What it may take back, and the entry that it is of.
-    reached
-        Where it was before it went back.
-    """
-
-    cursors: tuple[Cursor, ...]
-    demands: tuple[Demand, ...]
-    ranges: tuple[Bounds, ...]
-    metadata: tuple[tuple[int, int], ...]
-    links: Mapping[int, bytes]
-    end_of_log: int | None
-    entry: Entry | None
-    hashes: bool
-    last: tuple[tuple[Piece, ...], Entry] | None
-    apology_owed: bool
-    apologized: Piece | None
-    reached: Cursor | None
-
-    @classmethod
-    def of(cls, direction: Direction) -> DirectionSnapshot:
-        """A direction as it is now."""
-        return cls(
-            cursors=tuple(cursor.copy() for cursor in direction.candidates),
-            demands=direction.candidates.possible.demands,
-            ranges=direction.candidates.ranges,
-            metadata=direction.metadata.runs(),
-            links=dict(direction.links),
-            end_of_log=direction.end_of_log,
-            entry=direction.entry,
-            hashes=direction.verifier is not None,
-            last=direction.last,
-            apology_owed=direction.apology_owed,
-            apologized=direction.apologized,
-            reached=direction.reached,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestSnapshot:
-    """A request as it is now.  `marked`: the peer sends nothing more for it."""
-
-    request_id: int
-    proposal: Proposal
-    ours: bool
-    state: RequestState
-    intake: Intake
-    marked: bool
-    incoming: DirectionSnapshot
-    outgoing: DirectionSnapshot
-
-    @classmethod
-    def of(cls, record: RequestRecord) -> RequestSnapshot:
-        """The request of that record."""
-        return cls(
-            request_id=record.request_id,
-            proposal=record.proposal,
-            ours=record.ours,
-            state=record.state,
-            intake=record.incoming.intake,
-            marked=record.incoming.marked,
-            incoming=DirectionSnapshot.of(record.incoming),
-            outgoing=DirectionSnapshot.of(record.outgoing),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSnapshot:
-    """A connection as it is now.
-
-    credit, granted
-        Proposals that we may make, and that the peer may.
-    dropped
-        First and last id of each run of ids of the peer's proposals that the overlap rule has
-        dropped, as far as they are remembered.
-    control_size, data_size, markers_size
-        Bytes that wait on either channel; and how many of data are cancellation markers.
-    queued_total
-        Bytes that we have ever put on the data channel, where `current_id` is the request
-        that we have switched to.
-    """
-
-    state: State
-    credit: int
-    granted: int
-    requests: tuple[RequestSnapshot, ...]
-    dropped: tuple[tuple[int, int], ...]
-    control_size: int
-    data_size: int
-    markers_size: int
-    queued_total: int
-    current_id: int | None
+        self._output.refuse()
+        self.incoming.resume()

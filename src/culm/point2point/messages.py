@@ -1,13 +1,13 @@
-"""The messages of the control channel, as values.
+"""What both endpoints tell each other: setups, and the messages of the control channel.
 
-Names and meanings: seed, "The Control Channel".  Their encoding is in
-`culm.point2point.control_codec`.
+Names and meanings: seed, "Session Setup" and "The Control Channel".  Their encoding is in
+`culm.point2point.codec`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntEnum
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
 from typing import TypedDict, Unpack
 
 from culm.arguments import check_fields, check_int, check_type
@@ -29,12 +29,73 @@ __all__ = [
     "Demand",
     "Eagerness",
     "GrantCredit",
+    "Mode",
     "Proposal",
     "Propose",
+    "Session",
+    "Setup",
     "Wishes",
     "check_end",
     "payloads_up_to",
 ]
+
+
+class Mode(Enum):
+    """Whether data may be sent before it is verified."""
+
+    SAFE = "safe"
+    GREEDY = "greedy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What one endpoint wants.  Windows in bytes; 0 means: no compression.
+
+    Source: seed, "Session Setup" and "Running Bamboo-Point-2-Point Over Bymux".
+    """
+
+    send_mode: Mode = Mode.SAFE
+    receive_mode: Mode = Mode.SAFE
+    send_window_max: int = 1 << 16
+    receive_window_max: int = 1 << 16
+
+    def __post_init__(self) -> None:
+        check_type("send_mode", self.send_mode, Mode)
+        check_type("receive_mode", self.receive_mode, Mode)
+        check_int("send_window_max", self.send_window_max)
+        check_int("receive_window_max", self.receive_window_max)
+
+    def within(self, window_max: int) -> Setup:
+        """The same with windows of no more than `window_max` bytes."""
+        return replace(
+            self,
+            send_window_max=min(self.send_window_max, window_max),
+            receive_window_max=min(self.receive_window_max, window_max),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What applies to one endpoint once both setups are known."""
+
+    send_mode: Mode
+    receive_mode: Mode
+    compression_window: int
+    decompression_window: int
+
+    @classmethod
+    def derive(cls, ours: Setup, theirs: Setup) -> Session:
+        """Combine our wishes with the peer's."""
+        return cls(
+            send_mode=_both_greedy(ours.send_mode, theirs.receive_mode),
+            receive_mode=_both_greedy(ours.receive_mode, theirs.send_mode),
+            compression_window=min(ours.send_window_max, theirs.receive_window_max),
+            decompression_window=min(ours.receive_window_max, theirs.send_window_max),
+        )
+
+
+def _both_greedy(one: Mode, other: Mode) -> Mode:
+    return Mode.GREEDY if one is other is Mode.GREEDY else Mode.SAFE
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from culm.bamboo.entry import Entry, decode, verify_signature
+from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.buffer import Buffer, ReceiveBuffer
-from culm.point2point.candidates import TooManyCandidates
-from culm.point2point.data_codec import NUMBERS, PacketType, decode_metadata, metadata_size_max
+from culm.point2point.candidates import Possible, TooManyCandidates
+from culm.point2point.codec import (
+    NUMBERS,
+    Metadata,
+    PacketType,
+    decode_metadata,
+    metadata_size_max,
+)
+from culm.point2point.control import RequestTable
 from culm.point2point.direction import Intake
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import (
@@ -22,12 +31,10 @@ from culm.point2point.events import (
     PayloadSkipped,
     SkipReason,
 )
-from culm.point2point.limits import Limits
-from culm.point2point.payload_body import PayloadBody
-from culm.point2point.rebuild import HashMissing, rebuild_one
-from culm.point2point.requests import RequestRecord, RequestTable
-from culm.point2point.runs import RunReader
-from culm.point2point.setup import Mode, Session
+from culm.point2point.handles import Request
+from culm.point2point.messages import Mode, Session
+from culm.point2point.output import Output
+from culm.point2point.runs import PayloadBody, RunReader
 from culm.point2point.states import Input, RequestState
 from culm.wire import varu64
 from culm.wire.errors import Truncated
@@ -41,13 +48,13 @@ _PACKET_HEADER_SIZE_MAX = 1 + 2 * 9
 class MarkerReceived(NamedTuple):
     """The peer has confirmed a cancellation."""
 
-    record: RequestRecord
+    request: Request
 
 
 class Untraceable(NamedTuple):
     """It is impossible by now to tell what the data of a request is for."""
 
-    record: RequestRecord
+    request: Request
 
 
 Outcome: TypeAlias = ConnectionEvent | MarkerReceived | Untraceable
@@ -59,20 +66,18 @@ class DataReceiver:
     `step` raises `Violation`, always for the peer's mistakes.
     """
 
-    def __init__(
-        self, *, family: HashFamily, limits: Limits, requests: RequestTable, in_runs: bool
-    ) -> None:
+    def __init__(self, *, output: Output, requests: RequestTable, in_runs: bool) -> None:
         self._inbox = ReceiveBuffer()
-        self._family = family
+        self._family = output.family
         self._requests = requests
+        self._output = output
         self._safe = True
-        self._current: RequestRecord | None = None
+        self._current: Request | None = None
         self._only_switch = False  # the current request was cancelled
-        self._refused = False
         self._received_size = self._switches_size = 0
         self._brought = 0
-        self._body = PayloadBody(self._inbox, limits=limits)
-        self._runs = RunReader(self._inbox, self._body, family=family) if in_runs else None
+        self._body = PayloadBody(self._inbox, limits=output.limits)
+        self._runs = RunReader(self._inbox, self._body, family=output.family) if in_runs else None
 
     def establish(self, session: Session) -> None:
         """The modes are known from now on."""
@@ -90,7 +95,7 @@ class DataReceiver:
         current = self._current
         if current is None or current.incoming.intake is not Intake.WAITING:
             return False
-        return current.state is not RequestState.ENDED
+        return current.life is not RequestState.ENDED
 
     @property
     def current_id(self) -> int | None:
@@ -115,21 +120,17 @@ class DataReceiver:
     def _in_packet(self) -> bool:
         return self._inbox.size > 0 or self._body.open
 
-    def is_inside(self, record: RequestRecord) -> bool:
+    def is_inside(self, request: Request) -> bool:
         """Whether the peer has begun a packet or a payload of that request, and not finished it."""
-        if record.state is not RequestState.CONFIRMED:
+        if request.life is not RequestState.CONFIRMED:
             return False
         # After an adjustment it may have stopped, as far as we know.
         in_payload = all(
-            cursor.offset > cursor.start_of(cursor.piece) for cursor in record.incoming.candidates
+            cursor.offset > cursor.start_of(cursor.piece) for cursor in request.incoming.candidates
         )
-        return in_payload or (self._in_packet and self._current is record)
+        return in_payload or (self._in_packet and self._current is request)
 
     # What the caller says.
-
-    def refuse(self) -> None:
-        """The caller found something wrong that only it can know."""
-        self._refused = True
 
     def want_no_more(self) -> None:
         """Nothing that still comes is of use."""
@@ -142,7 +143,7 @@ class DataReceiver:
 
         Or if the caller owes an answer.
         """
-        if self._refused:
+        if self._output.refuses:
             raise Violation(ErrorCode.INVALID_DATA, "refused by the caller")
         if self._runs is not None and self._runs.fault is not None:
             self._runs.check()
@@ -165,14 +166,14 @@ class DataReceiver:
 
     def _take_run(self) -> ConnectionEvent | None:
         """Many entries at a time, if that is wanted and possible."""
-        record = self._current
-        if self._runs is None or record is None or self._inbox[0] != PacketType.METADATA:
+        request = self._current
+        if self._runs is None or request is None or self._inbox[0] != PacketType.METADATA:
             return None
-        if not self._safe or not record.takes_data:
+        if not self._safe or not request.takes_data:
             return None
-        entries = self._runs.take(record)
+        entries = self._runs.take(request.proposal.log, request.incoming)
         if entries:
-            return EntriesReceived(request_id=record.request_id, entries=entries)
+            return EntriesReceived(request_id=request.request_id, entries=entries)
         self._runs.check()
         return None
 
@@ -201,91 +202,91 @@ class DataReceiver:
         return outcome
 
     def _switch(self, request_id: int) -> None:
-        record = self._requests.addressed(request_id, ErrorCode.SWITCH_TO_UNKNOWN_REQUEST)
-        if record is not None and record.incoming.marked:
+        request = self._requests.addressed(request_id, ErrorCode.SWITCH_TO_UNKNOWN_REQUEST)
+        if request is not None and request.incoming.marked:
             raise Violation(ErrorCode.SWITCH_TO_UNKNOWN_REQUEST, f"{request_id} is cancelled")
-        self._current, self._only_switch = record, False
+        self._current, self._only_switch = request, False
 
     def _take_marker(self, request_id: int) -> MarkerReceived | None:
         if self._only_switch:
             raise Violation(ErrorCode.NO_CURRENT_REQUEST, f"marker for {request_id}")
-        record = self._requests.addressed(request_id)
-        if record is None:
+        request = self._requests.addressed(request_id)
+        if request is None:
             return None
-        if record.incoming.marked:
+        if request.incoming.marked:
             raise Violation(ErrorCode.ALREADY_MARKED_CANCELLED, f"{request_id}")
-        if self._current is record:
+        if self._current is request:
             self._current, self._only_switch = None, True
-        record.incoming.mark()
-        return MarkerReceived(record)
+        request.incoming.mark()
+        return MarkerReceived(request)
 
-    def _data_request(self) -> RequestRecord:
+    def _data_request(self) -> Request:
         """The request that data is for."""
-        record = self._current
-        if record is None or record.state is RequestState.ENDED:  # the overlap rule dropped it
+        request = self._current
+        if request is None or request.life is RequestState.ENDED:  # the overlap rule dropped it
             raise Violation(ErrorCode.NO_CURRENT_REQUEST)
-        if record.state is not RequestState.CONFIRMED:
-            record.move(Input.PEER_DATA)
-            if not record.expects_data:
+        if request.life is not RequestState.CONFIRMED:
+            request.move(Input.PEER_DATA)
+            if not request.expects_data:
                 raise Violation(ErrorCode.NOT_CONFIRMED, "and now cancelled")
-        return record
+        return request
 
     def _take_for_current(self, first: int, numbers: list[int]) -> ConnectionEvent | None:
-        record = self._data_request()
+        request = self._data_request()
         number = numbers[0]
-        if record.incoming.discarding and first not in (PacketType.RAW, PacketType.COMPRESSED):
+        if request.incoming.discarding and first not in (PacketType.RAW, PacketType.COMPRESSED):
             return None
         match first:
             case PacketType.NOTIFY_ONE:
-                return self._take_notification(record, 1)
+                return self._take_notification(request, 1)
             case PacketType.NOTIFY:
-                return self._take_notification(record, number)
+                return self._take_notification(request, number)
             case PacketType.JUMP:
-                return self._take_jump(record, number)
+                return self._take_jump(request, number)
             case PacketType.APOLOGY:
-                return self._take_apology(record)
+                return self._take_apology(request)
             case PacketType.RAW:
-                return self._begin_payload(record, number, None)
+                return self._begin_payload(request, number, None)
             case PacketType.COMPRESSED:
-                return self._begin_payload(record, number, numbers[1])
+                return self._begin_payload(request, number, numbers[1])
             case _:
-                return self._take_skip(record, SkipReason(first))
+                return self._take_skip(request, SkipReason(first))
 
-    def _take_notification(self, record: RequestRecord, count: int) -> ConnectionEvent:
-        possible = record.incoming.check_notify(count)
-        piece = record.incoming.pass_over(possible, count)
+    def _take_notification(self, request: Request, count: int) -> ConnectionEvent:
+        possible = request.incoming.check_notify(count)
+        piece = request.incoming.pass_over(possible, count)
         return Notified(
-            request_id=record.request_id, seqnum=piece.seqnum, part=piece.part, count=count
+            request_id=request.request_id, seqnum=piece.seqnum, part=piece.part, count=count
         )
 
-    def _take_skip(self, record: RequestRecord, reason: SkipReason) -> ConnectionEvent:
-        possible = record.incoming.check_skip(reason)
-        piece = record.incoming.pass_over(possible, 1)
-        return PayloadSkipped(request_id=record.request_id, seqnum=piece.seqnum, reason=reason)
+    def _take_skip(self, request: Request, reason: SkipReason) -> ConnectionEvent:
+        possible = request.incoming.check_skip(reason)
+        piece = request.incoming.pass_over(possible, 1)
+        return PayloadSkipped(request_id=request.request_id, seqnum=piece.seqnum, reason=reason)
 
-    def _take_jump(self, record: RequestRecord, size: int) -> ConnectionEvent | None:
-        wanted = self._want_entry(record)
+    def _take_jump(self, request: Request, size: int) -> ConnectionEvent | None:
+        wanted = self._want_entry(request)
         if wanted is not None:
             return wanted
-        incoming = record.incoming
+        incoming = request.incoming
         possible = incoming.check_jump(size)
         seqnum, offset = possible.piece.seqnum, possible.cursors[0].offset
         finished = incoming.jump(possible, size)
         return PayloadReceived(
-            request_id=record.request_id,
+            request_id=request.request_id,
             seqnum=seqnum,
             offset=offset + size,
             data=b"",
             finished=finished,
         )
 
-    def _take_apology(self, record: RequestRecord) -> ConnectionEvent:
+    def _take_apology(self, request: Request) -> ConnectionEvent:
         if self._safe:
             raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
-        pieces = record.incoming.check_apology()
-        record.incoming.apologize(pieces)
+        pieces = request.incoming.check_apology()
+        request.incoming.apologize(pieces)
         seqnum, part = pieces[0]
-        return Apologized(request_id=record.request_id, seqnum=seqnum, part=part)
+        return Apologized(request_id=request.request_id, seqnum=seqnum, part=part)
 
     # Metadata.
 
@@ -295,55 +296,55 @@ class DataReceiver:
         metadata, size = decode_metadata(
             self._inbox.peek(metadata_size_max(self._family)), family=self._family
         )
-        record = self._data_request()
-        incoming = record.incoming
+        request = self._data_request()
+        incoming = request.incoming
         if incoming.discarding:
             self._inbox.consume(size)
             return None
         possible = incoming.check_metadata()
         try:
-            rebuilt = rebuild_one(record, possible, metadata, family=self._family)
+            rebuilt = rebuild_one(request, possible, metadata, family=self._family)
         except HashMissing as missing:
             incoming.wait()
-            return HashWanted(request_id=record.request_id, seqnum=missing.seqnum)
+            return HashWanted(request_id=request.request_id, seqnum=missing.seqnum)
         entry = rebuilt.entry
         if not rebuilt.signed and self._safe:
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
         self._inbox.consume(size)
         if rebuilt.signed and not rebuilt.linked:
             incoming.discard()
-            return ForkSuspected(request_id=record.request_id, entry=entry)
+            return ForkSuspected(request_id=request.request_id, entry=entry)
         if rebuilt.signed:
             incoming.take_metadata(possible, entry, valid=True)
         else:
             incoming.take_invalid_metadata(possible, entry)
-        return MetadataReceived(request_id=record.request_id, entry=entry, verified=rebuilt.signed)
+        return MetadataReceived(request_id=request.request_id, entry=entry, verified=rebuilt.signed)
 
     # Payloads.
 
-    def _want_entry(self, record: RequestRecord) -> ConnectionEvent | None:
+    def _want_entry(self, request: Request) -> ConnectionEvent | None:
         """Ask for the entry whose payload is due, unless it is known."""
-        seqnum = record.incoming.unknown_payload()
+        seqnum = request.incoming.unknown_payload()
         if seqnum is None:
             return None
-        record.incoming.wait()
-        return EntryWanted(request_id=record.request_id, seqnum=seqnum)
+        request.incoming.wait()
+        return EntryWanted(request_id=request.request_id, seqnum=seqnum)
 
     def _begin_payload(
-        self, record: RequestRecord, size: int, packed_size: int | None
+        self, request: Request, size: int, packed_size: int | None
     ) -> ConnectionEvent | None:
-        if not record.incoming.discarding:
-            wanted = self._want_entry(record)
+        if not request.incoming.discarding:
+            wanted = self._want_entry(request)
             if wanted is not None:
                 return wanted
-            possible = record.incoming.check_payload(size)
-            record.incoming.begin_payload(possible)
+            possible = request.incoming.check_payload(size)
+            request.incoming.begin_payload(possible)
         self._body.begin(size, packed_size)
         return None
 
-    def _bring(self, record: RequestRecord, data: bytes) -> ConnectionEvent | None:
+    def _bring(self, request: Request, data: bytes) -> ConnectionEvent | None:
         """Bytes of a payload have come (none: of an empty one)."""
-        incoming = record.incoming
+        incoming = request.incoming
         if incoming.discarding or not (data or self._body.is_empty):
             return None
         seqnum, offset = incoming.payload_due().seqnum, incoming.cursor.offset
@@ -351,10 +352,112 @@ class DataReceiver:
         if verified is False and self._safe:
             raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {seqnum}")
         return PayloadReceived(
-            request_id=record.request_id,
+            request_id=request.request_id,
             seqnum=seqnum,
             offset=offset,
             data=data,
             finished=finished,
             verified=verified,
         )
+
+
+# Entries from what metadata packets leave out.
+
+
+class Rebuilt(NamedTuple):
+    """An entry, and whether its author has signed it.
+
+    linked: its links are those that the request knows.
+    """
+
+    entry: Entry
+    signed: bool
+    linked: bool
+
+
+class HashMissing(Exception):
+    """The hash of entry `seqnum` is needed, and the request does not tell it."""
+
+    def __init__(self, seqnum: int) -> None:
+        super().__init__(seqnum)
+        self.seqnum = seqnum
+
+
+def rebuild_one(
+    request: Request, possible: Possible, metadata: Metadata, *, family: HashFamily
+) -> Rebuilt:
+    """Of the entries that may be due, rebuild the one for which it works.
+
+    There is more than one candidate only after an adjustment of the range.  Raises
+    `HashMissing`, or `Violation` if the sender should (not) have sent the backlink.
+    """
+    found: Rebuilt | None = None
+    missing: HashMissing | None = None
+    violation: Violation | None = None
+    candidates = (cursor.piece.seqnum for cursor in possible.cursors if cursor.piece)
+    for seqnum in dict.fromkeys(candidates):
+        try:
+            rebuilt = _rebuild(request, seqnum, metadata, family=family)
+        except HashMissing as error:
+            missing = missing or error
+        except Violation as error:
+            violation = violation or error
+        else:
+            if rebuilt.signed:
+                return rebuilt
+            found = found or rebuilt
+    if missing is not None:
+        raise missing
+    if found is None:
+        assert violation is not None
+        raise violation
+    return found
+
+
+def _rebuild(request: Request, seqnum: int, metadata: Metadata, *, family: HashFamily) -> Rebuilt:
+    """Rebuild entry `seqnum`."""
+    log, incoming = request.proposal.log, request.incoming
+    distinct = has_lipmaalink(seqnum)
+    if metadata.backlink is not None and not distinct:
+        raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"entry {seqnum} has one link")
+    backlink = known_backlink = incoming.link(seqnum - 1)
+    if distinct:
+        backlink = _backlink(request, seqnum, metadata.backlink, known_backlink)
+    elif seqnum > 1 and backlink is None:
+        raise HashMissing(seqnum - 1)
+    lipmaalink = b""
+    if distinct:
+        lipmaalink = incoming.link(lipmaa(seqnum)) or b""
+        if not lipmaalink:
+            raise HashMissing(lipmaa(seqnum))
+    encoded = b"".join(
+        (
+            b"\1" if metadata.end_of_log else b"\0",
+            log.author,
+            varu64.encode(log.log_id),
+            varu64.encode(seqnum),
+            lipmaalink,
+            (backlink or b"") if seqnum > 1 else b"",
+            metadata.tail,
+        )
+    )
+    entry = decode(encoded, family=family)
+    linked = known_backlink is None or entry.backlink in (None, known_backlink)
+    return Rebuilt(entry, verify_signature(entry), linked)
+
+
+def _backlink(request: Request, seqnum: int, sent: bytes | None, known: bytes | None) -> bytes:
+    """The backlink of an entry that has both links."""
+    before = seqnum - 1
+    received = before in request.incoming.metadata
+    if sent is not None:
+        # We may have transmitted the entry before while this packet was on its way, but
+        # the sender knows what it has transmitted itself.
+        if received:
+            raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"metadata {before} was sent before")
+        return sent
+    if not request.incoming.tells_metadata(before):
+        raise Violation(ErrorCode.BACKLINK_MISSING, f"of entry {seqnum}")
+    if known is None:
+        raise HashMissing(before)
+    return known

@@ -1,4 +1,4 @@
-"""Many entries at a time on the data channel.
+"""Bodies of payload packets, and many entries at a time.
 
 Nearly all data is a row of entries, each with its whole payload, for a request that wants
 everything, between endpoints that verify before they send.  Anything that stands in the way of a
@@ -17,14 +17,16 @@ from culm.bamboo.entry import LogKey, assemble
 from culm.bamboo.store import NewEntry, StoredEntry
 from culm.buffer import ReceiveBuffer
 from culm.kernels import runs as kernel
-from culm.point2point.data_codec import PacketType
+from culm.point2point.codec import PacketType
+from culm.point2point.direction import Direction, Incoming
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.payload_body import PayloadBody
-from culm.point2point.requests import RequestRecord
+from culm.point2point.limits import Limits
 from culm.wire import varu64
+from culm.wire.errors import DecodeError, Truncated
+from culm.wire.lzfoo import Decompressor
 from culm.wire.multihash import HashFamily
 
-__all__ = ["RunReader", "write_run"]
+__all__ = ["Inflation", "PayloadBody", "RunReader", "write_run"]
 
 # How much is read at a time, on the wire and unpacked.
 _RUN_SIZE_MAX = 1 << 17
@@ -37,11 +39,170 @@ _RAW = bytes([PacketType.RAW])
 _COMPRESSED = bytes([PacketType.COMPRESSED])
 
 
+class PayloadBody:
+    """Takes the body of one packet after the other from `inbox`, in pieces.
+
+    All compressed packets of the connection share one history, whatever their requests.  So packets
+    that nobody wants any more are inflated, too, as long as wanted ones may follow.
+    """
+
+    __slots__ = (
+        "_decompressor",
+        "_inbox",
+        "_inflation",
+        "_left",
+        "_size",
+        "_unpacks",
+        "open",
+        "piece_size_max",
+        "wanted",
+    )
+
+    def __init__(self, inbox: ReceiveBuffer, *, limits: Limits) -> None:
+        self.open = False
+        self.wanted = True  # not everything that comes is discarded
+        self._inbox = inbox
+        self.piece_size_max = limits.packet_size_max
+        """How many bytes `take` gives at most."""
+        self._inflation = Inflation(
+            factor=limits.inflation_factor_max, burst=limits.inflation_burst_max
+        )
+        self._decompressor: Decompressor | None = None
+        self._size = 0  # bytes of payload
+        self._left = 0  # bytes on the wire that have not been taken
+        self._unpacks = False
+
+    def establish(self, window: int) -> None:
+        """The decompression window (bytes) is known."""
+        if window:
+            self._decompressor = Decompressor(window)
+
+    def want_no_more(self) -> None:
+        """Nothing that comes from now on is of use: inflate nothing."""
+        self.wanted = self._unpacks = False
+
+    @property
+    def can_unpack(self) -> bool:
+        """Whether compression was negotiated."""
+        return self._decompressor is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the packet brings no payload."""
+        return not self._size
+
+    def begin(self, size: int, packed_size: int | None) -> None:
+        """A packet with `size` bytes of payload begins, compressed to `packed_size`."""
+        if packed_size is not None:
+            if self._decompressor is None:
+                raise Violation(ErrorCode.COMPRESSION_WINDOW, "no compression was negotiated")
+            if self.wanted:
+                self._inflation.check(size, packed_size)
+                self._decompressor.begin(size)
+        self.open, self._size = True, size
+        self._left = size if packed_size is None else packed_size
+        self._unpacks = packed_size is not None and self.wanted
+
+    def unpack(self, packed: bytes, size: int) -> bytes:
+        """The `size` bytes of a whole packet that is compressed; raises `Violation`."""
+        assert self._decompressor is not None
+        self._inflation.take_packet(size, len(packed))
+        try:
+            return self._decompressor.packet(packed, size)
+        except DecodeError as error:
+            raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
+
+    def take(self) -> bytes:
+        """Take what there is of the payload, at most a piece.
+
+        Raises `Truncated` if there is nothing, and `Violation`.
+        """
+        if self._unpacks:
+            return self._unpack()
+        size = min(self._inbox.size, self._left, self.piece_size_max)
+        if self._left and not size:
+            raise Truncated(0)
+        self._left -= size
+        self.open = self._left > 0
+        return self._inbox.take(size)
+
+    def _unpack(self) -> bytes:
+        decompressor, inflation = self._decompressor, self._inflation
+        assert decompressor is not None
+        readable = min(self._left, self.piece_size_max)
+        unread = min(readable, self._inbox.size)
+        if self._left and not unread and not decompressor.pending:
+            raise Truncated(0)
+        room = inflation.room(unread)
+        if not room and decompressor.remaining:
+            if unread < readable:
+                raise Truncated(0)  # more of it may be made when more of it has come
+            raise Violation(ErrorCode.INFLATION, f"more than the next {readable} bytes allow")
+        if room < self.piece_size_max and decompressor.pending:
+            unread = 0  # which lets a copy go on, and is read after it
+        try:
+            packed = self._inbox.peek(unread)
+            data, read = decompressor.decode(packed, 0, min(room, self.piece_size_max))
+            self._inbox.consume(read)
+            self._left -= read
+            inflation.made(len(data), read)
+            if not self._left and not decompressor.pending:
+                decompressor.finish()
+                inflation.end_packet()
+                self.open = False
+        except DecodeError as error:
+            raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
+        return data
+
+
+class Inflation:
+    """How far the peer's compressed bytes may expand, in proportion to what has come.
+
+    `factor`: how many, on average; `burst`: by how many bytes that may be exceeded, ever.
+    Allowance that a packet leaves unused is lost at its end, so that any k bytes in a row become at
+    most ``burst + k * factor``.
+    """
+
+    __slots__ = ("_burst", "_factor", "_left")
+
+    def __init__(self, *, factor: int, burst: int) -> None:
+        self._factor = factor
+        self._burst = self._left = burst
+
+    def check(self, size: int, packed_size: int) -> None:
+        """A packet may declare these sizes; raises `Violation`."""
+        if size > self.room(packed_size):
+            raise _too_much(size, packed_size)
+
+    def room(self, unread_size: int) -> int:
+        """How many bytes may be made, with so many compressed ones at hand."""
+        return max(0, self._left + self._factor * unread_size)
+
+    def take_packet(self, size: int, packed_size: int) -> None:
+        """A whole packet of these sizes has come, and may be made; raises `Violation`."""
+        left = self._left + self._factor * packed_size - size
+        if left < 0:
+            raise _too_much(size, packed_size)
+        self._left = min(left, self._burst)
+
+    def made(self, size: int, read_size: int) -> None:
+        """`size` bytes have been made, and `read_size` compressed ones been read."""
+        self._left += self._factor * read_size - size
+
+    def end_packet(self) -> None:
+        """A packet is complete."""
+        self._left = min(self._left, self._burst)
+
+
+def _too_much(size: int, packed_size: int) -> Violation:
+    return Violation(ErrorCode.INFLATION, f"{size} bytes of {packed_size}")
+
+
 class _Fault(NamedTuple):
     """What is wrong with an entry of a request, which is the next `size` bytes."""
 
     violation: Violation
-    record: RequestRecord
+    incoming: Incoming
     size: int
 
 
@@ -66,17 +227,15 @@ class RunReader:
         if fault is None:
             return
         history_is_good = fault.violation.code is ErrorCode.INVALID_DATA
-        if not fault.record.incoming.discarding or (self._body.wanted and not history_is_good):
+        if not fault.incoming.discarding or (self._body.wanted and not history_is_good):
             raise fault.violation
         self._inbox.consume(fault.size)
 
-    def take(self, record: RequestRecord) -> tuple[NewEntry, ...]:
+    def take(self, log: LogKey, incoming: Incoming) -> tuple[NewEntry, ...]:
         """Take what there is of a run, verified; nothing if it does not begin with an entry."""
-        incoming, outgoing = record.incoming, record.outgoing
         due = incoming.run_due()
         if due is None or due.size_max < due.size_min:
             return ()
-        log = record.proposal.log
         author, log_id = log
         records = kernel.read(
             self._inbox.peek(_RUN_SIZE_MAX),
@@ -85,7 +244,7 @@ class RunReader:
             min(due.count_max, self._count_max),
             due.size_min,
             min(due.size_max, self._body.piece_size_max),
-            {**outgoing.links, **incoming.links},
+            {**incoming.other.links, **incoming.links},
             self._family.prefix,
             self._family.encoded_size,
             self._family.hash,
@@ -97,7 +256,7 @@ class RunReader:
             self._count_max *= 2
         end = records[len(entries) - 1][-1] if entries else 0
         if violation is not None:
-            self.fault = _Fault(violation, record, records[len(entries)][-1] - end)
+            self.fault = _Fault(violation, incoming, records[len(entries)][-1] - end)
         if entries:
             self._inbox.consume(end)
             incoming.take_run({read[0]: read[7] for read in records[: len(entries)]})
@@ -139,7 +298,8 @@ class RunReader:
 
 
 def write_run(
-    record: RequestRecord,
+    log: LogKey,
+    outgoing: Direction,
     stored: Iterable[StoredEntry],
     *,
     compress: Callable[[bytes], bytes | None],
@@ -151,8 +311,8 @@ def write_run(
     There are none if something stands in the way: a link, say, to an entry other than the one that
     the request knows.  `compress` is called for what is sent only.
     """
-    sent, received, log = record.outgoing.links, record.incoming.links, record.proposal.log
-    due = record.outgoing.run_due()
+    sent, received = outgoing.links, outgoing.other.links
+    due = outgoing.run_due()
     if due is None or due.size_max < due.size_min:
         return b"", {}
     if any(seqnum >= due.seqnum for seqnum in (*sent, *received)):

@@ -7,11 +7,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from culm.machine import check_time
+from culm.point2point.control import RequestTable
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.limits import Limits
+from culm.point2point.handles import Request
+from culm.point2point.output import Output
 from culm.point2point.receiving import DataReceiver
-from culm.point2point.requests import RequestRecord, RequestTable
-from culm.point2point.sending import DataSender
 from culm.point2point.states import RequestState
 
 __all__ = ["Debt", "Owed", "Timeouts"]
@@ -36,7 +36,7 @@ class Owed(NamedTuple):
     """
 
     debt: Debt
-    record: RequestRecord | None = None
+    request: Request | None = None
     paid: int = 0
 
 
@@ -50,10 +50,10 @@ class Timeouts:
     __slots__ = (
         "_brought",
         "_liveness",
+        "_output",
         "_receiver",
         "_requests",
         "_saying_goodbye",
-        "_sender",
         "_sending",
         "_setup_is_due",
         "_taken_total",
@@ -63,13 +63,13 @@ class Timeouts:
     def __init__(
         self,
         *,
-        limits: Limits,
+        output: Output,
         requests: RequestTable,
-        sender: DataSender,
         receiver: DataReceiver,
     ) -> None:
+        limits = output.limits
         self._requests = requests
-        self._sender = sender
+        self._output = output
         self._receiver = receiver
         self._liveness = Liveness(
             idle_timeout_s=limits.idle_timeout_s, keepalive_s=limits.keepalive_s
@@ -124,7 +124,7 @@ class Timeouts:
         self._taking.advance(now, idle=not self._is_waited_for())
         return self._liveness.advance(now, self._is_inside())
 
-    def stalled(self) -> list[RequestRecord]:
+    def stalled(self) -> list[Request]:
         """The requests to be given up.  Raises `Violation` if that is not enough."""
         if self._liveness.now is None:
             return []  # nobody has told the time
@@ -133,14 +133,14 @@ class Timeouts:
         if self._receiver.brought > self._brought and not self._saying_goodbye:
             self._sending.moved()
         self._brought = self._receiver.brought
-        records: dict[int, RequestRecord] = {}  # one may lack what it sends and what it takes
-        for debt, record, _ in self._sending.stalled(self._owed) + self._taking.stalled(
+        requests: dict[int, Request] = {}  # one may lack what it sends and what it takes
+        for debt, request, _ in self._sending.stalled(self._owed) + self._taking.stalled(
             self._taken
         ):
-            if record is None or debt is Debt.CANCELLATION:
+            if request is None or debt is Debt.CANCELLATION:
                 raise Violation(ErrorCode.PEER_STALLED, debt.value)
-            records[record.request_id] = record
-        return list(records.values())
+            requests[request.request_id] = request
+        return list(requests.values())
 
     def _owed(self) -> dict[int | None, Owed]:
         if self._saying_goodbye:
@@ -152,18 +152,18 @@ class Timeouts:
         """What it does not take: of each request that has data waiting, else of the connection."""
         if not self._is_waited_for():
             return {}
-        flushed = self._sender.flushed_total()
+        flushed = self._output.flushed_total
         waiting = [
             each
             for each in self._requests
-            if each.state is RequestState.CONFIRMED and each.outgoing.sent_until > flushed
+            if each.life is RequestState.CONFIRMED and each.outgoing.sent_until > flushed
         ]
         if not waiting:
             return {None: Owed(Debt.TAKING, paid=flushed)}
         return {each.request_id: Owed(Debt.TAKING, each, flushed) for each in waiting}
 
     def _is_waited_for(self) -> bool:
-        return self._sender.waits() and not self._saying_goodbye
+        return self._output.unsent_size > 0 and not self._saying_goodbye
 
     def _is_idle(self) -> bool:
         return not (len(self._requests) or self._saying_goodbye)
@@ -172,19 +172,19 @@ class Timeouts:
         return self._setup_is_due or self._receiver.inside
 
 
-def _debt_of(record: RequestRecord, receiver: DataReceiver) -> Debt | None:
+def _debt_of(request: Request, receiver: DataReceiver) -> Debt | None:
     """What the peer owes for a request, unless it is waiting for something itself.
 
     A range without an end is never owed: there may be nothing new in that log for years.
     """
-    state, incoming = record.state, record.incoming
+    state, incoming = request.life, request.incoming
     if state is RequestState.PROPOSED_BY_US:
         return Debt.ANSWER
     if state is RequestState.CONFIRMED and not incoming.discarding:
         demand, cursor = incoming.demand, incoming.cursor
-        asked = record.ours and demand is not None and demand.eagerness.wants_metadata
+        asked = request.ours and demand is not None and demand.eagerness.wants_metadata
         unfinished = cursor.range.end is not None and cursor.piece is not None
-        begun = receiver.is_inside(record) or incoming.owes_payload()
+        begun = receiver.is_inside(request) or incoming.owes_payload()
         return Debt.DATA if (asked and unfinished) or begun else None
     return Debt.CANCELLATION if state in _CANCELLED else None
 

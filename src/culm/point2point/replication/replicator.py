@@ -31,7 +31,7 @@ from culm.point2point.events import (
     RequestGivenUp,
 )
 from culm.point2point.handles import Request
-from culm.point2point.messages import CancelReason
+from culm.point2point.messages import CancelReason, Setup
 from culm.point2point.replication.events import (
     Interest,
     LogRefused,
@@ -45,7 +45,6 @@ from culm.point2point.replication.places import Places
 from culm.point2point.replication.replica import Replica
 from culm.point2point.replication.schedule import Proposer, Transfers
 from culm.point2point.replication.states import ReplicatorSnapshot
-from culm.point2point.setup import Setup
 from culm.point2point.states import RequestState, State
 from culm.wire.multihash import YAMF, HashFamily
 

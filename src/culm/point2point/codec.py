@@ -1,11 +1,16 @@
-"""Control channel messages as bytes (seed, "Encodings").
+"""Setups, messages of the control channel and packets of the data channel, as bytes.
 
 Bits are counted from the most significant one (1st) to the least significant (8th).
+
+Source: seed, "Running Bamboo-Point-2-Point Over Bymux" and "Encodings".
 """
 
 from __future__ import annotations
 
-from culm.bamboo.entry import AUTHOR_SIZE, LogKey, decode_prefix
+from enum import IntEnum
+from typing import NamedTuple
+
+from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE, LogKey, decode_prefix
 from culm.bamboo.forks import ForkProof
 from culm.point2point.errors import ErrorCode, Violation, decoding
 from culm.point2point.messages import (
@@ -17,15 +22,63 @@ from culm.point2point.messages import (
     ControlMessage,
     Eagerness,
     GrantCredit,
+    Mode,
     Proposal,
     Propose,
+    Setup,
     payloads_up_to,
 )
 from culm.wire import varu64
 from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
 
-__all__ = ["decode_control", "encode_control", "message_size_max"]
+__all__ = [
+    "NUMBERS",
+    "Metadata",
+    "PacketType",
+    "decode_control",
+    "decode_metadata",
+    "decode_setup",
+    "encode_control",
+    "encode_setup",
+    "message_size_max",
+    "metadata_size_max",
+]
+
+# Setups.
+
+_SEND_GREEDILY = 0b10  # the seventh bit, counted from the most significant one
+_RECEIVE_GREEDILY = 0b01
+
+
+def encode_setup(setup: Setup) -> bytes:
+    """Flags byte, send window, receive window."""
+    flags = (_SEND_GREEDILY if setup.send_mode is Mode.GREEDY else 0) | (
+        _RECEIVE_GREEDILY if setup.receive_mode is Mode.GREEDY else 0
+    )
+    windows = setup.send_window_max, setup.receive_window_max
+    return bytes([flags]) + varu64.encode_many(windows)
+
+
+def decode_setup(data: bytes) -> tuple[Setup, int]:
+    """Decode a setup at the start of `data`; returns it and its size.
+
+    The first six bits are ignored.  Raises `culm.wire.errors.Truncated`.
+    """
+    send_window, end = varu64.decode(data, 1)
+    receive_window, end = varu64.decode(data, end)
+    return (
+        Setup(
+            send_mode=Mode.GREEDY if data[0] & _SEND_GREEDILY else Mode.SAFE,
+            receive_mode=Mode.GREEDY if data[0] & _RECEIVE_GREEDILY else Mode.SAFE,
+            send_window_max=send_window,
+            receive_window_max=receive_window,
+        ),
+        end,
+    )
+
+
+# Messages of the control channel.
 
 _GRANT_CREDIT = 0
 _REQUEST = 0b1000_0000
@@ -251,3 +304,84 @@ def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[Propo
         **{name: bool(flags & flag) for flag, name in _REQUEST_FLAGS},
     )
     return Propose(request_id=request_id, proposal=proposal), offset
+
+
+# Packets of the data channel.
+
+
+class PacketType(IntEnum):
+    """The first byte of a packet."""
+
+    SWITCH = 0
+    NOTIFY_ONE = 2
+    NOTIFY = 3
+    SKIP_TOO_SMALL = 4
+    SKIP_TOO_LARGE = 5
+    SKIP_UNAVAILABLE = 6
+    JUMP = 7
+    RAW = 8
+    COMPRESSED = 9
+    APOLOGY = 16
+    CANCELLED = 32
+    METADATA = 128
+    METADATA_END_OF_LOG = 129
+
+
+# How many VarU64s follow the first byte.
+NUMBERS: dict[int, int] = {
+    PacketType.SWITCH: 1,
+    PacketType.NOTIFY_ONE: 0,
+    PacketType.NOTIFY: 1,
+    PacketType.SKIP_TOO_SMALL: 0,
+    PacketType.SKIP_TOO_LARGE: 0,
+    PacketType.SKIP_UNAVAILABLE: 0,
+    PacketType.JUMP: 1,
+    PacketType.RAW: 1,
+    PacketType.COMPRESSED: 2,
+    PacketType.APOLOGY: 0,
+    PacketType.CANCELLED: 1,
+}
+
+
+def metadata_size_max(family: HashFamily) -> int:
+    """The size in bytes that no metadata packet exceeds."""
+    return 1 + 2 * family.encoded_size + 9 + SIGNATURE_SIZE
+
+
+_LONG_VARU64 = 248  # the first byte of a VarU64 that has more
+
+
+class Metadata(NamedTuple):
+    """What a metadata packet holds.
+
+    `tail`: payload size, payload hash and signature as they end the encoded entry.
+    """
+
+    end_of_log: bool
+    backlink: bytes | None
+    tail: bytes
+
+
+def decode_metadata(data: bytes, *, family: HashFamily) -> tuple[Metadata, int]:
+    """Take apart the metadata packet at the start of `data`; also returns its size.
+
+    Raises `Truncated` if more bytes could complete it, `Violation` if none can.
+    """
+    at, backlink = 1, None
+    # A backlink starts with the bytes of a hash.  Without it a payload size comes first:
+    # one that starts with 0 is 0, and then the zero byte of a hash follows, not its
+    # length.  So two bytes tell whether the sender omitted the backlink.
+    if data[1:3] == family.prefix:
+        at = 1 + family.encoded_size
+        backlink = data[1:at]
+    hash_at = at + 1
+    if at >= len(data) or data[at] >= _LONG_VARU64:
+        with decoding(ErrorCode.NON_CANONICAL):
+            _, hash_at = varu64.decode(data, at, canonical=True)
+    with decoding(ErrorCode.BAD_HASH):
+        _, end = family.decode(data, hash_at)
+    end += SIGNATURE_SIZE
+    if end > len(data):
+        raise Truncated(len(data))
+    end_of_log = data[0] == PacketType.METADATA_END_OF_LOG
+    return Metadata(end_of_log, backlink, data[at:end]), end

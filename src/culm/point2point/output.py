@@ -1,0 +1,172 @@
+"""What we put on both channels: messages on one, packets of all requests on the other."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from culm.buffer import Buffer, Outbox
+from culm.bymux import Stream
+from culm.point2point.limits import INFLATION_FACTOR, Limits
+from culm.point2point.messages import Mode, Session
+from culm.wire import varu64
+from culm.wire.lzfoo import Compressor
+from culm.wire.multihash import HashFamily
+
+__all__ = ["Output"]
+
+# Compressing is tried for fewer and fewer packets while it does not pay: after each
+# failure twice as many packets go out raw, up to this many.
+_RAW_RUN_MAX = 32
+
+# Packets smaller than this are not worth an attempt.
+_COMPRESS_SIZE_MIN = 32
+
+
+class Output:
+    """What all requests of a connection share; some of it may still wait in the streams.
+
+    trusts_caller: what is to be sent has been verified.
+    """
+
+    def __init__(
+        self,
+        *,
+        control: Stream,
+        data: Stream,
+        family: HashFamily,
+        limits: Limits,
+        trusts_caller: bool,
+    ) -> None:
+        self.family = family
+        self.limits = limits
+        self.trusts_caller = trusts_caller
+        self.over = False
+        self.refuses = False
+        self.queued_total = 0
+        """Bytes ever put on the data channel."""
+        self._control = control
+        self._data = data
+        self._outbox = Outbox()
+        self._current: int | None = None  # the request that data is for
+        self._only_switch = False  # the current request was cancelled
+        # Where cancellation markers are that may not have left; adjacent ones are joined.
+        self._markers: deque[tuple[int, int]] = deque()
+        self._markers_size = 0
+        self._session: Session | None = None
+        self._compressor: Compressor | None = None
+        self._raw_run = 0
+        self._raw_left = 0
+
+    def establish(self, session: Session) -> None:
+        """The modes are known from now on."""
+        self._session = session
+        if session.compression_window:
+            self._compressor = Compressor(session.compression_window)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether nothing may be sent that has not been verified."""
+        return self._session is None or self._session.send_mode is Mode.SAFE
+
+    @property
+    def checks(self) -> bool:
+        """Whether what is sent has to be verified first."""
+        return self.is_safe and not self.trusts_caller
+
+    def end(self) -> None:
+        """Say nothing from now on."""
+        self.over = True
+
+    def refuse(self) -> None:
+        """The caller has found something wrong that only it can know."""
+        self.refuses = True
+
+    def say(self, message: bytes) -> None:
+        """Send a message on the control channel."""
+        if not self.over:
+            self._control.send_data(message)
+
+    # What waits.
+
+    @property
+    def current_id(self) -> int | None:
+        return self._current
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes of data that have not left, or wait for the peer's credit."""
+        return self._outbox.size + self._data.unsent_size
+
+    @property
+    def flushed_total(self) -> int:
+        """Bytes of data that nothing can overtake."""
+        return self.queued_total - self.unsent_size
+
+    @property
+    def unsent_markers_size(self) -> int:
+        """Bytes of cancellation markers that have not left yet."""
+        if not self._markers:
+            return 0
+        flushed = self.flushed_total
+        while self._markers and self._markers[0][1] <= flushed:
+            start, end = self._markers.popleft()
+            self._markers_size -= end - start
+        gone = flushed - self._markers[0][0] if self._markers else 0
+        return self._markers_size - max(0, gone)
+
+    def feed(self, size_max: int | None) -> None:
+        """Let about `size_max` bytes into the stream, where only control data overtakes them."""
+        for piece in self._outbox.take_pieces(size_max):
+            self._data.send_data(piece)
+
+    def drop_unsent(self) -> None:
+        """The peer accepts nothing more."""
+        self._outbox.clear()
+
+    # Data.
+
+    def put(self, request_id: int, *pieces: Buffer) -> None:
+        """Queue data of a request, and make it the current one."""
+        if self._current != request_id:
+            self._switch(request_id)
+        for piece in pieces:
+            self._queue(piece)
+
+    def mark_cancelled(self, request_id: int) -> None:
+        """Confirm a cancellation on the data channel; no data of the request follows."""
+        start = self.queued_total
+        if self._only_switch:
+            self._switch(request_id)
+        self._queue(b"\x20" + varu64.encode(request_id))
+        self._markers_size += self.queued_total - start
+        if self._markers and self._markers[-1][1] == start:
+            start, _ = self._markers.pop()
+        self._markers.append((start, self.queued_total))
+        self._only_switch = self._current == request_id
+        if self._only_switch:
+            self._current = None
+
+    def _switch(self, request_id: int) -> None:
+        self._current, self._only_switch = request_id, False
+        self._queue(b"\0" + varu64.encode(request_id))
+
+    def _queue(self, data: Buffer) -> None:
+        self._outbox.append(data)
+        self.queued_total += len(data)
+
+    def compressed(self, data: Buffer) -> bytes | None:
+        """`data` compressed, if that is smaller; it has entered the history then."""
+        size = len(data)
+        if self._compressor is None or size < _COMPRESS_SIZE_MIN:
+            return None
+        if self._raw_left:
+            self._raw_left -= 1
+            return None
+        packed = self._compressor.compress(data, size - size // 64 - 1)
+        if packed is None:
+            self._raw_run = min(2 * self._raw_run + 1, _RAW_RUN_MAX)
+            self._raw_left = self._raw_run
+            return None
+        self._raw_run = 0
+        # One that is packed too well begins with elements of length zero.
+        return bytes(max(0, -(-size // INFLATION_FACTOR) - len(packed))) + packed
