@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from time import process_time
 from types import FrameType
 from typing import Any
 
@@ -17,7 +18,10 @@ from nacl.signing import SigningKey
 from peer_support import Node, feed_of, packet
 
 from culm.machine import RemoteProtocolError
-from culm.ssb.ebt import SessionRole
+from culm.ssb.ebt import Limits, SessionRole
+from culm.ssb.ebt.feed import Feed, Relation
+from culm.ssb.ebt.outgoing import Outgoing
+from culm.ssb.ebt.states import FeedState
 from culm.ssb.messages import MessageError, MessageErrorCode, create_message, read_message
 from culm.ssb.muxrpc import BodyType, ValueReceived
 from culm.ssb.muxrpc.requests import MalformedRequestError, read_error, read_request
@@ -189,3 +193,24 @@ def test_feeds_that_have_to_wait_for_others_come_soon() -> None:
         host.machine.source(feed(f"author {number}")) == feed("stranger 1")
         for number in range(2000)
     )
+
+
+def test_feeds_that_wait_for_their_turn_to_be_read_cost_the_same_however_many() -> None:
+    """What is taken from the front is to leave no gap that the next one has to cross.
+
+    Such gaps are crossed in C, where no steps can be counted.
+    """
+    outgoing = Outgoing(Limits(), wake=lambda: None)
+    count = 1 << 17
+    for number in range(count):
+        outgoing.want(Relation(Feed(str(number), None, FeedState.WHOLE)))
+
+    def take(share: int) -> float:
+        begun = process_time()
+        for _ in range(count // share):
+            outgoing.next_read()
+            outgoing.read()
+        return process_time() - begun
+
+    first, _, last = take(8), take(2), take(8)
+    assert last < 5 * first

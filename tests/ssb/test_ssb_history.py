@@ -197,13 +197,48 @@ class TestServer:
         assert ended(client, other) is None
 
     def test_more_calls_than_the_limit(self) -> None:
-        client, server = Side(), Side(limits=Limits(replies_max=2))
-        numbers = [ask(client, live=True) for _ in range(3)]
+        client = Side()
+        server = Side(limits=Limits(replies_max=2)).store("alice", 1)
+        numbers = [ask(client) for _ in range(3)]
+        server.connection.receive_data(client.connection.data_to_send())
+        server.step()  # the store has not read for any of them
         run(client, server)
         found = [ended(client, number) for number in numbers]
-        assert found[:2] == [None, None]
-        assert found[2] is not None
-        assert found[2].failure == CallError("too many history streams")
+        assert [each and each.failure for each in found] == [
+            None,
+            None,
+            CallError("too many history streams"),
+        ]
+        assert [len(values(client, number)) for number in numbers] == [1, 1, 0]
+
+    def test_a_call_that_waits_for_news_gives_its_place_to_one_that_asks(self) -> None:
+        """The one that has waited longest: it has all that there was."""
+        client, server = Side(), Side(limits=Limits(replies_max=2)).store("alice", 1)
+        server.store("bob", 1)
+        first, second = ask(client, live=True), ask(client, live=True, id=BOB)
+        run(client, server)
+        server.append("alice")  # the first is still the one that has waited longest
+        third = ask(client, live=True)
+        run(client, server)
+        assert ended(client, first) == CallEnded(number=first)
+        assert [ended(client, number) for number in (second, third)] == [None, None]
+        assert [len(values(client, number)) for number in (first, second, third)] == [2, 1, 2]
+        server.append("bob")
+        run(client, server)
+        assert len(values(client, second)) == 2
+
+    @pytest.mark.parametrize("calls_max", [1, 2, 3])
+    def test_calls_that_wait_for_news_leave_a_place_for_another(self, calls_max: int) -> None:
+        """Of those that the connection has for the calls of a peer."""
+        client, server = Side(), Side(rpc=RpcLimits(calls_max=calls_max)).store("alice", 1)
+        numbers = []
+        for _ in range(5):
+            numbers.append(ask(client, live=True))
+            run(client, server)
+        assert [len(values(client, number)) for number in numbers] == [1] * 5
+        over = [ended(client, number) for number in numbers]
+        oldest = numbers[: 6 - calls_max]
+        assert over == [CallEnded(number=each) for each in oldest] + [None] * (calls_max - 1)
 
 
 class TestFlow:
@@ -244,6 +279,13 @@ class TestFlow:
         run(client, server, piece=500)
         assert [value["sequence"] for value in values(client, number)] == [*range(1, 52)]
         assert server.server.state(-number) is ReplyState.LIVE
+
+    def test_no_more_is_read_than_is_wanted(self) -> None:
+        client, server = Side(), Side().store("alice", 30)
+        ask(client, limit=2)
+        ask(client, sequence=4, limit=3)
+        run(client, server)
+        assert server.read_counts == [2, 3]
 
     def test_calls_take_turns(self) -> None:
         client = Side()
@@ -331,6 +373,28 @@ class TestReader:
         assert client.feeds != server.feeds
         client.advance(30.0)
         run(client, server)
+        assert client.feeds == server.feeds
+
+    @pytest.mark.parametrize(
+        ("limits", "rpc"),
+        [({"replies_max": 1}, {}), ({}, {"calls_max": 1}), ({}, {"calls_max": 4})],
+    )
+    def test_all_feeds_come_where_there_are_places_for_few(
+        self, limits: dict[str, int], rpc: dict[str, int]
+    ) -> None:
+        """What they have been refused is asked for again, and those that have all make room."""
+        names = [f"feed {number}" for number in range(8)]
+        client = Side(settings=Settings(pause_s=30.0, retry_s=600.0))
+        server = Side(limits=Limits(**limits), rpc=RpcLimits(**rpc))
+        for name in names:
+            server.store(name, 2)
+            client.reader.want(feed(name), 0.0)
+        run(client, server)
+        while client.feeds != server.feeds and client.now < 600.0 * len(names):
+            deadline = client.reader.next_deadline()
+            assert deadline is not None, "nothing is asked for any more"
+            client.advance(deadline)
+            run(client, server)
         assert client.feeds == server.feeds
 
     def test_a_peer_that_does_not_keep_live_calls_open(self) -> None:

@@ -152,10 +152,24 @@ class TestCalls:
         call = client.make_call(["ebt", "replicate"], CallType.DUPLEX)
         assert client.call(1) == call == client.calls[1]
         assert isinstance(client.call(1), Call)
+        assert call != client.make_call(["ebt", "replicate"], CallType.DUPLEX)
+        assert call != 1
         assert repr(call) == "<Call 1 ebt.replicate EXCHANGING>"
         with pytest.raises(LocalProtocolError) as caught:
-            client.call(2)
+            client.call(3)
         assert caught.value.code is ErrorCode.UNKNOWN_CALL
+
+    def test_a_call_that_was_answered_leaves_its_place(self) -> None:
+        client = Connection()
+        server = Connection(manifest=METHODS, limits=Limits(calls_max=1))
+        for _ in range(3):
+            client.make_call(["whoami"], CallType.ASYNC)
+            converse(client, server)
+            assert server.is_full
+            server.call(min(server.calls)).reply("me")
+            assert not server.is_full
+            ours, _ = converse(client, server)
+            assert [type(event) for event in ours] == [ReplyReceived]
 
 
 class TestRefusals:

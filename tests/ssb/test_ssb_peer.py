@@ -333,6 +333,12 @@ def test_who_is_blocked_is_not_admitted_and_not_dialled() -> None:
     with pytest.raises(LocalProtocolError) as caught:
         alice.peer.dialled(bob.peer.me, ephemeral=PrivateKey.generate())
     assert caught.value.code is PeerErrorCode.BLOCKED
+    with pytest.raises(LocalProtocolError) as caught:
+        alice.peer.attached(bob.peer.me, role=SessionRole.SERVER)
+    assert caught.value.code is PeerErrorCode.BLOCKED
+    with pytest.raises(ValueError, match="peer must be the id of a feed"):
+        alice.peer.attached("bob", role=SessionRole.SERVER)
+    assert not alice.peer.links
 
 
 def test_whom_we_block_is_disconnected() -> None:

@@ -13,6 +13,7 @@ from peer_support import Node, feed_of, packet, packets
 from culm.ssb.ebt import SessionRole
 from culm.ssb.history import Settings as Asking
 from culm.ssb.messages import ClassicMessage
+from culm.ssb.muxrpc import Limits as RpcLimits
 from culm.ssb.peer import Limits, PeerLink, Settings
 
 OVERHEAD = 256  # what a message counts beside its size
@@ -207,3 +208,23 @@ def test_a_peer_that_asks_for_very_many_feeds_at_once_gets_those_that_there_are(
     node.drain()
     assert not peer.link.closed
     assert len(peer.link.rpc.calls) <= 2  # its own feed, and a ping
+
+
+def test_a_peer_that_follows_more_feeds_than_it_may_call_gets_all() -> None:
+    """Old peers ask for each feed with a call that never ends; so each has to come to its turn."""
+    names = [f"feed {number}" for number in range(12)]
+    node = asker(*names, limits=Limits(rpc=RpcLimits(calls_max=5)))
+    peer = Without(node, "old")
+    answers = b""
+    for number, name in enumerate(names, 1):
+        args = [{"id": feed_of(name), "live": True, "keys": False}]
+        request = {"name": ["createHistoryStream"], "args": args, "type": "source"}
+        peer.link.receive_data(packet(number, request))
+        answers += node.take(peer.link)
+        if number == 3:  # others take places, too
+            call = {"name": ["blobs", "createWants"], "args": [], "type": "source"}
+            peer.link.receive_data(packet(100, call) + packet(101, call))
+            answers += node.take(peer.link)
+    said = [(flags, number, body) for flags, number, body in packets(answers) if number < 0]
+    assert [body for flags, _, body in said if flags & 4 and body is not True] == []
+    assert len([body for flags, _, body in said if flags & 4]) == 12 - 2

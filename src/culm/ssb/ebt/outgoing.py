@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import islice
 
@@ -42,7 +43,7 @@ class Outgoing:
         self._notes: dict[str, int] | None = None  # none are due; an empty frame may be due, too
         self._queues: dict[Relation, list[bytes]] = {}  # in turns
         self._size = 0
-        self._wanting: dict[Relation, None] = {}  # in turns
+        self._wanting: OrderedDict[Relation, None] = OrderedDict()  # in turns, perhaps very many
         self._reading = False
         self.read_size = limits.unsent_size_max
 
@@ -105,9 +106,7 @@ class Outgoing:
     def next_read(self) -> Relation:
         """The feed to read next; `read` follows."""
         self._reading = True
-        relation = next(iter(self._wanting))
-        del self._wanting[relation]
-        return relation
+        return self._wanting.popitem(last=False)[0]
 
     def read(self) -> None:
         """The read is done, or there was nothing to read."""

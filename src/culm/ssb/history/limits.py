@@ -16,7 +16,8 @@ class Limits:
     Raises `ValueError` for one below 1.
 
     replies_max
-        Open calls of the peer, about 400 bytes each; further ones are refused.
+        Open calls of the peer, about 400 bytes each.  One more ends the live call that has waited
+        longest for news, or is refused.
     read_count_max
         Messages to read at a time.
     read_size_max

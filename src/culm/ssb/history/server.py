@@ -76,7 +76,8 @@ class HistoryServer:
         Returns the time in milliseconds since 1970, sent as the time at which a message arrived.
 
     Calls are served in turn, as far as the connection has room (`Connection.send_size`): call
-    `serve` whenever there may be room again.
+    `serve` whenever there may be room again, and `make_room` when the peer has called something
+    else, which may have taken the last place.
     """
 
     def __init__(
@@ -113,15 +114,32 @@ class HistoryServer:
         except ValueError as error:
             call.fail(str(error))
             return
-        if len(self._replies) >= self._limits.replies_max:
-            call.fail("too many history streams")
-        elif not self._may_read(request.feed):
+        if not self._may_read(request.feed):
             call.fail("not for you")
+        elif len(self._replies) >= self._limits.replies_max and not self._end_oldest():
+            call.fail("too many history streams")
         else:
             reply = _Reply(call, request, self._last_of(request.feed))
             self._replies[call.number] = reply
             self._queue.append(reply)
             self.serve()
+            self.make_room()
+
+    def make_room(self) -> None:
+        """Let the peer make one more call, if those that wait for news have all the places.
+
+        Otherwise feeds beyond a limit would never come, to a peer that keeps a call for each.
+        """
+        while self._connection.is_full and self._end_oldest():
+            pass
+
+    def _end_oldest(self) -> bool:
+        """End the call that has waited longest for news: it has all that there was."""
+        waiting = next(iter(self._live.values()), None)
+        if waiting is None:
+            return False
+        self._finish(next(iter(waiting.values())))
+        return True
 
     def is_of(self, number: int) -> bool:
         """Whether a call is one that is answered here."""
@@ -217,6 +235,7 @@ class HistoryServer:
         elif reply.request.live:
             reply.move(ReplyInput.LEVEL)
             self._live.setdefault(feed, {})[reply.call.number] = reply
+            self.make_room()
         else:
             self._finish(reply)
 

@@ -131,11 +131,16 @@ class CallTable:
 
         number: negative, as in what we answer.
         """
-        if self._theirs - len(self._ended) >= self._limits.calls_max:
+        if self.is_full:
             return False
         self._scopes[number] = CallScope(self, number, request)
         self._theirs += 1
         return True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more call of the peer would be refused."""
+        return self._theirs - len(self._ended) >= self._limits.calls_max
 
     def refuse(self, number: int, why: str, *, stream: bool) -> None:
         """Answer a request of the peer's with an error, and remember a stream until its end."""

@@ -109,6 +109,11 @@ class Connection(StreamBase[ConnectionEvent]):
         check_type("call_type", call_type, CallType)
         return Call(self._table.make(Request(check_name(name), list(args), call_type)))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether one more call of the peer would be refused: it has `Limits.calls_max`."""
+        return self._table.is_full and not self._sender.closed
+
     def take_value(self, number: int) -> tuple[bytes, BodyType] | None:
         """The content of the next `ValueReceived`, if it is next: a fast path for many values.
 

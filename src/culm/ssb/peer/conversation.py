@@ -161,6 +161,7 @@ class Conversation:
                 call.send({})  # we want no blobs; the stream stays, as with other peers
             case _:
                 call.reply(MANIFEST.to_json())
+        self.history.make_room()
 
     def resume(self, now: float) -> bool:
         """There is no session with the peer; returns whether we ask again, after a pause."""

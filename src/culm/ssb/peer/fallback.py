@@ -118,6 +118,11 @@ class LinkHistory:
 
         self._core.read(feed, first=first, count_max=count_max, size_max=size_max, then=read)
 
+    def make_room(self) -> None:
+        """Let the peer make one more call: those that wait for news leave a place."""
+        if self._server is not None:
+            self._server.make_room()
+
     def fill(self) -> None:
         """Send what the peer has asked for, and ask for feeds, if there is room."""
         if self._server is not None:

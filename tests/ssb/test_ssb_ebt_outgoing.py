@@ -1,0 +1,55 @@
+"""What waits to be sent in a session: when it may leave, and how much is read for it."""
+
+from __future__ import annotations
+
+import pytest
+from ebt_support import ALICE, BOB, CAROL, alice, on
+
+from culm.ssb.ebt import Limits, ReadMessages, SessionRole
+
+
+@pytest.mark.parametrize("happened", ["follow", "unblock", "write"])
+def test_a_client_says_nothing_of_what_happens_before_the_servers_notes(happened: str) -> None:
+    host = alice()
+    host.machine.block(ALICE, CAROL)
+    host.machine.block(BOB, CAROL)
+    host.machine.block(ALICE, CAROL, False)
+    session = host.dial(CAROL)
+    if happened == "follow":
+        host.follow(CAROL)
+    elif happened == "unblock":
+        host.machine.block(BOB, CAROL, False)
+    else:
+        host.write(ALICE, 1)
+    assert host.take(session) == []
+    assert ALICE in host.tell(session, {CAROL: on(1)})[0]
+
+
+def test_with_room_for_a_byte_there_is_room_for_a_frame() -> None:
+    host = alice(limits=Limits(notes_max=1))
+    host.write(ALICE, 1)
+    host.write(BOB, 1)
+    session = host.machine.connect(CAROL, role=SessionRole.SERVER)
+    assert host.machine.next_event() is None
+    effect = host.machine.next_effect()
+    assert effect is not None
+    host.machine.complete(effect.ticket, host.store.perform(effect))
+    assert len(host.machine.frames_to_send(session, 0)) == 0
+    assert [len(host.machine.frames_to_send(session, 1)) for _ in range(3)] == [1, 1, 0]
+
+
+def test_who_changes_its_mind_for_ever_is_read_two_kibibytes_at_a_time() -> None:
+    host = alice()
+    host.write(ALICE, 100, text="x" * 200)
+    session = host.accept(CAROL)
+    host.take(session)
+    sizes = []
+    for _ in range(10):
+        host.machine.receive_notes(session, {ALICE: on(0)})
+        while (effect := host.machine.next_effect()) is not None:
+            assert isinstance(effect, ReadMessages)
+            sizes.append(effect.size_max)
+            host.machine.complete(effect.ticket, host.store.perform(effect))
+        host.machine.receive_notes(session, {ALICE: -1})
+    assert sizes[0] == 131072
+    assert sizes[-1] == min(sizes) == 2048
