@@ -96,17 +96,20 @@ class GarlicSimulator(Simulator):
         chance = random.Random(seed)
         self.handshake = chance.random() < 0.2
         self._places = PLACES if chance.random() < 0.2 else {}
+        # In some there is room for as many servers as were founders.
+        self._servers_max = 0 if chance.random() < 0.2 else 1024
         self._secrets: dict[int, Secrets] = {}
         self._ends: dict[int, tuple[Wire, End]] = {}  # by the link's identity
         self.wires: list[Wire] = []
         super().__init__(seed, **options)  # type: ignore[arg-type]
 
     def _wake(self, node: Node, stored: Stored) -> None:
+        self._servers_max = self._servers_max or len(self.nodes)
         core = garlic.Node(
             server_id=node.id,
             stored=stored,
             timing=TIMING,
-            limits=garlic.Limits(raft=self.limits),
+            limits=garlic.Limits(raft=self.limits, servers_max=self._servers_max),
             rng=random.Random(self.rng.random()),
             now=self.now * node.rate,
             handshake_timeout_s=ELECTION_TIMEOUT,

@@ -24,11 +24,12 @@ from culm.garlic.raft import (
     ErrorCode,
     LeadershipTransferred,
     Left,
+    Server,
     State,
     TransferFailed,
 )
 from culm.garlic.raft import messages as m
-from culm.machine import Event
+from culm.machine import Event, LocalProtocolError
 
 CALM = Weather(
     loss=0.0,
@@ -390,6 +391,52 @@ def test_a_stuck_server_holds_up_nobody_else() -> None:
     assert time_of_commits(beside, 50) <= expected + 0.01
     beside.paused.clear()
     assert beside.run(5.0, lambda: len(beside.members[stuck].machine.values) == 50)
+
+
+# Who wants a place in the configuration
+
+
+@pytest.mark.parametrize("ways", ["by a call", "on the wire"])
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        lambda endpoints: {"servers_max": len(endpoints)},
+        lambda endpoints: {"endpoint_size_max": max(map(len, endpoints))},
+        lambda endpoints: {"log_size_max": 2 * (62 + sum(16 + len(one) for one in endpoints)) + 1},
+    ],
+    ids=["servers", "endpoint", "frame"],
+)
+def test_a_server_for_which_no_configuration_has_room_is_refused(
+    limits: Callable[[list[str]], dict[str, int]], members: int, ways: str
+) -> None:
+    """It was taken in, and nobody could read the entry: one server alone was stuck for good."""
+    numbers = range(1, members + 1)
+    most = garlic.Limits(**limits([server(number).endpoint for number in numbers]))
+    cluster = Cluster(*numbers, handshake=True, limits=most)
+    leader = cluster.leader()
+    term = leader.node.term
+    cluster.add(9)
+    wanted = Server(9, server(9).endpoint, voter=False)
+    if ways == "by a call":
+        with pytest.raises(LocalProtocolError) as refused:
+            leader.node.add_server(wanted)
+        assert refused.value.code is ErrorCode.CONFIGURATION_TOO_LARGE
+    else:
+        core = leader.node._core
+        core.receive_message(m.AddServerRequest(source=0, destination=0, term=0, server=wanted))
+    cluster.run(3.0)
+    assert (leader.node.state, leader.node.term) == (State.LEADER, term)
+    leader.node.propose([b"on"])
+    assert cluster.run(1.0, lambda: leader.machine.values == [b"on"])
+
+
+@pytest.mark.parametrize(
+    "limits", [{"servers_max": 2}, {"endpoint_size_max": 5}, {"log_size_max": 100}]
+)
+def test_no_server_starts_with_members_of_which_it_could_not_tell(limits: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="larger than the limits"):
+        Cluster(1, 2, 3, limits=garlic.Limits(**limits))
 
 
 # A joiner that may be JRaft's

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from culm.garlic.raft import ForwardFailed, Raft, ReadFailed, Server, Stored
+from culm.garlic.raft import ForwardFailed, Raft, ReadFailed, Server, Stored, Timing
 from culm.garlic.raft.messages import AppendRequest
 
 SERVERS = [Server(number, f"tcp://localhost:{9000 + number}") for number in (1, 2, 3)]
@@ -65,3 +65,33 @@ def test_what_nobody_answers_ends_at_its_deadline(verb: str) -> None:
             if now < deadline:
                 hear(core)
                 ended = drain(core) or ended
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"heartbeat_interval_s": 0.0},
+        {"heartbeat_interval_s": 1e-9},
+        {"election_timeout_min_s": 0.0, "election_timeout_max_s": 0.0},
+        {"election_timeout_min_s": 0.3, "election_timeout_max_s": 0.2},
+    ],
+)
+def test_what_is_due_again_at_once_is_no_timing(times: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"heartbeat_interval_s|election_timeout"):
+        Timing(**times)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("now", [0.0, 2.0**30])
+def test_the_shortest_times_leave_nothing_due(now: float, members: int) -> None:
+    timing = Timing(
+        election_timeout_min_s=1e-6, election_timeout_max_s=1e-6, heartbeat_interval_s=1e-6
+    )
+    stored = Stored.founding(SERVERS[:members])
+    core = Raft(server_id=1, stored=stored, rng=random.Random(1), now=now, timing=timing)
+    for step in range(1, 50):
+        core.advance(now + step)
+        drain(core)
+        deadline = core.next_deadline()
+        assert deadline is not None
+        assert deadline > now + step

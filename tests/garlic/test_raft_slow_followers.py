@@ -20,8 +20,15 @@ LIMITS = Limits(
     snapshot_distance=20, trailing_entries=5, chunk_size=1024, append_entries_max=20, sync_gap=5
 )
 
-# What a value and a snapshot may have at most is no number of places.
-SIZES_OF_ALL = {"proposal_size_max", "snapshot_size_max", "chunk_size_max"}
+# What a value, a snapshot and a configuration may have at most is no number of places.
+SIZES_OF_ALL = {
+    "proposal_size_max",
+    "snapshot_size_max",
+    "chunk_size_max",
+    "servers_max",
+    "endpoint_size_max",
+    "configuration_size_max",
+}
 
 
 class Rounds:

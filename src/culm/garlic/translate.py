@@ -44,6 +44,9 @@ __all__ = ["Translator", "fitting", "value_size_max"]
 # Bytes of an entry beside its value, in a pack that cannot be compressed
 _ENTRY_SIZE = 32
 
+# Bytes around the servers of a configuration in a snapshot's chunk, beside the chunk's data
+_CHUNK_SIZE = 62
+
 
 _ID_MASK = 0xFFFF_FFFF
 
@@ -83,6 +86,9 @@ def fitting(limits: Limits) -> RaftLimits:
         append_size_max=min(limits.raft.append_size_max, room),
         chunk_size=min(limits.raft.chunk_size, room),
         chunk_size_max=min(limits.raft.chunk_size_max, room),
+        servers_max=min(limits.raft.servers_max, limits.servers_max),
+        endpoint_size_max=min(limits.raft.endpoint_size_max, limits.endpoint_size_max),
+        configuration_size_max=min(limits.raft.configuration_size_max, max(0, room - _CHUNK_SIZE)),
     )
 
 

@@ -44,7 +44,8 @@ class Raft:
     server_id
         Its id in configurations.
     stored
-        What the store holds for it (`Stored`); raises `ValueError` if something is missing there.
+        What the store holds for it (`Stored`); raises `ValueError` if something is missing there,
+        or if its configuration is larger than the limits allow.
     rng
         The source of election timeouts.
     now
@@ -92,6 +93,8 @@ class Raft:
             limits=limits,
             now=now,
         )
+        if not limits.admit(shared.journal.membership.latest.servers):
+            raise ValueError("the stored configuration is larger than the limits allow")
         self._shared = shared
         self._engine = Engine(shared, rng, pre_vote=pre_vote, asks_leader=asks_leader)
         self._state = State.FOLLOWER
@@ -239,7 +242,8 @@ class Raft:
         soon as it has answered and lacks little.
 
         Raises `LocalProtocolError`: ``NOT_LEADER``, ``ALREADY_MEMBER``, ``NOT_UNDERSTOOD``,
-        ``BAD_ENDPOINT``, ``CHANGE_IN_PROGRESS``, ``TRANSFER_IN_PROGRESS``,
+        ``BAD_ENDPOINT``, ``CONFIGURATION_TOO_LARGE`` (more servers, or longer endpoints, than the
+        limits have room for), ``CHANGE_IN_PROGRESS``, ``TRANSFER_IN_PROGRESS``,
         ``NOTHING_COMMITTED`` (the leader is too young), ``ALREADY_CLOSED``.
         """
         check_type("server", server, Server)

@@ -181,6 +181,9 @@ class Leadership:
         found = self._shared.journal.membership.current.find(server.server_id)
         if found is not None and (found.voter or replace(found, voter=True) != server):
             return ErrorCode.ALREADY_MEMBER
+        latest = self._shared.journal.membership.latest.servers
+        if found is None and not self._shared.limits.admit((*latest, server)):
+            return ErrorCode.CONFIGURATION_TOO_LARGE
         if not server.voter and not all(map(self._knows_learners, self.replicator.peers)):
             return ErrorCode.NOT_UNDERSTOOD
         return self.refuse_change()

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from culm.arguments import check_int, check_numbers
+from culm.garlic.raft.model import Server
 
 __all__ = ["Limits", "Timing"]
 
 # With 0 of these nothing is ever sent, applied or let in.
 _NEVER_0 = ("append_entries_max", "apply_entries_max", "sync_gap")
 
+# With less a deadline could be due again as soon as it is met.
+_SHORTEST_S = 1e-6
+
+# What a server takes in a configuration beside its endpoint, and a learner's endpoint takes more
+_SERVER_SIZE, _LEARNER_SIZE = 16, 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Times in seconds.  The defaults are JRaft's.
 
-    Raises `ValueError` for one below 0.
+    Raises `ValueError` for one below 0, for a longest election timeout or a heartbeat interval
+    below a microsecond, and if the shortest election timeout is longer than the longest.
 
     election_timeout_min_s, election_timeout_max_s
         A follower that hears no leader for a time drawn from this range stands for election (paper,
@@ -38,6 +47,11 @@ class Timing:
 
     def __post_init__(self) -> None:
         check_numbers(self)
+        for name in ("election_timeout_max_s", "heartbeat_interval_s"):
+            if getattr(self, name) < _SHORTEST_S:
+                raise ValueError(f"{name} must be at least {_SHORTEST_S}")
+        if self.election_timeout_min_s > self.election_timeout_max_s:
+            raise ValueError("election_timeout_min_s must be at most election_timeout_max_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +99,10 @@ class Limits:
         little more than the elections for which a server may stand in that time.  With the
         defaults 63 bits last for 80,000 years of lies, and a server that was cut off, and stood for
         election seven times a second, is caught up with at once after a day.
+    servers_max, endpoint_size_max
+        Servers of one configuration, and characters of the endpoint of each; of a learner 8 more.
+    configuration_size_max
+        Characters of all endpoints of one configuration, and 16 for each of its servers.
     """
 
     in_flight_max: int = 1
@@ -104,8 +122,22 @@ class Limits:
     reads_max: int = 10_000
     snapshot_size_max: int = 1 << 34
     term_step_max: int = 2**20
+    servers_max: int = 1024
+    endpoint_size_max: int = 1024
+    configuration_size_max: int = 2 * 1024 * 1024
 
     def __post_init__(self) -> None:
         check_numbers(self)
         for name in _NEVER_0:
             check_int(name, getattr(self, name), 1)
+
+    def admit(self, servers: Collection[Server]) -> bool:
+        """Whether these may be the servers of one configuration."""
+        if len(servers) > self.servers_max:
+            return False
+        size = 0
+        for server in servers:
+            if len(server.endpoint) + (not server.voter) * _LEARNER_SIZE > self.endpoint_size_max:
+                return False
+            size += len(server.endpoint) + _SERVER_SIZE
+        return size <= self.configuration_size_max
