@@ -56,7 +56,9 @@ _NODE = keys_of(Node, without=("timing", "limits"))
 
 _KEYS = (
     *CORE_KEYS,
-    *_LIMITS,
+    *(
+        key for key in _LIMITS if key not in CORE_KEYS
+    ),  # those of a configuration are the core's, too
     *_NODE,
     Key(name="handshake", type=bool, default=False, meaning="Connections begin with it."),
 )

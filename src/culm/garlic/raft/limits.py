@@ -99,10 +99,12 @@ class Limits:
         little more than the elections for which a server may stand in that time.  With the
         defaults 63 bits last for 80,000 years of lies, and a server that was cut off, and stood for
         election seven times a second, is caught up with at once after a day.
-    servers_max, endpoint_size_max
-        Servers of one configuration, and characters of the endpoint of each; of a learner 8 more.
+    servers_max
+        Servers of one configuration.
+    endpoint_size_max
+        Bytes of one server's endpoint.
     configuration_size_max
-        Characters of all endpoints of one configuration, and 16 for each of its servers.
+        Bytes of all endpoints of one configuration, and 16 for each of its servers.
     """
 
     in_flight_max: int = 1
