@@ -1,0 +1,200 @@
+"""Peers of which each limit may have its least value, with and without sessions, from one seed.
+
+Connections come and go, peers are killed and started again from their store, and stop following
+feeds for a while.  Guests, whom some may follow, say on their links whatever does harm.  Then the
+weather is over, and the guests are gone: everybody follows all, the connections of a tree are kept,
+and dialled again when they end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from random import Random
+from typing import Any, Self
+
+from peer_support import Node, connect, feed_of, packet, run
+
+from culm.ssb import ebt, history, muxrpc
+from culm.ssb.ebt import SessionRole
+from culm.ssb.peer import Limits, PeerLink, Settings
+
+# By then all have everything, and whatever is new after that.  Where feeds are asked for one by one
+# of a peer with one place, all but one are refused at a time: `retry_s` for each of six feeds, on
+# each of three connections in a row.
+LEVEL_S = 6 * 3 * 600.0
+
+# No limit on how many may wait: what they refuse was never accepted, or ends a link by design.
+_OTHERS = frozenset({"links_max", "half_sent_size_max", "body_size_max", "control_size_max"})
+
+Ends = tuple[PeerLink, PeerLink]
+GUESTS = ["mallory", "trudy"]
+
+
+class Least:
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.now = 0.0
+        self.share = self.rng.choice([0.1, 0.5, 1.0])  # of limits that have their least value
+        self.names = [f"peer {number}" for number in range(self.rng.randint(2, 4))]
+        self.options = {name: self._options() for name in self.names}
+        self.nodes = {name: self._new(name) for name in self.names}
+        self.links: dict[tuple[str, str], Ends] = {}
+        self.guests: list[tuple[str, PeerLink]] = []  # and at whose node they are
+
+    def _options(self) -> dict[str, Any]:
+        parts = {"rpc": muxrpc.Limits, "ebt": ebt.Limits, "history": history.Limits}
+        made = {name: part(**self._least(part)) for name, part in parts.items()}
+        return {
+            "limits": Limits(**self._least(Limits, *parts), **made),
+            "settings": Settings(
+                speaks_ebt=self.rng.random() < 0.7, asks_as_server=self.rng.random() < 0.3
+            ),
+        }
+
+    def _least(self, limits: Any, *apart: str) -> dict[str, int]:
+        names = [each.name for each in fields(limits) if each.name not in {*_OTHERS, *apart}]
+        return {name: self.rng.randint(1, 2) for name in names if self.rng.random() < self.share}
+
+    def _new(self, name: str, node: Node | None = None) -> Node:
+        made = Node(name, store=None if node is None else node.store, **self.options[name])
+        made.advance(self.now)
+        for other in (*self.names, *self.rng.sample(GUESTS, self.rng.randint(0, 2))):
+            made.peer.follow(feed_of(other))
+        return made
+
+    # What happens
+
+    def live(self, steps: int) -> Self:
+        actions = [self.publish] * 2 + [self.dial] * 2 + [self.move] * 3
+        actions += [self.cut, self.kill, self.change, self.wait, self.invite, self.harm, self.harm]
+        for _ in range(steps):
+            self.rng.choice(actions)()
+        return self
+
+    def publish(self) -> None:
+        node = self.nodes[self.rng.choice(self.names)]
+        for _ in range(self.rng.choice([1, 1, 10])):
+            node.peer.publish({"type": "post", "text": "x" * self.rng.choice([1, 1, 3000])})
+
+    def dial(self) -> None:
+        client, server = self.rng.sample(self.names, 2)
+        self._connect((client, server))
+
+    def move(self) -> None:
+        for name in self.rng.choices(self.names, k=self.rng.choice([1, 5, 50])):
+            self.nodes[name].drain()
+
+    def cut(self) -> None:
+        if self.links:
+            self._cut(self.rng.choice(list(self.links)))
+
+    def kill(self) -> None:
+        name = self.rng.choice(self.names)
+        for edge in [edge for edge in self.links if name in edge]:
+            self._cut(edge)
+        self.guests = [each for each in self.guests if each[0] != name]
+        self.nodes[name] = self._new(name, self.nodes[name])
+
+    def change(self) -> None:
+        name, feed = self.rng.choice(self.names), feed_of(self.rng.choice(self.names))
+        peer = self.nodes[name].peer
+        if feed != peer.me:
+            peer.follow(feed, not peer.follows(feed))
+
+    def wait(self) -> None:
+        self._advance(self.now + self.rng.choice([0.1, 1.0, 5.0, 40.0, 400.0]))
+
+    def invite(self) -> None:
+        """A guest connects, or is connected to."""
+        name, role = self.rng.choice(self.names), self.rng.choice(list(SessionRole))
+        guest = feed_of(self.rng.choice(GUESTS))
+        self.guests.append((name, self.nodes[name].peer.attached(guest, role=role)))
+
+    def harm(self) -> None:
+        """A guest says something.  What it is told, nobody reads."""
+        if self.guests:
+            _, link = self.rng.choice(self.guests)
+            for _ in range(self.rng.choice([1, 3, 30])):
+                if not link.closed:
+                    link.receive_data(self._harm())
+
+    def _harm(self) -> bytes:
+        rng, number = self.rng, self.rng.choice([-3, -2, -1, 1, 2, 3, 4])
+        feed = feed_of(rng.choice([*self.names, *GUESTS, str(rng.random())]))
+        message = {"author": feed, "sequence": rng.randint(1, 30), "content": {"type": "post"}}
+        said = [
+            {"name": ["ebt", "replicate"], "args": [{"version": 3}], "type": "duplex"},
+            {"name": ["gossip", "ping"], "args": [], "type": "duplex"},
+            *[
+                {
+                    "name": ["createHistoryStream"],
+                    "args": [{"id": feed, "live": live}],
+                    "type": kind,
+                }
+                for live, kind in ((True, "source"), (False, "source"), (True, "duplex"))
+            ],
+            *[{feed: note} for note in (-1, 0, 1, rng.randint(0, 99), 2**53 - 1, 2**53)],
+            *[message, {**message, "sequence": 2**53}, {**message, "content": None}],
+            *[True, {}, [], 0, {"message": "unexpected end of parent stream"}],
+        ]
+        data = packet(number, rng.choice(said), flags=rng.choice([10, 10, 10, 10, 2, 14, 6]))
+        return data[: rng.choice([len(data)] * 9 + [10])]
+
+    def _advance(self, now: float) -> None:
+        self.now = now
+        for node in self.nodes.values():
+            node.advance(now)
+
+    def _connect(self, edge: tuple[str, str]) -> None:
+        self._cut(edge)
+        client, server = (self.nodes[name] for name in edge)
+        self.links[edge] = connect(client, server)
+
+    def _cut(self, edge: tuple[str, str]) -> None:
+        for name, link in zip(edge, self.links.pop(edge, ()), strict=False):
+            self.nodes[name].ways.pop(link.number, None)
+            if not link.closed:
+                link.receive_eof()
+
+    # The end
+
+    def settle(self) -> None:
+        """The weather is over; whoever is connected gets everything, and what is new, too."""
+        for edge in list(self.links):
+            self._cut(edge)
+        for _, link in self.guests:
+            if not link.closed:
+                link.receive_eof()
+        for node in self.nodes.values():
+            for name in self.names:
+                node.peer.follow(feed_of(name))
+        tree = [
+            (self.rng.choice(self.names[:at]), self.names[at]) for at in range(1, len(self.names))
+        ]
+        edges = [self.rng.choice([edge, edge[::-1]]) for edge in tree]
+        self._keep(edges)
+        for node in self.nodes.values():
+            node.peer.publish({"type": "post", "text": "news"})
+        self._keep(edges)
+
+    def _keep(self, edges: list[tuple[str, str]]) -> None:
+        end = self.now + LEVEL_S
+        while True:
+            for edge in edges:
+                if edge not in self.links or any(link.closed for link in self.links[edge]):
+                    self._connect(edge)
+            run(*self.nodes.values())
+            if self.is_level():
+                return
+            dues = [node.peer.next_deadline() for node in self.nodes.values()]
+            due = min((each for each in dues if each is not None), default=end)
+            assert due < end, f"not level: {self.clocks()}"
+            self._advance(max(due, self.now + 0.001))
+
+    def clocks(self) -> list[dict[str, int]]:
+        feeds = [feed_of(name) for name in self.names]
+        return [{feed: node.peer.clock[feed] for feed in feeds} for node in self.nodes.values()]
+
+    def is_level(self) -> bool:
+        first, *others = self.clocks()
+        return all(each == first for each in others)

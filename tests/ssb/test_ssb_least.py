@@ -1,0 +1,35 @@
+"""What was accepted ends: with each limit at its least value everything comes to everybody.
+
+A finite attack ends, too: guests say what does harm, and are gone in the end.
+
+``CULM_SSB_LEAST_SEEDS`` says how many worlds are tried, ``CULM_SSB_LEAST_FIRST_SEED`` where to
+begin.
+"""
+
+from __future__ import annotations
+
+import pytest
+from peer_least import Least
+
+from culm.ssb.history import HistoryServer
+from effort import seeds
+
+WORLDS = seeds("SSB_LEAST", usual=40, long=5_000)
+
+
+@pytest.mark.parametrize("seed", WORLDS)
+def test_with_the_least_of_everything_all_comes_to_all(seed: int) -> None:
+    Least(seed).live(80).settle()
+
+
+def test_canary_calls_that_never_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HistoryServer, "_end_oldest", lambda server: False)
+    assert any(fails(seed) for seed in range(40))
+
+
+def fails(seed: int) -> bool:
+    try:
+        Least(seed).live(80).settle()
+    except AssertionError:
+        return True
+    return False
