@@ -36,6 +36,7 @@ def least_limits(rng: Random) -> ReplicatorLimits:
         batch_count_max=1,
         payload_inline_max=rng.choice((1, 64)),
         outstanding_max=1,
+        logs_max=rng.choice((1, 2, 10_000)),
     )
 
 

@@ -86,6 +86,44 @@ def test_a_server_with_more_logs_than_places_serves_them_all(
     assert set(client.store.logs()) == {key_of(news) for news in NEWS}
 
 
+@pytest.mark.parametrize("shared", [0, 3])
+@pytest.mark.parametrize("places", [(1, 1), (1, 2), (2, 1), (3, 3)])
+def test_two_peers_with_more_logs_than_places_exchange_them_all(
+    places: tuple[int, int], shared: int
+) -> None:
+    """Each has its places taken by logs that wait for a place at the other."""
+    world = World()
+    both = [news_of((1, 1), log_id=50 + number) for number in range(shared)]
+    left, right = (
+        world.node(store_of(*logs, *both), interest=KEEP, limits=ReplicatorLimits(logs_max=count))
+        for logs, count in zip((NEWS, strangers(5)), places, strict=True)
+    )
+    cable = world.connect(left, right)
+    world.wait(60)
+    assert settled(cable.left)
+    assert settled(cable.right)
+    logs = {key_of(news) for news in (*NEWS, *strangers(5), *both)}
+    assert set(left.store.logs()) == set(right.store.logs()) == logs
+    for log in logs:
+        assert left.store.head(log) == right.store.head(log)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_what_is_stored_of_a_log_without_a_place_comes(count: int) -> None:
+    """The place is that of a log in step, whose request goes on; more may be stored than can be
+    kept in mind."""
+    world = World()
+    server = world.node(store_of(*strangers(1)), interest=KEEP, limits=ReplicatorLimits(logs_max=1))
+    client = world.node(interest=KEEP)
+    world.connect(client, server)
+    world.wait(2)
+    for news in NEWS[:count]:
+        server.store.append(key_of(news), news)
+        server.changed.append((None, key_of(news)))
+    world.wait(20)
+    assert set(client.store.logs()) == {key_of(news) for news in (*strangers(1), *NEWS[:count])}
+
+
 @pytest.mark.parametrize("logs_max", [1, 2, 3])
 def test_a_log_for_which_there_is_no_place_is_told_of(logs_max: int) -> None:
     """Nothing is known yet of those that the user has asked for before."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from culm.bamboo.entry import LogKey
+from culm.point2point.replication.events import Want
 from culm.point2point.replication.replica import Replica
 
 __all__ = ["Places"]
@@ -18,7 +19,7 @@ class Places:
     """Has a place for each of so many logs; one with nothing to do makes way for another.
 
     All that is forgotten with it can be found out again: both sides had everything, or one of them
-    had refused it.
+    had refused it, or it is remembered elsewhere that it waits.
     """
 
     def __init__(self, count_max: int) -> None:
@@ -39,6 +40,24 @@ class Places:
     def take(self, replica: Replica) -> None:
         """Give a free place to a log."""
         self._replicas[replica.log] = replica
+
+    def withdraw(self, wanted: int) -> dict[LogKey, Want | None]:
+        """Have up to `wanted` logs make way that only wait for a place at the peer.
+
+        Says which they are, and what is wanted of them; they have a place no more as soon as the
+        peer has answered.
+        """
+        withdrawn: dict[LogKey, Want | None] = {}
+        for log, replica in list(self._replicas.items()):
+            if len(withdrawn) == wanted:
+                break
+            if replica.stop_waiting():
+                withdrawn[log] = replica.wanted
+                if replica.deferred:  # nothing is under way that would have to end first
+                    replica.leave()
+                    del self._replicas[log]
+        self.made_way = self.made_way or bool(withdrawn)
+        return withdrawn
 
     def free(self, wanted: int = 1) -> int:
         """How many places are free, up to `wanted`, when those with nothing to do have made way.

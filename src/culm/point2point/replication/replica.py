@@ -34,6 +34,7 @@ from culm.point2point.replication.states import (
     HeadPayload,
     LogSnapshot,
     Service,
+    Stage,
     Step,
     Stock,
 )
@@ -203,10 +204,32 @@ class Replica:
 
     @property
     def has_nothing_to_do(self) -> bool:
-        """Whether it is settled, and no request, range or answer of the store depends on it."""
+        """Whether it is settled, and no request (made or to be made), range or answer of the store
+        depends on it."""
         if self.under_way or self._writing or self.inventory.questions or self.ours.ranges:
             return False
-        return not (self.deferred or self._theirs.stages) and self.settled
+        idle = all(ours.stage is Stage.IDLE for ours in self.ours)
+        return idle and not self._theirs.stages and self.settled
+
+    def stop_waiting(self) -> bool:
+        """Withdraw what the peer has no room for; whether that is all there is about the log."""
+        if self._writing or self.inventory.questions or self.ours.ranges or self._theirs.stages:
+            return False
+        request = self.ours.next.handle
+        if any(other != request for other in self.under_way.values()):
+            return False
+        if request is None:
+            return self.deferred
+        if not request.unanswered or request.state is not RequestState.PROPOSED_BY_US:
+            return False
+        self.ours.change(Change.REST)
+        request.cancel(CancelReason.RESOURCE_LIMIT)
+        return True
+
+    @property
+    def wanted(self) -> Want | None:
+        """What is wanted of what comes next; ``None``: nothing."""
+        return None if self._aim is Aim.RANGES else self.inventory.want
 
     def leave(self) -> None:
         """It gives up its place."""

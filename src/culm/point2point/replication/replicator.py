@@ -105,6 +105,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._places = Places(limits.logs_max)
         # Open proposals of the peer whose logs wait for a place, by their requests
         self._newcomers: OrderedDict[int, Proposed] = OrderedDict()
+        # Logs of ours that wait for a place: those that have grown, or have made way for the
+        # peer's.  With what is wanted of them.
+        self._again: OrderedDict[LogKey, Want | None] = OrderedDict()
+        self._withdraws = role is Role.REACTIVE  # of two that wait for each other, one has to
         # Where to go on with the logs of the store: as soon as there is a place for the next.
         self._unread: _Unread | None = None
         self._transfers = Transfers(self.connection, work=self._work, limits=limits)
@@ -149,6 +153,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """Entries of `log` have been stored by somebody else: send them to the peer."""
         check_log(log)
         self.connection.check_open()
+        if log not in self._places and not self._places.free():
+            self._line_up(log)
+            return
         replica = self._replica(log)
         if replica is not None:
             replica.refresh()
@@ -198,29 +205,63 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if not (self._quiet.lasts and self._is_quiet()):
             return None
         self._quiet.settle()
-        if not (self._proposer.waiting or self._without_place):
-            # An answer, however late, lets it settle anew.
-            return None if self._awaits_answers() else Settled()
-        self._proposer.make_room(patient=False, wanted=self._without_place)
-        if not self._proposer.makes_room:
-            self._proposer.give_up()
-            self._turn_away()
-        self._quiet.begin_anew()
-        return self.next_event()
+        if self._proposer.waiting or self._proposer.turned_away or self._without_place:
+            self._proposer.make_room(patient=False, wanted=self._without_place)
+            if self._proposer.makes_room or self._go_without():
+                self._quiet.begin_anew()
+                return self.next_event()
+        # An answer, however late, lets it settle anew.
+        return None if self._awaits_answers() else Settled()
 
     # Logs without a place.
 
     @property
     def _without_place(self) -> int:
-        return len(self._newcomers) + (self._unread is not None)
+        return len(self._newcomers) + len(self._again) + (self._unread is not None)
+
+    @property
+    def _is_untold(self) -> bool:
+        """Whether there are logs of ours without a place, and nobody knows."""
+        return bool(self._again) or (self._unread is not None and not self._unread.told)
 
     def _admit(self) -> None:
         """Give the places that are free by now to those who wait: the peer's logs, then ours."""
         while self._newcomers and self._places.free():
             self._consider(self._newcomers.popitem(last=False)[1])
-        if self._unread is not None and not self._newcomers and self._places.free():
-            unread, self._unread = self._unread, None
-            self._read_logs(unread.after)
+        while self._again and not self._newcomers and self._places.free():
+            self._replica(*self._again.popitem(last=False))
+        unread = self._unread
+        if unread is not None and not (self._newcomers or self._again) and self._places.free():
+            self._unread = None
+            self._read_logs(unread)
+
+    def _line_up(self, log: LogKey) -> None:
+        """Let a log of the store wait for a place."""
+        if len(self._again) < self._limits.logs_max:
+            self._again.setdefault(log, self._interest.want)
+        else:
+            self._refuse(log)
+            self._unread = _Unread(None, told=True)
+
+    def _go_without(self) -> bool:
+        """Nobody makes room for what waits; whether there is anything of which that is news."""
+        if not (self._proposer.waiting or self._newcomers or self._is_untold):
+            return False
+        self._proposer.give_up()
+        if not self._make_way():
+            self._turn_away()
+        return True
+
+    def _make_way(self) -> bool:
+        """Let logs of the peer have places of ours that only wait for a place there.
+
+        Both may have nothing but such logs: then one has to let the other go first.
+        """
+        if not (self._withdraws and self._newcomers):
+            return False
+        withdrawn = self._places.withdraw(len(self._newcomers))
+        self._again.update(withdrawn)
+        return bool(withdrawn)
 
     def _turn_away(self) -> None:
         """Nobody gives up a place: the logs without one are refused."""
@@ -230,9 +271,15 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             if request is not None and request.state is RequestState.PROPOSED_BY_PEER:
                 request.cancel(CancelReason.RESOURCE_LIMIT)
                 self._refuse(event.proposal.log)
-        if self._unread is not None:
-            unread, self._unread = self._unread, None
-            self._read_logs(unread.after, placeless=True)
+        for log in self._again:
+            self._refuse(log)
+        if self._again:
+            self._again.clear()
+            self._unread = _Unread(None, told=True)
+        elif self._unread is not None and not self._unread.told:
+            unread = self._unread
+            self._unread = unread._replace(told=True)  # once there is a place after all
+            self._read_logs(unread, placeless=True)
 
     def _refuse(self, log: LogKey) -> None:
         self._work.emit(LogRefused(log=log, reason=CancelReason.RESOURCE_LIMIT))
@@ -262,7 +309,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 if error is not None and error.code is ErrorCode.INVALID_DATA:
                     self._blame_log()
             case Established():
-                self._read_logs(None)
+                self._read_logs(_Unread(None))
             case CreditReceived():
                 self._proposer.go_on()
                 self._proposer.retry_crowded()
@@ -300,14 +347,14 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if replica is not None:
             replica.emit(LogRefused(log=replica.log, fault=Reason.INVALID_LOG))
 
-    def _read_logs(self, after: LogKey | None, *, placeless: bool = False) -> None:
-        """Read the logs of the store from there on, as far as there are places for them.
+    def _read_logs(self, unread: _Unread, *, placeless: bool = False) -> None:
+        """Read the logs of the store that have not been read, as far as there are places for them.
 
         `placeless`: the next ones are refused if there are none.
         """
         free = self._places.free(_LOGS_READ_MAX)
         if not free and not placeless:
-            self._unread = _Unread(after)
+            self._unread = unread
             self._known()
             return
         count_max = free or _LOGS_READ_MAX
@@ -316,11 +363,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             for log in logs:
                 self._replica(log)
             if len(logs) == count_max:
-                self._read_logs(logs[-1], placeless=placeless)
+                self._read_logs(unread._replace(after=logs[-1]), placeless=placeless)
             else:
                 self._known()
 
-        self._work.ask(ReadLogs, got, after=after, count_max=count_max)
+        self._work.ask(ReadLogs, got, after=unread.after, count_max=count_max)
 
     def _known(self) -> None:
         """The logs of the store are known, or what is known of them has to do."""
@@ -383,9 +430,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
 
 class _Unread(NamedTuple):
-    """The logs of the store after this one have not been read."""
+    """The logs of the store after this one have not been read; `told`: they have been refused."""
 
     after: LogKey | None
+    told: bool = False
 
 
 class _Quiet:

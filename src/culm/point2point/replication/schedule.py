@@ -249,6 +249,7 @@ class Proposer:
         touched = self._transfers.touched
         if not patient:
             touched.update(dict.fromkeys(self._connection.requests))
+            wanted += self.turned_away  # the peer may make a place of what ends here
         waiting = wanted + len(self._wishes) + len(self._crowded)
         while touched and waiting > len(self._leaving):
             request_id, _ = touched.popitem(last=False)
@@ -256,6 +257,13 @@ class Proposer:
             replica = self._transfers.idle(request_id)
             if replica is not None and replica.rest(request_id, patient=patient, ours=not wanted):
                 self._leaving.add(request_id)
+
+    @property
+    def turned_away(self) -> bool:
+        """Whether there is a log for which the peer had no room."""
+        while self._deferred and not next(iter(self._deferred)).deferred:
+            self._deferred.popitem(last=False)
+        return bool(self._deferred)
 
     @property
     def makes_room(self) -> bool:

@@ -320,7 +320,9 @@ class Upload:
         request = self.request
         # What the peer has meanwhile from somebody else, or from itself, is passed over later.
         due = request.passed_cursor if request.behind else request.send_cursor
-        pieces = due.piece, request.receive_cursor.piece
+        pieces = [due.piece, request.receive_cursor.piece]
+        if due.piece and pieces[1] and pieces[1].seqnum < due.piece.seqnum:
+            pieces.pop()  # we have sent that, and the peer passes over it later
         return self._reading.busy or any(
             piece is not None and piece.part is Part.PAYLOAD for piece in pieces
         )
