@@ -44,6 +44,7 @@ ARROWS = {
 }
 # The registry knows every machine, and nothing of what drives or tests them.
 ARROWS["machines"] = set(ARROWS)
+ARROWS["capture"] = CONTRACT | {"machines", "reconcile", "wire"}
 # These may reach the world, and import every room but each other; no room imports them.
 OPEN_ROOMS = {"testing", "spark"}
 

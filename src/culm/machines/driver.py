@@ -77,6 +77,13 @@ def check_end(what: str, things: Sequence[object], count_max: int = EVENTS_MAX) 
         raise EndlessError(f"{what} of more than {SIZE_MAX} bytes without an input")
 
 
+CallVerb = Callable[[str, Verb, Any, Mapping[str, Any]], object]
+
+
+def _call_verb(_name: str, verb: Verb, machine: Any, arguments: Mapping[str, Any]) -> object:
+    return verb(machine, **arguments)
+
+
 def own_verbs(machine: object) -> list[str]:
     """The names of the methods of `machine` that `Call` may name, without the registry's."""
     names = [name for name in dir(type(machine)) if not name.startswith("_")]
@@ -146,6 +153,7 @@ class Driver:
         self.take = take
         self.events_max = events_max
         self._hear: Callable[[Operation], object] | None = None
+        self._call_verb: CallVerb = _call_verb
         self._links: dict[int, Link] = {}  # all that were ever seen
         self._is_stream = hasattr(machine, "receive_data")
         self._is_linked = not self._is_stream and hasattr(machine, "links_to_send")
@@ -163,6 +171,10 @@ class Driver:
     def listen(self, hear: Callable[[Operation], object]) -> None:
         """Let `hear` know of each operation from now on, before it is done."""
         self._hear = hear
+
+    def call_by(self, call: CallVerb) -> None:
+        """Let the registry's verbs be called in that way: name, verb, machine, arguments."""
+        self._call_verb = call
 
     def withhold(self, effect: Effect[Any]) -> None:
         """Never answer an effect that waits."""
@@ -287,7 +299,7 @@ class Driver:
             case Call(method, args):
                 verb = self._verbs.get(method)
                 if verb is not None:
-                    return verb(machine, **named_arguments(verb, args))
+                    return self._call_verb(method, verb, machine, named_arguments(verb, args))
                 own = self._method(method)
                 return own(**named_arguments(own, args))
         return None

@@ -1,0 +1,42 @@
+"""The faults of captures."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["CaptureError", "ErrorCode"]
+
+
+class ErrorCode(IntEnum):
+    """The kinds of faults."""
+
+    NO_CAPTURE = 1
+    """The bytes do not begin as a capture does."""
+    UNKNOWN_VERSION = 2
+    DAMAGED = 3
+    """A block is not as it was written, and another one follows it."""
+    TOO_LARGE = 4
+    """A block declares more than the reader takes."""
+    BAD_RECORD = 5
+    BAD_VALUE = 6
+    OPAQUE = 7
+    """A value could not be written, so the call cannot be made again."""
+    NO_MACHINE = 8
+    """The capture does not say which machine it is of, or nobody knows that one."""
+
+
+class CaptureError(Exception):
+    """A capture that cannot be read or replayed.
+
+    offset: the byte of the capture at which the fault was found, where there is one.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, *, offset: int | None = None) -> None:
+        super().__init__(code, message, offset)
+        self.code = code
+        self.message = message
+        self.offset = offset
+
+    def __str__(self) -> str:
+        place = "" if self.offset is None else f" at byte {self.offset}"
+        return f"{self.code.name.lower().replace('_', ' ')}{place}: {self.message}"

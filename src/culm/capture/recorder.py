@@ -1,0 +1,297 @@
+"""Recording: a stand-in for a machine that tells a sink of every call.
+
+`record` returns the stand-in, which has the machine's type for type checkers and `isinstance`.  It
+passes every call on, and writes down the call and its outcome.  Handles that the machine gives
+out (streams, requests, links) are stood in for as well, so that what is done to them is recorded.
+Queries that change nothing (`state`, `read_size` and other properties) are not.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from inspect import isfunction
+from typing import Any, TypeVar, cast
+
+import culm
+from culm.capture.blocks import MAGIC, write_block
+from culm.capture.records import Header, Step
+from culm.capture.values import key_value, marked, to_value
+from culm.machine import Closed, Effect, Event
+from culm.machines import Verb
+
+__all__ = ["Recorder", "Tape", "record"]
+
+M = TypeVar("M")
+
+Sink = Callable[[bytes], object]
+
+_BLOCK_SIZE = 1 << 16
+# Queries: nothing depends on whether, or how often, they are asked.
+_QUERIES = frozenset({"read_size"})
+_NOTHING = object()
+
+
+class Tape:
+    """Turns the calls of one machine into steps, and gives each to `put`."""
+
+    def __init__(self, *, clock: Callable[[], float] | None = None, secrets: bool = False) -> None:
+        self._secrets = secrets
+        self._clock = clock
+        self._last = 0.0 if clock is None else clock()
+        self._handles = 0
+        self._deadline: object = _NOTHING
+
+    def put(self, step: Step) -> None:
+        """Take a step."""
+        raise NotImplementedError
+
+    def stand_in(self, machine: M) -> M:
+        """The machine, with every call noted.  One machine for each tape."""
+        return cast(M, _stand_in(machine, self, 0))
+
+    def note(
+        self,
+        on: int,
+        name: str,
+        arguments: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        result: object,
+        *,
+        error: BaseException | None = None,
+        state: Enum | None = None,
+    ) -> None:
+        """Note one call; a deadline only if it has changed."""
+        if name == "next_deadline":
+            if result == self._deadline:
+                return
+            self._deadline = result
+        now = self._last if self._clock is None else self._clock()
+        after, self._last = max(0.0, now - self._last), now
+        self.put(
+            Step(
+                after,
+                on,
+                name,
+                [to_value(each, self._special) for each in arguments],
+                {key: to_value(each, self._special) for key, each in keywords.items()},
+                to_value(result, self._special),
+                None if error is None else to_value(error),
+                None if state is None else state.name,
+            )
+        )
+
+    def verb(self, name: str, verb: Verb, machine: Any, arguments: Mapping[str, Any]) -> Any:
+        """Call a verb of the registry, and note it as one step: ``!`` and its name."""
+        try:
+            result = self.wrapped(verb(_behind(machine), **arguments))
+        except Exception as error:
+            self.note(0, f"!{name}", (), arguments, None, error=error)
+            raise
+        self.note(0, f"!{name}", (), arguments, result)
+        return result
+
+    def _special(self, value: object) -> Any:
+        if isinstance(value, _StandIn):
+            return marked("object", number=value._number)
+        return key_value(value, secrets=self._secrets)
+
+    def wrapped(self, result: Any) -> Any:
+        """A result, with stand-ins for the handles in it: each gets a number of its own."""
+        if type(result) in (list, tuple) and any(map(_is_handle, result)):
+            return type(result)(self.wrapped(each) for each in result)
+        if not _is_handle(result):
+            return result
+        self._handles += 1
+        return _stand_in(result, self, self._handles)
+
+
+class Recorder(Tape):
+    """Writes the calls of one machine.
+
+    sink: takes the capture, in pieces to be put one after the other.
+    machine, config: the machine's name in `culm.machines` and its settings, as JSON data.  Without
+        them a replay has to be given a machine that was built alike.
+    session: see `Header`.
+    clock: the monotonic time in seconds, for the time between steps.
+    began: the wall clock's time now, in seconds since 1970.
+    secrets: whether secret keys among the arguments are written, too.  Without them a replay ends
+        at the call that was given one.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        machine: str = "",
+        config: Mapping[str, Any] | None = None,
+        session: str = "",
+        clock: Callable[[], float] | None = None,
+        began: float | None = None,
+        secrets: bool = False,
+    ) -> None:
+        super().__init__(clock=clock, secrets=secrets)
+        self._sink = sink
+        header = Header(
+            machine=machine,
+            config=config or {},
+            session=session,
+            culm=culm.__version__,
+            python=platform.python_version(),
+            began=began,
+        )
+        self._waiting = [header.encode()]
+        self._waiting_size = len(self._waiting[0])
+        sink(MAGIC)
+
+    def put(self, step: Step) -> None:
+        encoded = step.encode()
+        self._waiting.append(encoded)
+        self._waiting_size += len(encoded)
+        if self._waiting_size >= _BLOCK_SIZE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the sink: what comes later may be lost with the process."""
+        if self._waiting:
+            block = write_block(b"".join(self._waiting))
+            self._waiting, self._waiting_size = [], 0
+            self._sink(block)
+
+    def note(self, on: int, name: str, *of: Any, **more: Any) -> None:
+        super().note(on, name, *of, **more)
+        if isinstance(of[-1], Closed):
+            self.flush()
+
+
+def record(machine: M, sink: Sink, **of: Any) -> M:
+    """The machine, with every call told to `sink`; keywords are those of `Recorder`.
+
+    >>> from culm.bymux import Connection, Role
+    >>> pieces = []
+    >>> machine = record(Connection(role=Role.PROACTIVE), pieces.append, machine="bymux")
+    >>> isinstance(machine, Connection)
+    True
+    """
+    return Recorder(sink, **of).stand_in(machine)
+
+
+def _is_handle(value: object) -> bool:
+    """Whether a result is something to be called, and not data."""
+    kind = type(value)
+    if kind.__module__ == "builtins" or isinstance(value, (Event, Effect, Enum, tuple)):
+        return False
+    return not hasattr(kind, "__dataclass_fields__") and any(map(isfunction, _public(kind)))
+
+
+def _public(kind: type) -> Iterator[Any]:
+    return (getattr(kind, name, None) for name in dir(kind) if not name.startswith("_"))
+
+
+class _StandIn:
+    """The common part of all stand-ins: the object behind it, its recorder and its number."""
+
+    __slots__ = ("__weakref__", "_number", "_tape", "machine_behind")
+
+    machine_behind: Any
+    _tape: Tape
+    _number: int
+
+
+def _stand_in(behind: Any, tape: Tape, number: int) -> Any:
+    made: Any = object.__new__(_class_for(type(behind)))
+    object.__setattr__(made, "machine_behind", behind)
+    object.__setattr__(made, "_tape", tape)
+    object.__setattr__(made, "_number", number)
+    return made
+
+
+_CLASSES: dict[type, type] = {}
+
+
+def _class_for(kind: type) -> type:
+    """The class of stand-ins for objects of `kind`."""
+    made = _CLASSES.get(kind)
+    if made is None:
+        parts: dict[str, Any] = {
+            "__slots__": (),
+            "__class__": property(lambda _: kind),
+            "__doc__": kind.__doc__,
+            **_forwarded(kind),
+        }
+        made = _CLASSES[kind] = type(f"Recorded{kind.__name__}", (_StandIn,), parts)
+    return made
+
+
+def _forwarded(kind: type) -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    for name in dir(kind):
+        part = getattr(kind, name, None)
+        if name in _SPECIAL and part is not None:
+            parts[name] = _special(name)
+        elif name.startswith("_"):
+            continue
+        elif isfunction(part):
+            parts[name] = _query(name) if name in _QUERIES else _call(name)
+        else:
+            parts[name] = property(_reader(name))
+    parts["__getattr__"] = _attribute
+    return parts
+
+
+_SPECIAL = ("__eq__", "__hash__", "__repr__", "__len__", "__iter__", "__contains__", "__getitem__")
+
+
+def _special(name: str) -> Any:
+    def special(self: Any, *arguments: Any) -> Any:
+        return getattr(self.machine_behind, name)(*map(_behind, arguments))
+
+    return special
+
+
+def _attribute(self: Any, name: str) -> Any:
+    """An attribute that only this object has, and not its class."""
+    return _reader(name)(self)
+
+
+def _query(name: str) -> Any:
+    def query(self: Any, *arguments: Any) -> Any:
+        return getattr(self.machine_behind, name)(*arguments)
+
+    return query
+
+
+def _reader(name: str) -> Callable[[Any], Any]:
+    """A property; one that gives handles is noted, for the replay to have them, too."""
+
+    def read(self: Any) -> Any:
+        found = getattr(self.machine_behind, name)
+        shown = self._tape.wrapped(found)
+        if shown is not found:
+            self._tape.note(self._number, name, (), {}, shown)
+        return shown
+
+    return read
+
+
+def _call(name: str) -> Any:
+    def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        behind, tape = self.machine_behind, self._tape
+        given = tuple(map(_behind, arguments))
+        named = {key: _behind(each) for key, each in keywords.items()}
+        try:
+            result = getattr(behind, name)(*given, **named)
+        except Exception as error:
+            tape.note(self._number, name, arguments, keywords, None, error=error)
+            raise
+        shown = tape.wrapped(result)
+        state = behind.state if isinstance(result, Event) else None
+        tape.note(self._number, name, arguments, keywords, shown, state=state)
+        return shown
+
+    return call
+
+
+def _behind(value: Any) -> Any:
+    return value.machine_behind if isinstance(value, _StandIn) else value

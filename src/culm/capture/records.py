@@ -1,0 +1,187 @@
+"""The records of a capture: what it is of, then every call and what came of it.
+
+A capture begins with a `Header`.  After it there is one `Step` for each call that the driver made,
+in order: inputs, and also the calls that take something, since a machine moves when an event is
+taken.  In CBOR a header is a map, and a step the array ``[microseconds since the step before,
+handle, name, arguments, keywords, result]`` with, where they apply, ``error`` and ``state`` in a
+map after that.  Names that are common are numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import cbor2
+
+from culm.capture.blocks import BLOCK_SIZE_MAX, BlockReader
+from culm.capture.errors import CaptureError, ErrorCode
+from culm.wire import cbor
+from culm.wire.cbor import Scanner
+from culm.wire.errors import DecodeError
+
+__all__ = ["Capture", "Header", "Step", "read"]
+
+_NAMES = (
+    "next_event",
+    "next_effect",
+    "data_to_send",
+    "receive_data",
+    "advance",
+    "next_deadline",
+    "complete",
+    "fail",
+    "receive_datagram",
+    "datagrams_to_send",
+    "links_to_send",
+    "receive_eof",
+    "close",
+)
+_NUMBERS = {name: number for number, name in enumerate(_NAMES)}
+_PARTS = 6
+_DEPTH_MAX = 64
+# Items of a record: these, and one more for so many bytes.  Each takes up to 60 bytes of memory.
+_FEW_ITEMS = 1 << 16
+_ITEM_SIZE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a capture is of.
+
+    machine, config: the name in `culm.machines` and the settings, as JSON data, of which the
+        machine was built; empty if that is not known.
+    session: whatever tells this capture from others, such as a connection's number.
+    culm, python: the versions that recorded it.
+    began: the wall clock's time at the first step, in seconds since 1970; ``None`` if unknown.
+    """
+
+    machine: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    session: str = ""
+    culm: str = ""
+    python: str = ""
+    began: float | None = None
+
+    def encode(self) -> bytes:
+        parts = {name: getattr(self, name) for name in self.__slots__}
+        return cbor.encode({**parts, "config": dict(self.config)})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call.
+
+    after: seconds since the step before, to the microsecond; 0 where no clock was given.
+    on: the handle that was called, by the number of the step whose result it was; 0 is the machine.
+    name: of the method or property.
+    arguments, keywords, result: as `culm.capture.values` writes them.
+    error: what was raised instead of a result.
+    state: the machine's state by name, after an event.
+    """
+
+    after: float
+    on: int
+    name: str
+    arguments: list[Any]
+    keywords: dict[str, Any]
+    result: Any
+    error: Any = None
+    state: str | None = None
+
+    def encode(self) -> bytes:
+        parts = [
+            round(self.after * 1e6),
+            self.on,
+            _NUMBERS.get(self.name, self.name),
+            self.arguments,
+            self.keywords,
+            self.result,
+        ]
+        more = {"error": self.error, "state": self.state}
+        if kept := {name: value for name, value in more.items() if value is not None}:
+            parts.append(kept)
+        return cbor.encode(parts)
+
+
+class Capture:
+    """A capture that is read: iterating gives its steps, once.
+
+    pieces: the bytes, in pieces of any size.
+    size_max: see `BlockReader`.  No more than a block of records is in memory at a time.
+    Raises `CaptureError`, when it is made and from the iteration.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], *, size_max: int = BLOCK_SIZE_MAX) -> None:
+        self._blocks = BlockReader(size_max=size_max)
+        self._records = self._read(pieces)
+        first = next(self._records, None)
+        if not isinstance(first, dict):
+            raise CaptureError(ErrorCode.BAD_RECORD, "a capture begins with a header")
+        self.header = _header(first)
+
+    @property
+    def torn(self) -> int:
+        """Bytes at the end that are no complete block, known when all steps have been taken."""
+        return self._blocks.torn
+
+    def __iter__(self) -> Iterator[Step]:
+        return map(_step, self._records)
+
+    def _read(self, pieces: Iterable[bytes]) -> Iterator[Any]:
+        for piece in pieces:
+            for records in self._blocks.feed(piece):
+                yield from _items(records)
+        self._blocks.finish()
+
+
+def read(data: bytes) -> Capture:
+    """The capture that these bytes are.  Raises `CaptureError`."""
+    return Capture([data])
+
+
+def _items(records: bytes) -> Iterator[Any]:
+    view, at = memoryview(records), 0
+    while at < len(records):
+        rest = view[at:]
+        scanner = Scanner(
+            size_max=len(rest), depth_max=_DEPTH_MAX, items_max=_FEW_ITEMS, item_size=_ITEM_SIZE
+        )
+        try:
+            size = scanner.scan(rest, len(rest))
+            if size is None:
+                raise CaptureError(ErrorCode.BAD_RECORD, f"a record is cut at byte {at} of a block")
+            yield cbor2.loads(rest[:size])
+        except (DecodeError, cbor2.CBORDecodeError) as error:
+            raise CaptureError(ErrorCode.BAD_RECORD, str(error)) from None
+        at += size
+
+
+def _header(found: dict[str, Any]) -> Header:
+    header = Header(**{name: found[name] for name in Header.__slots__ if name in found})
+    texts = (header.machine, header.session, header.culm, header.python)
+    began_is_right = header.began is None or isinstance(header.began, (int, float))
+    if not (all(map(_is_text, texts)) and isinstance(header.config, dict) and began_is_right):
+        raise CaptureError(ErrorCode.BAD_RECORD, "a header with parts of other types")
+    return header
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _step(found: Any) -> Step:
+    if not isinstance(found, list) or len(found) not in (_PARTS, _PARTS + 1):
+        raise CaptureError(ErrorCode.BAD_RECORD, "a step that is none")
+    after, on, name, arguments, keywords, result, *rest = found
+    more = rest[0] if rest else {}
+    if type(name) is int and 0 <= name < len(_NAMES):
+        name = _NAMES[name]
+    parts = [(after, int), (on, int), (name, str), (arguments, list), (keywords, dict)]
+    if not all(type(part) is kind for part, kind in [*parts, (more, dict)]) or on < 0 or after < 0:
+        raise CaptureError(ErrorCode.BAD_RECORD, "a step with parts of other types")
+    state = more.get("state")
+    if state is not None and not isinstance(state, str):
+        raise CaptureError(ErrorCode.BAD_RECORD, "a state that is no text")
+    return Step(after / 1e6, on, name, arguments, keywords, result, more.get("error"), state)

@@ -1,0 +1,135 @@
+"""Replay: the recorded inputs, given to a new machine; the first output that differs is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from culm.capture.errors import CaptureError, ErrorCode
+from culm.capture.recorder import Tape
+from culm.capture.records import Capture, Header, Step
+from culm.capture.values import from_value
+from culm.machines import UnknownMachineError, lookup
+
+__all__ = ["Difference", "Replay", "machine_of", "replay"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The step, counted from 1, at which a replay is unlike its capture.
+
+    found: ``None`` for a deadline that has not changed although it had.
+    """
+
+    number: int
+    recorded: Step
+    found: Step | None
+
+
+def machine_of(header: Header) -> Any:
+    """A new machine, built as the capture says.
+
+    Raises `CaptureError` (``NO_MACHINE``), and what the machine says to a wrong config.
+    """
+    if not header.machine:
+        raise CaptureError(ErrorCode.NO_MACHINE, "the capture does not say of what it is")
+    try:
+        return lookup(header.machine).make(header.config)
+    except UnknownMachineError as error:
+        raise CaptureError(ErrorCode.NO_MACHINE, str(error)) from None
+
+
+def replay(capture: Capture, build: Callable[[Header], Any] = machine_of) -> Difference | None:
+    """Give the machine the recorded inputs; the first difference, or ``None``.
+
+    build: makes the machine, if `culm.machines` does not know how.
+    Raises `CaptureError`, also for a call that could not be written down whole.
+    """
+    player = Replay(capture.header, build)
+    for step in capture:
+        if (difference := player.do(step)) is not None:
+            return difference
+    return None
+
+
+class Replay:
+    """A replay, step by step.  `machine` may be looked at after each."""
+
+    def __init__(self, header: Header, build: Callable[[Header], Any] = machine_of) -> None:
+        self._header = header
+        self._build = build
+        self._begin()
+
+    def _begin(self) -> None:
+        self.machine = self._build(self._header)
+        self.number = 0
+        self._tape = _Notes()
+        # Handles by number; 0 is the machine.
+        self._objects: dict[int, Any] = {0: self._tape.stand_in(self.machine)}
+
+    def do(self, step: Step) -> Difference | None:
+        """Do what a step did, and compare.  Raises `CaptureError`."""
+        self.number += 1
+        target = self._object(step.on)
+        arguments = from_value(step.arguments, self._object)
+        keywords = from_value(step.keywords, self._object)
+        self._tape.take()
+        try:
+            result = self._call(target, step.name, arguments, keywords)
+        except Exception as error:  # whatever the machine has raised is in the notes
+            if not self._tape.made:
+                raise CaptureError(ErrorCode.BAD_RECORD, f"step {self.number}: {error}") from None
+            result = None
+        self._keep(step.result, result)
+        found = self._tape.take()
+        if found is not None and replace(found, after=step.after) == step:
+            return None
+        return Difference(number=self.number, recorded=step, found=found)
+
+    def go_back_to(self, number: int, steps: Iterable[Step]) -> None:
+        """Begin anew and do the first `number` of the steps, without comparing."""
+        self._begin()
+        for _, step in zip(range(number), steps, strict=False):
+            self.do(step)
+
+    def _call(self, target: Any, name: str, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        if name.startswith("!"):
+            name = name[1:]
+            verb = lookup(self._header.machine).verbs[name]
+            return self._tape.verb(name, verb, target, keywords)
+        part = getattr(target, name)
+        return part(*arguments, **keywords) if callable(part) else part
+
+    def _object(self, number: int) -> Any:
+        try:
+            return self._objects[number]
+        except KeyError:
+            raise CaptureError(
+                ErrorCode.BAD_RECORD, f"step {self.number}: nothing has the number {number}"
+            ) from None
+
+    def _keep(self, recorded: Any, result: Any) -> None:
+        """Remember the handles of a result by their recorded numbers."""
+        if isinstance(recorded, dict) and recorded.get("") == "object":
+            self._objects[recorded["number"]] = result
+        parts = recorded.get("items", []) if isinstance(recorded, dict) else recorded
+        if isinstance(parts, list) and isinstance(result, (list, tuple)):
+            for part, each in zip(parts, result, strict=False):
+                self._keep(part, each)
+
+
+class _Notes(Tape):
+    """Keeps the step that was made last."""
+
+    def __init__(self) -> None:
+        super().__init__(secrets=True)
+        self.made: Step | None = None
+
+    def put(self, step: Step) -> None:
+        self.made = step
+
+    def take(self) -> Step | None:
+        """That step, once."""
+        made, self.made = self.made, None
+        return made

@@ -1,0 +1,297 @@
+"""A capture that is cut, changed or made up is read as far as it goes, or refused."""
+
+from __future__ import annotations
+
+import tracemalloc
+from itertools import count, pairwise
+from struct import pack
+from zlib import crc32
+
+import cbor2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nacl.signing import SigningKey
+
+from culm.capture import (
+    Capture,
+    CaptureError,
+    ErrorCode,
+    Header,
+    RecordedError,
+    Recorder,
+    Step,
+    read,
+    replay,
+)
+from culm.capture.blocks import MAGIC, write_block
+from culm.capture.values import from_value, to_value
+from culm.machines import lookup
+from culm.wire import lzfoo
+
+HEADER = Header(machine="bymux", session="seven", culm="0", python="3", began=1.5)
+
+
+def step(number: int, data: bytes = b"x") -> Step:
+    return Step(0.25, 0, "receive_data", [data * number], {}, None)
+
+
+def capture_of(*blocks: list[Step]) -> bytes:
+    parts = [HEADER.encode(), *(each.encode() for each in blocks[0])]
+    rest = [b"".join(each.encode() for each in block) for block in blocks[1:]]
+    return MAGIC + b"".join(map(write_block, [b"".join(parts), *rest]))
+
+
+WHOLE = capture_of([step(1)], [step(100), step(3)], [step(5)])
+STEPS = [step(1), step(100), step(3), step(5)]
+FIRST = len(capture_of([step(1)]))
+
+
+def code_of(data: bytes) -> ErrorCode | None:
+    try:
+        for _ in read(data):
+            pass
+    except CaptureError as error:
+        return error.code
+    return None
+
+
+def test_steps_come_back_as_they_were() -> None:
+    capture = read(WHOLE)
+    assert capture.header == HEADER
+    assert list(capture) == STEPS
+    assert capture.torn == 0
+
+
+@given(st.lists(st.integers(1, len(WHOLE))))
+def test_it_is_read_in_any_pieces(cuts: list[int]) -> None:
+    places = sorted({0, len(WHOLE), *cuts})
+    pieces = [WHOLE[one:two] for one, two in pairwise(places)]
+    assert list(Capture(pieces)) == STEPS
+
+
+@pytest.mark.parametrize("size", range(len(WHOLE)))
+def test_a_capture_cut_at_any_byte_keeps_its_complete_blocks(size: int) -> None:
+    if size < FIRST:
+        assert code_of(WHOLE[:size]) in {ErrorCode.NO_CAPTURE, ErrorCode.BAD_RECORD}
+        return
+    capture = read(WHOLE[:size])
+    found = list(capture)
+    assert found == STEPS[: len(found)]
+    assert capture.torn or len(found) in {1, 3}
+
+
+@pytest.mark.parametrize("at", range(len(WHOLE)))
+def test_any_byte_may_have_changed(at: int) -> None:
+    for bit in range(8):
+        changed = bytearray(WHOLE)
+        changed[at] ^= 1 << bit
+        code_of(bytes(changed))  # nothing else is raised
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_may_be_in_a_block(data: bytes) -> None:
+    code_of(MAGIC + write_block(data or b"\0"))
+    code_of(MAGIC + write_block(HEADER.encode() + data))
+
+
+def test_what_is_no_capture() -> None:
+    assert code_of(b"") is ErrorCode.NO_CAPTURE
+    assert code_of(b"GIF89a..") is ErrorCode.NO_CAPTURE
+    assert code_of(MAGIC[:-1] + b"\2") is ErrorCode.UNKNOWN_VERSION
+    assert code_of(MAGIC + write_block(step(1).encode())) is ErrorCode.BAD_RECORD
+
+
+def test_a_changed_block_in_the_middle_is_told_with_its_place() -> None:
+    changed = bytearray(WHOLE)
+    changed[FIRST + 20] ^= 1
+    with pytest.raises(CaptureError) as caught:
+        list(read(bytes(changed)))
+    assert (caught.value.code, caught.value.offset) == (ErrorCode.DAMAGED, FIRST)
+
+
+def test_a_block_may_not_declare_more_than_the_limit() -> None:
+    with pytest.raises(CaptureError) as caught:
+        Capture([MAGIC, pack(">III", 4, 1 << 31, 0)], size_max=1 << 20)
+    assert caught.value.code is ErrorCode.TOO_LARGE
+
+
+def test_a_bomb_takes_no_more_memory_than_the_limit() -> None:
+    size = 1 << 20
+    packed = lzfoo.compress(b"\x81" * size, (1 << 16) - 1)
+    block = pack(">III", len(packed), size, crc32(packed)) + packed
+    lists = pack(">III", len(packed), 2 * size, crc32(packed)) + packed
+    tracemalloc.start()
+    assert code_of(MAGIC + block) is ErrorCode.BAD_RECORD
+    assert code_of(MAGIC + lists) is ErrorCode.DAMAGED
+    flat = cbor2.dumps([0] * size)
+    assert code_of(MAGIC + write_block(flat)) is ErrorCode.BAD_RECORD
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 * size
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [],
+        [0, 0, 0, [], {}],
+        [-1, 0, 0, [], {}, None],
+        [0, -1, 0, [], {}, None],
+        [0, 0, 99, [], {}, None],
+        [0, 0, 0, {}, {}, None],
+        [0, 0, 0, [], [], None],
+        [0, 0, 0, [], {}, None, 1],
+        [0, 0, 0, [], {}, None, {"state": 1}],
+        {"machine": "bymux"},
+        7,
+    ],
+    ids=repr,
+)
+def test_what_is_no_step(found: object) -> None:
+    assert (
+        code_of(MAGIC + write_block(HEADER.encode() + cbor2.dumps(found))) is ErrorCode.BAD_RECORD
+    )
+
+
+@pytest.mark.parametrize("found", [{"machine": 1}, {"config": []}, {"began": "now"}], ids=repr)
+def test_what_is_no_header(found: object) -> None:
+    assert code_of(MAGIC + write_block(cbor2.dumps(found))) is ErrorCode.BAD_RECORD
+
+
+# Values.
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        1.5,
+        -(1 << 64),
+        1 << 200,
+        (1, (b"two", "three")),
+        {"b": 1, "a": 2},  # the order of its keys is kept
+        {1: 2, None: 3},
+        {"": "tuple"},
+        frozenset({1, 2}),
+        range(3, 9, 2),
+    ],
+    ids=repr,
+)
+def test_a_value_comes_back(value: object) -> None:
+    written = cbor2.loads(cbor2.dumps(to_value(value), canonical=True))
+    found = from_value(written, lambda _: None)
+    assert found == value
+    assert repr(found) == repr(value)
+
+
+def test_an_error_of_the_store_has_a_stand_in() -> None:
+    found = from_value(to_value(OSError("disk full")), lambda _: None)
+    assert found.args == RecordedError("OSError", "disk full").args
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"": "os:system", "fields": {}},
+        {"": "subprocess:Popen", "fields": {"args": ["true"]}},
+        {"": "culm.capture.values:from_value", "fields": {}},
+        {"": "culm.capture.values:os.path", "fields": {}},
+        {"": "culm.bamboo.entry:LogKey", "fields": {"nonsense": 1}},
+        {"": "culm.machine:LocalProtocolError", "fields": {}},
+        {"": "culm.wire.multihash:HashFamily", "constant": "replace"},
+        {"": "culm.no_such_module:Thing", "fields": {}},
+        {"": "tuple"},
+        {"": 7},
+    ],
+    ids=str,
+)
+def test_nothing_else_is_built(value: dict[str, object]) -> None:
+    with pytest.raises(CaptureError) as caught:
+        from_value(value, lambda _: None)
+    assert caught.value.code is ErrorCode.BAD_VALUE
+
+
+# Recording and replaying.
+
+
+def recorder_of(machine: str, config: dict[str, object]) -> tuple[list[bytes], Recorder]:
+    pieces: list[bytes] = []
+    return pieces, Recorder(pieces.append, machine=machine, config=config)
+
+
+def test_a_process_that_is_killed_loses_what_was_not_flushed() -> None:
+    pieces, recorder = recorder_of("bymux", {})
+    machine = recorder.stand_in(lookup("bymux").make({}))
+    machine.receive_data(b"\0")
+    recorder.flush()
+    machine.receive_data(b"\1")
+    assert len(list(read(b"".join(pieces)))) == 1
+
+
+def test_the_end_of_a_machine_is_flushed() -> None:
+    pieces, recorder = recorder_of("bymux", {})
+    machine = recorder.stand_in(lookup("bymux").make({}))
+    machine.receive_eof()
+    while machine.next_event() is not None:
+        pass
+    assert [each.name for each in read(b"".join(pieces))][:2] == ["receive_eof", "next_event"]
+
+
+class Fickle:
+    """A machine whose output depends on more than its input."""
+
+    outside = count()
+
+    def receive_data(self, data: bytes) -> None:
+        pass
+
+    def data_to_send(self) -> bytes:
+        return bytes([next(self.outside)])
+
+
+def test_nondeterminism_is_found_and_named() -> None:
+    pieces, recorder = recorder_of("", {})
+    machine = recorder.stand_in(Fickle())
+    machine.receive_data(b"x")
+    machine.data_to_send()
+    recorder.flush()
+    difference = replay(read(b"".join(pieces)), lambda _: Fickle())
+    assert difference is not None
+    assert difference.found is not None
+    assert (difference.number, difference.recorded.name) == (2, "data_to_send")
+    assert (difference.recorded.result, difference.found.result) == (b"\0", b"\1")
+
+
+def test_a_capture_of_nobody_knows_what() -> None:
+    with pytest.raises(CaptureError) as caught:
+        replay(read(MAGIC + write_block(Header().encode())))
+    assert caught.value.code is ErrorCode.NO_MACHINE
+    with pytest.raises(CaptureError) as caught:
+        replay(read(MAGIC + write_block(Header(machine="no such").encode())))
+    assert caught.value.code is ErrorCode.NO_MACHINE
+
+
+@pytest.mark.parametrize("secrets", [True, False])
+def test_keys_are_left_out_unless_they_are_asked_for(secrets: bool) -> None:
+    key = SigningKey(bytes(range(32)))
+    pieces: list[bytes] = []
+    recorder = Recorder(pieces.append, secrets=secrets)
+    machine = recorder.stand_in(Taker())
+    machine.take(key)
+    recorder.flush()
+    capture = b"".join(pieces)
+    assert (bytes(key) in capture) is secrets
+    if secrets:
+        assert replay(read(capture), lambda _: Taker()) is None
+        return
+    with pytest.raises(CaptureError) as caught:
+        replay(read(capture), lambda _: Taker())
+    assert caught.value.code is ErrorCode.OPAQUE
+
+
+class Taker:
+    """Is given a key."""
+
+    def take(self, key: SigningKey) -> int:
+        return len(bytes(key))
