@@ -172,6 +172,7 @@ def _is_text(value: object) -> bool:
 
 
 def _step(found: Any) -> Step:
+    name: Any
     if not isinstance(found, list) or len(found) not in (_PARTS, _PARTS + 1):
         raise CaptureError(ErrorCode.BAD_RECORD, "a step that is none")
     after, on, name, arguments, keywords, result, *rest = found
