@@ -172,13 +172,12 @@ def _is_text(value: object) -> bool:
 
 
 def _step(found: Any) -> Step:
-    name: Any
     if not isinstance(found, list) or len(found) not in (_PARTS, _PARTS + 1):
         raise CaptureError(ErrorCode.BAD_RECORD, "a step that is none")
-    after, on, name, arguments, keywords, result, *rest = found
+    after, on, called, arguments, keywords, result, *rest = found
     more = rest[0] if rest else {}
-    if type(name) is int and 0 <= name < len(_NAMES):
-        name = _NAMES[name]
+    is_common = type(called) is int and 0 <= called < len(_NAMES)
+    name = _NAMES[called] if is_common else called
     parts = [(after, int), (on, int), (name, str), (arguments, list), (keywords, dict)]
     if not all(type(part) is kind for part, kind in [*parts, (more, dict)]) or on < 0 or after < 0:
         raise CaptureError(ErrorCode.BAD_RECORD, "a step with parts of other types")
