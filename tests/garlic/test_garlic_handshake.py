@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
@@ -361,3 +362,17 @@ def test_what_cannot_be_encoded_is_refused_when_the_handshake_is_made(name: str)
     given = {"host": "farm.i2p", "user": "alice", "password": "secret", name: "\ud800"}
     with pytest.raises(ValueError, match=name):
         ClientHandshake(cache=CredentialCache(), rng=random.Random(1), now=0.0, **given)
+
+
+@pytest.mark.parametrize("unit", ["x", '\\"', "\xff"])
+def test_a_quoted_text_takes_little_more_than_its_size(unit: str) -> None:
+    """A regular expression that may give characters back remembers 230 bytes for each."""
+    header = 'Digest username="' + unit * (12_000 // len(unit)) + '"'
+    tracemalloc.start()
+    try:
+        found = parse_parameters(header)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    assert peak < 20 * len(header)

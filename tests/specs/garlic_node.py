@@ -15,6 +15,7 @@ from culm.machines.garlic_node import server
 from culm.testing.encodings import BIG_ENDIAN
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, Meeting, Usage, Work
+from specs.garlic_contents import entries_frame
 from specs.garlic_hostile import NODE_BOMBS
 
 __all__ = ["NODE", "TIGHT_SETTINGS", "server"]
@@ -226,6 +227,7 @@ NODE = register(
         attacks=Attacks(
             encodings=BIG_ENDIAN,
             bombs=NODE_BOMBS,
+            frames=(entries_frame("a new connection/1", 1),),
             floods=(
                 Flood(unit=_append, after="a new connection/1", link=1),
                 Flood(unit=_vote, after="a new connection/1", link=1),
