@@ -7,6 +7,8 @@ both trees byte for byte.
 
 from __future__ import annotations
 
+import starting as starting  # before all else
+
 import argparse
 import json
 import os

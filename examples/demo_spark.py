@@ -7,6 +7,8 @@ Spark and compares them.  The reports stay in the output directory.
 
 from __future__ import annotations
 
+import starting as starting  # before all else
+
 import argparse
 import json
 import shutil
@@ -36,13 +38,14 @@ from culm.ssb.messages import Place, check_place, create_message, read_message
 from culm.wire.multihash import YAMF
 from demo_replicate import DemoError, add_json, run_program, serving, told
 from directory.files import load_key
-from ending import end_with, end_without, exits
+from ending import ImpossibleError, end_with, end_without, exits
 from stores.sqlite_store import SqliteStore
 from stores.ssb_sqlite_store import SsbSqliteStore
 
 _SSB_PROGRAM = str(Path(__file__).with_name("ssb_peer.py"))
 _POSTS = 200
 _CUT_ENTRIES = 3
+_ENTRIES_MIN = _CUT_ENTRIES + 5  # so that each fault has an entry of its own
 # Plans are many and rows are few: Java's second compiler would not earn what it costs.
 _SETTINGS = ("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
@@ -56,6 +59,9 @@ def replicate_directory(source: Path, folder: Path) -> tuple[Path, Path, LogKey]
     """Publish and fetch; the stores of both sides, and the log."""
     published, fetched = folder / "published.store", folder / "fetched.store"
     summary = run_program("publish", source, "--exclude=__pycache__", "--store", published)
+    if summary["entries"] < _ENTRIES_MIN:
+        few = f"its log has {summary['entries']} entries, not {_ENTRIES_MIN}"
+        raise ImpossibleError(f"{source} is too small: {few}")
     author, _, log_id = summary["log"].partition("/")
     with serving(published) as port:
         where = ("--store", fetched, "--from", f"127.0.0.1:{port}", "--into", folder / "fetched")

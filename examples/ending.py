@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from starting import has_started
+
 import os
 import sys
 from collections.abc import Callable
@@ -44,6 +46,8 @@ def exits(*statuses: str, endless: str = "") -> str:
 def end_with(main: Callable[[], int]) -> NoReturn:
     """Run a program and exit with its status; what ends it early is told without a traceback."""
     try:
+        has_started()
+        _open_outputs()
         status = _status_of(main)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -56,6 +60,15 @@ def end_with(main: Callable[[], int]) -> NoReturn:
         print(_sentence(error), file=sys.stderr)
         status = IMPOSSIBLE
     sys.exit(status)
+
+
+def _open_outputs() -> None:
+    """Write to nobody where an output was closed beforehand; no other file takes its place."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _status_of(main: Callable[[], int]) -> int:

@@ -21,6 +21,8 @@ interrupted; of a node: 0, or 2 if its port cannot be used or a tag is invalid.
 
 from __future__ import annotations
 
+import starting as starting  # before all else
+
 import argparse
 import asyncio
 import json

@@ -18,6 +18,8 @@ Exit status: 0, or 1 if a session has failed or something cannot be done, which 
 
 from __future__ import annotations
 
+import starting as starting  # before all else
+
 import argparse
 import asyncio
 import contextlib

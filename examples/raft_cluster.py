@@ -26,6 +26,8 @@ value, 4 nobody knows whether a value is stored, 130 interrupted; Ctrl-C ends ``
 
 from __future__ import annotations
 
+import starting as starting  # before all else
+
 import argparse
 import asyncio
 import contextlib

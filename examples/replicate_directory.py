@@ -23,6 +23,8 @@ For POSIX systems.  See docs/replicate-directory.md.
 
 from __future__ import annotations
 
+import starting as starting  # before all else
+
 import argparse
 import asyncio
 import json
@@ -241,6 +243,8 @@ def _fetch_dry(options: argparse.Namespace) -> int:
         ]
     for line in lines:
         _write(line)
+        if line["code"] is not None:
+            _tell(f"{line['code']}: {line['error']}")
     return 1 if all(line["code"] is not None for line in lines) else 0
 
 

@@ -29,6 +29,8 @@ before "confirm".
 
 from __future__ import annotations
 
+import starting as starting  # before all else
+
 import argparse
 import asyncio
 import json

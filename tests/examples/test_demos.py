@@ -44,6 +44,20 @@ def ended(name: str, *arguments: object, program: str = "") -> tuple[int, list[s
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_directory_with_too_few_entries_to_damage_is_refused(count: int, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(count):
+        (source / str(number)).write_text("small")
+    arguments = "--source", source, "--output", tmp_path / "reports"
+    status, _, errors = ended("demo_spark", *arguments)
+    assert status == 2, errors
+    assert errors == f"{source} is too small: its log has {count} entries, not 8\n"
+
+
+@pytest.mark.once
 def test_the_demo_tells_machines_what_it_has_done_and_people_how(tmp_path: Path) -> None:
     source, rng, count, size = tmp_path / "source", Random(1), 120, 20_000
     source.mkdir()

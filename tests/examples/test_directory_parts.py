@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -177,6 +178,18 @@ def test_a_dry_run_fetches_nothing(tmp_path: Path, source: Path) -> None:
     assert (done.summary["offered"], done.summary["would_fetch"]) == (head, head)
     assert not (tmp_path / "b.store").exists()
     assert not (tmp_path / "target").exists()
+
+
+def test_a_dry_run_names_a_server_that_nobody_reaches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        server = f"127.0.0.1:{gone.getsockname()[1]}"
+    command = ["fetch", "--store", str(tmp_path / "b.store"), "--from", server, "--dry-run"]
+    assert replicate_directory.main(command) == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out)["code"] == "CONNECTION_FAILED"
+    assert f"CONNECTION_FAILED: {server} cannot be reached" in told.err
 
 
 def published(source: Path) -> MemoryStore:

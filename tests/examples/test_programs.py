@@ -7,6 +7,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import signal
 import socket
 import sqlite3
@@ -263,6 +264,45 @@ def test_an_interrupt_ends_a_program_without_a_traceback(
     for store in (*tmp_path.rglob("*.store"), *tmp_path.rglob("*.sqlite")):
         with closing(sqlite3.connect(store)) as opened:
             assert opened.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_interrupt_while_a_program_loads_is_no_traceback(program: str, tmp_path: Path) -> None:
+    """It would come from wherever it is just then: here from a library that takes its time."""
+    (tmp_path / "culm").mkdir()
+    slow = "import time; print('loading', flush=True); time.sleep(60)"
+    (tmp_path / "culm" / "__init__.py").write_text(slow)
+    with subprocess.Popen(
+        [sys.executable, str(EXAMPLES / f"{program}.py"), "--help"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "loading\n"
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=SECONDS_MAX)
+        finally:
+            process.kill()
+    assert errors == ""
+    assert process.returncode == -signal.SIGINT  # 130, as shells say it
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_an_output_that_was_closed_beforehand_is_written_to_nobody(
+    program: str, closed: str
+) -> None:
+    needed(program)
+    line = (
+        f"{shlex.quote(sys.executable)} {shlex.quote(str(EXAMPLES / program))}.py --help {closed}"
+    )
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # Commands that are soon done, beside those that have to be interrupted.
