@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 import culm
 from culm.capture.blocks import MAGIC, write_block
-from culm.capture.records import Header, Step
+from culm.capture.records import Header, Step, encode_idle
 from culm.capture.values import key_value, marked, to_value
 from culm.machine import Closed, Effect, Event
 from culm.machines import Verb
@@ -67,11 +67,9 @@ class Tape:
             if result == self._deadline:
                 return
             self._deadline = result
-        now = self._last if self._clock is None else self._clock()
-        after, self._last = max(0.0, now - self._last), now
         self.put(
             Step(
-                after,
+                self._time_since(),
                 on,
                 name,
                 [to_value(each, self._special) for each in arguments],
@@ -81,6 +79,17 @@ class Tape:
                 None if state is None else state.name,
             )
         )
+
+    def _time_since(self) -> float:
+        """Seconds since the step before."""
+        if self._clock is None:
+            return 0.0
+        before, self._last = self._last, self._clock()
+        return max(0.0, self._last - before)
+
+    def note_idle(self, on: int, name: str, result: object) -> None:
+        """Note a call without arguments that gave nothing."""
+        self.note(on, name, (), {}, result)
 
     def verb(self, name: str, verb: Verb, machine: Any, arguments: Mapping[str, Any]) -> Any:
         """Call a verb of the registry, and note it as one step: ``!`` and its name."""
@@ -146,7 +155,15 @@ class Recorder(Tape):
         sink(MAGIC)
 
     def put(self, step: Step) -> None:
-        encoded = step.encode()
+        self._write(step.encode())
+
+    def note_idle(self, on: int, name: str, result: object) -> None:
+        if name == "next_deadline":
+            self.note(on, name, (), {}, result)
+        else:
+            self._write(encode_idle(self._time_since(), on, name, result))
+
+    def _write(self, encoded: bytes) -> None:
         self._waiting.append(encoded)
         self._waiting_size += len(encoded)
         if self._waiting_size >= _BLOCK_SIZE:
@@ -233,7 +250,7 @@ def _forwarded(kind: type) -> dict[str, Any]:
         elif name.startswith("_"):
             continue
         elif isfunction(part):
-            parts[name] = _query(name) if name in _QUERIES else _call(name)
+            parts[name] = _query(name) if name in _QUERIES else _call(name, part)
         else:
             parts[name] = property(_reader(name))
     parts["__getattr__"] = _attribute
@@ -275,22 +292,32 @@ def _reader(name: str) -> Callable[[Any], Any]:
     return read
 
 
-def _call(name: str) -> Any:
+def _call(name: str, method: Callable[..., Any]) -> Any:
+    takes_event = name == "next_event"
+
     def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
         behind, tape = self.machine_behind, self._tape
-        given = tuple(map(_behind, arguments))
-        named = {key: _behind(each) for key, each in keywords.items()}
         try:
-            result = getattr(behind, name)(*given, **named)
+            if arguments or keywords:
+                given = map(_behind, arguments)
+                result = method(behind, *given, **{k: _behind(v) for k, v in keywords.items()})
+            else:
+                result = method(behind)
         except Exception as error:
             tape.note(self._number, name, arguments, keywords, None, error=error)
             raise
-        shown = tape.wrapped(result)
-        state = behind.state if isinstance(result, Event) else None
+        if not (result or arguments or keywords):
+            tape.note_idle(self._number, name, result)
+            return result
+        shown = result if type(result) in _DATA or takes_event else tape.wrapped(result)
+        state = behind.state if takes_event else None
         tape.note(self._number, name, arguments, keywords, shown, state=state)
         return shown
 
     return call
+
+
+_DATA = frozenset({type(None), bool, int, float, str, bytes})
 
 
 def _behind(value: Any) -> Any:

@@ -105,6 +105,21 @@ class Step:
         return cbor.encode(parts)
 
 
+def encode_idle(after: float, on: int, name: str, result: object) -> bytes:
+    """The step of a call without arguments that gave nothing: most steps are like that."""
+    number = _NUMBERS.get(name)
+    nothing = _NOTHING.get(type(result))
+    if number is None or nothing is None or on or result:
+        return Step(after, on, name, [], {}, result).encode()
+    return _SIX + cbor.encode_head(0, round(after * 1e6)) + _IDLE[number] + nothing
+
+
+# The beginning of an array of six, and what such a step has in its middle and at its end.
+_SIX = b"\x86"
+_IDLE = [cbor.encode([0, number, [], {}])[1:] for number in range(len(_NAMES))]
+_NOTHING: dict[type, bytes] = {type(None): b"\xf6", bytes: b"\x40", list: b"\x80"}
+
+
 class Capture:
     """A capture that is read: iterating gives its steps, once.
 
@@ -174,14 +189,20 @@ def _is_text(value: object) -> bool:
 def _step(found: Any) -> Step:
     if not isinstance(found, list) or len(found) not in (_PARTS, _PARTS + 1):
         raise CaptureError(ErrorCode.BAD_RECORD, "a step that is none")
-    after, on, called, arguments, keywords, result, *rest = found
-    more = rest[0] if rest else {}
-    is_common = type(called) is int and 0 <= called < len(_NAMES)
-    name = _NAMES[called] if is_common else called
-    parts = [(after, int), (on, int), (name, str), (arguments, list), (keywords, dict)]
-    if not all(type(part) is kind for part, kind in [*parts, (more, dict)]) or on < 0 or after < 0:
+    parts: list[Any] = found
+    more = parts[_PARTS] if len(parts) > _PARTS else {}
+    kinds = (int, int, int | str, list, dict, object, dict)
+    if not all(map(isinstance, [*parts[:_PARTS], more], kinds)) or min(parts[:2]) < 0:
         raise CaptureError(ErrorCode.BAD_RECORD, "a step with parts of other types")
+    after, on, called, arguments, keywords, result = parts[:_PARTS]
+    name = called if isinstance(called, str) else _name(called)
     state = more.get("state")
     if state is not None and not isinstance(state, str):
         raise CaptureError(ErrorCode.BAD_RECORD, "a state that is no text")
     return Step(after / 1e6, on, name, arguments, keywords, result, more.get("error"), state)
+
+
+def _name(number: int) -> str:
+    if not 0 <= number < len(_NAMES):
+        raise CaptureError(ErrorCode.BAD_RECORD, f"no call has the number {number}")
+    return _NAMES[number]

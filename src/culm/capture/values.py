@@ -17,16 +17,15 @@ packages that the reader allows.
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum, EnumType
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from culm.arguments import is_buffer, is_mapping, is_set
 from culm.capture.errors import CaptureError, ErrorCode
 from culm.machine import ProtocolError
 from culm.reconcile import Tree, View
@@ -34,6 +33,9 @@ from culm.reconcile import Tree, View
 __all__ = ["RecordedError", "from_value", "key_value", "marked", "to_value"]
 
 Read = Callable[[Any], Any]
+
+STAND_IN = "machine_behind"
+"""The attribute by which stand-ins for machines and handles are known."""
 
 _INT_MAX = 1 << 64
 _MARK = ""
@@ -43,25 +45,26 @@ class RecordedError(Exception):
     """The stand-in, in a replay, for an error of the store that was recorded."""
 
 
-def to_value(value: object, special: Callable[[object], Any] = lambda _: None) -> Any:
+Special = Callable[[object], Any]
+Writer = Callable[[Any, Special], Any]
+
+
+def to_value(value: object, special: Special = lambda _: None) -> Any:
     """`value` as data of CBOR.
 
     special: the form of an object that is no data, such as a handle; ``None`` for all others.
     """
     kind = type(value)
-    if value is None or kind in (bool, str, bytes, float):
+    if kind in _AS_THEY_ARE:
         return value
-    if isinstance(value, Enum):
-        return marked(_name_of(kind), member=value.name)
-    if isinstance(value, int):
-        plain = int(value)
-        return plain if -_INT_MAX <= plain < _INT_MAX else marked("int", hex=hex(plain))
-    if kind is list:
-        return [to_value(each, special) for each in value]  # type: ignore[attr-defined]
-    if is_buffer(value):
-        return bytes(value)
-    written = special(value)
-    return _written(value, kind, special) if written is None else written
+    write = _writers.get(kind)
+    if write is None:
+        write = _writers[kind] = _writer_of(kind)
+    return write(value, special)
+
+
+_AS_THEY_ARE = frozenset({type(None), bool, str, bytes, float})
+_writers: dict[type, Writer] = {}
 
 
 def key_value(key: object, *, secrets: bool) -> Any:
@@ -72,41 +75,98 @@ def key_value(key: object, *, secrets: bool) -> Any:
     return marked("key", type=kind, secret=bytes(key)) if secrets else marked("secret", type=kind)
 
 
-def _written(value: Any, kind: type, special: Callable[[object], Any]) -> Any:
-    def write(part: object) -> Any:
-        return to_value(part, special)
+def _writer_of(kind: type) -> Writer:
+    """The function that writes the values of a class."""
+    for known, write in _OF_CLASSES.items():
+        if issubclass(kind, known):
+            return write
+    if fields_of := _fields_of(kind):
+        return _record_writer(kind, *fields_of)
+    return _write_other
 
+
+def _write_int(value: int, _special: Special) -> Any:
+    plain = int(value)
+    return plain if -_INT_MAX <= plain < _INT_MAX else marked("int", hex=hex(plain))
+
+
+def _write_tuple(value: tuple[Any, ...], special: Special) -> Any:
+    items = [to_value(each, special) for each in value]
+    if named := getattr(value, "_fields", None):
+        return marked(_name_of(type(value)), fields=dict(zip(named, items, strict=True)))
+    return marked("tuple", items=items)
+
+
+def _write_mapping(value: Mapping[Any, Any], special: Special) -> Any:
+    if _is_plain(list(value)):
+        return {key: to_value(each, special) for key, each in value.items()}
+    pairs = [[to_value(key, special), to_value(each, special)] for key, each in value.items()]
+    return marked("dict", pairs=pairs)
+
+
+def _write_error(value: BaseException, special: Special) -> Any:
     if isinstance(value, ProtocolError):
-        return marked(_name_of(kind), code=write(value.code), message=value.message)
-    if isinstance(value, BaseException):
-        return marked("exception", type=kind.__qualname__, message=str(value))
-    if isinstance(value, tuple):
-        if named := getattr(value, "_fields", None):
-            parts = dict(zip(named, map(write, value), strict=True))
-            return marked(_name_of(kind), fields=parts)
-        return marked("tuple", items=[write(each) for each in value])
-    if is_mapping(value):
-        if _is_plain(list(value)):
-            return {key: write(each) for key, each in value.items()}
-        pairs = [[write(key), write(each)] for key, each in value.items()]
-        return marked("dict", pairs=pairs)
-    if is_set(value):
-        return marked("set", items=sorted((write(each) for each in value), key=repr))
-    if isinstance(value, EnumType):
-        return marked("tuple", items=[write(each) for each in cast(Iterable[Enum], value)])
-    if isinstance(value, range):
-        return marked("range", items=[value.start, value.stop, value.step])
-    if isinstance(value, View):
-        return marked("tree", form=_form_of(value), items=value.read(0, len(value)))
-    if (name := _constant(value, kind)) is not None:
-        return marked(_name_of(kind), constant=name)
-    if is_dataclass(value) and not isinstance(value, type):
-        named = [each.name for each in fields(value) if each.init]
-        return marked(_name_of(kind), fields={name: write(getattr(value, name)) for name in named})
-    if (slots := _slots_of(value)) is not None:
-        parts = {name: write(part) for name, part in slots.items()}
-        return marked(_name_of(kind), slots=parts)
-    return marked("opaque", type=kind.__qualname__)
+        code = to_value(value.code, special)
+        return marked(_name_of(type(value)), code=code, message=value.message)
+    return marked("exception", type=type(value).__qualname__, message=str(value))
+
+
+def _write_tree(value: View, _special: Special) -> Any:
+    form = {"item_size": value.item_size, "varying": value.varying, "monoid": value.monoid.name}
+    return marked("tree", form=form, items=value.read(0, len(value)))
+
+
+_OF_CLASSES: dict[type, Writer] = {
+    Enum: lambda value, _: marked(_name_of(type(value)), member=value.name),
+    EnumType: lambda value, special: _write_tuple(tuple(value), special),
+    int: _write_int,
+    list: lambda value, special: [to_value(each, special) for each in value],
+    bytes: lambda value, _: bytes(value),
+    bytearray: lambda value, _: bytes(value),
+    memoryview: lambda value, _: bytes(value),
+    tuple: _write_tuple,
+    Mapping: _write_mapping,
+    Set: lambda value, special: marked(
+        "set", items=sorted((to_value(each, special) for each in value), key=repr)
+    ),
+    range: lambda value, _: marked("range", items=[value.start, value.stop, value.step]),
+    BaseException: _write_error,
+    View: _write_tree,
+}
+
+
+def _fields_of(kind: type) -> tuple[str, Sequence[str]] | None:
+    """How the state of a dataclass, or of a class with slots only, is named; and its names."""
+    if is_dataclass(kind):
+        return "fields", [each.name for each in fields(kind) if each.init]
+    if hasattr(kind, "__slots__") and not kind.__dictoffset__ and not hasattr(kind, STAND_IN):
+        return "slots", copyreg._slotnames(kind)  # type: ignore[attr-defined]
+    return None
+
+
+def _record_writer(kind: type, part: str, names: Sequence[str]) -> Writer:
+    name, constants = _name_of(kind), _constants_of(kind)
+
+    def write(value: Any, special: Special) -> Any:
+        if constants and (constant := constants.get(id(value))) is not None:
+            return {_MARK: name, "constant": constant}
+        written = {each: to_value(getattr(value, each), special) for each in names}
+        return {_MARK: name, part: written}
+
+    return write
+
+
+def _constants_of(kind: type) -> dict[int, str]:
+    """The objects of that class that its module keeps under a name, by their identities."""
+    if not kind.__module__.startswith("culm."):
+        return {}
+    names = vars(import_module(kind.__module__)).items()
+    return {id(each): name for name, each in names if type(each) is kind}
+
+
+def _write_other(value: object, special: Special) -> Any:
+    written = special(value)
+    return marked("opaque", type=type(value).__qualname__) if written is None else written
 
 
 def _is_plain(keys: list[object]) -> bool:
@@ -116,31 +176,10 @@ def _is_plain(keys: list[object]) -> bool:
     return len(texts) == len(keys) and encoded == sorted(encoded, key=lambda one: (len(one), one))
 
 
-def _form_of(tree: View) -> dict[str, Any]:
-    return {"item_size": tree.item_size, "varying": tree.varying, "monoid": tree.monoid.name}
-
-
 def _tree(value: dict[str, Any], _read: Read) -> View:
     tree = Tree(**value["form"])
     tree.load_items(value["items"])
     return tree.snapshot()
-
-
-def _constant(value: Any, kind: type) -> str | None:
-    """The name under which the module of its class has just this object."""
-    if not kind.__module__.startswith("culm."):
-        return None
-    names = vars(import_module(kind.__module__)).items()
-    return next((name for name, each in names if each is value), None)
-
-
-def _slots_of(value: Any) -> Mapping[str, object] | None:
-    """The state of an object that has nothing but slots; ``None`` for all others."""
-    kind = type(value)
-    if hasattr(value, "__dict__") or not hasattr(kind, "__slots__"):
-        return None
-    names: list[str] = copyreg._slotnames(kind)  # type: ignore[attr-defined]
-    return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
 def marked(mark: str, **parts: Any) -> dict[str, Any]:
