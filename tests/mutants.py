@@ -102,9 +102,9 @@ ROOMS = {
         ("candidates", "control", "direction", "output", "handles", "pieces", "receiving", "runs"),
     ),
     "replication": Room(
-        ("point2point/replication/*.py",),
-        ("point2point/test_replicator_*.py", _MADE),
-        ("decisions", "download", "inventory", "payloads", "proposals", "schedule", "upload"),
+        ("point2point/replication/*.py", "replication/*.py", "bamboo/staging.py"),
+        ("point2point/test_replicator_*.py", "replication/test_*.py", _MADE),
+        ("decisions", "download", "log_sync", "logs", "staging", "transfers", "upload"),
     ),
     "reconcile": Room(
         ("reconcile/*.py",),

@@ -14,6 +14,7 @@ from functools import cache, partial
 from random import Random
 
 from p2p_support import Told, published
+from replicator_snapshots import replicator_as_it_is
 
 from culm.bamboo.audit import audit_log
 from culm.bamboo.effects import perform
@@ -156,7 +157,7 @@ class End(Told):
         """
         self._drained += 1
         if self._drained % (1 + self._logs // 20) == 0:
-            snapshot = self.machine.snapshot()
+            snapshot = replicator_as_it_is(self.machine)
             self._logs = len(snapshot.logs)
             if not snapshot.outstanding:
                 assert snapshot.settled is all(each.settled for each in snapshot.logs)

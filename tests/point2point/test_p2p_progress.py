@@ -47,7 +47,6 @@ from culm.point2point import (
     payloads_up_to,
 )
 from culm.point2point.replication import Interest, LogRefused, ReplicatorLimits, Settled
-from culm.point2point.timeouts import Progress
 from culm.wire.multihash import YAMF
 
 LIMITS = Limits(idle_timeout_s=30, keepalive_s=30, progress_max_s=100)
@@ -350,16 +349,6 @@ class TestProgress:
         pass_time(peer, 10_000)
         assert peer.code is None
         assert not given_up(peer)
-
-
-def test_the_first_check_is_due_when_there_has_been_something_to_look_at_for_so_long() -> None:
-    progress = Progress(100.0)
-    progress.advance(50.0, idle=False)
-    assert progress.deadline() == 150.0
-    progress.advance(70.0, idle=True)
-    assert progress.deadline() == 170.0
-    progress.advance(90.0, idle=False)
-    assert progress.deadline() == 170.0
 
 
 class TestTaking:

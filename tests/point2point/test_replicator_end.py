@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from replicator_snapshots import replicator_as_it_is
 from replicator_support import FETCH, SERVE, SMALL, Cable, World, key_of, news_of, store_of
 
 from culm.bamboo.forks import ForkProof
@@ -26,7 +27,7 @@ class Fetching:
         self.left = self.world.node(interest=FETCH, limits=limits)
         self.right = self.world.node(store_of(*logs), interest=SERVE, limits=limits)
         self.cable: Cable = self.world.connect(self.left, self.right)
-        while self.left.end.machine.snapshot().state and self.staged(key_of(OTHER)) < size:
+        while self.left.end.machine.state and self.staged(key_of(OTHER)) < size:
             self.world.run(1)
 
     def staged(self, log: object) -> int:
@@ -53,6 +54,6 @@ def test_what_came_before_the_end_is_stored_whatever_is_known_by_then(size: int)
     for each in plain, forked:
         each.cut()
         assert each.left.end.closed is not None
-        assert each.left.end.machine.snapshot().unwritten_size == 0
+        assert replicator_as_it_is(each.left.end.machine).unwritten_size == 0
     log = key_of(OTHER)
     assert forked.staged(log) == plain.staged(log)

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culm.bamboo.store import NewEntry
-from culm.effects import StoreWork
 from culm.machines.sample_logs import make_log
-from culm.point2point.replication.inventory import Inventory
+from culm.point2point.replication import Interest
+from culm.point2point.replication.log_sync import LogSync
+from culm.point2point.replication.steps import Stored
 from culm.testing.store_model import head_of
 from culm.wire.multihash import YAMF
 
@@ -27,9 +28,7 @@ from culm.wire.multihash import YAMF
 def test_what_is_stored_counts_whatever_the_batches(batches: list[list[tuple[int, str]]]) -> None:
     """Gaps, entries that come again, and batches of nothing."""
     log = make_log(YAMF)
-    inventory = Inventory(
-        log[0].entry.log, work=StoreWork(), family=YAMF, forked=lambda proof: None
-    )
+    known = LogSync.of(log[0].entry.log, Interest(), family=YAMF, following=True)
     position = newest = 0
     due = False
     for batch in batches:
@@ -39,13 +38,15 @@ def test_what_is_stored_counts_whatever_the_batches(batches: list[list[tuple[int
             )
             for n, kind in batch
         ]
-        inventory.stored(news)
+        before = known, vars(known).copy()
+        known, _ = known.step(Stored(news))
+        assert vars(before[0]) == before[1]
         for n, kind in batch:
             newest = max(newest, n)
             if n == position + 1:
                 position, due = n, kind == "staged"
             elif n == position and kind == "whole":
                 due = False
-        assert (inventory.position, inventory.newest) == (position, newest)
-        assert inventory.payload_due == due
-        assert inventory.head == (head_of(log[position - 1]) if position else None)
+        assert (known.position, known.newest) == (position, newest)
+        assert known.payload_due == due
+        assert known.head == (head_of(log[position - 1]) if position else None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from p2p_support import adjust, cancel, marker, propose, varu64, write
 from replicator_raw import RawPeer
+from replicator_snapshots import replicator_as_it_is
 from replicator_support import SERVE, key_of, news_of
 
 from culm.bamboo.effects import ReadEntries, ReadPayload, perform
@@ -14,7 +15,6 @@ from culm.machine import Effect
 from culm.machines.memory import retained_size
 from culm.point2point import Limits
 from culm.point2point.replication import ReplicatorLimits
-from culm.point2point.replication.upload import ReadAhead
 
 KIB = 1 << 10
 LIMITS = ReplicatorLimits(
@@ -26,66 +26,6 @@ LIMITS = ReplicatorLimits(
 SMALL = news_of((3 * KIB,) * 50)  # read with their entries
 LARGE = news_of((100 * KIB, 120 * KIB))  # read by themselves
 TINY = news_of((0,) * 2000)
-
-
-class Reader:
-    """Something that reads ahead, and is roused when there is room."""
-
-    def __init__(self, ahead: ReadAhead) -> None:
-        self.ahead = ahead
-        self.size = 0
-        self.roused = 0
-
-    def take(self, size: int, *, lasting: bool = False) -> int:
-        """Hold what it may have of so many bytes, instead of what it had."""
-        self.give_back()
-        share = self.ahead.share(self, size, lasting=lasting)  # type: ignore[arg-type]
-        self.ahead.resize(0, share)
-        self.size = share
-        return share
-
-    def give_back(self) -> None:
-        size, self.size = self.size, 0
-        if size:
-            self.ahead.resize(size, 0)
-
-    def rouse(self) -> None:
-        self.roused += 1
-
-
-def readers(count: int, *, size_max: int = 800, read_size_max: int = 50) -> list[Reader]:
-    ahead = ReadAhead(size_max=size_max, read_size_max=read_size_max)
-    return [Reader(ahead) for _ in range(count)]
-
-
-def test_a_reader_gets_half_of_the_room_that_is_left() -> None:
-    assert [reader.take(1000) for reader in readers(4)] == [400, 200, 100, 50]
-    assert [reader.take(60) for reader in readers(2)] == [60, 60]
-
-
-def test_large_payloads_leave_a_quarter_of_the_room() -> None:
-    *lasting, last = readers(6)
-    assert [reader.take(1000, lasting=True) for reader in lasting] == [300, 150, 75, 50, 0]
-    assert last.take(60) == 60
-
-
-def test_readers_wait_for_each_other_in_order() -> None:
-    first, second, third, fourth = readers(4, size_max=100, read_size_max=50)
-    assert [reader.take(1000) for reader in (first, second, third, fourth)] == [50, 50, 0, 0]
-    second.give_back()
-    assert (third.roused, fourth.roused) == (1, 0)
-    assert third.take(1000) == 50
-    first.give_back()
-    assert (third.roused, fourth.roused) == (1, 1)
-
-
-def test_one_read_is_always_possible() -> None:
-    first, second = readers(2, size_max=10, read_size_max=50)
-    assert first.take(1000) == 50
-    assert second.take(1) == 0
-    first.give_back()
-    assert second.roused == 1
-    assert second.take(1) == 50
 
 
 def asking(news: tuple, count: int, **options: object) -> RawPeer:  # type: ignore[type-arg]
@@ -135,7 +75,7 @@ def test_all_requests_are_served_in_the_end(news: tuple) -> None:  # type: ignor
     last = news[-1].entry
     assert peer.data_seen.count(last.signature) == 40
     assert all(cancel(2 * number, 130) in peer.control_seen for number in range(40))
-    assert peer.machine.snapshot().read_ahead_size == 0
+    assert replicator_as_it_is(peer.machine).read_ahead_size == 0
 
 
 def test_who_has_cancelled_and_does_not_say_goodbye_holds_nothing() -> None:
@@ -148,7 +88,7 @@ def test_who_has_cancelled_and_does_not_say_goodbye_holds_nothing() -> None:
     assert SMALL[-1].entry.signature in peer.data_seen
     assert cancel(198, 130) in peer.control_seen
     assert len(peer.machine.connection.requests) >= 99
-    assert peer.machine.snapshot().read_ahead_size == 0
+    assert replicator_as_it_is(peer.machine).read_ahead_size == 0
 
 
 def test_requests_that_cannot_go_on_are_in_nobodys_way() -> None:
@@ -161,7 +101,7 @@ def test_requests_that_cannot_go_on_are_in_nobodys_way() -> None:
     peer.takes = True
     peer.drain()
     assert cancel(198, 130) in peer.control_seen
-    assert peer.machine.snapshot().read_ahead_size == 0
+    assert replicator_as_it_is(peer.machine).read_ahead_size == 0
 
 
 def test_one_packet_is_always_read() -> None:

@@ -9,12 +9,7 @@ from replicator_support import news_of
 
 from culm.bamboo.effects import DiscardStaged, FinishPayload, ReadPayload, perform
 from culm.bamboo.entry import LogKey
-from culm.bamboo.store import MemoryStore, NewEntry
-from culm.bamboo.verify import PayloadVerifier
-from culm.effects import StoreWork
-from culm.machine import Event
-from culm.point2point.replication.events import LogSynced
-from culm.point2point.replication.payloads import (
+from culm.bamboo.staging import (
     CONCLUSIONS,
     TASKS,
     Arrival,
@@ -25,6 +20,11 @@ from culm.point2point.replication.payloads import (
     Verdict,
     Writing,
 )
+from culm.bamboo.store import MemoryStore, NewEntry
+from culm.bamboo.verify import PayloadVerifier
+from culm.effects import StoreWork
+from culm.machine import Event
+from culm.point2point.replication.events import LogSynced, PayloadProgress
 from culm.wire.multihash import YAMF
 
 (NEW,) = news_of((200,))
@@ -46,6 +46,7 @@ class Staged:
             NEW.entry,
             work=self.work,
             over=self._end,
+            progress=PayloadProgress,
             verifier=PayloadVerifier(NEW.entry) if verifier else None,
         )
         if kept is Kept.OTHER:

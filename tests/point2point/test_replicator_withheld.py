@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from replicator_snapshots import replicator_as_it_is
 from replicator_support import FETCH, KEEP, Node, World, key_of, news_of, store_of
 
 from culm.bamboo.forks import ForkProof
@@ -62,7 +63,7 @@ def test_what_the_peer_lacks_is_asked_of_it_once(
     world.connect(ours, theirs)
     world.wait(60)
     assert not ours.end.of(EntryStored)  # nothing has come
-    assert ours.end.machine.snapshot().settled
+    assert replicator_as_it_is(ours.end.machine).settled
 
 
 def test_who_is_told_of_changes_does_not_ask_again() -> None:

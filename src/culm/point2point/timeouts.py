@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from culm.point2point.handles import Request
 from culm.point2point.output import Output
 from culm.point2point.receiving import DataReceiver
 from culm.point2point.states import RequestState
+from culm.replication import Debts, Liveness
 
 __all__ = ["Debt", "Owed", "Timeouts"]
 
@@ -41,10 +41,10 @@ class Owed(NamedTuple):
 
 
 class Timeouts:
-    """Signs of life (`Liveness`) and progress (`Progress`) of the peer, and what they lead to.
+    """Signs of life (`Liveness`) and debts (`Debts`) of the peer, and what they lead to.
 
     A peer that sends must also take, and the other way round: each direction has its own
-    `Progress`.
+    `Debts`.
     """
 
     __slots__ = (
@@ -74,8 +74,8 @@ class Timeouts:
         self._liveness = Liveness(
             idle_timeout_s=limits.idle_timeout_s, keepalive_s=limits.keepalive_s
         )
-        self._sending = Progress(limits.progress_max_s)
-        self._taking = Progress(limits.progress_max_s)
+        self._sending = Debts[int | None, Owed](limits.progress_max_s, is_paid=_is_paid)
+        self._taking = Debts[int | None, Owed](limits.progress_max_s, is_paid=_is_paid)
         self._setup_is_due = True
         self._saying_goodbye = False
         self._brought = 0  # how much the receiver had when was looked last
@@ -187,110 +187,6 @@ def _debt_of(request: Request, receiver: DataReceiver) -> Debt | None:
         begun = receiver.is_inside(request) or incoming.owes_payload()
         return Debt.DATA if (asked and unfinished) or begun else None
     return Debt.CANCELLATION if state in _CANCELLED else None
-
-
-class Liveness:
-    """How long the peer has been silent, and what is to be done about it.
-
-    Times are monotonic seconds.  Nothing is known before the first `advance`.  A sign of life
-    counts from the time told last before it.  A peer that has begun something (`inside`) must go
-    on within `idle_timeout_s`.  If no time at all was told from its last sign of life until that
-    was over, it has as long again.  Otherwise it is asked for a sign of life after `keepalive_s`,
-    however late the time is told, and then has `idle_timeout_s`: counted from when bytes of ours
-    last left, because the question may be queued behind them on the line.
-    """
-
-    __slots__ = ("_asked_at", "_heard", "_idle_timeout_s", "_keepalive_s", "_since", "now")
-
-    def __init__(self, *, idle_timeout_s: float, keepalive_s: float) -> None:
-        self._idle_timeout_s = idle_timeout_s
-        self._keepalive_s = keepalive_s
-        self.now: float | None = None
-        self._since: float | None = None  # when the peer was heard last
-        self._heard = False  # since the clock moved last
-        self._asked_at: float | None = None  # or when bytes left last since then
-
-    def heard(self) -> None:
-        """The peer has given a sign of life, at the time told last."""
-        self._since, self._heard, self._asked_at = self.now, True, None
-
-    def taken(self) -> None:
-        """Bytes of ours have left."""
-        if self._asked_at is not None:
-            self._asked_at = self.now
-
-    def deadline(self, inside: bool) -> float | None:
-        """When `advance` is due."""
-        if self._since is None:
-            return None
-        if inside:
-            return self._since + self._idle_timeout_s
-        if self._asked_at is None:
-            return self._since + self._keepalive_s
-        return self._asked_at + self._idle_timeout_s
-
-    def advance(self, now: float, inside: bool) -> bool:
-        """Tell the time; returns whether the peer is to be asked for a sign of life."""
-        heard = self._heard and inside
-        if self._since is None or (heard and now > self._since + self._idle_timeout_s):
-            self._since = now  # a peer is not silent because we are slow
-        self._heard = self._heard and now == self.now
-        self.now = now
-        if inside or self._asked_at is not None or now < self._since + self._keepalive_s:
-            return False
-        self._asked_at = now
-        return True
-
-    def is_over(self, inside: bool) -> bool:
-        """Whether the peer has been silent for too long."""
-        deadline = self.deadline(inside)
-        return (
-            deadline is not None
-            and self.now is not None
-            and self.now >= deadline
-            and (inside or self._asked_at is not None)
-        )
-
-
-class Progress:
-    """Looks at what the peer owes, every `progress_max_s` (seconds).
-
-    What it owes at two checks in a row is stalled if nothing else that was owed has been paid in
-    between, and no data at all has come.  Whatever comes is a reason to wait for the rest, because
-    requests have to wait for their turn.
-    """
-
-    __slots__ = ("_max_s", "_moved", "_now", "_owed", "_since")
-
-    def __init__(self, progress_max_s: float) -> None:
-        self._max_s = progress_max_s
-        self._now: float | None = None
-        self._since = 0.0  # when was looked last
-        self._moved = False  # since then
-        self._owed: Mapping[int | None, Owed] = {}  # then, by request id
-
-    def moved(self) -> None:
-        """Data has come, or could not come because of us."""
-        self._moved = True
-
-    def deadline(self) -> float | None:
-        """When `advance` is due, if there is something to look at."""
-        return None if self._now is None else self._since + self._max_s
-
-    def advance(self, now: float, *, idle: bool) -> None:
-        """Tell the time, and whether there is nothing to look at."""
-        if self._now is None or idle:
-            self._since = now
-        self._now = now
-
-    def stalled(self, owed: Callable[[], Mapping[int | None, Owed]]) -> list[Owed]:
-        """What the peer owes and has not begun to pay, if it is time to check."""
-        if self._now is None or self._now < self._since + self._max_s:
-            return []
-        before, now = self._owed, owed()
-        goes_on = self._moved or any(_is_paid(each, now.get(key)) for key, each in before.items())
-        self._owed, self._since, self._moved = now, self._now, False
-        return [] if goes_on else [each for key, each in now.items() if each == before.get(key)]
 
 
 def _is_paid(before: Owed, now: Owed | None) -> bool:

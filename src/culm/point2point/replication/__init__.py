@@ -18,7 +18,6 @@ from culm.point2point.replication.events import (
 )
 from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.replicator import Replicator
-from culm.point2point.replication.states import LogSnapshot, ReplicatorSnapshot
 
 __all__ = [
     "Closed",
@@ -28,7 +27,6 @@ __all__ = [
     "LogEnded",
     "LogOffered",
     "LogRefused",
-    "LogSnapshot",
     "LogSynced",
     "PayloadProgress",
     "PiecesNotified",
@@ -36,7 +34,6 @@ __all__ = [
     "ReplicatorEffect",
     "ReplicatorEvent",
     "ReplicatorLimits",
-    "ReplicatorSnapshot",
     "Settled",
     "StoreFailed",
     "Want",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import Enum
-from typing import NamedTuple
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.links import lipmaa, lower_pool, open_targets, upper_pool
+from culm.bamboo.links import lipmaa, lower_pool, upper_pool
 from culm.bamboo.store import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.messages import Proposal
@@ -27,10 +25,9 @@ from culm.point2point.replication.states import (
     Stock,
     Wait,
 )
+from culm.point2point.replication.steps import Action, Plan
 
 __all__ = [
-    "Action",
-    "Plan",
     "answer",
     "answer_compared",
     "cut_off",
@@ -51,17 +48,6 @@ __all__ = [
 
 
 _Links = Mapping[int, bytes]  # hashes of stored entries, by sequence number
-
-
-class Action(Enum):
-    """What to do about one of our requests."""
-
-    WAIT = "nothing, for now"
-    PROBE = "propose the entry that is to be compared"
-    RESUME = "propose the rest of a payload, and what comes after it"
-    GO_ON = "propose what comes after what we have"
-    FETCH_RANGE = "propose the first of the ranges"
-    SHOW_FORK = "propose the forked entry, to cancel that with the proof"
 
 
 # Our requests.
@@ -177,32 +163,6 @@ def _payload_comes_first(facts: Facts) -> bool:
 
 
 # What is proposed.
-
-
-class Plan(NamedTuple):
-    """What we are about to propose, while the store is asked for what the proposal needs.
-
-    `seqnum`: the entry that is to be compared, the last one that we have, or the first of a range.
-    """
-
-    action: Action
-    seqnum: int
-    want: Want
-
-    @property
-    def is_next(self) -> bool:
-        """Whether it is for what comes after what we have."""
-        return self.action in (Action.RESUME, Action.GO_ON)
-
-    @property
-    def entry(self) -> int | None:
-        """The entry whose payload may be stored in part."""
-        return self.seqnum if self.action in (Action.RESUME, Action.FETCH_RANGE) else None
-
-    @property
-    def links(self) -> list[int]:
-        """The entries whose hashes are needed to verify what comes."""
-        return open_targets(self.seqnum) if self.is_next else lower_pool(self.seqnum)
 
 
 def propose(
@@ -366,3 +326,14 @@ def last_before_fork(facts: Facts, upper_certpool: int | None) -> int | None:
     if facts.fork is None or (upper_certpool is not None and upper_certpool < facts.fork):
         return None
     return facts.fork - 1
+
+
+def links_of(proof: ForkProof) -> list[tuple[int, bytes]]:
+    """The links of both entries of a fork."""
+    before, skipped = proof.seqnum - 1, lipmaa(proof.seqnum)
+    links = [
+        pair
+        for entry in (proof.first, proof.second)
+        for pair in ((before, entry.backlink), (skipped, entry.lipmaalink))
+    ]
+    return [(seqnum, link) for seqnum, link in links if link is not None]

@@ -9,9 +9,10 @@ from enum import Enum
 from functools import partial
 from itertools import chain
 
-from culm.bamboo.effects import AppendEntries, ReadEntries, ReadEntry
-from culm.bamboo.entry import Entry
+from culm.bamboo.effects import AppendEntries, ReadEntries, ReadEntry, ReadHashes
+from culm.bamboo.entry import Entry, decode
 from culm.bamboo.errors import Reason
+from culm.bamboo.staging import StagedPayload, Writing
 from culm.bamboo.store import NewEntry, StoredEntry, StoreError
 from culm.bamboo.verify import PayloadVerifier
 from culm.effects import Place, StoreWork
@@ -30,10 +31,24 @@ from culm.point2point.events import (
 )
 from culm.point2point.handles import Request
 from culm.point2point.pieces import Part, Piece
-from culm.point2point.replication.events import EntryStored, PiecesNotified
+from culm.point2point.replication.events import EntryStored, PayloadProgress, PiecesNotified
 from culm.point2point.replication.limits import ENTRY_SIZE, ReplicatorLimits
-from culm.point2point.replication.payloads import StagedPayload, Writing
-from culm.point2point.replication.replica import Replica
+from culm.point2point.replication.steps import (
+    Contradicted,
+    GivenUp,
+    Happening,
+    Input,
+    Inputs,
+    Missing,
+    Passed,
+    PayloadLost,
+    PayloadStored,
+    PayloadWithheld,
+    Received,
+    Stored,
+    Suspected,
+)
+from culm.wire.multihash import HashFamily
 
 __all__ = ["Download"]
 
@@ -83,10 +98,11 @@ class _Batches:
     """
 
     def __init__(
-        self, request: Request, replica: Replica, *, work: StoreWork, limits: ReplicatorLimits
+        self, request: Request, *, inputs: Inputs, work: StoreWork, limits: ReplicatorLimits
     ) -> None:
         self._request = request
-        self._replica = replica
+        self._log = request.proposal.log
+        self._inputs = inputs
         self._work = work
         self._limits = limits
         self._batch: _Batch | None = None
@@ -111,7 +127,7 @@ class _Batches:
             news = news[count:]
 
     def _new_batch(self) -> _Batch:
-        self._replica.write()
+        self._inputs.put(self._log, Happening.WRITE_BEGUN)
         return _Batch(self._work.reserve())
 
     def close(self, staging: StagedPayload | None = None) -> None:
@@ -152,14 +168,14 @@ class _Batches:
                 self._ask(batch.news, partial(self._answered, batch))
 
     def _ask(self, news: Sequence[NewEntry], then: Callable[[StoreError | None], None]) -> None:
-        self._work.ask(AppendEntries, then, log=self._replica.log, entries=tuple(news))
+        self._work.ask(AppendEntries, then, log=self._log, entries=tuple(news))
 
     def _pass(self, batch: _Batch) -> None:
         """The batch must not be stored, or only marks the turn of a payload."""
         self._work.release(batch.size)
         batch.place.fill()
         if batch.staging is None or batch.staging.done:
-            self._replica.written()
+            self._inputs.put(self._log, Happening.WRITE_ENDED)
             return
         self._unfinished = batch.staging
         if batch.news:
@@ -167,14 +183,15 @@ class _Batches:
 
     def payload_over(self, staging: StagedPayload) -> list[Event]:
         """No more of a payload will be written; returns the events for that."""
-        stored = staging.writing is Writing.STORED
-        events = self._replica.payload_stored(staging.entry) if stored else []
+        events: list[Event] = []
+        if staging.writing is Writing.STORED:
+            self._inputs.put(self._log, PayloadStored(staging.entry), events)
         if staging is self._unfinished:
             self._unfinished = None
             self._append()
-            self._replica.written()
+            self._inputs.put(self._log, Happening.WRITE_ENDED)
         if staging.writing is Writing.LOST:
-            self._replica.payload_lost(staging.entry.seqnum)
+            self._inputs.put(self._log, PayloadLost(staging.entry.seqnum))
         return events
 
     def _answered(self, batch: _Batch, result: object) -> None:
@@ -188,12 +205,13 @@ class _Batches:
             self._appending = _Appending.READY
             self._appended(batch.news, batch.place, batch.staging)
         if batch.staging is None:
-            self._replica.written()
+            self._inputs.put(self._log, Happening.WRITE_ENDED)
         self._append()
 
     def _appended(self, batch: list[NewEntry], place: Place, staging: StagedPayload | None) -> None:
         """Report the entries; the store may have had the payloads of those that came without."""
-        log, news = self._replica.log, self._replica.stored(batch)
+        log, news = self._log, list[Event]()
+        self._inputs.put(log, Stored(batch), news)
         missing = {entry.seqnum for entry, payload, staged in batch if payload is None or staged}
         uncertain = Intervals()
         for seqnum in sorted(missing):
@@ -236,7 +254,8 @@ class _Batches:
             self._ask(valid, partial(self._saved, valid, batch.place))
         else:
             batch.place.fill()
-        self._replica.contradicted(self._request, refusal, [new.entry for new in batch.news])
+        entries = [new.entry for new in batch.news]
+        self._inputs.put(self._log, Contradicted(self._request, refusal, entries))
 
     def _saved(self, batch: list[NewEntry], place: Place, result: object) -> None:
         if isinstance(result, StoreError):
@@ -256,13 +275,21 @@ class Download:
     """Batches verified entries with small payloads, and stages large payloads in pieces."""
 
     def __init__(
-        self, request: Request, replica: Replica, *, work: StoreWork, limits: ReplicatorLimits
+        self,
+        request: Request,
+        *,
+        family: HashFamily,
+        inputs: Inputs,
+        work: StoreWork,
+        limits: ReplicatorLimits,
     ) -> None:
         self.request = request
-        self.replica = replica
+        self._log = request.proposal.log
+        self._family = family
+        self._inputs = inputs
         self._work = work
         self._limits = limits
-        self._batches = _Batches(request, replica, work=work, limits=limits)
+        self._batches = _Batches(request, inputs=inputs, work=work, limits=limits)
         self._entry: Entry | None = None  # whose payload is coming in
         self._source = _Source.PEER
         self._pieces: list[bytes] = []  # of that payload, not written
@@ -291,31 +318,36 @@ class Download:
             case Apologized():
                 self._take_back()
             case ForkSuspected():
-                self.replica.suspect(self.request, event.entry.seqnum - 1, Reason.WRONG_BACKLINK)
+                forked = event.entry.seqnum - 1
+                self._put(Suspected(self.request, forked, Reason.WRONG_BACKLINK))
             case HashWanted():
-                self.replica.inventory.hashes(
-                    [event.seqnum], lambda hashes: self._provide_hash(event.seqnum, hashes)
+                self._work.ask(
+                    ReadHashes,
+                    lambda hashes: self._provide_hash(event.seqnum, hashes),
+                    log=self._log,
+                    seqnums=(event.seqnum,),
                 )
             case EntryWanted():
                 self._work.ask(
                     ReadEntry,
                     lambda stored: self._provide_entry(event.seqnum, stored),
-                    log=self.replica.log,
+                    log=self._log,
                     seqnum=event.seqnum,
                 )
             case _:
                 pass
         if self.request.receive_cursor.piece is None:
-            self.replica.ours.received_all(self.request)
+            self._put(Received(self.request))
+
+    def _put(self, input: Input) -> None:
+        self._inputs.put(self._log, input)
 
     def _tell(self, event: Notified) -> None:
         cursor = self.request.receive_cursor
         passed = cursor.range.end if cursor.piece is None else cursor.piece.seqnum - 1
-        self.replica.notified(passed or 0)
+        self._put(Passed(passed or 0))
         self._work.emit(
-            PiecesNotified(
-                log=self.replica.log, seqnum=event.seqnum, part=event.part, count=event.count
-            )
+            PiecesNotified(log=self._log, seqnum=event.seqnum, part=event.part, count=event.count)
         )
 
     def finish(self) -> None:
@@ -421,6 +453,7 @@ class Download:
             offset=offset,
             verifier=verifier,
             over=self._batches.payload_over,
+            progress=PayloadProgress,
         )
 
     def _stage(self, entry: Entry, size: int | None = None) -> None:
@@ -453,7 +486,7 @@ class Download:
             return
         if staging is not None:
             staging.stop()
-        self.replica.inventory.payload_withheld(entry.seqnum)
+        self._put(PayloadWithheld(entry.seqnum))
 
     def _forget_payload(self) -> None:
         self._entry = self._staging = None
@@ -472,28 +505,18 @@ class Download:
         if seqnum in hashes:
             self.request.provide_hash(seqnum, hashes[seqnum])
         else:
-            self.replica.give_up(self.request, Reason.GAP)
+            self._put(GivenUp(self.request, Reason.GAP))
 
     def _provide_entry(self, seqnum: int, stored: StoredEntry | None) -> None:
         request = self.request
         if stored is None:
-            self.replica.inventory.look(lambda: self._miss_entry(seqnum))
+            self._put(Missing(request, seqnum))
             return
-        entry = self.replica.inventory.decode(stored)
+        entry = decode(stored.encoded, family=self._family)
         if self._entry is None or self._entry.seqnum != entry.seqnum:
             self._give_up_payload()
             self._expect(entry, request.receive_cursor.offset)
         request.provide_entry(entry)
-
-    def _miss_entry(self, seqnum: int) -> None:
-        """The payload of an entry is coming that we do not have."""
-        request, fork = self.request, self.replica.inventory.fork
-        if fork is not None and fork.seqnum <= seqnum:
-            self.replica.give_up(request, Reason.INVALID_LOG)  # not any more
-        elif request.ours and request.proposal.payload_only:
-            self.replica.give_up(request, Reason.GAP)  # we have asked for too much
-        else:
-            request.refuse()
 
 
 def _payload_of(entry: Entry) -> Piece:

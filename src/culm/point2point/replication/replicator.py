@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import partial
-from math import inf
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from culm.arguments import check_type
@@ -15,7 +16,7 @@ from culm.bamboo.errors import Reason
 from culm.bymux import Role
 from culm.durable import DurableBase
 from culm.effects import StoreWork
-from culm.machine import Closed, Event, check_time
+from culm.machine import Closed, Event, Ticket, check_time
 from culm.point2point.connection import Connection
 from culm.point2point.errors import ErrorCode
 from culm.point2point.events import (
@@ -23,13 +24,13 @@ from culm.point2point.events import (
     Confirmed,
     CreditReceived,
     Established,
-    GivenUp,
     ProposalDropped,
     Proposed,
     RequestEnded,
     RequestEvent,
     RequestGivenUp,
 )
+from culm.point2point.events import GivenUp as WhyGivenUp
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Setup
 from culm.point2point.replication.events import (
@@ -41,11 +42,12 @@ from culm.point2point.replication.events import (
     Want,
 )
 from culm.point2point.replication.limits import ReplicatorLimits
-from culm.point2point.replication.places import Places
-from culm.point2point.replication.replica import Replica
-from culm.point2point.replication.schedule import Proposer, Transfers
-from culm.point2point.replication.states import ReplicatorSnapshot
+from culm.point2point.replication.log_sync import LogSync
+from culm.point2point.replication.logs import Logs
+from culm.point2point.replication.steps import GivenUp, Happening, Offered, Wanted
+from culm.point2point.replication.transfers import Transfers
 from culm.point2point.states import RequestState, State
+from culm.replication import Quiet
 from culm.wire.multihash import YAMF, HashFamily
 
 __all__ = ["Replicator"]
@@ -102,7 +104,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._limits = limits
         self._interest = interest
         self._family = family
-        self._places = Places(limits.logs_max)
         # Open proposals of the peer whose logs wait for a place, by their requests
         self._newcomers: OrderedDict[int, Proposed] = OrderedDict()
         # Logs of ours that wait for a place: those that have grown, or have made way for the
@@ -111,27 +112,25 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._withdraws = role is Role.REACTIVE  # of two that wait for each other, one has to
         # Where to go on with the logs of the store: as soon as there is a place for the next.
         self._unread: _Unread | None = None
-        self._transfers = Transfers(self.connection, work=self._work, limits=limits)
-        self._proposer = Proposer(self.connection, self._transfers)
+        states = OrderedDict[LogKey, LogSync]()
+        self.logs: Mapping[LogKey, LogSync] = MappingProxyType(states)
+        """The logs that are kept track of, as values, in the order in which they became known."""
+        self._transfers = Transfers(self.connection, logs=states, work=self._work, limits=limits)
+        self._inputs = self._transfers.inputs
+        self._logs = Logs(
+            states,
+            connection=self.connection,
+            transfers=self._transfers,
+            work=self._work,
+            count_max=limits.logs_max,
+        )
         # Proposals that wait until the logs of the store are known; ``None``: they are.
         self._early: list[Proposed] | None = []
-        self._quiet = _Quiet(limits.settle_s)
+        self._quiet = Quiet(limits.settle_s)
 
     @property
     def state(self) -> State:
         return State.CLOSED if self._ended else self.connection.state
-
-    def snapshot(self) -> ReplicatorSnapshot:
-        """All that it knows, as values; the work is proportional to the number of logs."""
-        return ReplicatorSnapshot(
-            state=self.state,
-            logs=tuple(replica.snapshot() for replica in self._places),
-            settled=not self._work.load and self._proposer.settled,
-            transfers=self._transfers.count,
-            outstanding=self._work.load,
-            unwritten_size=self._work.unwritten_size,
-            read_ahead_size=self._transfers.ahead.size,
-        )
 
     # Verbs.
 
@@ -145,20 +144,17 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             check_type("want", want, Want)
         self.connection.check_open()
         want = want or self._interest.want or Want()
-        replica = self._replica(log, want)
-        if replica is not None:
-            replica.ask_for(want)
+        if self._keep(log, want):
+            self._logs.tell(log, Wanted(want))
 
     def stored(self, log: LogKey) -> None:
         """Entries of `log` have been stored by somebody else: send them to the peer."""
         check_log(log)
         self.connection.check_open()
-        if log not in self._places and not self._places.free():
+        if log not in self._logs and not self._logs.free():
             self._line_up(log)
-            return
-        replica = self._replica(log)
-        if replica is not None:
-            replica.refresh()
+        elif self._keep(log):
+            self._logs.tell(log, Happening.CHANGED)
 
     def close(self) -> None:
         """Say goodbye; `Closed` follows when the peer has answered."""
@@ -168,7 +164,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; what is to be sent is chosen as late as possible."""
-        return b"".join(self._transfers.pieces_to_send(size_max))
+        pieces = self._transfers.pieces_to_send(size_max)
+        if self._inputs:
+            self._logs.settle()
+        return b"".join(pieces)
 
     def next_deadline(self) -> float | None:
         if self._ended:
@@ -193,21 +192,28 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         effect = super().next_effect()
         if effect is None:
             self._transfers.ask()
+            if self._inputs:
+                self._logs.settle()
             effect = super().next_effect()
         return effect
+
+    def complete(self, ticket: Ticket[R], result: R) -> None:
+        self._work.complete(ticket, result)
+        if self._inputs:
+            self._logs.settle()
 
     # Rest.
 
     def _at_rest(self) -> ReplicatorEvent | None:
         if self.connection.state is State.ESTABLISHED:
             self._admit()
-            self._proposer.make_room(wanted=self._without_place)
+            self._logs.make_room(wanted=self._without_place)
         if not (self._quiet.lasts and self._is_quiet()):
             return None
         self._quiet.settle()
-        if self._proposer.waiting or self._proposer.turned_away or self._without_place:
-            self._proposer.make_room(patient=False, wanted=self._without_place)
-            if self._proposer.makes_room or self._go_without():
+        if self._logs.waiting or self._logs.turned_away or self._without_place:
+            self._logs.make_room(patient=False, wanted=self._without_place)
+            if self._logs.makes_room or self._go_without():
                 self._quiet.begin_anew()
                 return self.next_event()
         # An answer, however late, lets it settle anew.
@@ -226,12 +232,12 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _admit(self) -> None:
         """Give the places that are free by now to those who wait: the peer's logs, then ours."""
-        while self._newcomers and self._places.free():
+        while self._newcomers and self._logs.free():
             self._consider(self._newcomers.popitem(last=False)[1])
-        while self._again and not self._newcomers and self._places.free():
-            self._replica(*self._again.popitem(last=False))
+        while self._again and not self._newcomers and self._logs.free():
+            self._keep(*self._again.popitem(last=False))
         unread = self._unread
-        if unread is not None and not (self._newcomers or self._again) and self._places.free():
+        if unread is not None and not (self._newcomers or self._again) and self._logs.free():
             self._unread = None
             self._read_logs(unread)
 
@@ -245,9 +251,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _go_without(self) -> bool:
         """Nobody makes room for what waits; whether there is anything of which that is news."""
-        if not (self._proposer.waiting or self._newcomers or self._is_untold):
+        if not (self._logs.waiting or self._newcomers or self._is_untold):
             return False
-        self._proposer.give_up()
+        self._logs.give_up()
         if not self._make_way():
             self._turn_away()
         return True
@@ -259,7 +265,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """
         if not (self._withdraws and self._newcomers):
             return False
-        withdrawn = self._places.withdraw(len(self._newcomers))
+        withdrawn = self._logs.withdraw(len(self._newcomers))
         self._again.update(withdrawn)
         return bool(withdrawn)
 
@@ -285,10 +291,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._work.emit(LogRefused(log=log, reason=CancelReason.RESOURCE_LIMIT))
 
     def _is_quiet(self) -> bool:
-        proposer = self._proposer
+        logs = self._logs
         if self._early is not None or self._work.load or self.connection.inside:
             return False
-        return not proposer.expecting and proposer.settled
+        return not logs.expecting and logs.settled
 
     def _awaits_answers(self) -> bool:
         """Whether there is a proposal of ours that the peer has not answered."""
@@ -303,6 +309,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _handle(self, event: Event) -> None:
         self._quiet.disturb()
+        self._heed(event)
+        if self._inputs:
+            self._logs.settle()
+
+    def _heed(self, event: Event) -> None:
         match event:
             case Closed(error=error):
                 self._transfers.finish()
@@ -311,48 +322,47 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             case Established():
                 self._read_logs(_Unread(None))
             case CreditReceived():
-                self._proposer.go_on()
-                self._proposer.retry_crowded()
+                self._logs.go_on()
+                self._logs.retry_crowded()
             case Proposed():
                 self._consider(event)
             case RequestEvent():
                 if isinstance(event, Cancelled | ProposalDropped | RequestEnded):
                     self._newcomers.pop(event.request_id, None)
-                replica = self._transfers.replica_of(event.request_id)
-                if replica is not None:
-                    self._tell(replica, event)
+                log = self._transfers.log_of(event.request_id)
+                if log is not None:
+                    self._tell(log, event)
             case _:
                 pass
 
-    def _tell(self, replica: Replica, event: RequestEvent) -> None:
-        request_id = event.request_id
+    def _tell(self, log: LogKey, event: RequestEvent) -> None:
         match event:
             case Cancelled():
-                replica.cancelled(request_id, event.cancel)
+                self._logs.tell(log, event)
             case ProposalDropped() | RequestEnded():
-                self._transfers.forget(request_id)
-                self._proposer.ended(request_id)
-                replica.over(request_id, dropped=isinstance(event, ProposalDropped))
-            case RequestGivenUp(reason=GivenUp.STALLED):
-                replica.give_up(self.connection.request(request_id))
+                self._transfers.forget(event.request_id)
+                self._logs.ended(event.request_id)
+                self._logs.tell(log, event)
+            case RequestGivenUp(reason=WhyGivenUp.STALLED):
+                self._logs.tell(log, GivenUp(self.connection.request(event.request_id)))
             case _:
                 if isinstance(event, Confirmed):
-                    replica.peer_confirms(request_id)
+                    self._logs.tell(log, event)
                 self._transfers.handle(event)
 
     def _blame_log(self) -> None:
         """Tell which log the connection has ended for."""
         request_id = self.connection.receiving_id
-        replica = None if request_id is None else self._transfers.replica_of(request_id)
-        if replica is not None:
-            replica.emit(LogRefused(log=replica.log, fault=Reason.INVALID_LOG))
+        log = None if request_id is None else self._transfers.log_of(request_id)
+        if log is not None:
+            self._work.emit(LogRefused(log=log, fault=Reason.INVALID_LOG))
 
     def _read_logs(self, unread: _Unread, *, placeless: bool = False) -> None:
         """Read the logs of the store that have not been read, as far as there are places for them.
 
         `placeless`: the next ones are refused if there are none.
         """
-        free = self._places.free(_LOGS_READ_MAX)
+        free = self._logs.free(_LOGS_READ_MAX)
         if not free and not placeless:
             self._unread = unread
             self._known()
@@ -361,7 +371,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
         def got(logs: list[LogKey]) -> None:
             for log in logs:
-                self._replica(log)
+                self._keep(log)
             if len(logs) == count_max:
                 self._read_logs(unread._replace(after=logs[-1]), placeless=placeless)
             else:
@@ -375,51 +385,46 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         for event in early or ():
             self._consider(event)
 
-    def _replica(
-        self, log: LogKey, want: Want | None = None, *, only_stored: bool = False
-    ) -> Replica | None:
-        """What is known of `log`, for something new; if there are too many, that is told."""
-        replica = self._places.get(log)
-        if replica is None and not self._places.free():
+    def _keep(self, log: LogKey, want: Want | None = None, *, only_stored: bool = False) -> bool:
+        """See that `log` has a place; if there are too many, that is told."""
+        if log in self._logs:
+            return True
+        if not self._logs.free():
             self._refuse(log)
-        elif replica is None:
-            want = self._interest.want if want is None else want
-            replica = Replica(
+            return False
+        want = self._interest.want if want is None else want
+        following = want is not None and not want.is_range
+        self._logs.take_place(
+            LogSync.of(
                 log,
-                owner=self._proposer,
-                work=self._work,
-                interest=self._interest,
+                self._interest,
                 family=self._family,
-                following=want is not None and not want.is_range,
+                following=following,
                 only_stored=only_stored,
             )
-            self._places.take(replica)
-            replica.load()
-            if want is not None and want.is_range:
-                replica.ask_for(want)
-        if replica is not None:
-            self._proposer.unsettle(replica)
-        return replica
+        )
+        if want is not None and want.is_range:
+            self._logs.tell(log, Wanted(want))
+        return True
 
     def _consider(self, event: Proposed) -> None:
         log, request = event.proposal.log, self._request_of(event)
-        known, accepted = log in self._places, self._interest.accept_new_logs
+        known, accepted = log in self._logs, self._interest.accept_new_logs
         if not known and self._early is not None:
             self._early.append(event)
             return
         # It may be one of those of the store that have no place.
-        if known or accepted or self._places.made_way or self._unread is not None:
-            if not known and not self._places.free():
+        if known or accepted or self._logs.made_way or self._unread is not None:
+            if not known and not self._logs.free():
                 if request is None or request.state is not RequestState.PROPOSED_BY_PEER:
                     self._refuse(log)
                 else:
                     self._newcomers[event.request_id] = event
                 return
-            replica = self._replica(log, only_stored=not known and not accepted)
-            assert replica is not None
+            self._keep(log, only_stored=not known and not accepted)
             if request is not None:
-                self._transfers.involve(request, replica)
-            replica.consider(event.proposal, request)
+                self._transfers.involve(request)
+            self._logs.tell(log, Offered(event.proposal, request))
         elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
             request.cancel(CancelReason.DO_NOT_RETRY)
 
@@ -434,49 +439,3 @@ class _Unread(NamedTuple):
 
     after: LogKey | None
     told: bool = False
-
-
-class _Quiet:
-    """Reports, once after each disturbance, that it has been quiet for `settle_s` (seconds)."""
-
-    __slots__ = ("_due", "_settle_s", "now")
-
-    def __init__(self, settle_s: float) -> None:
-        self._settle_s = settle_s
-        self.now: float | None = None
-        self._due: float | None = None  # when to tell; never again: infinity
-
-    def disturb(self) -> None:
-        """Something has happened."""
-        self._due = None
-
-    def advance(self, now: float, *, quiet: bool) -> None:
-        """Tell the time, and whether it is quiet."""
-        self.now = now
-        if self._due is None and quiet:
-            self._due = now + self._settle_s
-        elif self._due != inf and not quiet:
-            self._due = None
-
-    def begin_anew(self) -> None:
-        """Something has happened because of the time, and so just now."""
-        assert self.now is not None
-        self._due = self.now + self._settle_s
-
-    def deadline(self, quiet: bool) -> float | None:
-        """When `advance` is due; a pure query.
-
-        Since when it has been quiet is known only once the time has been told again.
-        """
-        if not quiet or self._due == inf:
-            return None
-        return self.now if self._due is None else self._due
-
-    @property
-    def lasts(self) -> bool:
-        """Whether it has been quiet for long enough, and that has not been told."""
-        return self.now is not None and self._due is not None and self.now >= self._due
-
-    def settle(self) -> None:
-        """It is told now."""
-        self._due = inf

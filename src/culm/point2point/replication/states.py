@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
-
-from culm.bamboo.entry import LogKey
-from culm.point2point.states import State
 
 __all__ = [
     "PEER_STAGES",
@@ -23,11 +19,9 @@ __all__ = [
     "Facts",
     "Fetch",
     "HeadPayload",
-    "LogSnapshot",
     "PeerStage",
     "Progress",
     "Purpose",
-    "ReplicatorSnapshot",
     "Service",
     "Stage",
     "Standing",
@@ -347,49 +341,3 @@ class Facts:
     told: int
     fork_told: int | None
     joined: PeerStage | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSnapshot:
-    """One log between our store and the peer, as it is now.
-
-    stages
-        Where our requests are.
-    answers
-        Where the peer's requests are that are not over, by their ids.
-    settled
-        Whether nothing is under way that will come to an end by itself.
-    """
-
-    log: LogKey
-    facts: Facts
-    stages: Mapping[Purpose, Stage]
-    answers: Mapping[int, PeerStage]
-    settled: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicatorSnapshot:
-    """A replicator as it is now.
-
-    logs
-        Those that are kept track of, in the order in which they became known.
-    settled
-        Whether nothing waits for the store, and all logs are settled; that is kept up to date
-        without looking at each.
-    transfers
-        Requests for which data may flow, now or once they are confirmed.
-    outstanding
-        Answers of the store and events that wait for one; see
-        `ReplicatorLimits.outstanding_max`.
-    unwritten_size, read_ahead_size
-        Bytes received that the store has not confirmed, and bytes that have been read for the peer.
-    """
-
-    state: State
-    logs: tuple[LogSnapshot, ...]
-    settled: bool
-    transfers: int
-    outstanding: int
-    unwritten_size: int
-    read_ahead_size: int

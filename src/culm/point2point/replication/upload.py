@@ -3,68 +3,30 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from itertools import islice, takewhile
+from itertools import takewhile
 
 from culm.bamboo.effects import ReadEntries, ReadPayload
-from culm.bamboo.entry import Entry
+from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.errors import Reason
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import StoredEntry
 from culm.buffer import Buffer
 from culm.effects import StoreWork
+from culm.point2point.connection import Connection
 from culm.point2point.events import SkipReason
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Demand
 from culm.point2point.pieces import Cursor, Part, Piece
-from culm.point2point.replication.inventory import Inventory
 from culm.point2point.replication.limits import ENTRY_SIZE, ReplicatorLimits
-from culm.point2point.replication.replica import Replica
+from culm.point2point.replication.log_state import LogState
+from culm.point2point.replication.steps import Inputs, Suspected
 from culm.point2point.states import RequestState
+from culm.replication import Room, Turns
+from culm.wire.multihash import HashFamily
 
-__all__ = ["ReadAhead", "Upload"]
-
-
-class ReadAhead:
-    """Shares out `size_max` bytes: whoever asks gets up to half of what is free.
-
-    So there is something left for those that come later, down to `read_size_max`, which a single
-    read may bring however little was asked for.  When there is less than that, readers wait for
-    each other, in order.  One read is always possible.
-    """
-
-    def __init__(self, *, size_max: int, read_size_max: int) -> None:
-        self.size = 0  # of what is held
-        self._size_max = size_max
-        self._read_size_max = read_size_max
-        self._waiting: dict[Reading, None] = {}
-
-    def share(self, reading: Reading, size: int, *, lasting: bool) -> int:
-        """How many of `size` bytes `reading` may have; if none, it is roused later.
-
-        `lasting`: for something that takes long.  It leaves a quarter of the whole to others.
-        """
-        free = self._size_max - self.size - (self._size_max // 4 if lasting else 0)
-        share = max(min(size, free // 2), self._read_size_max)
-        if share > free and self.size:
-            self._waiting[reading] = None
-            return 0
-        return share
-
-    def resize(self, old: int, new: int) -> None:
-        """A reader holds `new` bytes now; rouse as many others as there is room for."""
-        self.size += new - old
-        if new >= old:
-            return
-        places = max((self._size_max - self.size) // self._read_size_max, self.size == 0)
-        for reading in list(islice(self._waiting, places)):
-            del self._waiting[reading]
-            reading.rouse()
-
-    def forget(self, reading: Reading) -> None:
-        """It does not wait any more."""
-        self._waiting.pop(reading, None)
+__all__ = ["Upload"]
 
 
 _NOTHING = memoryview(b"")
@@ -80,27 +42,29 @@ class _State(Enum):
 class Reading:
     """Entries with small payloads, in order, and the next of the bytes of a large one.
 
-    As many as there is room for; `rouse` is called when there is room again.  The entry that is due
-    is kept even without room, if its payload is not read with it.
+    As many as there is room for; when there is room again, the request gets a turn.  The entry that
+    is due is kept even without room, if its payload is not read with it.
     """
 
     def __init__(
         self,
-        inventory: Inventory,
+        request: Request,
         *,
+        family: HashFamily,
         work: StoreWork,
         limits: ReplicatorLimits,
-        ahead: ReadAhead,
-        rouse: Callable[[], None],
+        room: Room[int],
+        turns: Turns[int],
     ) -> None:
         self.entries: deque[StoredEntry] = deque()  # the one that is due, and later ones
         self._state = _State.IDLE
-        self.rouse = rouse
-        self._inventory = inventory
+        self._request_id = request.request_id
+        self._log = request.proposal.log
+        self._family = family
         self._work = work
         self._limits = limits
-        self._ahead = ahead
-        self._reserved = 0  # of the room
+        self._room = room
+        self._turns = turns
         self._size = 0  # of the entries
         self._entry: Entry | None = None  # decoded, the first of them
         self._data = _NOTHING  # of the payload that is due
@@ -125,20 +89,23 @@ class Reading:
     def decoded(self, stored: StoredEntry) -> Entry:
         """The entry that is due."""
         if self._entry is None:
-            self._entry = self._inventory.decode(stored)
+            self._entry = decode(stored.encoded, family=self._family)
         return self._entry
 
     def take_data(self, size_max: int) -> Buffer:
         """The next bytes of the payload that is due."""
         data, self._data = self._data[:size_max], self._data[size_max:]
         if not self._data:
-            self._reserve(self._size)
+            self._hold(self._size)
         return data
 
     @property
     def has_data(self) -> bool:
         """Whether there are bytes of the payload that is due."""
         return bool(self._data)
+
+    def _hold(self, size: int) -> None:
+        self._room.hold(self._request_id, size)
 
     # What is not needed.
 
@@ -149,7 +116,7 @@ class Reading:
         self._entry, self._data = None, _NOTHING
         if not self.entries:
             self._size = 0
-        self._reserve(self._size)
+        self._hold(self._size)
 
     def forget_incomplete(self) -> None:
         """The store may have more entries and more of the payloads by now."""
@@ -173,8 +140,7 @@ class Reading:
     def close(self) -> None:
         """Nothing more is sent."""
         self._state = _State.CLOSED
-        self._ahead.forget(self)
-        self._reserve(0)
+        self._room.forget(self._request_id)
 
     def _keep(self, entries: Sequence[StoredEntry]) -> None:
         if not (entries and self.entries and entries[0] is self.entries[0]):
@@ -183,24 +149,7 @@ class Reading:
         self._size = sum(ENTRY_SIZE + len(each.payload or b"") for each in entries)
         if entries and entries[0].payload is None:
             self._size -= ENTRY_SIZE
-        self._reserve(self._size)
-
-    # The room.
-
-    def _claim(self, size: int, *, lasting: bool = False) -> int:
-        """Room for a read in the place of what is held: how much, `size` bytes or less.
-
-        0 if there is none for the moment: `rouse` is called when there is.
-        """
-        self._reserve(0)
-        share = self._ahead.share(self, size, lasting=lasting)
-        self._reserve(share)
-        return share
-
-    def _reserve(self, size: int) -> None:
-        old, self._reserved = self._reserved, size
-        if old != size:
-            self._ahead.resize(old, size)
+        self._hold(self._size)
 
     # The store.
 
@@ -217,7 +166,7 @@ class Reading:
         size, count = limits.batch_size_max, limits.batch_count_max
         self._keep(())
         whole = size + count * ENTRY_SIZE
-        room = self._claim(whole)
+        room = self._room.claim(self._request_id, whole)
         if not room:
             return
         if room < whole:  # half of it for the entries, half for what is in them
@@ -231,7 +180,7 @@ class Reading:
                 entries = list(takewhile(lambda stored: stored.payload_complete, entries))
             self._keep(entries)
             if outdated and (not entries or entries[0].seqnum != seqnum):
-                self.rouse()  # to ask again
+                self._turns.add(self._request_id, fresh=False)  # to ask again
             else:
                 then(entries)
 
@@ -239,7 +188,7 @@ class Reading:
         self._work.ask(
             ReadEntries,
             got,
-            log=self._inventory.log,
+            log=self._log,
             start=seqnum,
             end=end,
             count_max=count,
@@ -250,7 +199,7 @@ class Reading:
     def ask_payload(self, seqnum: int, offset: int, left: int, then: Callable[[], None]) -> None:
         """Read of the payload that is due, of which there are `left` bytes, when there is room."""
         size_max = min(self._limits.batch_size_max, left)
-        room = self._claim(size_max, lasting=True)
+        room = self._room.claim(self._request_id, size_max, lasting=True)
         if not room:
             return
 
@@ -259,7 +208,7 @@ class Reading:
                 return
             self._state = _State.IDLE
             self._data = memoryview(data)
-            self._reserve(self._size + len(data))
+            self._hold(self._size + len(data))
             if not data:  # deleted a moment ago
                 self.drop()
             then()
@@ -268,11 +217,11 @@ class Reading:
         size = min(size_max, room)
         if size < left:
             size -= size % min(size, self._limits.connection.packet_size_max)  # whole packets
-        self._reserve(self._size + size)
+        self._hold(self._size + size)
         self._work.ask(
             ReadPayload,
             got,
-            log=self._inventory.log,
+            log=self._log,
             seqnum=seqnum,
             offset=offset,
             size=size,
@@ -285,25 +234,29 @@ class Upload:
     def __init__(
         self,
         request: Request,
-        replica: Replica,
         *,
+        connection: Connection,
+        logs: Mapping[LogKey, LogState],
+        inputs: Inputs,
         work: StoreWork,
         limits: ReplicatorLimits,
-        ahead: ReadAhead,
-        may_send: Callable[[], bool],
-        rouse: Callable[[bool], None],
+        room: Room[int],
+        turns: Turns[int],
     ) -> None:
         self.request = request
-        self.replica = replica
+        self.log = request.proposal.log
+        self._connection = connection
+        self._logs = logs
+        self._inputs = inputs
         self._limits = limits
-        self._may_send = may_send  # as far as the peer's credit is concerned
-        self._rouse = rouse
+        self._turns = turns
         self._reading = Reading(
-            replica.inventory,
+            request,
+            family=logs[self.log].family,
             work=work,
             limits=limits,
-            ahead=ahead,
-            rouse=lambda: rouse(False),
+            room=room,
+            turns=turns,
         )
         self._missing_from: int | None = None  # the store has nothing from here on
         self._lacks_payload: int | None = None  # of this entry, and none is on its way
@@ -377,7 +330,7 @@ class Upload:
         elif piece.part is Part.METADATA and self._send_run():
             pass
         elif (forked := self._forked_at(stored)) is not None:
-            self.replica.suspect(request, forked, Reason.FORK)
+            self._inputs.put(self.log, Suspected(request, forked, Reason.FORK))
             return False
         elif piece.part is Part.METADATA:
             self._send_metadata(stored, demand)
@@ -426,7 +379,9 @@ class Upload:
         end = self.request.send_cursor.range.end
         if end is not None and seqnum > end:
             in_a_row = False
-        ahead = self._may_send()  # else only the entry, to know what to do; no byte of a payload
+        ahead = (
+            self._connection.send_credit() > 0
+        )  # else only the entry, to know what to do; no byte of a payload
         self._reading.ask(
             seqnum,
             end if in_a_row and ahead else seqnum,
@@ -435,22 +390,22 @@ class Upload:
         )
 
     def _got(self, seqnum: int, entries: list[StoredEntry]) -> None:
-        self._rouse(True)
+        self._rouse(fresh=True)
         if not entries or entries[0].seqnum != seqnum:
             self._reading.drop()
             self._missing_from = seqnum
             if self._is_confirmed() and self._never_comes(seqnum):
                 self.request.cancel(CancelReason.DO_NOT_RETRY)
-        # To be judged now, while the inventory is no newer than the answer.
+        # To be judged now, while the log is known no better than the answer says.
         elif not entries[0].payload_complete and not self._on_its_way(entries[0]):
             self._lacks_payload = seqnum
 
     def _never_comes(self, seqnum: int) -> bool:
         """Whether nobody will fill the gap, or the log ends before the range does."""
-        inventory = self.replica.inventory
-        if seqnum < inventory.newest:
+        log = self._logs[self.log]
+        if seqnum < log.newest:
             return not self._wants_metadata()
-        return inventory.ended and self.request.send_cursor.range.end is not None
+        return log.ended and self.request.send_cursor.range.end is not None
 
     def _wants_metadata(self) -> bool:
         """Whether we want to be sent something in this request."""
@@ -459,6 +414,9 @@ class Upload:
 
     def _is_confirmed(self) -> bool:
         return self.request.state is RequestState.CONFIRMED
+
+    def _rouse(self, *, fresh: bool = False) -> None:
+        self._turns.add(self.request.request_id, fresh=fresh)
 
     # Sending.
 
@@ -505,14 +463,14 @@ class Upload:
 
         A peer from which we want nothing is not kept waiting: it gets what there is now.
         """
-        inventory, request = self.replica.inventory, self.request
+        log, request = self._logs[self.log], self.request
         ours = request.our_demand
         if ours is None or not ours.eagerness.wants_payload(stored.payload_size):
             return False
         fetched = request.ours and request.proposal.end is not None
         # What is behind the head has been stored a moment ago: we shall be told of it.
-        at_head = inventory.payload_due and stored.seqnum == inventory.position
-        return fetched or at_head or stored.seqnum > inventory.position
+        at_head = log.payload_due and stored.seqnum == log.position
+        return fetched or at_head or stored.seqnum > log.position
 
     def _send_data(self, piece: Piece, stored: StoredEntry) -> bool:
         offset, payload = self.request.send_cursor.offset, stored.payload
@@ -522,7 +480,7 @@ class Upload:
             packet = self._reading.take_data(self._limits.connection.packet_size_max)
         else:
             left = stored.payload_size - offset
-            self._reading.ask_payload(piece.seqnum, offset, left, lambda: self._rouse(False))
+            self._reading.ask_payload(piece.seqnum, offset, left, self._rouse)
             return False
         entry = None if self.request.due_entry is not None else self._reading.decoded(stored)
         self.request.send_payload(packet, entry=entry)

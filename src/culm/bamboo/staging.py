@@ -13,7 +13,6 @@ from culm.bamboo.store import StoreError
 from culm.bamboo.verify import PayloadVerifier
 from culm.effects import Place, StoreWork
 from culm.machine import Effect, Event
-from culm.point2point.replication.events import PayloadProgress
 
 __all__ = [
     "CONCLUSIONS",
@@ -149,6 +148,8 @@ class StagedPayload:
     stored is dropped, and the payload is fetched again.
 
     over: called when no more will be written (`done`); returns the events for that.
+    progress: makes the event that says how much is stored (``log``, ``seqnum``, ``stored``,
+        ``size``).
     offset: where the first piece begins.
     verifier: has seen everything before that; without one, a payload with an offset is read back as
         a whole at the end.
@@ -160,6 +161,7 @@ class StagedPayload:
         *,
         work: StoreWork,
         over: Callable[[StagedPayload], Iterable[Event]],
+        progress: Callable[..., Event],
         offset: int = 0,
         verifier: PayloadVerifier | None = None,
     ) -> None:
@@ -167,6 +169,7 @@ class StagedPayload:
         self.received = offset  # where what comes next begins
         self._work = work
         self._over = over
+        self._progress = progress
         self._verifier = verifier
         self._pieces: deque[tuple[bytes, Place]] = deque()
         self._at = offset  # where the first of the pieces begins
@@ -296,7 +299,7 @@ class StagedPayload:
         data, place = self._pieces.popleft()
         self._at += len(data)
         self._work.release(len(data))
-        progress = PayloadProgress(
+        progress = self._progress(
             log=self.entry.log,
             seqnum=self.entry.seqnum,
             stored=self._at,

@@ -1,0 +1,479 @@
+"""What is known of one log between our store and one peer, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from culm.bamboo.effects import AddFork, LogStatus, ReadEntry, ReadHashes, ReadLog
+from culm.bamboo.entry import Entry, LogKey, decode
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.store import Head, NewEntry, StoredEntry
+from culm.machine import Effect, Event
+from culm.point2point.handles import Request
+from culm.point2point.messages import CancelReason, Proposal
+from culm.point2point.replication import decisions, steps
+from culm.point2point.replication.events import (
+    EntryStored,
+    Interest,
+    LogEnded,
+    LogSynced,
+    Want,
+)
+from culm.point2point.replication.states import (
+    STAGES,
+    STANDINGS,
+    Aim,
+    Change,
+    Facts,
+    HeadPayload,
+    PeerStage,
+    Progress,
+    Purpose,
+    Service,
+    Stage,
+    Standing,
+    Step,
+    Stock,
+)
+from culm.point2point.states import RequestState
+from culm.wire.multihash import HashFamily
+
+__all__ = ["LogState", "Ours", "Theirs", "without"]
+
+V = TypeVar("V")
+
+_TAKES_PART: Final = (PeerStage.JOINING, PeerStage.JOINED, PeerStage.LEAVING)
+_WAITS: Final = frozenset(
+    {PeerStage.WAITING, PeerStage.COMPARING, PeerStage.JOINING, PeerStage.AWAITING_OURS}
+)
+
+
+class Ours(NamedTuple):
+    """One proposal of ours at a time, from the wish to the end of the request."""
+
+    stage: Stage = Stage.IDLE
+    request: Request | None = None  # from its proposal to its end
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether the peer has to answer it."""
+        return self.request is not None and self.request.unanswered
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether there is a request, and it has no end."""
+        return self.request is not None and self.request.proposal.end is None
+
+    @property
+    def is_turned_away(self) -> bool:
+        """Whether there was no room for it, and there is none yet as far as we know."""
+        return self.stage in (Stage.TURNED_AWAY, Stage.DEFERRED)
+
+
+class Theirs(NamedTuple):
+    """A request of the peer, and its stage."""
+
+    request: Request
+    stage: PeerStage = PeerStage.WAITING
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it waits for an answer."""
+        return self.request.state is RequestState.PROPOSED_BY_PEER
+
+
+@dataclass(kw_only=True, eq=False)
+class LogState:
+    """What is known of one log, what we want of it, and what is under way.
+
+    Its requests are looked at as they are on the wire; only what a command does changes them.
+
+    aim, aim_at_next
+        How far we want the log, and how far once the user has asked for what comes next.
+    only_stored
+        If nothing of it is stored, only the ranges are wanted that the user asks for.
+    """
+
+    log: LogKey
+    family: HashFamily
+    aim: Aim
+    aim_at_next: Aim
+    only_stored: bool
+    service: Service
+    want: Want  # of what comes next
+    # Fork, unbroken log and newest entry, as far as the store has told of them.
+    loaded: bool = False
+    fork: ForkProof | None = None
+    head: Head | None = None
+    newest: int = 0  # the last entry, whatever is missing before it
+    payload_due: bool = False  # of the entry at the head: it is on its way into the store
+    withheld: int = 0  # the entry of whose payload the peer has no more than has come
+    writing: int = 0  # what has come and is not in the store, in batches
+    questions: int = 0  # to the store that it has not answered
+    looking: tuple[steps.Question, ...] = ()  # what goes on when it tells how things stand,
+    later: tuple[steps.Question, ...] = ()  # and the next time
+    # What the peer has, and what it knows.
+    offered: int | None = None  # the last entry that it has spoken of
+    passed: int = 0  # the last entry that it has notified
+    told: int = 0  # it knows that we have all before this entry
+    fork_told: int | None = None  # the first forked entry that it knows of
+    peer_end: int | None = None  # where it says that the log ends, before a range does
+    synced: int | None = None  # what LogSynced has told last
+    # What we want now.
+    probe: int | None = None  # an entry of which the peer may have a different one
+    standing: Standing = Standing.LASTING
+    ranges: tuple[Want, ...] = ()
+    progress: Progress = Progress.COMING  # of the first of them
+    # The requests, and those for which data may flow, now or once they are confirmed.
+    ours: Mapping[Purpose, Ours] = field(default_factory=lambda: dict.fromkeys(Purpose, Ours()))
+    theirs: Mapping[int, Theirs] = field(default_factory=dict[int, Theirs])
+    under_way: Mapping[int, Request] = field(default_factory=dict[int, Request])
+    _commands: list[steps.Command] = field(default_factory=list[steps.Command])  # of this step
+
+    @classmethod
+    def of(
+        cls,
+        log: LogKey,
+        interest: Interest,
+        *,
+        family: HashFamily,
+        following: bool,
+        only_stored: bool = False,
+    ) -> Self:
+        """A log of which nothing is known yet; `following`: what comes next is wanted."""
+        want, at_next = interest.want, Aim.LIVE if interest.live else Aim.OFFERED
+        return cls(
+            log=log,
+            family=family,
+            aim=at_next if following else Aim.RANGES,
+            aim_at_next=at_next,
+            only_stored=only_stored,
+            service=Service.STORED if interest.offer_stored else Service.NOTHING,
+            want=Want() if want is None or want.is_range else want,
+        )
+
+    # What there is to know.
+
+    @property
+    def position(self) -> int:
+        """The last entry of the unbroken log; 0: there is none."""
+        return 0 if self.head is None else self.head.seqnum
+
+    @property
+    def ended(self) -> bool:
+        """Whether the author has ended the log, and all of it is here."""
+        return self.head is not None and self.head.end_of_log and not self.payload_due
+
+    @property
+    def joined(self) -> Theirs | None:
+        """A request for what comes next, in which we take part or are about to."""
+        found = [each for each in self.theirs.values() if each.stage in _TAKES_PART]
+        return min(found, key=lambda each: _TAKES_PART.index(each.stage), default=None)
+
+    @property
+    def facts(self) -> Facts:
+        """What everything is decided from."""
+        position, joined, fork = self.position, self.joined, self.fork
+        return Facts(
+            stock=self._stock,
+            position=position,
+            newest=self.newest,
+            payload=self._head_payload,
+            end=position if self.ended else None,
+            fork=None if fork is None else fork.seqnum,
+            aim=self.aim,
+            service=self.service,
+            probe=self.probe,
+            ranges=len(self.ranges),
+            offered=self._offered_before_fork,
+            passed=self.passed,
+            standing=self.standing,
+            told=self.told,
+            fork_told=self.fork_told,
+            joined=None if joined is None else joined.stage,
+        )
+
+    @property
+    def _stock(self) -> Stock:
+        if not self.loaded:
+            return Stock.UNKNOWN
+        return Stock.GROWING if self.writing else Stock.KNOWN
+
+    @property
+    def _head_payload(self) -> HeadPayload:
+        if not self.payload_due:
+            return HeadPayload.SETTLED
+        apart = Want.payload_of(self.position) in self.ranges
+        return HeadPayload.APART if apart else HeadPayload.DUE
+
+    @property
+    def _offered_before_fork(self) -> int | None:
+        """The last valid entry that the peer has mentioned."""
+        fork, offered = self.fork, self.offered
+        return offered if offered is None or fork is None else min(offered, fork.seqnum - 1)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is under way that will come to an end by itself."""
+        waits = (each.is_open for each in self.theirs.values() if each.stage in _WAITS)
+        if not self.loaded or any(waits):
+            return False
+        facts = self.facts
+        return all(
+            decisions.is_settled(purpose, ours.stage, facts, endless=ours.is_endless)
+            for purpose, ours in self.ours.items()
+        )
+
+    @property
+    def deferred(self) -> bool:
+        """Whether there has been no room for a proposal of ours."""
+        return any(ours.is_turned_away for ours in self.ours.values())
+
+    @property
+    def has_nothing_to_do(self) -> bool:
+        """Whether it is settled, and nothing depends on it: no request (made or to be made), range
+        or answer of the store.
+        """
+        if self.under_way or self.writing or self.questions or self.ranges or self.theirs:
+            return False
+        idle = all(ours.stage is Stage.IDLE for ours in self.ours.values())
+        return idle and self.settled
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether a proposal that the peer has no room for is all there is about it."""
+        if self.writing or self.questions or self.ranges or self.theirs:
+            return False
+        request = self.ours[Purpose.NEXT].request
+        if any(other is not request for other in self.under_way.values()):
+            return False
+        if request is None:
+            return self.deferred
+        return request.unanswered and request.state is RequestState.PROPOSED_BY_US
+
+    @property
+    def wanted(self) -> Want | None:
+        """What is wanted of what comes next; ``None``: nothing."""
+        return None if self.aim is Aim.RANGES else self.want
+
+    def decode(self, stored: StoredEntry) -> Entry:
+        """An entry as the store has it."""
+        return decode(stored.encoded, family=self.family)
+
+    def may_rest(self, request: Request, *, patient: bool, ours: bool) -> bool:
+        """Whether a request has no end, and both have all there is.
+
+        `patient`: as far as the peer has said; `ours`: only if the request is.
+        """
+        if self.under_way.get(request.request_id) is not request:
+            return False
+        if request.state is not RequestState.CONFIRMED or request.proposal.end is not None:
+            return False
+        joined = None if ours or self.joined is None else self.joined.request
+        if request is not self.ours[Purpose.NEXT].request and request is not joined:
+            return False
+        return decisions.may_rest(self.facts, patient=patient)
+
+    def still_wants(self, wish: steps.Propose) -> bool:
+        """Whether a proposal that has waited for credit is still right."""
+        same = not wish.plan.is_next or wish.plan.want == self.want
+        return same and decisions.still_wants(wish.purpose, wish.proposal, self.facts)
+
+    def purpose_of(self, request_id: int) -> Purpose | None:
+        """What we have proposed the request for, if we have."""
+        for purpose, (_, request) in self.ours.items():
+            if request is not None and request.request_id == request_id:
+                return purpose
+        return None
+
+    # What steps change by themselves.
+
+    def _know(self, status: LogStatus) -> ForkProof | None:
+        """Take what the store tells; returns a fork of which it is the first to tell."""
+        fork, head = status.fork, status.head
+        seqnum = 0 if head is None else head.seqnum
+        news = fork is not None and (self.fork is None or fork.seqnum < self.fork.seqnum)
+        if news:
+            self.fork = fork
+        newest = 0 if status.newest is None else status.newest.seqnum
+        self.newest = max(newest, seqnum)  # the log may have grown since it was asked for
+        # Else it is shorter because of a fork, or we have stored more since.
+        if seqnum >= self.position or fork is not None:
+            self.head = head
+            self.payload_due = status.last is not None and self._is_due(status.last)
+        return fork if news else None
+
+    def _is_due(self, last: StoredEntry) -> bool:
+        """Whether the payload at the head is wanted, and has been begun or is mandatory."""
+        if last.seqnum == self.withheld:
+            return False
+        if last.payload_complete or not self.want.admits_payload(last.payload_size):
+            return False
+        return last.payload_begun or self.want.payload_mandatory  # which was deleted, then
+
+    def _store_all(self, batch: Sequence[NewEntry]) -> None:
+        """The entries are in the store."""
+        first, last = self.position + 1, self.position + len(batch)
+        if batch and [new.entry.seqnum for new in batch] == list(range(first, last + 1)):
+            entry, _, staged = batch[-1]  # those before it would not leave a trace
+            self.newest = max(self.newest, last)
+            self.head, self.payload_due = Head(last, entry.hash(), entry.end_of_log), staged
+        else:
+            for new in batch:
+                self._store(new)
+
+    def _store(self, new: NewEntry) -> None:
+        entry = new.entry
+        self.newest = max(self.newest, entry.seqnum)
+        if entry.seqnum == self.position + 1:
+            self.head = Head(entry.seqnum, entry.hash(), entry.end_of_log)
+            self.payload_due = new.staged
+        elif entry.seqnum == self.position and new.payload is not None and not new.staged:
+            self.payload_due = False
+
+    def _payload_over(self, seqnum: int) -> None:
+        """The payload of an entry is complete, or this peer will not send the rest."""
+        if seqnum == self.position:
+            self.payload_due = False
+
+    def _move(self, purpose: Purpose, step: Step) -> None:
+        stage, request = self.ours[purpose]
+        self.ours = {**self.ours, purpose: Ours(STAGES[stage][step], request)}
+
+    def _make_room(self, *purposes: Purpose) -> None:
+        """If there was no room for them, there may be now."""
+        for purpose in purposes:
+            if Step.MAKE_ROOM in STAGES[self.ours[purpose].stage]:
+                self._move(purpose, Step.MAKE_ROOM)
+
+    def _change(self, change: Change) -> None:
+        self.standing = STANDINGS[self.standing][change]
+
+    def _plan(self, action: steps.Action) -> steps.Plan:
+        match action:
+            case steps.Action.PROBE:
+                return steps.Plan(action, self.probe or 0, Want())
+            case steps.Action.FETCH_RANGE:
+                return steps.Plan(action, self.ranges[0].first or 1, self.ranges[0])
+            case _:
+                return steps.Plan(action, self.position, self.want)
+
+    def _in(self, stage: PeerStage) -> list[Theirs]:
+        return [each for each in self.theirs.values() if each.stage is stage]
+
+    def _will_displace(self, proposal: Proposal) -> bool:
+        ours = self.ours[Purpose.NEXT]
+        if ours.request is not None and ours.unanswered:
+            return ours.request.proposal.start < proposal.start
+        return ours.stage in (Stage.PREPARING, Stage.QUEUED)
+
+    def _peer_knows(self, fork: ForkProof) -> None:
+        self.fork_told = min(fork.seqnum, self.fork_told or fork.seqnum)
+
+    # Commands.
+
+    def _do(self, command: steps.Command) -> None:
+        self._commands.append(command)
+
+    def _emit(self, event: Event) -> None:
+        self._commands.append(steps.Emit(event))
+
+    def _cancel(self, request: Request, reason: CancelReason) -> None:
+        self._commands.append(steps.Cancel(request, reason))
+
+    def _ask(
+        self,
+        question: steps.Question,
+        kind: Callable[..., Effect[Any]] | StoredEntry,
+        **fields: Any,
+    ) -> None:
+        self.questions += 1
+        self._commands.append(steps.Ask(question, kind, fields, ordered=kind is AddFork))
+
+    def _look(self, question: steps.Question) -> None:
+        """See how things stand in the store; whoever asks meanwhile is answered together."""
+        if self.looking:
+            self.later += (question,)
+            return
+        self.looking = (question,)
+        self._ask(steps.Happening.LOOKED, ReadLog)
+
+    # What comes to be known, and is told.
+
+    def _stored(self, stored: steps.Stored) -> None:
+        batch = stored.batch
+        self._store_all(batch)
+        self._tell_news()
+        if self.aim is Aim.RANGES:  # there may be gaps before it
+            for new in batch:
+                if new.entry.end_of_log:
+                    self._emit(LogEnded(log=self.log, seqnum=new.entry.seqnum))
+
+    def _payload_stored(self, stored: steps.PayloadStored) -> None:
+        entry = stored.entry
+        self._payload_over(entry.seqnum)
+        self._do(steps.Notice.NEWS)
+        self._emit(
+            EntryStored(
+                log=self.log,
+                seqnum=entry.seqnum,
+                payload_size=entry.payload_size,
+                payload_stored=True,
+            )
+        )
+        self._tell_news()
+
+    def _payload_withheld(self, withheld: steps.PayloadWithheld) -> None:
+        self.withheld = withheld.seqnum
+        self._payload_over(withheld.seqnum)
+
+    def _payload_lost(self, lost: steps.PayloadLost) -> None:
+        self._ask(lost, ReadEntry, seqnum=lost.seqnum)
+
+    def _passed(self, passed: steps.Passed) -> None:
+        self.passed = max(self.passed, passed.seqnum)
+
+    def _tell_news(self) -> None:
+        position, offered = self.position, self._offered_before_fork or 0
+        if self.aim is Aim.RANGES or self.payload_due or position < offered:
+            return
+        if self.aim is Aim.LIVE and position > offered:
+            return  # the peer's next live entry may be on its way
+        if self.synced == position:
+            return
+        self.synced = position
+        self._emit(LogSynced(log=self.log, seqnum=position))
+        if self.ended:
+            self._emit(LogEnded(log=self.log, seqnum=position))
+
+    def _add_fork(self, proof: ForkProof) -> bool:
+        """A (verified) fork of the log has become known: whether it is news.
+
+        The log ends before it then.
+        """
+        if self.fork is not None and self.fork.seqnum <= proof.seqnum:
+            return False
+        self.fork = proof
+        self._ask(proof, AddFork, proof=proof)
+        return True
+
+    def _look_before(self, proof: ForkProof) -> None:
+        """The fork begins earlier if one of its branches is not the one that we have."""
+        seqnums = tuple(seqnum for seqnum, _ in decisions.links_of(proof))
+        self._ask(proof, ReadHashes, seqnums=seqnums)
+
+    def _compare(self, question: steps.Compare) -> None:
+        self._ask(question, ReadEntry, seqnum=question.entry.seqnum)
+
+    def _show_fork(self, request: Request, fork: ForkProof) -> None:
+        self._peer_knows(fork)
+        self._do(steps.Cancel(request, CancelReason.FORK, proof=fork))
+
+
+def without(requests: Mapping[int, V], request_id: int) -> Mapping[int, V]:
+    """The same requests but that one."""
+    if request_id not in requests:
+        return requests
+    return {each: requests[each] for each in requests if each != request_id}

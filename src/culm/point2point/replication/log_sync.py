@@ -1,0 +1,583 @@
+"""One log between our store and one peer: from what happens follows what is to be done.
+
+`LogSync.step` is pure: it touches neither the store nor the wire, and leaves the log as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from culm.bamboo.effects import LogStatus, ReadLog
+from culm.bamboo.errors import Reason
+from culm.bamboo.forks import ForkProof, find_fork
+from culm.bamboo.links import open_targets
+from culm.bamboo.store import StoredEntry, StoreErrorCode
+from culm.bamboo.verify import PayloadVerifier
+from culm.point2point.events import Cancelled, Confirmed, ProposalDropped, RequestEnded
+from culm.point2point.handles import Request
+from culm.point2point.messages import CancelReason
+from culm.point2point.replication import decisions, steps
+from culm.point2point.replication.events import (
+    ForkFound,
+    LogOffered,
+    LogRefused,
+    LogSynced,
+    Want,
+)
+from culm.point2point.replication.log_state import LogState, Ours, Theirs, without
+from culm.point2point.replication.states import (
+    PEER_STAGES,
+    PROGRESS,
+    STAGES,
+    WANTED,
+    Aim,
+    Answer,
+    Change,
+    Facts,
+    Fetch,
+    PeerStage,
+    Progress,
+    Purpose,
+    Stage,
+    Step,
+)
+from culm.point2point.states import RequestState
+
+__all__ = ["LogSync"]
+
+V = TypeVar("V")
+
+_OPEN: Final = frozenset(
+    {RequestState.PROPOSED_BY_US, RequestState.PROPOSED_BY_PEER, RequestState.CONFIRMED}
+)
+_UNDER_WAY: Final = frozenset({RequestState.PROPOSED_BY_US, RequestState.CONFIRMED})
+_STEPS: Final = {
+    CancelReason.END_OF_RANGE: Step.PEER_FINISHES,
+    CancelReason.RESOURCE_LIMIT: Step.PEER_DEFERS,
+}
+# After these the same is proposed again, or what comes before the fork.
+_GOES_ON: Final = frozenset({*_STEPS, CancelReason.FORK})
+
+
+class LogSync(LogState):
+    """Decides what is proposed, confirmed, refused and told for one log."""
+
+    def step(self, input: steps.Input) -> tuple[LogSync, list[steps.Command]]:
+        """The log after that, and what is to be done, in this order."""
+        after = object.__new__(LogSync)
+        commands: list[steps.Command] = []
+        after.__dict__.update(self.__dict__, _commands=commands)
+        _HANDLERS[type(input)](after, input)
+        after._commands = []
+        return after, commands
+
+    # Looking.
+
+    def _answered(self, answered: steps.Answered) -> None:
+        self.questions -= 1
+        question, result = answered
+        match question:
+            case steps.Happening():
+                self._looked(result)
+            case steps.Prepare(links=None):
+                if result.head != self.head:
+                    self._see(result)
+                self._found(question, result)
+            case steps.Prepare(purpose, plan, links):
+                assert links is not None
+                self._make(purpose, plan, links, result)
+            case steps.Offered(_, request):
+                assert request is not None
+                if result.head != self.head:
+                    self._see(result)
+                self._compared(request, result)
+            case steps.Compare():
+                self._compare_with(question, result)
+            case steps.PayloadLost(seqnum):
+                if result is not None and not result.payload_complete:
+                    self._add_range(Want.payload_of(seqnum), again=True)
+            case ForkProof() if isinstance(result, dict):
+                self._compare_links(question, result)
+            case ForkProof():
+                self._emit(ForkFound(log=self.log, proof=question))
+                self._look(question)
+            case _:
+                raise AssertionError(question)
+
+    def _looked(self, status: LogStatus) -> None:
+        self._see(status)
+        self.loaded = True
+        waiting, self.looking, self.later = self.looking, self.later, ()
+        if self.looking:
+            self._ask(steps.Happening.LOOKED, ReadLog)
+        for question in waiting:
+            match question:
+                case steps.Happening.STARTED:
+                    self._begin()
+                case steps.Happening.CHANGED:
+                    self._tell_news()
+                    self._make_room(Purpose.NEXT)
+                    self._propose_wanted()
+                    self._do(steps.Notice.NEWS)
+                case ForkProof():
+                    self._forked(question)
+                case steps.Contradicted():
+                    self._judge(question)
+                case steps.Missing():
+                    self._miss(question)
+                case _:
+                    self._propose_wanted()
+
+    def _see(self, status: LogStatus) -> None:
+        fork = self._know(status)
+        if fork is not None and self.loaded:  # by another replicator over the same store
+            self._forked(fork)
+
+    def _begin(self) -> None:
+        if self.only_stored and not self.newest:
+            self.aim = Aim.RANGES
+        for theirs in self._in(PeerStage.WAITING):
+            self._answer(theirs.request)
+        self._propose_wanted()
+        if self.fork is not None:
+            self._look_before(self.fork)
+
+    def _happened(self, happening: steps.Happening) -> None:
+        match happening:
+            case steps.Happening.WRITE_BEGUN:
+                self.writing += 1
+            case steps.Happening.WRITE_ENDED:
+                self.writing -= 1
+                if not self.writing:
+                    self._propose_wanted()
+            case steps.Happening.QUEUED:
+                # What our proposal was to displace gives the peer some credit back.
+                for theirs in self._in(PeerStage.AWAITING_OURS):
+                    if theirs.is_open:
+                        self._say(theirs.request, Answer.DEFER)
+            case steps.Happening.ROOM_MADE:
+                self._make_room(*Purpose)
+                self._propose_wanted()
+            case steps.Happening.WITHDRAWN:
+                self._change(Change.REST)
+                self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
+            case _:
+                self._look(happening)
+
+    def _user_wants(self, wanted: steps.Wanted) -> None:
+        want = wanted.want
+        if want.is_range:
+            self._add_range(want)
+            return
+        self.aim, self.synced = self.aim_at_next, None
+        self._change(Change.WAKE)
+        self._make_room(Purpose.NEXT)
+        if want != self.want:  # what is under way is for something else
+            self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
+            self.passed = 0  # what was only told may have to be fetched
+            joined = self.joined
+            if joined is not None and joined.request.state is RequestState.CONFIRMED:
+                self._cancel(joined.request, CancelReason.RESOURCE_LIMIT)
+        self.want, self.withheld = want, 0
+        self._look(wanted)
+
+    def _end(self, request: Request | None, reason: CancelReason) -> None:
+        """End a request of ours, if it has been proposed."""
+        if request is not None and request.state in _UNDER_WAY:
+            self._cancel(request, reason)
+
+    # Our requests, from the wish to the proposal.
+
+    def _add_range(self, want: Want, *, again: bool = False) -> None:
+        """Fetch another range; `again`: even if it is the one that is being fetched."""
+        if again and self.ours[Purpose.RANGE].request is not None and want == self.ranges[0]:
+            self.progress = PROGRESS[self.progress][Fetch.LOSE]
+        if want not in self.ranges:
+            self.ranges += (want,)
+        self._make_room(Purpose.RANGE)
+        self._propose(Purpose.RANGE)
+
+    def _propose_wanted(self) -> None:
+        """Propose what is wanted, where nothing is under way; look again at what that changes."""
+        self._propose(*Purpose)
+        self._reconsider()
+
+    def _propose(self, *purposes: Purpose) -> None:
+        facts: Facts | None = None
+        for purpose in purposes:
+            stage = self.ours[purpose].stage
+            if stage is Stage.IDLE:
+                facts = facts or self.facts
+                action = decisions.decide(purpose, stage, facts)
+                if action is not steps.Action.WAIT:
+                    self._move(purpose, Step.PREPARE)
+                    self._prepare(purpose, action)
+                    facts = None
+
+    def _propose_anew(self, purpose: Purpose) -> None:
+        """What was about to be proposed is out of date."""
+        self._move(purpose, Step.OVERTAKE)
+        self._propose(purpose)
+
+    def _prepare(self, purpose: Purpose, action: steps.Action) -> None:
+        """Find out what the proposal needs."""
+        plan = self._plan(action)
+        if action is steps.Action.SHOW_FORK:
+            assert self.fork is not None
+            self._offer(steps.Propose(purpose, plan, decisions.propose_forked(self.fork), {}))
+        else:
+            question, hashes = steps.Prepare(purpose, plan), tuple(plan.links)
+            self._ask(question, ReadLog, entry=plan.entry, hashes=hashes)
+
+    def _found(self, question: steps.Prepare, status: LogStatus) -> None:
+        purpose, plan, _ = question
+        stored = status.entry
+        if stored is None or stored.payload_complete:
+            if plan.action is steps.Action.RESUME:
+                self._payload_over(plan.seqnum)
+            self._make(purpose, plan, status.hashes, None)
+        else:  # it was never verified
+            self._ask(steps.Prepare(purpose, plan, status.hashes), stored)
+
+    def _make(
+        self,
+        purpose: Purpose,
+        plan: steps.Plan,
+        links: Mapping[int, bytes],
+        begun: PayloadVerifier | None,
+    ) -> None:
+        """Make the proposal, unless the log or what is wanted of it has changed meanwhile."""
+        proposal = None
+        if plan == self._plan(plan.action):
+            if plan.action is steps.Action.PROBE:
+                self.probe = None
+            proposal = decisions.propose(self.log, plan, self.facts, links, begun)
+        if proposal is None:
+            self._propose_anew(purpose)
+        else:
+            resumed = None if proposal.start_offset is None else begun
+            self._offer(steps.Propose(purpose, plan, proposal, links, resumed))
+
+    def _offer(self, wish: steps.Propose) -> None:
+        self._move(wish.purpose, Step.QUEUE)
+        self._do(wish)
+
+    def _unsent(self, unsent: steps.Unsent) -> None:
+        if unsent.step is Step.OVERTAKE:
+            self._propose_anew(unsent.purpose)
+        else:
+            self._move(unsent.purpose, unsent.step)
+            self._emit(LogRefused(log=self.log, reason=CancelReason.RESOURCE_LIMIT))
+
+    # From the proposal to the end.
+
+    def _sent(self, sent: steps.Sent) -> None:
+        purpose, request = sent
+        self.under_way = {**self.under_way, request.request_id: request}
+        self.ours = {**self.ours, purpose: Ours(self.ours[purpose].stage, request)}
+        self._move(purpose, Step.SEND)
+        under_way = request.state in _UNDER_WAY
+        match purpose:
+            case Purpose.NEXT if request.proposal.end is None:
+                self.told = max(self.told, request.proposal.start)
+                if under_way and (self.fork is not None or self.joined is not None):
+                    self._cancel(request, CancelReason.END_OF_RANGE)
+            case Purpose.FORK if self.fork is not None and under_way:
+                self._show_fork(request, self.fork)
+            case _:
+                pass
+        self._reconsider()
+
+    def _received(self, received: steps.Received) -> None:
+        request = received.request
+        if request is not self.ours[Purpose.RANGE].request:
+            return
+        last = self.ranges[0].last
+        progress = PROGRESS[self.progress][Fetch.COMPLETE]
+        if last is None or request.receive_cursor.range.end != last or progress is self.progress:
+            return
+        self.progress = progress
+        self._emit(LogSynced(log=self.log, seqnum=last))
+
+    def _confirmed(self, event: Confirmed) -> None:
+        purpose = self.purpose_of(event.request_id)
+        if purpose is not None:
+            self._move(purpose, Step.PEER_CONFIRMS)
+
+    def _cancelled(self, event: Cancelled) -> None:
+        cancel, reason = event.cancel, event.cancel.reason
+        if cancel.proof is not None:
+            self._peer_knows(cancel.proof)
+            if not self._add_fork(cancel.proof):
+                self._look_before(cancel.proof)  # who has it may have another log before it
+        purpose, joined = self.purpose_of(event.request_id), self.joined
+        if purpose is None:
+            rests = joined is not None and joined.request.request_id == event.request_id
+            if rests and reason is CancelReason.END_OF_RANGE:
+                self._change(Change.REST)
+            return
+        self._peer_cancels(purpose, reason)
+        if self.ours[purpose].is_turned_away:
+            self._do(steps.Notice.TURNED_AWAY)
+        if cancel.entry is not None:
+            self._compare(steps.Compare(cancel.entry))
+        is_next = purpose is Purpose.NEXT
+        if reason is CancelReason.END_OF_LOG and self._knows_end(cancel.seqnum or 0) and is_next:
+            return
+        if reason not in (CancelReason.END_OF_RANGE, CancelReason.FORK):
+            if is_next and self.offered is not None:
+                self.offered = min(self.offered, self.position)
+            self._emit(LogRefused(log=self.log, reason=reason))
+
+    def _peer_cancels(self, purpose: Purpose, reason: CancelReason) -> None:
+        """The peer has cancelled it; what it has sent may still arrive."""
+        self._move(purpose, _STEPS.get(reason, Step.PEER_CANCELS))
+        match purpose:
+            case Purpose.NEXT if reason not in _GOES_ON:
+                self._change(Change.REFUSE)
+            case Purpose.NEXT if reason is CancelReason.END_OF_RANGE:
+                if self.ours[purpose].is_endless:
+                    self._change(Change.REST)
+            case Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
+                self.fork_told = None  # it has no room for the log, nor for its fork
+            case _:
+                pass
+
+    def _knows_end(self, seqnum: int) -> bool:
+        """Whether both have everything; if not, find out what the peer has there."""
+        if self.ended and self.position == seqnum:
+            return True
+        if seqnum <= self.newest:
+            self.probe = seqnum
+        elif self.ranges and self.peer_end is None:
+            # Fetch that entry.  Once is enough: a peer that then names another entry has nothing
+            # to show for it.
+            self.peer_end, of_range = seqnum, self.ranges[0]
+            at_end = replace(of_range, first=seqnum, last=seqnum, sparse=False, payload_only=False)
+            self.ranges += (at_end,)
+        return False
+
+    def _over(self, event: RequestEnded | ProposalDropped) -> None:
+        request_id, dropped = event.request_id, isinstance(event, ProposalDropped)
+        self.under_way = without(self.under_way, request_id)
+        self.theirs = without(self.theirs, request_id)
+        purpose = self.purpose_of(request_id)
+        makes_room = purpose is None or not self.ours[purpose].is_turned_away
+        if purpose is not None:
+            self._end_of(purpose, dropped=dropped)
+        if dropped:
+            return
+        self._propose_wanted()
+        if makes_room:
+            self._do(steps.Notice.ROOM)
+
+    def _end_of(self, purpose: Purpose, *, dropped: bool) -> None:
+        """Ours has ended; `dropped`: by the overlap rule, before it began."""
+        stage, request = self.ours[purpose]
+        assert request is not None
+        self.ours = {**self.ours, purpose: Ours(STAGES[stage][Step.END])}
+        endless = request.proposal.end is None  # then that is no more than a rest
+        received = endless or request.discarding or request.receive_cursor.piece is None
+        if stage is Stage.FINISHED and not received:
+            # A peer that ends a range without having sent all of it would do so again.
+            if purpose is Purpose.NEXT:
+                self._change(Change.REFUSE)
+            self._emit(LogRefused(log=self.log, reason=CancelReason.END_OF_RANGE))
+        if purpose is Purpose.FORK and dropped:
+            self.fork_told = None  # our proposal counts for nothing, nor does its end
+        if purpose is Purpose.RANGE:
+            again = dropped or stage in (Stage.TURNED_AWAY, Stage.REPEATING)
+            progress, self.progress = self.progress, Progress.COMING
+            if progress is Progress.COMPLETE or (progress is Progress.COMING and not again):
+                self.ranges = self.ranges[1:]
+
+    def _rested(self, rested: steps.Rested) -> None:
+        self._change(Change.REST)
+        self._cancel(rested.request, CancelReason.END_OF_RANGE)
+
+    def _given_up(self, given_up: steps.GivenUp) -> None:
+        request, fault = given_up
+        if self.purpose_of(request.request_id) in (None, Purpose.NEXT):
+            self._change(Change.REFUSE)
+        self._cancel(request, CancelReason.DO_NOT_RETRY)
+        self._emit(LogRefused(log=self.log, fault=fault))
+
+    # The peer's requests.
+
+    def _offered(self, offered: steps.Offered) -> None:
+        proposal, request = offered
+        # A proposal for what comes next shows what the peer has.
+        last = proposal.start - 1
+        tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
+        if tells and (self.offered is None or last > self.offered):
+            if not self.offered:
+                self._change(Change.FORGIVE)  # because it had nothing before
+            self.offered = max(self.offered or 0, last)
+            self._emit(LogOffered(log=self.log, seqnum=last))
+        if request is not None:
+            self.theirs = {**self.theirs, request.request_id: Theirs(request)}
+            if self.loaded:
+                self._answer(request)
+        elif self.loaded:
+            self._propose_wanted()
+
+    def _answer(self, request: Request) -> None:
+        """Answer a proposal, now that it is known what the store has."""
+        self._tell_news()
+        if request.state is RequestState.PROPOSED_BY_PEER:
+            self._say(request, decisions.answer(request.proposal, self.facts))
+        else:
+            self._propose_wanted()
+
+    def _say(self, request: Request, said: Answer, status: LogStatus | None = None) -> None:
+        """Tell the peer, unless there is nothing to tell; `status`: what our store has said."""
+        proposal, request_id = request.proposal, request.request_id
+        stage = PEER_STAGES[self.theirs[request_id].stage][said]
+        if decisions.is_wanted(proposal, self.facts):
+            stage = WANTED.get(stage, stage)
+        self.theirs = {**self.theirs, request_id: Theirs(request, stage)}
+        match said:
+            case Answer.COMPARE:
+                # The peer's log before the range has to be ours.
+                hashes = tuple(open_targets(proposal.start - 1))
+                entry = proposal.expected_seqnum or None
+                self._ask(steps.Offered(proposal, request), ReadLog, entry=entry, hashes=hashes)
+            case Answer.CONFIRM if status is not None:
+                self._confirm(request, stage, status.hashes)
+            case Answer.PASS:
+                self._pass(request)
+            case Answer.SHOW_ENTRY if status is not None and status.entry is not None:
+                entry_of_ours = self.decode(status.entry)
+                self._do(steps.Cancel(request, CancelReason.HASH_MISMATCH, entry=entry_of_ours))
+            case Answer.DEFER:
+                self._cancel(request, CancelReason.RESOURCE_LIMIT)
+            case Answer.REFUSE:
+                self._cancel(request, CancelReason.DO_NOT_RETRY)
+            case Answer.SHOW_END:
+                self._do(steps.Cancel(request, CancelReason.END_OF_LOG, seqnum=self.position))
+            case Answer.SHOW_FORK if self.fork is not None:
+                self._show_fork(request, self.fork)
+            case _:
+                pass
+
+    def _compared(self, request: Request, status: LogStatus) -> None:
+        if request.state is RequestState.PROPOSED_BY_PEER:
+            said = decisions.answer_compared(request.proposal, self.facts, status.entry)
+            self._say(request, said, status)
+
+    def _confirm(self, request: Request, stage: PeerStage, links: Mapping[int, bytes]) -> None:
+        end = decisions.last_before_fork(self.facts, request.send_cursor.range.upper_certpool)
+        want = self.want if stage is PeerStage.JOINED else None
+        self.under_way = {**self.under_way, request.request_id: request}
+        self._do(steps.Confirm(request, want, end, links))
+        self._propose_wanted()
+
+    def _pass(self, request: Request) -> None:
+        """Do not take part; ask for what we lack instead."""
+        self._propose_wanted()
+        stage, unanswered = self.ours[Purpose.NEXT].stage, self.ours[Purpose.NEXT].unanswered
+        said = decisions.give_way(request.proposal, self.facts, stage, unanswered=unanswered)
+        self._say(request, said)
+
+    def _reconsider(self) -> None:
+        """What we were about to propose may have been dropped, or may begin too late by now."""
+        waiting = [
+            each.request
+            for each in self._in(PeerStage.AWAITING_OURS)
+            if not self._will_displace(each.request.proposal)
+        ]
+        for request in waiting:
+            self._say(request, Answer.RECONSIDER)
+        for request in waiting:
+            self._answer(request)
+
+    # Forks.
+
+    def _compare_with(self, question: steps.Compare, stored: StoredEntry | None) -> None:
+        proof = None if stored is None else find_fork(question.entry, self.decode(stored))
+        if proof is not None:
+            self._add_fork(proof)
+        if question.reason is not None:
+            self._judge(question.reason)
+
+    def _forked(self, proof: ForkProof) -> None:
+        """What is open ends before the fork; what begins after it is cancelled with the proof."""
+        self._change(Change.FORGIVE)  # what comes before the fork may still be fetched
+        for request in self.under_way.values():
+            if request.state in _OPEN:
+                self._shorten(request, proof)
+        self._look_before(proof)
+
+    def _shorten(self, request: Request, proof: ForkProof) -> None:
+        """Let a request end before the fork, or cancel it if it does not begin before it."""
+        facts = self.facts
+        match decisions.cut_off(request.proposal, facts):
+            case Answer.SHOW_FORK:
+                self._show_fork(request, self.fork or proof)
+            case Answer.REFUSE:
+                self._cancel(request, CancelReason.DO_NOT_RETRY)
+            case _:
+                upper_certpool = request.send_cursor.range.upper_certpool
+                last = decisions.last_before_fork(facts, upper_certpool)
+                if last is not None:
+                    self._do(steps.Shorten(request, last))
+
+    def _compare_links(self, proof: ForkProof, ours: Mapping[int, bytes]) -> None:
+        other = [
+            seqnum for seqnum, link in decisions.links_of(proof) if ours.get(seqnum, link) != link
+        ]
+        if other:
+            self.probe = min(other)
+        self._propose_wanted()
+
+    def _suspected(self, suspected: steps.Suspected) -> None:
+        self.probe = suspected.seqnum
+        self._given_up(steps.GivenUp(suspected.request, suspected.fault))
+
+    def _contradicted(self, found: steps.Contradicted) -> None:
+        if found.refusal.code is not StoreErrorCode.CONFLICT:
+            self._look(found)
+            return
+        for entry in found.entries:
+            if entry.seqnum == found.refusal.seqnum:
+                self._compare(steps.Compare(entry, found))
+
+    def _judge(self, found: steps.Contradicted) -> None:
+        if self.fork is None or self.fork.seqnum > found.refusal.seqnum:
+            self._given_up(steps.GivenUp(found.request))
+
+    def _miss(self, missing: steps.Missing) -> None:
+        request, seqnum = missing
+        if self.fork is not None and self.fork.seqnum <= seqnum:
+            self._given_up(steps.GivenUp(request, Reason.INVALID_LOG))  # it is not any more
+        elif request.ours and request.proposal.payload_only:
+            self._given_up(steps.GivenUp(request, Reason.GAP))  # we have asked for too much
+        else:
+            self._do(steps.Refuse(request))
+
+
+_HANDLERS: Final[dict[type, Callable[[LogSync, Any], None]]] = {
+    steps.Happening: LogSync._happened,
+    steps.Wanted: LogSync._user_wants,
+    steps.Offered: LogSync._offered,
+    steps.Sent: LogSync._sent,
+    steps.Unsent: LogSync._unsent,
+    steps.Rested: LogSync._rested,
+    steps.Received: LogSync._received,
+    steps.Passed: LogSync._passed,
+    steps.Stored: LogSync._stored,
+    steps.PayloadStored: LogSync._payload_stored,
+    steps.PayloadLost: LogSync._payload_lost,
+    steps.PayloadWithheld: LogSync._payload_withheld,
+    steps.GivenUp: LogSync._given_up,
+    steps.Suspected: LogSync._suspected,
+    steps.Contradicted: LogSync._contradicted,
+    steps.Missing: LogSync._look,
+    steps.Answered: LogSync._answered,
+    Confirmed: LogSync._confirmed,
+    Cancelled: LogSync._cancelled,
+    ProposalDropped: LogSync._over,
+    RequestEnded: LogSync._over,
+}

@@ -1,0 +1,325 @@
+"""The logs that are kept track of: their steps, their places, and their turns to be proposed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from culm.bamboo.entry import LogKey, decode
+from culm.bamboo.staging import read_beginning
+from culm.bamboo.store import StoredEntry
+from culm.effects import StoreWork
+from culm.machine import Event, LocalProtocolError
+from culm.point2point.connection import Connection
+from culm.point2point.handles import Request
+from culm.point2point.messages import NOTIFY, CancelReason
+from culm.point2point.replication.events import Want
+from culm.point2point.replication.log_sync import LogSync
+from culm.point2point.replication.states import Purpose, Stage, Step
+from culm.point2point.replication.steps import (
+    Answered,
+    Ask,
+    Cancel,
+    Command,
+    Confirm,
+    Emit,
+    Happening,
+    Input,
+    Notice,
+    Propose,
+    Question,
+    Refuse,
+    Rested,
+    Sent,
+    Shorten,
+    Unsent,
+)
+from culm.point2point.replication.transfers import Transfers
+from culm.point2point.states import RequestState
+
+__all__ = ["Logs"]
+
+_LOOKS_MAX: Final = 64  # at logs that might give up their places, in one go
+_OPEN: Final = frozenset(
+    {RequestState.PROPOSED_BY_US, RequestState.PROPOSED_BY_PEER, RequestState.CONFIRMED}
+)
+
+
+class Logs:
+    """Carries out what follows for each log (`LogSync`), and shares out what is scarce.
+
+    That is places: a log with nothing to do makes way for another.  All that is forgotten with it
+    can be found out again: both sides had everything, or one of them had refused it, or it is
+    remembered elsewhere that it waits.
+
+    And credit for proposals: they are made in the order of the wishes.  If there are more logs than
+    requests, those without an end take turns: one for which both sides have everything ends, and is
+    proposed again when there is something new.
+
+    states: where the logs are kept, which others may read.
+    """
+
+    def __init__(
+        self,
+        states: OrderedDict[LogKey, LogSync],
+        *,
+        connection: Connection,
+        transfers: Transfers,
+        work: StoreWork,
+        count_max: int,
+    ) -> None:
+        self.made_way = False  # whether a log has given up its place
+        self._states = states
+        self._connection = connection
+        self._transfers = transfers
+        self._work = work
+        self._count_max = count_max
+        self._wishes: deque[tuple[LogKey, Propose]] = deque()  # that wait for credit
+        self._leaving: set[int] = set()  # requests that end to make room for them
+        # Logs that are to try again when there is room.  What is taken from the front of a dict
+        # has to be passed over every time after that.
+        self._deferred: OrderedDict[LogKey, None] = OrderedDict()
+        self._crowded: OrderedDict[LogKey, None] = OrderedDict()  # those that got no credit
+        self._unsettled: dict[LogKey, None] = {}  # all that are so, and some that were
+
+    def __contains__(self, log: LogKey) -> bool:
+        return log in self._states
+
+    # Places.
+
+    def take_place(self, log: LogSync) -> None:
+        """Give a free place to a log."""
+        self._states[log.log] = log
+        self.tell(log.log, Happening.STARTED)
+
+    def free(self, wanted: int = 1) -> int:
+        """How many places are free, up to `wanted`, when those with nothing to do have made way.
+
+        Looks at a few in turn, so that it comes to all of them.
+        """
+        states = self._states
+        found = self._count_max - len(states)
+        for _ in range(min(_LOOKS_MAX, len(states))):
+            if found >= wanted:
+                break
+            log, state = next(iter(states.items()))
+            if state.has_nothing_to_do:
+                self._leave(log)
+                found += 1
+            else:
+                states.move_to_end(log)
+        return min(found, wanted)
+
+    def withdraw(self, wanted: int) -> dict[LogKey, Want | None]:
+        """Have up to `wanted` logs make way that only wait for a place at the peer.
+
+        Says which they are, and what is wanted of them; they have a place no more as soon as the
+        peer has answered.
+        """
+        waiting = (log for log, state in list(self._states.items()) if state.only_waits)
+        withdrawn = {log: self._states[log].wanted for log in islice(waiting, wanted)}
+        for log in withdrawn:
+            self.made_way = True
+            if self._states[log].under_way:  # that has to end first
+                self.tell(log, Happening.WITHDRAWN)
+            else:
+                self._leave(log)
+        return withdrawn
+
+    def _leave(self, log: LogKey) -> None:
+        del self._states[log]
+        for kept in (self._unsettled, self._deferred, self._crowded):
+            kept.pop(log, None)
+        self.made_way = True
+
+    # Steps.
+
+    def tell(self, log: LogKey, input: Input, told: list[Event] | None = None) -> None:
+        """Something has happened to a log: do what follows; collect in `told` what to tell."""
+        self._unsettled[log] = None
+        self._states[log], commands = self._states[log].step(input)
+        ours = self._states[log].ours[Purpose.NEXT].request
+        if ours is not None:
+            self._transfers.touch(ours.request_id)
+        for command in commands:
+            self._carry_out(log, command, told)
+
+    def settle(self) -> None:
+        """Take what has happened to logs meanwhile, in its order."""
+        inputs = self._transfers.inputs
+        while inputs:
+            self.tell(*inputs.popleft())
+
+    def _carry_out(self, log: LogKey, command: Command, told: list[Event] | None) -> None:
+        match command:
+            case Emit(event):
+                if told is None:
+                    self._work.emit(event)
+                else:
+                    told.append(event)
+            case Ask():
+                self._ask(log, command)
+            case Notice():
+                self._heed(log, command)
+            case Propose():
+                self._wishes.append((log, command))
+                self.go_on()
+                if self._states[log].ours[command.purpose].stage is Stage.QUEUED:
+                    self.tell(log, Happening.QUEUED)
+            case Confirm():
+                self._confirm(command)
+            case Cancel(request, reason, entry, seqnum, proof):
+                if request.state in _OPEN:
+                    request.cancel(reason, entry=entry, seqnum=seqnum, proof=proof)
+                else:
+                    request.pass_over()
+            case Shorten(request, end):
+                try:
+                    request.adjust(end=end, upper_certpool=end)
+                except LocalProtocolError:  # too many, or a sparse range of payloads alone
+                    request.cancel(CancelReason.DO_NOT_RETRY)
+            case Refuse(request):
+                request.refuse()
+
+    def _ask(self, log: LogKey, ask: Ask) -> None:
+        answered = partial(self._answer, log, ask.question)
+        if isinstance(ask.kind, StoredEntry):
+            entry = decode(ask.kind.encoded, family=self._states[log].family)
+            read_beginning(self._work, entry, ask.kind.payload_stored, answered)
+            return
+        if ask.ordered:
+            place, told = self._work.reserve(), list[Event]()
+
+            def in_order(result: object) -> None:
+                place.fill(told)
+                answered(result, told)
+
+            self._work.ask(ask.kind, in_order, log=log, **ask.fields)
+        else:
+            self._work.ask(ask.kind, answered, log=log, **ask.fields)
+
+    def _answer(
+        self, log: LogKey, question: Question, result: object, told: list[Event] | None = None
+    ) -> None:
+        self._transfers.inputs.put(log, Answered(question, result), told)
+
+    def _heed(self, log: LogKey, notice: Notice) -> None:
+        match notice:
+            case Notice.NEWS:
+                for request_id in self._states[log].under_way:
+                    self._transfers.tell_news(request_id)
+            case Notice.ROOM:
+                _ = self._retry_first(self._crowded) or self._retry_first(self._deferred)
+            case Notice.TURNED_AWAY:
+                self._deferred[log] = None
+
+    def _confirm(self, confirm: Confirm) -> None:
+        request, want, end = confirm.request, confirm.want, confirm.end
+        if want is None:
+            request.confirm(NOTIFY, allow_skipping=True, end=end, upper_certpool=end)
+        else:
+            request.confirm(
+                want.eagerness,
+                size_min=want.size_min,
+                size_max=want.size_max,
+                allow_skipping=not want.payload_mandatory,
+                end=end,
+                upper_certpool=end,
+                links=confirm.links,
+            )
+        self._transfers.open(request)
+        self._transfers.wake(request.request_id)
+
+    # Credit.
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is to be proposed as soon as there is credit."""
+        return bool(self._wishes)
+
+    @property
+    def expecting(self) -> bool:
+        """Whether there will be credit for what waits as soon as the peer answers."""
+        return bool(self._wishes and self._leaving)
+
+    @property
+    def turned_away(self) -> bool:
+        """Whether there is a log for which the peer had no room."""
+        while self._deferred and not self._states[next(iter(self._deferred))].deferred:
+            self._deferred.popitem(last=False)
+        return bool(self._deferred)
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether requests are about to end so that others have room."""
+        return bool(self._leaving)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all logs are settled; each is checked after something has happened to it."""
+        unsettled, states = self._unsettled, self._states
+        while unsettled and states[next(reversed(unsettled))].settled:
+            unsettled.popitem()
+        return not unsettled
+
+    def go_on(self) -> None:
+        """Propose what there is credit for."""
+        while self._wishes and self._connection.proposal_credit:
+            log, wish = self._wishes.popleft()
+            if not self._states[log].still_wants(wish):
+                self.tell(log, Unsent(wish.purpose, Step.OVERTAKE))
+                continue
+            request = self._connection.propose(wish.proposal, links=wish.links)
+            self._transfers.open(request, wish.begun)
+            self.tell(log, Sent(wish.purpose, request))
+
+    def give_up(self) -> None:
+        """Nobody makes room: what waits is reported as refused."""
+        wishes, self._wishes = self._wishes, deque()
+        for log, wish in wishes:
+            self._crowded[log] = None
+            self.tell(log, Unsent(wish.purpose, Step.GIVE_UP))
+
+    def make_room(self, *, patient: bool = True, wanted: int = 0) -> None:
+        """End requests that only wait for what is to come.
+
+        `patient`: only where the peer has said how far it has the log, and so has sent it.
+        `wanted`: how many logs wait for a place.
+        """
+        touched = self._transfers.touched
+        if not patient:
+            touched.update(dict.fromkeys(self._connection.requests))
+            wanted += self.turned_away  # the peer may make a place of what ends here
+        waiting = wanted + len(self._wishes) + len(self._crowded)
+        while touched and waiting > len(self._leaving):
+            request_id, _ = touched.popitem(last=False)
+            # If it is not idle, something will happen to it again.
+            request = self._transfers.idle(request_id)
+            if request is not None and self._may_rest(request, patient, ours=not wanted):
+                self._leaving.add(request_id)
+                self.tell(request.proposal.log, Rested(request))
+
+    def _may_rest(self, request: Request, patient: bool, *, ours: bool) -> bool:
+        state = self._states[request.proposal.log]
+        return state.may_rest(request, patient=patient, ours=ours)
+
+    def ended(self, request_id: int) -> None:
+        """A request is over."""
+        self._leaving.discard(request_id)
+
+    def retry_crowded(self) -> None:
+        """There is credit: propose what was refused for lack of it."""
+        for _ in range(self._connection.proposal_credit):
+            if not self._retry_first(self._crowded):
+                break
+
+    def _retry_first(self, waiting: OrderedDict[LogKey, None]) -> bool:
+        """Let the first of those that wait try again; whether there was one."""
+        while waiting:
+            log, _ = waiting.popitem(last=False)
+            if self._states[log].deferred:
+                self.tell(log, Happening.ROOM_MADE)
+                return True
+        return False

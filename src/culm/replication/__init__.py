@@ -1,0 +1,7 @@
+"""What every replicator needs and no protocol owns: small parts, each of which does one thing."""
+
+from culm.replication.patience import Debts, Liveness, Quiet
+from culm.replication.reads import Room
+from culm.replication.turns import Turns
+
+__all__ = ["Debts", "Liveness", "Quiet", "Room", "Turns"]

@@ -1,0 +1,167 @@
+"""How long somebody is waited for: signs of life, debts, and quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from math import inf
+from typing import Generic, TypeVar
+
+__all__ = ["Debts", "Liveness", "Quiet"]
+
+K = TypeVar("K", bound=Hashable)
+D = TypeVar("D")
+
+
+class Liveness:
+    """How long the peer has been silent, and what is to be done about it.
+
+    Times are monotonic seconds.  Nothing is known before the first `advance`.  A sign of life
+    counts from the time told last before it.  A peer that has begun something (`inside`) must go
+    on within `idle_timeout_s`.  If no time at all was told from its last sign of life until that
+    was over, it has as long again.  Otherwise it is asked for a sign of life after `keepalive_s`,
+    however late the time is told, and then has `idle_timeout_s`: counted from when bytes of ours
+    last left, because the question may be queued behind them on the line.
+    """
+
+    __slots__ = ("_asked_at", "_heard", "_idle_timeout_s", "_keepalive_s", "_since", "now")
+
+    def __init__(self, *, idle_timeout_s: float, keepalive_s: float) -> None:
+        self._idle_timeout_s = idle_timeout_s
+        self._keepalive_s = keepalive_s
+        self.now: float | None = None
+        self._since: float | None = None  # when the peer was heard last
+        self._heard = False  # since the clock moved last
+        self._asked_at: float | None = None  # or when bytes left last since then
+
+    def heard(self) -> None:
+        """The peer has given a sign of life, at the time told last."""
+        self._since, self._heard, self._asked_at = self.now, True, None
+
+    def taken(self) -> None:
+        """Bytes of ours have left."""
+        if self._asked_at is not None:
+            self._asked_at = self.now
+
+    def deadline(self, inside: bool) -> float | None:
+        """When `advance` is due."""
+        if self._since is None:
+            return None
+        if inside:
+            return self._since + self._idle_timeout_s
+        if self._asked_at is None:
+            return self._since + self._keepalive_s
+        return self._asked_at + self._idle_timeout_s
+
+    def advance(self, now: float, inside: bool) -> bool:
+        """Tell the time; returns whether the peer is to be asked for a sign of life."""
+        heard = self._heard and inside
+        if self._since is None or (heard and now > self._since + self._idle_timeout_s):
+            self._since = now  # a peer is not silent because we are slow
+        self._heard = self._heard and now == self.now
+        self.now = now
+        if inside or self._asked_at is not None or now < self._since + self._keepalive_s:
+            return False
+        self._asked_at = now
+        return True
+
+    def is_over(self, inside: bool) -> bool:
+        """Whether the peer has been silent for too long."""
+        deadline = self.deadline(inside)
+        return (
+            deadline is not None
+            and self.now is not None
+            and self.now >= deadline
+            and (inside or self._asked_at is not None)
+        )
+
+
+class Debts(Generic[K, D]):
+    """Looks at what the peer owes, every `max_s` seconds.
+
+    What it owes at two checks in a row is stalled if nothing else that was owed has been paid in
+    between, and no data at all has come.  Whatever comes is a reason to wait for the rest, because
+    what is wanted has to wait for its turn.
+
+    is_paid: whether a debt that was owed before is paid, or part of it, if that is owed now.
+    """
+
+    __slots__ = ("_is_paid", "_max_s", "_moved", "_now", "_owed", "_since")
+
+    def __init__(self, max_s: float, *, is_paid: Callable[[D, D | None], bool]) -> None:
+        self._max_s = max_s
+        self._is_paid = is_paid
+        self._now: float | None = None
+        self._since = 0.0  # when was looked last
+        self._moved = False  # since then
+        self._owed: Mapping[K, D] = {}  # then
+
+    def moved(self) -> None:
+        """Data has come, or could not come because of us."""
+        self._moved = True
+
+    def deadline(self) -> float | None:
+        """When `advance` is due, if there is something to look at."""
+        return None if self._now is None else self._since + self._max_s
+
+    def advance(self, now: float, *, idle: bool) -> None:
+        """Tell the time, and whether there is nothing to look at."""
+        if self._now is None or idle:
+            self._since = now
+        self._now = now
+
+    def stalled(self, owed: Callable[[], Mapping[K, D]]) -> list[D]:
+        """What the peer owes and has not begun to pay, if it is time to check."""
+        if self._now is None or self._now < self._since + self._max_s:
+            return []
+        before, now = self._owed, owed()
+        goes_on = self._moved or any(
+            self._is_paid(each, now.get(key)) for key, each in before.items()
+        )
+        self._owed, self._since, self._moved = now, self._now, False
+        return [] if goes_on else [each for key, each in now.items() if each == before.get(key)]
+
+
+class Quiet:
+    """Reports, once after each disturbance, that it has been quiet for `settle_s` (seconds)."""
+
+    __slots__ = ("_due", "_settle_s", "now")
+
+    def __init__(self, settle_s: float) -> None:
+        self._settle_s = settle_s
+        self.now: float | None = None
+        self._due: float | None = None  # when to tell; never again: infinity
+
+    def disturb(self) -> None:
+        """Something has happened."""
+        self._due = None
+
+    def advance(self, now: float, *, quiet: bool) -> None:
+        """Tell the time, and whether it is quiet."""
+        self.now = now
+        if self._due is None and quiet:
+            self._due = now + self._settle_s
+        elif self._due != inf and not quiet:
+            self._due = None
+
+    def begin_anew(self) -> None:
+        """Something has happened because of the time, and so just now."""
+        assert self.now is not None
+        self._due = self.now + self._settle_s
+
+    def deadline(self, quiet: bool) -> float | None:
+        """When `advance` is due; a pure query.
+
+        Since when it has been quiet is known only once the time has been told again.
+        """
+        if not quiet or self._due == inf:
+            return None
+        return self.now if self._due is None else self._due
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it has been quiet for long enough, and that has not been told."""
+        return self.now is not None and self._due is not None and self.now >= self._due
+
+    def settle(self) -> None:
+        """It is told now."""
+        self._due = inf

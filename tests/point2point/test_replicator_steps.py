@@ -1,0 +1,87 @@
+"""A step of a log is pure: it changes nothing, and the same follows from the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from replicator_random import RandomWorld
+from replicator_support import key_of, news_of
+
+from culm.bamboo.effects import LogStatus, ReadLog
+from culm.point2point import EVERYTHING
+from culm.point2point.replication import Interest, Want
+from culm.point2point.replication.log_sync import LogSync
+from culm.point2point.replication.steps import (
+    Answered,
+    Ask,
+    Command,
+    Happening,
+    Input,
+    Propose,
+    Wanted,
+)
+from culm.wire.multihash import YAMF
+
+NEWS = news_of((5, 5))
+
+
+def known(**interest: Any) -> LogSync:
+    return LogSync.of(key_of(NEWS), Interest(**interest), family=YAMF, following=True)
+
+
+def told(state: LogSync, *inputs: Input) -> tuple[LogSync, list[Command]]:
+    """The log after the last of these, and what follows from that one."""
+    commands: list[Command] = []
+    for input in inputs:
+        state, commands = state.step(input)
+    return state, commands
+
+
+NOTHING = LogStatus(fork=None, head=None, newest=None, last=None, entry=None, hashes={})
+
+
+def test_a_log_looks_then_prepares_then_proposes() -> None:
+    """The whole way to a proposal, with neither a store nor a connection."""
+    state, commands = told(known(), Happening.STARTED)
+    assert commands == [Ask(Happening.LOOKED, ReadLog, {})]
+    state, [ask] = told(state, Answered(Happening.LOOKED, NOTHING))
+    assert isinstance(ask, Ask)
+    assert ask.kind is ReadLog
+    state, [wish] = told(state, Answered(ask.question, NOTHING))
+    assert isinstance(wish, Propose)
+    assert (wish.proposal.start, wish.proposal.end) == (1, None)
+    assert wish.proposal.eagerness == EVERYTHING
+    assert state.still_wants(wish)
+
+
+def test_who_asks_meanwhile_is_answered_together() -> None:
+    state, commands = told(known(), Happening.STARTED)
+    assert len(commands) == 1
+    state, commands = told(state, Happening.CHANGED, Wanted(Want()))
+    assert commands == []
+    state, commands = told(state, Answered(Happening.LOOKED, NOTHING))
+    asked = [each for each in commands if isinstance(each, Ask)]
+    assert asked[0].question is Happening.LOOKED
+    assert state.looking == (Happening.CHANGED, Wanted(Want()))
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_steps_are_pure(monkeypatch: pytest.MonkeyPatch, forks: bool) -> None:
+    step, seen = LogSync.step, Counter[type]()
+
+    def twice(self: LogSync, input: Input) -> tuple[LogSync, list[Command]]:
+        before = vars(self).copy()
+        first, commands = step(self, input)
+        second, again = step(self, input)
+        assert vars(self) == before
+        assert commands == again
+        assert vars(first) == vars(second)
+        seen[type(input)] += 1
+        return second, again
+
+    monkeypatch.setattr(LogSync, "step", twice)
+    for seed in range(6):
+        RandomWorld(seed, forks=forks).go()
+    assert len(seen) >= 10
