@@ -16,8 +16,10 @@ from raft_simulator import Simulator, run_seed
 from raft_weather import Weather
 
 from culm import garlic
+from culm.garlic.digest import CredentialCache
 from culm.garlic.events import LinkClosed
-from culm.garlic.messages import MessageType
+from culm.garlic.handshake import ClientHandshake
+from culm.garlic.messages import MessageType, Request
 from culm.garlic.node import Node
 from culm.garlic.raft import (
     Entry,
@@ -29,6 +31,7 @@ from culm.garlic.raft import (
     TransferFailed,
 )
 from culm.garlic.raft import messages as m
+from culm.garlic.states import HandshakeState
 from culm.machine import Event, LocalProtocolError
 
 CALM = Weather(
@@ -310,6 +313,47 @@ def test_nobody_else_does(bound: dict[int, str]) -> None:
     ends = [one for member in members(cluster) for one in member.events]
     codes = {one.error.code for one in ends if isinstance(one, LinkClosed) and one.error}
     assert codes == {garlic.ErrorCode.WRONG_SOURCE}
+
+
+def enter(cluster: Cluster, number: int) -> garlic.Link:
+    """A connection to a server, of somebody who knows the password."""
+    member, cache, link = cluster.members[number], CredentialCache(), None
+    for _ in range(2):  # the first one brings the challenge
+        client = ClientHandshake(
+            host="a", user="farm", password="er", cache=cache, rng=random.Random(3), now=cluster.now
+        )
+        link = member.node.accepted(handshake=cluster.server_handshake(number))
+        link.receive_data(client.data_to_send())
+        cluster._drain(member)
+        member.node.links_to_send()
+        client.receive_data(link.data_to_send())
+        while client.next_event() is not None:
+            pass
+    assert link is not None
+    assert client.state is HandshakeState.DONE
+    return link
+
+
+@pytest.mark.parametrize(
+    "kind", [MessageType.APPEND_ENTRIES_REQUEST, MessageType.REQUEST_VOTE_REQUEST]
+)
+@pytest.mark.parametrize("stranger", [False, True], ids=["a member", "a stranger"])
+def test_who_has_the_password_puts_nobody_out(kind: MessageType, *, stranger: bool) -> None:
+    cluster = Cluster(1, 2, 3, handshake=True)
+    leader = cluster.leader()
+    for number, member in cluster.members.items():
+        link, source = enter(cluster, number), STRANGER if stranger else number % 3 + 1
+        for _ in range(2):
+            term = member.node.term + 2**32
+            frame = Request(type=kind, source=source, destination=number, term=term)
+            link.receive_data(frame.encode())
+            cluster._drain(member)
+    cluster.run(3.0)
+    leader = cluster.leader()
+    leader.node.propose([b"on"])
+    assert cluster.run(1.0, lambda: all(one.machine.values == [b"on"] for one in members(cluster)))
+    assert leader.node.term < 2**22
+    assert (leader.node.term > 2**20) is not stranger  # what a member says is taken, in steps
 
 
 def test_without_a_handshake_nobody_speaks_for_a_server_that_is_bound() -> None:
