@@ -148,20 +148,21 @@ def _record_writer(kind: type, part: str, names: Sequence[str]) -> Writer:
     name, constants = _name_of(kind), _constants_of(kind)
 
     def write(value: Any, special: Special) -> Any:
-        if constants and (constant := constants.get(id(value))) is not None:
-            return {_MARK: name, "constant": constant}
+        for constant, each in constants:
+            if each is value:
+                return {_MARK: name, "constant": constant}
         written = {each: to_value(getattr(value, each), special) for each in names}
         return {_MARK: name, part: written}
 
     return write
 
 
-def _constants_of(kind: type) -> dict[int, str]:
-    """The objects of that class that its module keeps under a name, by their identities."""
+def _constants_of(kind: type) -> list[tuple[str, object]]:
+    """The objects of that class that its module keeps under a name."""
     if not kind.__module__.startswith("culm."):
-        return {}
+        return []
     names = vars(import_module(kind.__module__)).items()
-    return {id(each): name for name, each in names if type(each) is kind}
+    return [(name, each) for name, each in names if type(each) is kind]
 
 
 def _write_other(value: object, special: Special) -> Any:
