@@ -43,6 +43,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
+from socket import gaierror
 from textwrap import fill
 from threading import Thread
 from typing import Any
@@ -170,7 +171,7 @@ class Pub:
         """Until it is told to end, or its store fails."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._close)
-        address = await self._driver.listen(self._settings.host, self._settings.port)
+        address = await self._listen()
         say(event="listening", address=str(address), feed=self.peer.me)
         if self.peer.restored:
             say(event="restored", feed=self.peer.me, sequence=self.peer.clock.get(self.peer.me, 0))
@@ -182,6 +183,13 @@ class Pub:
                 await self._driver.wait_closed()
         finally:
             self._executor.shutdown()
+
+    async def _listen(self) -> Address:
+        host = self._settings.host
+        try:
+            return await self._driver.listen(host, self._settings.port)
+        except gaierror as error:  # which does not say whose name it is
+            raise ImpossibleError(f"{host}: {error.strerror}") from error
 
     def _close(self) -> None:
         self._driver.call(self.peer.close)

@@ -29,6 +29,7 @@ from culm.ssb.store import MemoryStore
 from directory.files import load_key
 from drivers.ssb_driver import DialFailed, PeerDriver
 from effort import amount
+from ending import ImpossibleError
 from stores.ssb_sqlite_store import SsbSqliteStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
@@ -256,6 +257,11 @@ def test_a_key_of_a_network_has_32_bytes(
     with pytest.raises(SystemExit):
         ssb_peer.main(["run", "--dir", str(tmp_path), "--network", "AAAA"])
     assert "'AAAA' is not 32 bytes in base64" in capsys.readouterr().err
+
+
+def test_a_host_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ImpossibleError, match=r"300\.1\.1\.1: "):
+        ssb_peer.main(["run", "--dir", str(tmp_path), "--host", "300.1.1.1", "--port", "0"])
 
 
 def test_only_one_process_writes_a_feed(start: Callable[..., Process]) -> None:
