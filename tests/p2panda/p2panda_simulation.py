@@ -13,7 +13,7 @@ In some networks
   else depends on them;
 - one node is of a laxer implementation, and passes on what is not valid to the others, too;
 - some peers support log heights only, and say so with ``Have``, or not at all;
-- any limit is 1;
+- any limit is 1, or one side takes fewer ranges than the other one asks about;
 - one peer never reads;
 - a line stands still for longer than its peers have patience, and loses nothing;
 - nodes remember what a peer was sent, and get back what they remembered at another time, or of
@@ -50,6 +50,7 @@ from culm.p2panda import (
 )
 from culm.p2panda.effects import perform
 from culm.p2panda.store import MemoryStore, NewOperation
+from culm.reconcile import Parameters
 from culm.wire.multihash import YASMF
 
 NODES_MAX = 20
@@ -60,10 +61,12 @@ ROUNDS_MAX = 8
 SLEEPS_S = (35.0, 310.0)
 # What the two peers of such a line may say of each other.
 _LATE = frozenset({ErrorCode.UNANSWERED, ErrorCode.STALLED, ErrorCode.GIVEN_UP})
+# What two peers may say of each other if one takes few ranges.
+_FEW = frozenset({ErrorCode.TOO_MANY_RANGES, ErrorCode.GIVEN_UP})
 # Limits that hold up nobody if they are 1.
 _SMALL = (
     *("unwritten_size_max", "unsent_size_max", "batch_size_max", "batch_count_max", "spans_max"),
-    *("logs_known_max", "operations_known_max", "repeated_max"),
+    *("logs_known_max", "operations_known_max", "repeated_max", "left_out_max"),
 )
 _SMALL_OF_CONNECTION = ("receive_buffer_max", "sessions_max", "answers_size_max")
 
@@ -185,7 +188,12 @@ def some_limits(rng: Random) -> ReplicatorLimits:
     def chosen(names: tuple[str, ...]) -> dict[str, Any]:
         return {name: 1 for name in names if rng.random() < small}
 
-    return ReplicatorLimits(connection=Limits(**chosen(_SMALL_OF_CONNECTION)), **chosen(_SMALL))
+    ranges_max = rng.choice((1, 2, 9)) if rng.random() < small / 2 else 1 << 16
+    return ReplicatorLimits(
+        connection=Limits(**chosen(_SMALL_OF_CONNECTION)),
+        parameters=Parameters(ranges_max=ranges_max),
+        **chosen(_SMALL),
+    )
 
 
 class Connection:
@@ -215,6 +223,9 @@ class Connection:
         self.has_slept = False
         self._now = 0.0
         mode = rng.choice(list(Mode))
+        limits = some_limits(rng), some_limits(rng)
+        few = any(each.parameters.ranges_max < 1 << 16 for each in limits)
+        self._no_fault = _FEW if few else frozenset[ErrorCode]()
         self.ends = tuple(
             End(
                 node,
@@ -222,15 +233,16 @@ class Connection:
                     local_peer=ids[0],
                     remote_peer=ids[1],
                     policy=Policy(asks=asks, mode=mode, live=live),
-                    limits=some_limits(rng),
+                    limits=bounds,
                     offers=remembered,
                 ),
                 HeightsOnly(silent=rng.random() < 0.5) if rng.random() < 0.1 else None,
             )
-            for node, ids, asks, remembered in zip(
+            for node, ids, asks, bounds, remembered in zip(
                 nodes,
                 ((b"a", b"b"), (b"b", b"a")),
                 (True, rng.random() < 0.5),
+                limits,
                 offers,
                 strict=True,
             )
@@ -257,9 +269,10 @@ class Connection:
 
     @property
     def blamed(self) -> list[RemoteProtocolError]:
-        """What one end says that the other has done, and that a late answer does not explain."""
+        """What one end says that the other has done, and that lateness or limits do not explain."""
         found = [error for end in self.ends for error in end.blamed]
-        return [each for each in found if not self.has_slept or each.code not in _LATE]
+        excused = self._no_fault | (_LATE if self.has_slept else frozenset())
+        return [each for each in found if each.code not in excused]
 
     @property
     def waits(self) -> bool:

@@ -12,17 +12,26 @@ from culm.machine import Closed
 from culm.p2panda import ErrorCode, Mode, ReplicatorLimits, SessionEnded, SessionLive
 from culm.p2panda.effects import answer
 from culm.p2panda.messages import SyncRequest
+from culm.reconcile import Parameters
 
 
 class Line:
     """Two nodes on a line that brings so many bytes at a time, and may stand still."""
 
-    def __init__(self, mode: Mode, *, both_ask: bool = False) -> None:
+    def __init__(
+        self, mode: Mode, *, both_ask: bool = False, documents: int = 9, **limits: ReplicatorLimits
+    ) -> None:
+        """limits: of the one that asks (`asker`), or of the other one (`other`)."""
         self.nodes = Node(1), Node(2)
         for node in self.nodes:
-            for number in range(9):
+            for number in range(documents):
                 node.create(n=number)
-        self.machines = replicators(mode=mode, live=True, asks=(True, both_ask))
+        asks = (True, both_ask)
+        asker, other = (
+            replicators(mode=mode, live=True, asks=asks, limits=limits.get(of, ReplicatorLimits()))
+            for of in ("asker", "other")
+        )
+        self.machines = asker[0], other[1]
         self.events: list[list[object]] = [[], []]
         self._pipes = bytearray(), bytearray()  # to each
         self.now = 0.0
@@ -84,6 +93,42 @@ def test_a_line_that_stood_still_goes_on(mode: Mode, seconds: float, both_ask: b
             machine.stored()
         line.run()
         assert line.equal, turns
+
+
+@pytest.mark.parametrize("times", [2, 5])
+@pytest.mark.parametrize("mode", Mode)
+def test_what_arrives_long_after_its_session_is_no_fault(mode: Mode, times: int):
+    """The line stands still until a session that has failed is forgotten, and loses nothing."""
+    for turns in range(4, 40, 3):
+        line = Line(mode, documents=30)
+        for _ in range(turns):
+            line.turn()
+        for _ in range(times):
+            line.wait(310.0)
+        for _ in range(9):
+            line.run()
+            line.wait(31.0)
+        assert not line.told(Closed), turns
+        assert line.equal, turns
+
+
+@pytest.mark.parametrize("ranges_max", [1, 8])
+@pytest.mark.parametrize("both_ask", [False, True])
+@pytest.mark.parametrize("of", ["asker", "other"])
+def test_where_ranges_cannot_be_compared_heights_are(of: str, both_ask: bool, ranges_max: int):
+    """One side takes fewer ranges than there are in a round of the other one."""
+    few = ReplicatorLimits(parameters=Parameters(ranges_max=ranges_max))
+    line = Line(Mode.SET_RECONCILIATION, both_ask=both_ask, documents=40, **{of: few})
+    for _ in range(4):
+        line.run()
+        line.wait(31.0)
+    assert line.equal
+    assert len(line.told(SessionLive)) == 2
+    for node, machine in zip(line.nodes, line.machines, strict=True):
+        node.create(n=99)
+        machine.stored()
+    line.run()
+    assert line.equal
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -59,6 +59,8 @@ from culm.timers import Deadlines
 __all__ = ["Connection"]
 
 _DEFAULT_LIMITS: Final = Limits()
+# Of how many failed sessions it is remembered that the peer may not have heard of it yet.
+_GIVEN_UP_MAX: Final = 256
 _MODES: Final = {int(mode): mode for mode in Mode}
 
 
@@ -109,6 +111,8 @@ class Connection(StreamBase[ConnectionEvent]):
         )
         self._events: deque[ConnectionEvent] = deque()  # besides that of the next message
         self._faults = 0
+        # Sessions that failed here and of whose end the peer said nothing for too long.
+        self._given_up: deque[int] = deque(maxlen=_GIVEN_UP_MAX)
         self._now = 0.0
         self._started = False  # the time is known
         self._deadlines: Deadlines[Talk] = Deadlines()
@@ -399,10 +403,11 @@ class Connection(StreamBase[ConnectionEvent]):
         return self._events.popleft()
 
     def _ignore(self, message: SessionMessage) -> ConnectionEvent | None:
-        """A message of no session: a final message may come late, anything else is a fault."""
+        """A message of no session is a fault; what was under way when one ended may come late."""
         if isinstance(message, SyncDone):
             return None
-        self._faults += 1
+        if message.session_id not in self._given_up:
+            self._faults += 1
         return MessageIgnored(session_id=message.session_id)
 
     # Sessions.
@@ -469,6 +474,7 @@ class Connection(StreamBase[ConnectionEvent]):
             self._watch(talk)
         elif talk.local is Half.BROKEN:
             self._forget(talk)
+            self._given_up.append(talk.session_id)
         else:
             requested = talk.state is SessionState.REQUESTED
             code = ErrorCode.UNANSWERED if requested else ErrorCode.STALLED

@@ -370,9 +370,9 @@ class Exchange:
         self._tell_end()
 
     @property
-    def failed(self) -> bool:
-        """Whether somebody has broken a rule, or given up."""
-        return self._fault is not None
+    def fault(self) -> RemoteProtocolError | None:
+        """Which rule somebody has broken, or why somebody has given up."""
+        return self._fault
 
     def _tell_end(self) -> None:
         """Report the end once nothing of the session is on its way into the store."""

@@ -56,6 +56,10 @@ _IN_THE_WAY: Final = frozenset(
 _CAME_TOO_EARLY: Final = frozenset({ErrorCode.UNANSWERED})
 # How one for set reconciliation ends if the peer supports log heights only.
 _WRONG_MODE: Final = frozenset({ErrorCode.HEIGHTS_ONLY, ErrorCode.UNANSWERED})
+# How one ends in which no comparison has come to its end, for whichever side.
+_NOT_COMPARED: Final = frozenset(
+    {ErrorCode.GIVEN_UP, ErrorCode.TOO_MANY_RANGES, ErrorCode.TOO_MANY_ROUNDS}
+)
 
 
 class _Asking(Enum):
@@ -249,8 +253,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                     return
                 left = exchange.phase is Phase.LEFT
                 exchange.end(event)
+                self._choose_mode(exchange)
                 self._ask_again(event, left=left)
-                if not left and (exchange.failed or self._policy.live):
+                if not left and (exchange.fault is not None or self._policy.live):
                     self._pause()
             case _:
                 self._work.emit(event)
@@ -363,6 +368,12 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._mode = Mode.LOG_HEIGHT
         self._work.emit(RequestedAgain(session_id=event.session_id, new_session_id=new_session_id))
         return True
+
+    def _choose_mode(self, exchange: Exchange) -> None:
+        """Ask for log heights next if ranges could not be compared, and the other way round."""
+        if exchange.fault is not None and exchange.fault.code in _NOT_COMPARED:
+            by_ranges = exchange.session.mode is Mode.SET_RECONCILIATION
+            self._mode = Mode.LOG_HEIGHT if by_ranges else self._policy.mode
 
     def _in_the_way(self, schema_ids: set[str]) -> _Asking:
         """Why no session about these could be requested."""
