@@ -29,10 +29,10 @@ from culm.machine import (
     check_time,
 )
 from culm.machines import Codec, MachineType, call, keys_of
+from culm.machines.encodings import BIG_ENDIAN, DECIMAL
 from culm.machines.messages import lines
 from culm.machines.operations import Advance, Eof
 from culm.testing.cluster import Cluster
-from culm.testing.encodings import BIG_ENDIAN, DECIMAL
 from culm.testing.network import Conditions, Network
 from culm.testing.spec import (
     Attacks,
@@ -488,7 +488,12 @@ def count_up(config: Any) -> Any:
 
 
 LINES = MachineSpec(
-    machine=MachineType(name="lines", build=lambda config: Lines(**config), keys=keys_of(Lines)),
+    machine=MachineType(
+        name="lines",
+        build=lambda config: Lines(**config),
+        keys=keys_of(Lines),
+        codec=Codec(encodings=[DECIMAL]),
+    ),
     bounds=Bounds(
         retained_max=2048,
         work=Work(base=250, per_byte=100),
@@ -515,13 +520,17 @@ LINES = MachineSpec(
         bad_calls=[call("say", text=b"two\nlines"), call("say", text=b"bye")],
     ),
     attacks=Attacks(
-        encodings=[DECIMAL],
         floods=[Flood(unit=b"x"), Flood(unit=b"\n")],
     ),
 )
 
 FRAMES = MachineSpec(
-    machine=MachineType(name="frames", build=lambda config: Frames(**config), keys=keys_of(Frames)),
+    machine=MachineType(
+        name="frames",
+        build=lambda config: Frames(**config),
+        keys=keys_of(Frames),
+        codec=Codec(encodings=BIG_ENDIAN[:1]),
+    ),
     bounds=Bounds(
         retained_max=8192,
         work=Work(base=350, per_byte=60),
@@ -540,7 +549,6 @@ FRAMES = MachineSpec(
             )
         ],
     ),
-    attacks=Attacks(encodings=BIG_ENDIAN[:1]),
 )
 
 KEEPER = MachineSpec(
@@ -602,7 +610,12 @@ LANES = MachineSpec(
 )
 
 PINGER = MachineSpec(
-    machine=MachineType(name="pinger", build=lambda config: Pinger(**config), keys=keys_of(Pinger)),
+    machine=MachineType(
+        name="pinger",
+        build=lambda config: Pinger(**config),
+        keys=keys_of(Pinger),
+        codec=Codec(encodings=BIG_ENDIAN[:2]),
+    ),
     bounds=Bounds(
         retained_max=8192,
         work=Work(base=350, per_byte=10),
@@ -612,7 +625,6 @@ PINGER = MachineSpec(
         bad_calls=[call("ping", peer="nobody")],
     ),
     attacks=Attacks(
-        encodings=BIG_ENDIAN[:2],
         floods=[
             Flood(
                 unit=lambda number: b"P" + (number % 65536).to_bytes(2, "big"),

@@ -313,7 +313,7 @@ class IgnoresForksOfOtherLogs(MemoryStore):
             super().add_fork(log, proof)
 
 
-@breaks("a_random_walk_agrees_with_a_simple_model")
+@breaks("a_random_walk_agrees_with_a_store_in_memory")
 class DiscardsTheNextPayloadToo(MemoryStore):
     """What no rule names: something far from the operation goes wrong."""
 

@@ -30,7 +30,7 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import MemoryStore, StoreError, StoreErrorCode
 from culm.machine import Effect, Ticket
 from culm.machines.sample_logs import make_log
-from culm.testing.store_model import RandomEffects
+from culm.testing.store_asking import RandomEffects
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
 TICKET: Ticket[Any] = Ticket(1)

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import large_stores as large_stores
 import pytest
 from broken_stores import BROKEN, Reopened
+from model_store import ModelStore
 
 from culm.bamboo import effects
 from culm.bamboo.entry import LogKey
@@ -20,8 +21,13 @@ _TICKET: Ticket[effects.LogStatus] = Ticket(1)
 
 
 class TestMemoryStore(LogStoreSuite):
+    """Beside a simpler one, as others are tested beside it."""
+
     def make_store(self, family: HashFamily) -> LogStore:
         return MemoryStore(family=family)
+
+    def make_model(self, family: HashFamily) -> LogStore:
+        return ModelStore(family)
 
 
 class _Canary(LogStoreSuite):

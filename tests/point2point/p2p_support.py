@@ -34,7 +34,7 @@ from culm.point2point import (
     Role,
     Setup,
 )
-from culm.testing.store_model import stored_form
+from culm.testing.store_asking import stored_form
 from culm.testing.suite.meter import Meter
 from culm.wire.multihash import YAMF, HashFamily
 

@@ -10,7 +10,7 @@ from culm.machines.sample_logs import make_log
 from culm.point2point.replication import Interest
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.steps import Stored
-from culm.testing.store_model import head_of
+from culm.testing.store_asking import head_of
 from culm.wire.multihash import YAMF
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from culm.bymux import StreamCredit, StreamData
 from culm.machine import Event
 from culm.machines import Call, call, lookup
-from culm.testing.encodings import BIG_ENDIAN
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, Scenario, Usage, Work
 
@@ -174,7 +173,6 @@ CONNECTION = register(
             ),
         ),
         attacks=Attacks(
-            encodings=BIG_ENDIAN,
             floods=(
                 Flood(unit=b"\x50", config=_EVERYTHING),
                 Flood(unit=b"\x40\x00\x40\x02\x60\x00", config=_EVERYTHING),

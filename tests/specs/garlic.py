@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from culm.garlic.messages import RESPONSE_OF, MessageType, Request
 from culm.machines import Operation, call, lookup
-from culm.testing.encodings import BIG_ENDIAN, DECIMAL
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Flood, MachineSpec, Scenario, Side, Usage, Work
 from specs.garlic_contents import HEADS
@@ -87,7 +86,6 @@ FRAMES = register(
             ),
         ),
         attacks=Attacks(
-            encodings=BIG_ENDIAN,
             bombs=FRAME_BOMBS,
             floods=(
                 Flood(unit=Request(type=MessageType.CLIENT_REQUEST).encode()),
@@ -113,7 +111,6 @@ HANDSHAKE = register(
         ),
         usage=Usage(scenarios=_HANDSHAKE_SCENARIOS),
         attacks=Attacks(
-            encodings=(DECIMAL, *BIG_ENDIAN),
             frames=HEADS,
             floods=(
                 Flood(unit=b"GET / HTTP/1.1 "),

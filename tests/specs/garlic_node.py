@@ -12,7 +12,6 @@ from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_log, 
 from culm.machine import Event
 from culm.machines import Advance, Config, Eof, Operation, Receive, call, lookup
 from culm.machines.garlic_node import server
-from culm.testing.encodings import BIG_ENDIAN
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, Meeting, Usage, Work
 from specs.garlic_contents import entries_frame
@@ -225,7 +224,6 @@ NODE = register(
             ),
         ),
         attacks=Attacks(
-            encodings=BIG_ENDIAN,
             bombs=NODE_BOMBS,
             frames=(entries_frame("a new connection/1", 1),),
             floods=(

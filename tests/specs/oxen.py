@@ -25,7 +25,6 @@ from culm.oxen.messages import (
 )
 from culm.testing.cluster import Cluster
 from culm.testing.contents import BENCODE
-from culm.testing.encodings import DECIMAL
 from culm.testing.network import Conditions, Network
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Conversation, Flood, Frame, MachineSpec, Usage, Work
@@ -352,7 +351,6 @@ SPEC = register(
             ],
         ),
         attacks=Attacks(
-            encodings=[DECIMAL],
             bombs=_BOMBS,
             frames=tuple(
                 Frame(

@@ -14,7 +14,6 @@ from culm.machines.p2panda import LEFT, RIGHT
 from culm.p2panda import Closed, OperationStored, SessionEnded
 from culm.p2panda.effects import AppendOperations
 from culm.testing.contents import CBOR as CONTENTS
-from culm.testing.encodings import CBOR
 from culm.testing.registry import register
 from culm.testing.spec import (
     Attacks,
@@ -246,7 +245,6 @@ CONNECTION = register(
             ),
         ),
         attacks=Attacks(
-            encodings=CBOR,
             frames=_FRAMES,
             bombs=_BOMBS,
             floods=(
@@ -334,7 +332,6 @@ REPLICATOR = register(
             bad_calls=(call("leave", session_id=77), call("request", schema_ids=["blob_v1"])),
         ),
         attacks=Attacks(
-            encodings=CBOR,
             frames=(
                 *_FRAMES,
                 Frame(

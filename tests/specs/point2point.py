@@ -8,11 +8,10 @@ from dataclasses import replace
 from culm.machine import Event
 from culm.machines import Advance, Call, call, lookup
 from culm.point2point import PayloadReceived
-from culm.testing.encodings import BIG_ENDIAN, VARU64
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, Scenario, Side, Usage
 from culm.wire.varu64 import MAX
-from specs.point2point_hostile import BOMBS, GROWTH, WORK, cancelled, proposal, unwrapped
+from specs.point2point_hostile import BOMBS, GROWTH, WORK, cancelled, proposal
 
 __all__ = ["CONNECTION", "RIGHT", "TIGHT", "joined"]
 
@@ -214,8 +213,6 @@ CONNECTION = register(
             ),
         ),
         attacks=Attacks(
-            encodings=(VARU64, *BIG_ENDIAN),
-            unwrapped=unwrapped,
             bombs=BOMBS,
             floods=(
                 Flood(unit=b"\x20\x00\x01\x00"),

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
-from culm.buffer import ReceiveBuffer
-from culm.bymux.packets import Packet, PacketType, encode, take_packet
-from culm.machine import RemoteProtocolError
 from culm.machines import Call, call
-from culm.machines.point2point import ENDLESS
+from culm.machines.point2point import ENDLESS, written
 from culm.point2point import CancelReason, Proposal
 from culm.point2point.codec import encode_control
 from culm.point2point.messages import Cancel, Propose
-from culm.testing.spec import Part, Scenario, Side, Work
+from culm.testing.spec import Scenario, Side, Work
 from culm.wire import varu64
 
-__all__ = ["BOMBS", "GROWTH", "LOGS", "WORK", "cancelled", "proposal", "unwrapped"]
+__all__ = ["BOMBS", "GROWTH", "LOGS", "WORK", "cancelled", "proposal"]
 
 _CONTROL, _DATA = 0, 1  # the streams of bymux
 _MAX = varu64.MAX
@@ -43,39 +39,9 @@ _SWITCH = b"\x00\x00"
 _KEY = ENDLESS.log
 
 
-def unwrapped(data: bytes) -> Sequence[Part]:
-    """The packets of bymux in `data`; what a Write carries is a part, wrapped in the Write."""
-    inbox = ReceiveBuffer()
-    inbox.append(data)
-    parts: list[Part] = []
-    while inbox.size:
-        start = len(data) - inbox.size
-        packet = _packet(inbox)
-        end = len(data) - inbox.size
-        carried = packet.amount or 0 if packet and packet.type is PacketType.WRITE else 0
-        if packet is None or carried > inbox.size:
-            return [*parts, Part(data[start:])]
-        if packet.stream_id is None or not carried:
-            parts.append(Part(data[start:end]))
-        else:
-            parts.append(Part(inbox.take(carried), partial(_written, packet.stream_id)))
-    return parts
-
-
-def _packet(inbox: ReceiveBuffer) -> Packet | None:
-    try:
-        return take_packet(inbox)
-    except RemoteProtocolError:
-        return None
-
-
-def _written(stream_id: int, data: bytes) -> bytes:
-    return encode(PacketType.WRITE, stream_id, len(data)) + data
-
-
 BOMBS: Sequence[bytes] = (
-    _written(_DATA, _EXPANDING),
-    _written(_DATA, _SWITCH + _EXPANDING),
+    written(_DATA, _EXPANDING),
+    written(_DATA, _SWITCH + _EXPANDING),
 )
 
 
@@ -85,13 +51,13 @@ def proposal(number: int) -> bytes:
         request_id=2 * number,
         proposal=Proposal(log=_KEY, start=1, lower_certpool=1, expected_hash=None),
     )
-    written = _written(_CONTROL, encode_control(proposed))
+    said = written(_CONTROL, encode_control(proposed))
     if number:
         before = 2 * number - 2
         ended = Cancel(request_id=before, reason=CancelReason.CONFIRM)
         marker = b"\x20" + varu64.encode(before)
-        written = _written(_CONTROL, encode_control(ended)) + _written(_DATA, marker) + written
-    return written
+        said = written(_CONTROL, encode_control(ended)) + written(_DATA, marker) + said
+    return said
 
 
 def cancelled(number: int) -> Sequence[Call]:

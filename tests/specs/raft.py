@@ -12,7 +12,6 @@ from culm.machines import Complete, Config, call
 from culm.machines.raft import RAFT, UNANSWERED_MAX, RaftOverDatagrams, encode_message
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
-from culm.testing.encodings import DECIMAL
 from culm.testing.network import Conditions, Network
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Conversation, Flood, MachineSpec, Usage, Work
@@ -218,7 +217,6 @@ SPEC = register(
             ),
         ),
         attacks=Attacks(
-            encodings=[DECIMAL],
             floods=(
                 Flood(unit=_vote, source=lambda number: 2),
                 Flood(unit=_chunk, source=lambda number: 2),

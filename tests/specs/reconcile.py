@@ -7,7 +7,6 @@ from typing import Final
 
 from culm.machines import call, lookup
 from culm.reconcile.frames import FrameKind, Hello, encode_frame
-from culm.testing.encodings import CBOR
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, Scenario, Usage, Work
 from culm.wire import cbor
@@ -187,7 +186,6 @@ PLAIN = register(
             ),
         ),
         attacks=Attacks(
-            encodings=CBOR,
             floods=(
                 Flood(unit=b"\x81"),
                 Flood(unit=_plain([1, _LOW], [5, 7, bytes(16), _HIGH], [4, _LOW], [6])),

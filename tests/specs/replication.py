@@ -9,11 +9,10 @@ from culm.bamboo.effects import AppendEntries, FinishPayload
 from culm.machine import Closed, Effect, Event
 from culm.machines import call, lookup
 from culm.point2point.replication import EntryStored, ForkFound
-from culm.testing.encodings import BIG_ENDIAN, VARU64
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Comparison, MachineSpec, Scenario, Usage
 from specs.point2point import RIGHT, TIGHT
-from specs.point2point_hostile import BOMBS, LOGS, WORK, unwrapped
+from specs.point2point_hostile import BOMBS, LOGS, WORK
 
 __all__ = ["REPLICATOR"]
 
@@ -114,8 +113,6 @@ REPLICATOR = register(
             bad_calls=(),
         ),
         attacks=Attacks(
-            encodings=(VARU64, *BIG_ENDIAN),
-            unwrapped=unwrapped,
             bombs=BOMBS,
         ),
         comparison=Comparison(

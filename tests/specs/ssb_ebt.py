@@ -18,7 +18,6 @@ from culm.ssb.ebt import (
     SourceChanged,
 )
 from culm.testing.contents import JSON
-from culm.testing.encodings import DECIMAL
 from culm.testing.registry import register
 from culm.testing.spec import (
     Attacks,
@@ -236,7 +235,6 @@ EBT = register(
             bad_calls=(call("close_link", link=99),),
         ),
         attacks=Attacks(
-            encodings=[DECIMAL],
             floods=(
                 Flood(unit=_stranger, after="a session/alice", link=1),
                 Flood(unit=_again, after="a session/alice", link=1),

@@ -8,7 +8,6 @@ from culm.machines import call, lookup, operations
 from culm.ssb.muxrpc import BodyType, CallType
 from culm.ssb.muxrpc.packets import GOODBYE, encode_header
 from culm.testing.contents import JSON
-from culm.testing.encodings import BIG_ENDIAN
 from culm.testing.registry import register
 from culm.testing.spec import (
     Attacks,
@@ -228,7 +227,6 @@ MUXRPC = register(
             growth={"calls": _many_calls},
         ),
         attacks=Attacks(
-            encodings=BIG_ENDIAN,
             floods=(
                 Flood(unit=_opened),
                 Flood(unit=_opened_and_ended),

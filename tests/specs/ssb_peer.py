@@ -13,7 +13,6 @@ from culm.ssb.ebt import FeedExtended, FeedForked
 from culm.ssb.muxrpc.packets import BodyType, encode_header
 from culm.ssb.peer import PeerConnected, PeerDisconnected
 from culm.testing.contents import JSON
-from culm.testing.encodings import BIG_ENDIAN, DECIMAL
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Comparison, Flood, Frame, MachineSpec, Meeting, Usage
 from specs.ssb_ebt import kept
@@ -238,7 +237,6 @@ PEER = register(
             ),
         ),
         attacks=Attacks(
-            encodings=(DECIMAL, *BIG_ENDIAN),
             floods=(
                 Flood(unit=_stranger, after="a session/alice", link=1),
                 Flood(unit=_history, after="a session/alice", link=1),

@@ -11,7 +11,8 @@ from typing import Any
 
 from culm.arguments import check_type
 from culm.bymux import INFINITE, Connection, InitialState, InitialStream, Limits, Role, Stream
-from culm.machines import Config, Key, MachineType, Verb, keys_of, register
+from culm.machines import Codec, Config, Key, MachineType, Verb, keys_of, register
+from culm.machines.encodings import BIG_ENDIAN
 from culm.machines.signatures import by_name, on_handle
 
 __all__ = ["CONNECTION"]
@@ -88,5 +89,6 @@ CONNECTION = register(
             "close_stream": _on_stream(Stream.close),
             "stop_read": _on_stream(Stream.stop_read),
         },
+        codec=Codec(encodings=BIG_ENDIAN),
     )
 )

@@ -18,7 +18,8 @@ from culm.garlic.limits import Limits
 from culm.garlic.messages import RESPONSE_OF, MessageType, Request, Response
 from culm.garlic.states import ConnectionRole
 from culm.machine import Event, LocalProtocolError, StreamMachine
-from culm.machines import Config, Key, MachineType, VerbErrorCode, keys_of, register
+from culm.machines import Codec, Config, Key, MachineType, VerbErrorCode, keys_of, register
+from culm.machines.encodings import BIG_ENDIAN, DECIMAL
 from culm.machines.signatures import by_name
 from culm.stack import then
 
@@ -166,6 +167,7 @@ FRAMES = register(
         build=_build_frames,
         keys=_FRAMES_KEYS,
         verbs={"ask": _ask, "answer": _answer},
+        codec=Codec(encodings=BIG_ENDIAN),
     )
 )
 
@@ -174,5 +176,6 @@ HANDSHAKE = register(
         name="garlic-handshake",
         build=_build_handshake,
         keys=_HANDSHAKE_KEYS,
+        codec=Codec(encodings=(DECIMAL, *BIG_ENDIAN)),
     )
 )

@@ -23,6 +23,7 @@ from culm.garlic.raft import Server, Stored, Timing
 from culm.garlic.store import MemoryStore
 from culm.machine import Event, Link
 from culm.machines import (
+    Codec,
     Config,
     Dialling,
     Key,
@@ -33,6 +34,7 @@ from culm.machines import (
     keys_of,
     register,
 )
+from culm.machines.encodings import BIG_ENDIAN
 
 __all__ = ["CORE_KEYS", "NODE", "Values", "founded", "limits_of", "server", "timing_of"]
 
@@ -198,5 +200,6 @@ NODE = register(
             failed=lambda name: call("dial_failed", peer=int(name)),
             accepted=call("accepted"),
         ),
+        codec=Codec(encodings=BIG_ENDIAN),
     )
 )

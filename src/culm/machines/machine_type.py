@@ -16,6 +16,7 @@ from culm.machine import (
     StreamMachine,
 )
 from culm.machines.config import Config, Key, read_config
+from culm.machines.encodings import EVERY, Encoding
 from culm.machines.operations import Call
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Codec",
     "Dialling",
     "MachineType",
+    "Part",
     "Responder",
     "Verb",
     "VerbErrorCode",
@@ -67,20 +69,42 @@ class Dialling:
     accepted: Call
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of a peer's bytes that a layer below has wrapped.
+
+    seal: wraps other bytes in place of `data`, such that the layer below takes them.
+    """
+
+    data: bytes
+    seal: Callable[[bytes], bytes] = bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """How a machine's bytes, and the answers that it gets, are read.
+    """How a machine's bytes, and the answers that it gets, are written.
 
     results: the answer to an effect of that type, made from the JSON result of a ``complete``
         line; bytes are read already.
+    encodings: how the peer writes numbers.
+    unwrapped: what the peer says in some bytes of a conversation, if a layer below has
+        wrapped that; in all, the parts sealed again are the bytes.
     messages: cuts bytes of a conversation into messages (`culm.machines.messages`); in all, they
-        are the bytes.
+        are the bytes.  Without it each of the `unwrapped` parts is one.
     """
 
     results: Mapping[type[Effect[Any]], Callable[[Any], object]] = field(
         default_factory=dict[type[Effect[Any]], Callable[[Any], object]]
     )
+    encodings: Sequence[Encoding] = EVERY
+    unwrapped: Callable[[bytes], Sequence[Part]] = lambda data: [Part(data)]
     messages: Callable[[bytes], Sequence[bytes]] | None = None
+
+    def cut(self, data: bytes) -> list[bytes]:
+        """The messages in `data`; what belongs to none stays as it is: in all they are `data`."""
+        if self.messages is not None:
+            return [each for each in self.messages(data) if each]
+        return [sealed for part in self.unwrapped(data) if (sealed := part.seal(part.data))]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

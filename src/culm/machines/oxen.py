@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from culm.machines import Config, Key, MachineType, keys_of, register
+from culm.machines import Codec, Config, Key, MachineType, keys_of, register
+from culm.machines.encodings import DECIMAL
 from culm.oxen import Dialect, Limits, Node, Timing
 
 __all__ = ["EPOCH", "NAMES", "OXEN"]
@@ -59,5 +60,6 @@ OXEN = register(
         name="oxen",
         build=_build,
         keys=_KEYS,
+        codec=Codec(encodings=[DECIMAL]),
     )
 )

@@ -16,6 +16,7 @@ from culm.arguments import check_bytes, check_int, check_type
 from culm.bamboo.entry import LogKey
 from culm.machine import Effect, RemoteProtocolError
 from culm.machines import Codec, Config, Key, MachineType, Verb, keys_of, register
+from culm.machines.encodings import CBOR
 from culm.machines.messages import cbor_items
 from culm.machines.signatures import on_handle
 from culm.p2panda import (
@@ -227,7 +228,7 @@ CONNECTION = register(
             "finish": _on_session(Session.finish),
             "break_off": _break_off,
         },
-        codec=Codec(messages=cbor_items),
+        codec=Codec(encodings=CBOR, messages=cbor_items),
     )
 )
 
@@ -237,6 +238,6 @@ REPLICATOR = register(
         build=_build_replicator,
         keys=_REPLICATOR_KEYS,
         respond=_respond,
-        codec=Codec(messages=cbor_items),
+        codec=Codec(encodings=CBOR, messages=cbor_items),
     )
 )

@@ -6,7 +6,8 @@ name its entries by sequence number and requests by id.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from nacl.signing import SigningKey
@@ -15,8 +16,21 @@ from culm.bamboo.entry import Entry, LogKey, sign
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import NewEntry
-from culm.machine import LocalProtocolError
-from culm.machines import Config, Key, MachineType, Verb, VerbErrorCode, keys_of, register
+from culm.buffer import ReceiveBuffer
+from culm.bymux.packets import Packet, PacketType, encode, take_packet
+from culm.machine import LocalProtocolError, RemoteProtocolError
+from culm.machines import (
+    Codec,
+    Config,
+    Key,
+    MachineType,
+    Part,
+    Verb,
+    VerbErrorCode,
+    keys_of,
+    register,
+)
+from culm.machines.encodings import BIG_ENDIAN, VARU64
 from culm.machines.sample_logs import make_log
 from culm.machines.signatures import on_handle
 from culm.point2point import (
@@ -45,6 +59,8 @@ __all__ = [
     "OTHER_BRANCH",
     "limits_of",
     "setup_of",
+    "unwrapped",
+    "written",
 ]
 
 LOG = {new.entry.seqnum: new for new in make_log(YAMF)}
@@ -225,6 +241,37 @@ def _provide_entry(machine: Connection, request: int, seqnum: int) -> None:
     _request(machine, request).provide_entry(_new(seqnum).entry)
 
 
+def unwrapped(data: bytes) -> Sequence[Part]:
+    """The packets of bymux in `data`; what a Write carries is a part, wrapped in the Write."""
+    inbox = ReceiveBuffer()
+    inbox.append(data)
+    parts: list[Part] = []
+    while inbox.size:
+        start = len(data) - inbox.size
+        packet = _packet(inbox)
+        end = len(data) - inbox.size
+        carried = packet.amount or 0 if packet and packet.type is PacketType.WRITE else 0
+        if packet is None or carried > inbox.size:
+            return [*parts, Part(data[start:])]
+        if packet.stream_id is None or not carried:
+            parts.append(Part(data[start:end]))
+        else:
+            parts.append(Part(inbox.take(carried), partial(written, packet.stream_id)))
+    return parts
+
+
+def _packet(inbox: ReceiveBuffer) -> Packet | None:
+    try:
+        return take_packet(inbox)
+    except RemoteProtocolError:
+        return None
+
+
+def written(stream_id: int, data: bytes) -> bytes:
+    """A Write of bymux that carries these bytes."""
+    return encode(PacketType.WRITE, stream_id, len(data)) + data
+
+
 CONNECTION = register(
     MachineType(
         name="point2point",
@@ -246,5 +293,6 @@ CONNECTION = register(
             "provide_entry": _provide_entry,
             "refuse": _on_request(Request.refuse),
         },
+        codec=Codec(encodings=(VARU64, *BIG_ENDIAN), unwrapped=unwrapped),
     )
 )

@@ -19,7 +19,8 @@ from culm.buffer import Buffer, check_buffer
 from culm.garlic.raft import Configuration, Entry, Raft, Server, Snapshot, State
 from culm.garlic.raft import messages as m
 from culm.garlic.store import MemoryStore
-from culm.machines import Config, MachineType, Responder, register
+from culm.machines import Codec, Config, MachineType, Responder, register
+from culm.machines.encodings import DECIMAL
 from culm.machines.garlic_node import (
     CORE_KEYS,
     Values,
@@ -172,5 +173,6 @@ RAFT = register(
         keys=CORE_KEYS,
         verbs={"add_server": _add_server, "reachable": _reachable},
         respond=_respond,
+        codec=Codec(encodings=[DECIMAL]),
     )
 )

@@ -11,7 +11,8 @@ from random import Random
 
 from culm.arguments import check_int, check_type
 from culm.machine import StreamMachine
-from culm.machines import Config, Key, MachineType, keys_of, register
+from culm.machines import Codec, Config, Key, MachineType, keys_of, register
+from culm.machines.encodings import CBOR
 from culm.reconcile import (
     CompactParameters,
     CompactSession,
@@ -129,5 +130,6 @@ PLAIN = register(
             ),
             *_PLAIN_PARAMETERS,
         ),
+        codec=Codec(encodings=CBOR),
     )
 )

@@ -11,7 +11,8 @@ from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import MemoryStore
 from culm.machine import Effect
-from culm.machines import Config, Key, MachineType, keys_of, register
+from culm.machines import Codec, Config, Key, MachineType, keys_of, register
+from culm.machines.encodings import BIG_ENDIAN, VARU64
 from culm.machines.point2point import (
     CONNECTION_KEYS,
     LOG,
@@ -19,6 +20,7 @@ from culm.machines.point2point import (
     OTHER_BRANCH,
     limits_of,
     setup_of,
+    unwrapped,
 )
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits, Want
 from culm.wire.multihash import YAMF
@@ -115,5 +117,6 @@ REPLICATOR = register(
         keys=_REPLICATOR_KEYS,
         respond=_respond,
         verbs={"replicate": _replicate, "stored": _stored},
+        codec=Codec(encodings=(VARU64, *BIG_ENDIAN), unwrapped=unwrapped),
     )
 )

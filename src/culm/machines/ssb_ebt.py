@@ -21,6 +21,7 @@ from culm.machines import (
     keys_of,
     register,
 )
+from culm.machines.encodings import DECIMAL
 from culm.machines.messages import lines
 from culm.machines.ssb_lines import DialWanted, LineLink, ReplicatorOverLines, feed, next_message
 from culm.ssb.ebt import Limits, LoadClock, PeerClock, ReadMessages, SessionRole, Timing
@@ -120,6 +121,7 @@ EBT = register(
         respond=lambda config: MemoryStore().perform,
         dialling=dialling(_NAMES),
         codec=Codec(
+            encodings=[DECIMAL],
             messages=lines,
             results={
                 LoadClock: peer_clock,

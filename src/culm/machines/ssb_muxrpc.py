@@ -10,6 +10,7 @@ from typing import Any
 
 from culm.arguments import check_type
 from culm.machines import Codec, Config, Key, MachineType, Verb, keys_of, register
+from culm.machines.encodings import BIG_ENDIAN
 from culm.machines.messages import sized
 from culm.machines.signatures import by_name, on_handle
 from culm.ssb.muxrpc import Call, CallType, Connection, Limits, Manifest
@@ -61,6 +62,6 @@ MUXRPC = register(
             "end": _on_call(Call.end),
             "fail": _on_call(Call.fail),
         },
-        codec=Codec(messages=sized(9, slice(1, 5))),
+        codec=Codec(encodings=BIG_ENDIAN, messages=sized(9, slice(1, 5))),
     )
 )

@@ -17,6 +17,7 @@ from nacl.signing import SigningKey
 from culm.arguments import check_int, check_text, check_type
 from culm.machine import ContractErrorCode, LocalProtocolError, Ticket
 from culm.machines import Codec, Config, Key, MachineType, close_link, keys_of, register
+from culm.machines.encodings import BIG_ENDIAN, DECIMAL
 from culm.machines.messages import sized
 from culm.machines.ssb_ebt import dial_failed, dialling, peer_clock
 from culm.machines.ssb_lines import DialWanted
@@ -206,7 +207,9 @@ PEER = register(
         respond=lambda config: _store(config).perform,
         dialling=dialling(_NAMES),
         codec=Codec(
-            messages=sized(9, slice(1, 5)), results={LoadClock: peer_clock, ReadMessages: tuple}
+            encodings=(DECIMAL, *BIG_ENDIAN),
+            messages=sized(9, slice(1, 5)),
+            results={LoadClock: peer_clock, ReadMessages: tuple},
         ),
     )
 )

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from culm.machine import Effect, Event
 from culm.machines import Call, Config, MachineType, Operation
-from culm.testing.encodings import EVERY, Encoding
 
 __all__ = [
     "Attacks",
@@ -24,12 +23,10 @@ __all__ = [
     "Frame",
     "MachineSpec",
     "Meeting",
-    "Part",
     "Scenario",
     "Side",
     "Usage",
     "Work",
-    "cut",
 ]
 
 Side = Literal["left", "right"]
@@ -136,17 +133,6 @@ class Work:
     per_byte: int
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Some of a peer's bytes that a layer below has wrapped.
-
-    seal: wraps other bytes in place of `data`, such that the layer below takes them.
-    """
-
-    data: bytes
-    seal: Callable[[bytes], bytes] = bytes
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What the users of a machine do, and what is said then.
@@ -186,16 +172,11 @@ class Attacks:
         expands without end; they come between any two inputs of a conversation, on whatever
         link, or from whatever source.
     frames: messages in which a byte of any content has to cost about as much as any other.
-    encodings: how the peer writes numbers; extreme ones are put where such may stand.
-    unwrapped: what the peer says in some bytes of a conversation, if a layer below has
-        wrapped that; in all, the parts sealed again are the bytes.
     """
 
     floods: Sequence[Flood] = ()
     bombs: Sequence[bytes] = ()
     frames: Sequence[Frame] = ()
-    encodings: Sequence[Encoding] = EVERY
-    unwrapped: Callable[[bytes], Sequence[Part]] = lambda data: [Part(data)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,10 +234,3 @@ class MachineSpec:
 
     def __str__(self) -> str:
         return self.name
-
-
-def cut(spec: MachineSpec, data: bytes) -> list[bytes]:
-    """The messages in `data`; what belongs to none stays as it is, so that in all it is `data`."""
-    if spec.machine.codec.messages is not None:
-        return [each for each in spec.machine.codec.messages(data) if each]
-    return [sealed for part in spec.attacks.unwrapped(data) if (sealed := part.seal(part.data))]

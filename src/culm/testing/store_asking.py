@@ -1,10 +1,11 @@
-"""What the suite of log stores is built of: how it gets its stores and how it asks them."""
+"""What the suite of log stores is built of: how it gets its stores, and what it asks of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from random import Random
 from typing import Any
 
 from culm.bamboo import effects
@@ -14,15 +15,121 @@ from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import Head, LogStore, NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.machine import Effect, Ticket
-from culm.machines.sample_logs import make_log, varied
+from culm.machines.sample_logs import LOG_LENGTH, make_log, varied
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
-__all__ = ["AskedStore", "StoreSuite", "contents", "varied_log"]
+__all__ = [
+    "AskedStore",
+    "RandomEffects",
+    "StoreSuite",
+    "contents",
+    "head_of",
+    "stored_form",
+    "varied_log",
+]
 
 _TICKET: Ticket[Any] = Ticket(0)
 
 # A byte that is read from a wrong place is a wrong byte.
 varied_log = partial(make_log, payload=varied)
+
+
+def head_of(new: NewEntry) -> Head:
+    """The head of a log that ends with `new`."""
+    return Head(new.entry.seqnum, new.entry.hash(), new.entry.end_of_log)
+
+
+def stored_form(new: NewEntry, staged: int | None = None) -> StoredEntry:
+    """What is stored of `new`, or of its entry with so many bytes of payload staged."""
+    entry = new.entry
+    complete = staged is None and new.payload is not None
+    size = entry.payload_size if complete else staged or 0
+    return StoredEntry(
+        entry.seqnum,
+        entry.encode(),
+        entry.hash(),
+        entry.payload_size,
+        size,
+        complete,
+        payload_begun=staged is not None,
+    )
+
+
+class RandomEffects:
+    """Effects on two logs and their forks, drawn at random; most of them make sense."""
+
+    def __init__(self, family: HashFamily, random: Random) -> None:
+        self._random = random
+        self._branches = [
+            [make_log(family, log_id, branch=branch, payload=varied) for branch in (b"", b"other")]
+            for log_id in (9, (1 << 63) + 10)
+        ]
+
+    def next_effect(self) -> Effect[Any]:
+        random = self._random
+        news, other = random.choice(self._branches)
+        log = news[0].entry.log
+        seqnum = random.randint(1, LOG_LENGTH)
+        new = news[seqnum - 1]
+        payload = new.payload or b""
+        offset = random.randint(0, len(payload))
+        match random.randrange(22):
+            case 0:
+                return effects.ReadLogs(
+                    ticket=_TICKET, after=random.choice((None, log)), count_max=1
+                )
+            case 1 | 2 | 9:
+                return effects.ReadLog(ticket=_TICKET, log=log)
+            case 3:
+                return effects.ReadEntry(ticket=_TICKET, log=log, seqnum=seqnum)
+            case 4:
+                return effects.ReadEntries(
+                    ticket=_TICKET,
+                    log=log,
+                    start=seqnum,
+                    end=random.choice((None, seqnum + 3)),
+                    count_max=4,
+                    size_max=random.choice((None, 600)),
+                    payload_size_max=random.choice((None, 0, 40)),
+                )
+            case 5:
+                return effects.ReadHashes(
+                    ticket=_TICKET, log=log, seqnums=range(seqnum, seqnum + 3)
+                )
+            case 6:
+                return effects.ReadPayload(
+                    ticket=_TICKET, log=log, seqnum=seqnum, offset=offset, size=30
+                )
+            case 7:
+                return effects.FinishPayload(ticket=_TICKET, log=log, seqnum=seqnum)
+            case 8 | 21:
+                return effects.DiscardStaged(ticket=_TICKET, log=log, seqnum=seqnum)
+            case 10 if seqnum > 8:
+                proof = ForkProof(new.entry, other[seqnum - 1].entry)
+                return effects.AddFork(ticket=_TICKET, log=log, proof=proof)
+            case 20:
+                hashes = range(seqnum, seqnum + 3)
+                return effects.ReadLog(ticket=_TICKET, log=log, entry=seqnum, hashes=hashes)
+            case 11:
+                return effects.AppendEntries(
+                    ticket=_TICKET, log=log, entries=[new, other[seqnum - 1]]
+                )
+            case 12 | 13 | 14 | 15:
+                start = random.choice((0, 0, offset))
+                data = payload[start : start + random.choice((5, 100))]
+                return effects.WritePayload(
+                    ticket=_TICKET, log=log, seqnum=seqnum, offset=start, data=data
+                )
+            case _:
+                staged = NewEntry(new.entry, payload[:offset], staged=True)
+                chosen = random.choice(
+                    (
+                        news[seqnum - 1 : seqnum + 2],
+                        [NewEntry(new.entry)],
+                        [staged, *news[seqnum:7]],
+                    )
+                )
+                return effects.AppendEntries(ticket=_TICKET, log=log, entries=chosen)
 
 
 class AskedStore:

@@ -10,8 +10,7 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import has_lipmaalink
 from culm.bamboo.store import LogStore, NewEntry, StoreErrorCode
 from culm.machines.sample_logs import make_log
-from culm.testing.store_asking import StoreSuite, varied_log
-from culm.testing.store_model import head_of, stored_form
+from culm.testing.store_asking import StoreSuite, head_of, stored_form, varied_log
 from culm.wire.multihash import HashFamily
 
 __all__ = ["LargeRules"]

@@ -10,7 +10,7 @@ For a store that outlives the process, `reopen` says how it is found again; the 
 testing shows a class for one in files.
 
 Whatever a test asks, the answer has to be one that a machine accepts.  The suite has tests of
-one rule each, and a random walk that compares the store, step by step, with a simple model.
+one rule each, and a random walk that compares the store, step by step, with one in memory.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import (
     Head,
     LogStore,
+    MemoryStore,
     NewEntry,
     StoredEntry,
     StoreError,
@@ -35,9 +36,15 @@ from culm.bamboo.store import (
 )
 from culm.machine import Effect
 from culm.machines.sample_logs import LOG_LENGTH
-from culm.testing.store_asking import StoreSuite, contents, varied_log
+from culm.testing.store_asking import (
+    RandomEffects,
+    StoreSuite,
+    contents,
+    head_of,
+    stored_form,
+    varied_log,
+)
 from culm.testing.store_large import LargeRules
-from culm.testing.store_model import ModelStore, RandomEffects, head_of, stored_form
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
 __all__ = ["LogStoreSuite", "contents"]
@@ -450,13 +457,17 @@ class _ForkRules(StoreSuite):
 class LogStoreSuite(_EntryRules, _PayloadRules, _ForkRules, LargeRules):
     """Tests for a `LogStore`; see the module."""
 
-    def test_a_random_walk_agrees_with_a_simple_model(self) -> None:
+    def make_model(self, family: HashFamily) -> LogStore:
+        """The empty store with which the random walk compares."""
+        return MemoryStore(family=family)
+
+    def test_a_random_walk_agrees_with_a_store_in_memory(self) -> None:
         for family in self.families:
             for seed in range(4):
                 self._walk(family, Random(seed), 250)
 
     def _walk(self, family: HashFamily, random: Random, steps: int) -> None:
-        store, model = self.made(family), ModelStore(family)
+        store, model = self.made(family), self.make_model(family)
         walker = RandomEffects(family, random)
         for step in range(steps):
             effect = walker.next_effect()

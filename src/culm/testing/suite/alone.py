@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from culm.machine import Event
 from culm.machines.operations import Call, Eof, Operation, Receive
 from culm.testing.mesh import Mesh
-from culm.testing.spec import MachineSpec, Meeting, cut
+from culm.testing.spec import MachineSpec, Meeting
 from culm.testing.suite.runs import PropertyError, expect_equal
 from culm.testing.suite.strategies import Draw, conversation, pick
 
@@ -107,6 +107,6 @@ def _meet(
 def _said(spec: MachineSpec, draw: Draw) -> bytes:
     """Nothing, or a beginning of a message."""
     heard = [op.data for op in conversation(spec, draw).operations if isinstance(op, Receive)]
-    parts = [part for data in heard for part in cut(spec, data)]
+    parts = [part for data in heard for part in spec.machine.codec.cut(data)]
     whole = pick(parts, draw) if parts else b""
     return whole[: draw(st.integers(0, max(0, len(whole) - 1)))]

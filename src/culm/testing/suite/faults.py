@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from culm.machines.driver import Turn
 from culm.machines.operations import Operation, Receive
 from culm.testing.record import conversations
-from culm.testing.spec import Conversation, MachineSpec, cut
+from culm.testing.spec import Conversation, MachineSpec
 from culm.testing.suite.runs import PropertyError, driver_for, merged, retold, watchdog
 from culm.testing.suite.strategies import Draw, Story, chunks, conversation, mutated, pick
 
@@ -70,7 +70,9 @@ def _said(spec: MachineSpec, told: Conversation) -> Story:
     return [
         replace(operation, data=data) if isinstance(operation, Receive) else operation
         for operation in told.operations
-        for data in (cut(spec, operation.data) if isinstance(operation, Receive) else [b""])
+        for data in (
+            spec.machine.codec.cut(operation.data) if isinstance(operation, Receive) else [b""]
+        )
     ]
 
 

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
+from culm.machines.encodings import EXTREMES
 from culm.machines.operations import Call, Operation, Receive, ReceiveDatagram
-from culm.testing.encodings import EXTREMES
 from culm.testing.record import conversations
 from culm.testing.spec import Conversation, MachineSpec
 
@@ -168,10 +168,10 @@ def _make_extreme(spec: MachineSpec, story: Story, draw: Draw) -> None:
     if not places:
         return
     index = pick(places, draw)
-    parts = list(spec.attacks.unwrapped(_data(story, index)))
+    parts = list(spec.machine.codec.unwrapped(_data(story, index)))
     chosen = draw(st.integers(0, len(parts) - 1)) if parts else 0
     data = parts[chosen].data if parts else b""
-    encoding = pick(spec.attacks.encodings, draw)
+    encoding = pick(spec.machine.codec.encodings, draw)
     written = [number for number in map(encoding.encode, EXTREMES) if number is not None]
     found = encoding.places(data)
     if found and draw(st.booleans()):

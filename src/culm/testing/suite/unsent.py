@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from culm.machines.driver import Driver
 from culm.machines.operations import Advance, Complete, Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations
-from culm.testing.spec import Conversation, MachineSpec, cut
+from culm.testing.spec import Conversation, MachineSpec
 from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured, received_size, welcome
 from culm.testing.suite.runs import PropertyError, driver_for, refused, retold, watchdog
 from culm.testing.suite.strategies import Draw, Story, conversation, hostile, pick, ways_in
@@ -71,7 +71,7 @@ def repeats(spec: MachineSpec) -> None:
         for each in told.values()
         for operation in each.operations
         if isinstance(operation, (Receive, ReceiveDatagram))
-        for data in dict.fromkeys(cut(spec, operation.data))
+        for data in dict.fromkeys(spec.machine.codec.cut(operation.data))
     ]
     for each, single in singles[:: len(singles) // _SINGLES_MAX + 1]:
         story = _unended(spec, each)
@@ -100,7 +100,7 @@ def _unit(spec: MachineSpec, told: Conversation, draw: Draw) -> list[bytes]:
     if draw(st.integers(0, 2)) == 0:
         said = hostile(spec, other, draw)
     whole = [op.data for op in said if isinstance(op, (Receive, ReceiveDatagram)) and op.data]
-    parts = list(chain.from_iterable(cut(spec, data) for data in whole))
+    parts = list(chain.from_iterable(spec.machine.codec.cut(data) for data in whole))
     if not parts:
         return [b"x"]
     return [pick(parts, draw) for _ in range(draw(st.integers(1, _TOGETHER_MAX)))]
@@ -108,7 +108,7 @@ def _unit(spec: MachineSpec, told: Conversation, draw: Draw) -> list[bytes]:
 
 def _counted(spec: MachineSpec, data: bytes, draw: Draw) -> Callable[[int], bytes]:
     """Always `data`, or each time with another number somewhere in it."""
-    encoding = pick(spec.attacks.encodings, draw)
+    encoding = pick(spec.machine.codec.encodings, draw)
     places = encoding.places(data)
     if not places or draw(st.booleans()):
         return lambda number: data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from culm.testing.encodings import CBOR, DECIMAL, EVERY, EXTREMES, VARU64, Encoding
+from culm.machines.encodings import CBOR, DECIMAL, EVERY, EXTREMES, VARU64, Encoding
 
 
 @pytest.mark.parametrize("encoding", EVERY, ids=str)

@@ -1,123 +1,15 @@
-"""A log store made without a thought for speed, and random work to compare others with it."""
+"""A log store made without a thought for speed, to compare others with it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from random import Random
-from typing import Any
 
-from culm.bamboo.effects import (
-    AddFork,
-    AppendEntries,
-    DiscardStaged,
-    FinishPayload,
-    ReadEntries,
-    ReadEntry,
-    ReadHashes,
-    ReadLog,
-    ReadLogs,
-    ReadPayload,
-    WritePayload,
-)
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
-from culm.machine import Effect, Ticket
-from culm.machines.sample_logs import LOG_LENGTH, make_log, varied
+from culm.testing.store_asking import head_of, stored_form
 from culm.wire.multihash import HashFamily
-
-__all__ = ["ModelStore", "RandomEffects", "head_of", "stored_form"]
-
-_TICKET: Ticket[Any] = Ticket(0)
-
-
-def head_of(new: NewEntry) -> Head:
-    """The head of a log that ends with `new`."""
-    return Head(new.entry.seqnum, new.entry.hash(), new.entry.end_of_log)
-
-
-def stored_form(new: NewEntry, staged: int | None = None) -> StoredEntry:
-    """What is stored of `new`, or of its entry with so many bytes of payload staged."""
-    entry = new.entry
-    complete = staged is None and new.payload is not None
-    size = entry.payload_size if complete else staged or 0
-    return StoredEntry(
-        entry.seqnum,
-        entry.encode(),
-        entry.hash(),
-        entry.payload_size,
-        size,
-        complete,
-        payload_begun=staged is not None,
-    )
-
-
-class RandomEffects:
-    """Effects on two logs and their forks, drawn at random; most of them make sense."""
-
-    def __init__(self, family: HashFamily, random: Random) -> None:
-        self._random = random
-        self._branches = [
-            [make_log(family, log_id, branch=branch, payload=varied) for branch in (b"", b"other")]
-            for log_id in (9, (1 << 63) + 10)
-        ]
-
-    def next_effect(self) -> Effect[Any]:
-        random = self._random
-        news, other = random.choice(self._branches)
-        log = news[0].entry.log
-        seqnum = random.randint(1, LOG_LENGTH)
-        new = news[seqnum - 1]
-        payload = new.payload or b""
-        offset = random.randint(0, len(payload))
-        match random.randrange(22):
-            case 0:
-                return ReadLogs(ticket=_TICKET, after=random.choice((None, log)), count_max=1)
-            case 1 | 2 | 9:
-                return ReadLog(ticket=_TICKET, log=log)
-            case 3:
-                return ReadEntry(ticket=_TICKET, log=log, seqnum=seqnum)
-            case 4:
-                return ReadEntries(
-                    ticket=_TICKET,
-                    log=log,
-                    start=seqnum,
-                    end=random.choice((None, seqnum + 3)),
-                    count_max=4,
-                    size_max=random.choice((None, 600)),
-                    payload_size_max=random.choice((None, 0, 40)),
-                )
-            case 5:
-                return ReadHashes(ticket=_TICKET, log=log, seqnums=range(seqnum, seqnum + 3))
-            case 6:
-                return ReadPayload(ticket=_TICKET, log=log, seqnum=seqnum, offset=offset, size=30)
-            case 7:
-                return FinishPayload(ticket=_TICKET, log=log, seqnum=seqnum)
-            case 8 | 21:
-                return DiscardStaged(ticket=_TICKET, log=log, seqnum=seqnum)
-            case 10 if seqnum > 8:
-                proof = ForkProof(new.entry, other[seqnum - 1].entry)
-                return AddFork(ticket=_TICKET, log=log, proof=proof)
-            case 20:
-                hashes = range(seqnum, seqnum + 3)
-                return ReadLog(ticket=_TICKET, log=log, entry=seqnum, hashes=hashes)
-            case 11:
-                return AppendEntries(ticket=_TICKET, log=log, entries=[new, other[seqnum - 1]])
-            case 12 | 13 | 14 | 15:
-                start = random.choice((0, 0, offset))
-                data = payload[start : start + random.choice((5, 100))]
-                return WritePayload(ticket=_TICKET, log=log, seqnum=seqnum, offset=start, data=data)
-            case _:
-                staged = NewEntry(new.entry, payload[:offset], staged=True)
-                chosen = random.choice(
-                    (
-                        news[seqnum - 1 : seqnum + 2],
-                        [NewEntry(new.entry)],
-                        [staged, *news[seqnum:7]],
-                    )
-                )
-                return AppendEntries(ticket=_TICKET, log=log, entries=chosen)
 
 
 @dataclass
