@@ -73,63 +73,51 @@ class RandomEffects:
         new = news[seqnum - 1]
         payload = new.payload or b""
         offset = random.randint(0, len(payload))
+        numbers = range(seqnum, seqnum + 3)
+        ask = partial(_ask, log=log)
         match random.randrange(22):
             case 0:
-                return effects.ReadLogs(
-                    ticket=_TICKET, after=random.choice((None, log)), count_max=1
-                )
+                after = random.choice((None, log))
+                return effects.ReadLogs(ticket=_TICKET, after=after, count_max=1)
             case 1 | 2 | 9:
-                return effects.ReadLog(ticket=_TICKET, log=log)
+                return ask(effects.ReadLog)
             case 3:
-                return effects.ReadEntry(ticket=_TICKET, log=log, seqnum=seqnum)
+                return ask(effects.ReadEntry, seqnum=seqnum)
             case 4:
-                return effects.ReadEntries(
-                    ticket=_TICKET,
-                    log=log,
-                    start=seqnum,
-                    end=random.choice((None, seqnum + 3)),
-                    count_max=4,
-                    size_max=random.choice((None, 600)),
-                    payload_size_max=random.choice((None, 0, 40)),
-                )
+                bounds = {
+                    "end": random.choice((None, seqnum + 3)),
+                    "size_max": random.choice((None, 600)),
+                    "payload_size_max": random.choice((None, 0, 40)),
+                }
+                return ask(effects.ReadEntries, start=seqnum, count_max=4, **bounds)
             case 5:
-                return effects.ReadHashes(
-                    ticket=_TICKET, log=log, seqnums=range(seqnum, seqnum + 3)
-                )
+                return ask(effects.ReadHashes, seqnums=numbers)
             case 6:
-                return effects.ReadPayload(
-                    ticket=_TICKET, log=log, seqnum=seqnum, offset=offset, size=30
-                )
+                return ask(effects.ReadPayload, seqnum=seqnum, offset=offset, size=30)
             case 7:
-                return effects.FinishPayload(ticket=_TICKET, log=log, seqnum=seqnum)
+                return ask(effects.FinishPayload, seqnum=seqnum)
             case 8 | 21:
-                return effects.DiscardStaged(ticket=_TICKET, log=log, seqnum=seqnum)
+                return ask(effects.DiscardStaged, seqnum=seqnum)
             case 10 if seqnum > 8:
                 proof = ForkProof(new.entry, other[seqnum - 1].entry)
-                return effects.AddFork(ticket=_TICKET, log=log, proof=proof)
+                return ask(effects.AddFork, proof=proof)
             case 20:
-                hashes = range(seqnum, seqnum + 3)
-                return effects.ReadLog(ticket=_TICKET, log=log, entry=seqnum, hashes=hashes)
+                return ask(effects.ReadLog, entry=seqnum, hashes=numbers)
             case 11:
-                return effects.AppendEntries(
-                    ticket=_TICKET, log=log, entries=[new, other[seqnum - 1]]
-                )
+                return ask(effects.AppendEntries, entries=[new, other[seqnum - 1]])
             case 12 | 13 | 14 | 15:
                 start = random.choice((0, 0, offset))
                 data = payload[start : start + random.choice((5, 100))]
-                return effects.WritePayload(
-                    ticket=_TICKET, log=log, seqnum=seqnum, offset=start, data=data
-                )
+                return ask(effects.WritePayload, seqnum=seqnum, offset=start, data=data)
             case _:
                 staged = NewEntry(new.entry, payload[:offset], staged=True)
-                chosen = random.choice(
-                    (
-                        news[seqnum - 1 : seqnum + 2],
-                        [NewEntry(new.entry)],
-                        [staged, *news[seqnum:7]],
-                    )
-                )
-                return effects.AppendEntries(ticket=_TICKET, log=log, entries=chosen)
+                three = news[seqnum - 1 : seqnum + 2]
+                chosen = random.choice((three, [NewEntry(new.entry)], [staged, *news[seqnum:7]]))
+                return ask(effects.AppendEntries, entries=chosen)
+
+
+def _ask(kind: Callable[..., Effect[Any]], **fields: Any) -> Effect[Any]:
+    return kind(ticket=_TICKET, **fields)
 
 
 class AskedStore:
