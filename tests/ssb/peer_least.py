@@ -114,9 +114,23 @@ class Least:
         """A guest says something.  What it is told, nobody reads."""
         if self.guests:
             _, link = self.rng.choice(self.guests)
-            for _ in range(self.rng.choice([1, 3, 30])):
+            lie = self.rng.random() < 0.5
+            said = (
+                self._lie(link) if lie else [self._harm() for _ in range(self.rng.choice([1, 9]))]
+            )
+            for data in said:
                 if not link.closed:
-                    link.receive_data(self._harm())
+                    link.receive_data(data)
+
+    def _lie(self, link: PeerLink) -> list[bytes]:
+        """A session in which a feed is promised, and messages of it come that are none."""
+        feed = feed_of(self.rng.choice(self.names))
+        message = {"author": feed, "content": {"type": "post"}}
+        said = [{feed: 198}, *[{**message, "sequence": number} for number in range(1, 25)]]
+        if link.role is SessionRole.CLIENT:
+            return [packet(-1, each) for each in said]
+        asked = {"name": ["ebt", "replicate"], "args": [{"version": 3}], "type": "duplex"}
+        return [packet(1, each) for each in (asked, *said)]
 
     def _harm(self) -> bytes:
         rng, number = self.rng, self.rng.choice([-3, -2, -1, 1, 2, 3, 4])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pytest
 from peer_least import Least
 
+from culm.ssb.ebt.session import Session
 from culm.ssb.history import HistoryServer
 from effort import seeds
 
@@ -24,6 +25,13 @@ def test_with_the_least_of_everything_all_comes_to_all(seed: int) -> None:
 
 def test_canary_calls_that_never_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HistoryServer, "_end_oldest", lambda server: False)
+    assert any(fails(seed) for seed in range(40))
+
+
+def test_canary_whoever_lies_of_a_feed_ends_it_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong: set[str] = set()
+    monkeypatch.setattr(Session, "distrust", lambda session, feed: wrong.add(feed))
+    monkeypatch.setattr(Session, "distrusts", lambda session, feed: feed in wrong)
     assert any(fails(seed) for seed in range(40))
 
 
