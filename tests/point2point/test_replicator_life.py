@@ -42,6 +42,12 @@ def test_where_everything_has_to_wait_for_its_place_all_of_it_comes(seed: int) -
     go(seed, tight=True)
 
 
+@pytest.mark.parametrize("seed", [103, 191])
+def test_a_request_makes_room_though_the_peer_is_within_an_entry_or_had_no_place(seed: int) -> None:
+    """Worlds in which a log was kept out for ever by requests that only waited for news."""
+    go(seed, tight=True)
+
+
 NEWS = [news_of((5, 5), log_id=number) for number in range(4)]
 
 
