@@ -199,6 +199,13 @@ class Chat:
             sys.stdout.write((CLEAR if clear else "") + PROMPT)
             sys.stdout.flush()
 
+    def refuse(self, error: LocalProtocolError) -> None:
+        """What was typed is not sent, which its user has to know."""
+        if self.as_json:
+            self._print({"what": "not sent", "text": str(error)})
+        else:
+            self.lines.append(f"not sent: {error}")
+
     def _tell(self, what: str, peer: bytes, text: str = "") -> None:
         if self.as_json:
             self._print({"what": what, "peer": name_of(peer), "text": text})
@@ -265,7 +272,7 @@ async def _obey(
         try:
             _do(line, driver, node, chat, wires)
         except LocalProtocolError as error:
-            chat.lines.append(f"not sent: {error}")
+            chat.refuse(error)
     driver.call(node.leave)
 
 

@@ -71,6 +71,14 @@ def test_an_empty_line_is_no_goodbye_and_a_long_one_is_refused() -> None:
     assert done.stderr == ""
 
 
+def test_what_is_refused_is_said_to_machines_as_well() -> None:
+    (port,) = udp_ports(1)
+    done = run("node", port, "--json", typed=f"{'x' * 2000}\n/leave\n")
+    said = [line for line in map(json.loads, done.stdout.splitlines()) if line["what"] != "table"]
+    assert [line["what"] for line in said] == ["not sent"]
+    assert "2000" in said[0]["text"]
+
+
 def test_a_port_that_is_taken_is_said() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))

@@ -676,10 +676,15 @@ class Simulation:
     def _some_lie(self) -> None:
         """Somebody says in a member's name that it starts anew, goes on, or leaves.
 
-        He may have heard which number a goodbye has to name.
+        He may have heard which number a goodbye has to name.  Or it reaches one that may be gone.
         """
         rng = self.rng
         member, to = rng.choices(self.names, k=2)
+        if rng.random() < 0.25:
+            seconds = EPOCH + self.network.clock.now
+            rumour = Gossip({member: [seconds]}, [rng.choice(self.names)])
+            self.network.replay((member, to, encode_parcel(Parcel(body=rumour))))
+            return
         numbers = numbers_of(self.cluster[member], to)
         if member == to or numbers is None:
             return
@@ -781,7 +786,9 @@ class Simulation:
         )
         parcel = encode_parcel(Parcel(body=MessageData(to, source, 1, write_message(message))))
         if rng.random() < 0.5:
-            nonce = rng.randbytes(24)
+            # Of a life that would be heard: others are dropped before anybody asks for the key.
+            began = EPOCH + self.network.clock.now + rng.choice([-1.0, 0.0, 60.0])
+            nonce = int(1000 * began).to_bytes(6) + rng.randbytes(18)
             parcel = close_box(parcel, nonce, key=bytes(32), source=source, to=to)
         self.network.replay((source, to, parcel))
 

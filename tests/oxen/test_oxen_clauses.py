@@ -326,6 +326,24 @@ def test_who_left_and_comes_back_stays() -> None:
     assert table.node.contacts()[ME][P] > table.node.unix_time - 10
 
 
+@pytest.mark.parametrize("name", Timing.__dataclass_fields__)
+def test_a_node_comes_to_rest_however_short_its_times_are(name: str) -> None:
+    """No clock tells such times apart, and yet the driver gets a word in."""
+    for seed in range(8):
+        node = Node(me=ME, rng=Random(seed), epoch=0.0, timing=Timing(**{name: 5e-324}))
+        now = 1e9
+        node.advance(now)
+        node.join(P)
+        for _ in range(50):
+            while node.next_event() is not None:
+                node.datagrams_to_send()
+            deadline = node.next_deadline()
+            assert deadline is not None
+            assert deadline > now
+            now = deadline
+            node.advance(now)
+
+
 @pytest.mark.parametrize("epoch", [float("nan"), float("inf"), -float("inf"), 1e18, -1e12])
 def test_an_epoch_is_a_time(epoch: float) -> None:
     with pytest.raises(ValueError, match="epoch"):

@@ -14,6 +14,7 @@ from oxen_support import EPOCH, ME, Table
 
 from culm.machines.memory import retained_size
 from culm.oxen import (
+    Delivered,
     DropReason,
     Limits,
     Node,
@@ -327,6 +328,79 @@ def test_a_rumour_that_one_is_back_draws_no_more() -> None:
     said = [encode_parcel(parcel) for parcel in table.said() if parcel.body is not None]
     drawn = [len(encoded) for encoded in said if b"1:m1:s" in encoded]
     assert len(rumour) < sum(drawn) <= 3 * len(rumour)
+
+
+def _drawn_by_rumours(rumours: int) -> int:
+    """Bytes to P, which fell silent with messages under way, or by way of Q, which reaches it."""
+    table = Table()
+    for sid in (b"P", b"Q"):
+        table.join(sid)
+    for _ in range(3):
+        table.node.send(b"P", b"x" * 1000)
+        table.node.send_in_order(b"P", b"y" * 1000)
+    table.drain()
+    for _ in range(30):
+        if rumours:
+            rumours -= 1
+            table.gossip(b"Q", Q={b"P": table.now})
+        table.wait(10.0, alive=(b"Q",))
+    table.wait(200.0, alive=(b"Q",))
+    parcels = [encode_parcel(parcel) for hop, parcel in table.sent if hop == b"P"]
+    parcels += [
+        encode_parcel(parcel)
+        for hop, parcel in table.sent
+        if hop == b"Q" and isinstance(parcel.body, MessageData) and parcel.body.to == b"P"
+    ]
+    return sum(map(len, parcels))
+
+
+def test_a_rumour_that_a_silent_member_is_there_draws_three_times_its_bytes_at_most() -> None:
+    """Somebody has Q say every ten seconds that it reaches P, which is gone: nobody gives it up."""
+    rumour = encode_parcel(Parcel(body=Gossip({b"Q": [EPOCH]}, [b"P"])))
+    silence, rumours = _drawn_by_rumours(0), 30
+    # Signs of life are asked for at falling intervals in any case.
+    assert _drawn_by_rumours(rumours) - silence <= 3 * rumours * len(rumour)
+
+
+def test_a_silent_member_that_others_reach_is_asked_and_gets_everything_when_it_answers() -> None:
+    """Our parcels were lost for longer than we would have waited without the others."""
+    table = Table()
+    for sid in (b"P", b"Q"):
+        table.join(sid)
+    sent = [table.node.send(b"P", b"x" * 1000) for _ in range(3)]
+    table.drain()
+    for _ in range(12):
+        table.gossip(b"Q", Q={b"P": table.now})
+        table.wait(10.0, alive=(b"Q",))
+    assert table.node.peers()[b"P"].state is PeerState.JOINED
+    table.said()
+    table.events()
+    for _ in range(10):
+        table.gossip(b"Q", Q={b"P": table.now})
+        table.wait(1.0, alive=(b"Q",))
+        for body in table.bodies(MessageData, b"Q"):
+            if body.to == b"P":
+                table.tell(b"Q", MessageAck(ME, b"P", body.id))
+    delivered = [event.message for event in table.events() if isinstance(event, Delivered)]
+    assert sorted(delivered) == sent
+
+
+def test_a_datagram_too_small_to_pay_for_a_question_to_one_given_up_draws_none() -> None:
+    table = Table()
+    for sid in (b"P", b"Q"):
+        table.join(sid)
+    table.wait(100.0, alive=(b"Q",))
+    assert table.node.peers()[b"P"].state is PeerState.GIVEN_UP
+    table.said()
+    nothing, question = encode_parcel(Parcel()), encode_parcel(Parcel(ka=1))
+    for data in (nothing, question):
+        table.wait(2.0, alive=(b"Q",))
+        table.said()
+        table.node.receive_datagram(data, source=b"P")
+        table.drain()
+        drawn = sum(len(encode_parcel(parcel)) for parcel in table.said(b"P"))
+        assert drawn <= 3 * len(data)
+    assert drawn
 
 
 def test_those_of_whom_many_tell_are_reached_all_the_same() -> None:

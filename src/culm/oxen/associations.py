@@ -89,7 +89,7 @@ class Associations:
         self._timing = timing
         self._clock = clock
         self._dropped = dropped
-        self.courier = Courier(me, links=links, clock=clock)
+        self.courier = Courier(me, links=links, clock=clock, timing=timing)
         self._seeds = Seeds(timing)
         self._alone_max = alone_max
         self.tags = OwnTags(limits.tags_size_max)
@@ -274,6 +274,7 @@ class Associations:
                         self.events.append(PeerUnreachable(peer=peer.sid))
             elif peer.state is not _SYNCHRONIZING:
                 self._watch(peer, now)
+                self.courier.question(peer)
                 self._drop_claim(peer, now)
         self._roster.expire()
         self.assemblies.expire(self._clock.now)
@@ -545,8 +546,7 @@ class Associations:
 
     def wait(self, peer: Peer, delivery: Delivery, sequence: int) -> None:
         """The peer has no place for a large message of ours, and nothing else waits for that."""
-        number = peer.outgoing.refuse(delivery, sequence, self._clock.now)
-        if number:
+        if number := peer.outgoing.refuse(delivery, sequence, self._clock.now):
             self.events.append(SendWaiting(peer=peer.sid, message=number))
         if peer.outgoing.pressure is not Pressure.NONE:
             self.relieve_one(peer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, nextafter
+
 __all__ = ["Clock"]
 
 _EPOCH_MAX = 1e11
@@ -26,6 +28,10 @@ class Clock:
         """Whether the time was ever told."""
         self.now = 0.0
         self.unix = epoch
+
+    def after(self, seconds: float) -> float:
+        """So many seconds from now, and always later: what is due at once again never rests."""
+        return max(self.now + seconds, nextafter(self.now, inf))
 
     def advance(self, now: float) -> None:
         self.is_set = True

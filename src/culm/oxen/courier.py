@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from culm.oxen.clock import Clock
+from culm.oxen.limits import Timing
 from culm.oxen.links import Links
 from culm.oxen.messages import (
     Message,
@@ -24,8 +25,9 @@ __all__ = ["Courier"]
 class Courier:
     """Owns the deadlines of redelivery, one for each peer."""
 
-    def __init__(self, me: bytes, *, links: Links, clock: Clock) -> None:
+    def __init__(self, me: bytes, *, links: Links, clock: Clock, timing: Timing) -> None:
         self._me = me
+        self._patience_s = timing.usable_s + timing.give_up_s
         self._links = links
         self._clock = clock
         self._deadlines: Deadlines[bytes] = Deadlines()
@@ -52,6 +54,21 @@ class Courier:
         if not asked:
             self._send(peer, [item])
         self._links.send_through_some(MessageData(peer.sid, self._me, item.id, item.d))
+
+    def question(self, peer: Peer) -> None:
+        """Ask a peer to show itself that would have been given up, but that others say it is there.
+
+        They may be wrong, or somebody speaks in their names.
+        """
+        silence = peer.outgoing.flight.silence(self._clock.now)
+        if silence >= self._patience_s and self._links.question(peer.sid, self._patience_s):
+            peer.mute = True
+            self.ask_through_others(peer)
+
+    def hear(self, peer: Peer) -> None:
+        """A peer that was silent has acknowledged something."""
+        peer.mute = False
+        self._links.accept(peer.sid)
 
     def pump(self, peer: Peer) -> None:
         """Send what waits for `peer` and may go."""
@@ -81,6 +98,9 @@ class Courier:
         now = self._clock.now
         while (sid := self._deadlines.pop_due(now)) is not None:
             self._send(peers[sid], peers[sid].outgoing.due(now))
+            again = self._deadlines.get(sid)
+            if again is not None and again <= now:
+                self._deadlines.set(sid, self._clock.after(0.0))
 
     def next_deadline(self) -> float | None:
         """When `resend` is due: maybe too early, never too late."""

@@ -44,6 +44,7 @@ class Flight:
         self._since = 0.0  # since when the timer runs
         self._interval: float | None = None  # of the timer; none: until a probe is due
         self._backoff = 0
+        self._silent_since = 0.0  # if there were timeouts since something came back
         self._doubt: float | None = None  # when the oldest is to be taken for lost
         self._way = 0
         self._way_until = 0.0
@@ -64,6 +65,10 @@ class Flight:
     def is_stuck(self) -> bool:
         """Whether nothing has come back for three timeouts in a row."""
         return self._backoff >= _BAD_WAY
+
+    def silence(self, now: float) -> float:
+        """For how many seconds nothing has come back at `now`, if timeouts say that it should."""
+        return now - self._silent_since if self._backoff else 0.0
 
     @property
     def room(self) -> int:
@@ -220,6 +225,8 @@ class Flight:
         self.under_way.clear()
         self._doubt = None
         self._window.collapse()
+        if not self._backoff:
+            self._silent_since = self._since
         self._backoff = min(self._backoff + 1, _BACKOFF_MAX)
         self._way += 1
         self._way_until = now + _WAY_INTERVALS * self._interval_max

@@ -45,7 +45,7 @@ class Limits:
         `datagram_size_max` bytes, none of that size gets in.
     outbox_max
         Parcels that wait to be taken (`Node.datagrams_to_send`), of at most `datagram_size_max`
-        bytes each, and keepalives to be answered.
+        bytes each; and as many neighbours whose keepalives are to be answered, of each the last 16.
     forwards_max
         Forwarded messages that are remembered to cut loops, about 300 bytes each.
     message_size_max

@@ -32,7 +32,7 @@ from culm.oxen.messages import (
     write_message,
 )
 from culm.oxen.outbox import Occasion, Outbox
-from culm.oxen.proofs import Proofs
+from culm.oxen.proofs import AMPLIFICATION_MAX, Proofs
 from culm.oxen.routing import ForwardMemory, Routes
 from culm.wire import xenc
 
@@ -139,6 +139,18 @@ class Links:
         if self._seal is None:
             self._proofs.expect(sid, told=told)
 
+    def question(self, sid: bytes, patience_s: float) -> bool:
+        """`sid`, which had joined, acknowledges nothing; returns whether it has to show itself.
+
+        It has if it has answered no keepalive for so long either: then it is others who say that it
+        is there.  Until it acknowledges something, what they say pays for what is sent there.
+        """
+        contact = self.contacts.get(self._me, sid)
+        if self._seal is not None or self._clock.unix - contact < patience_s:
+            return False
+        self._proofs.expect(sid, told=True)
+        return True
+
     def hear_rumour(self, sids: Iterable[bytes], size: int) -> None:
         """A datagram of so many bytes, of one that is trusted, tells of these."""
         self._proofs.hear_rumour(sids, size)
@@ -205,7 +217,8 @@ class Links:
         except ParcelError:
             self._drop(DropReason.MALFORMED)
             return None
-        if source in self._banned and self._keepalives.wonder(source, self._clock.unix):
+        pays = AMPLIFICATION_MAX * len(data) > _ASKING_SIZE
+        if source in self._banned and pays and self._keepalives.wonder(source, self._clock.unix):
             self._outbox.ping(source)
         if ka is not None and not self._outbox.owe(source, ka):
             self._drop(DropReason.OUTBOX_FULL)
@@ -279,7 +292,8 @@ class Links:
         neighbours = self.contacts.neighbours(self._clock.unix)
         hops = [hop for hop in neighbours if hop != body.to and hop not in self._banned]
         for hop in self._rng.sample(hops, min(_HELPERS, len(hops))):
-            self._put(hop, body)
+            if body.to not in self._proofs.pending or self._is_paid(hop, body):
+                self._put(hop, body)
 
     def answer(self, source: bytes, body: MessageAck | MessageData) -> None:
         """Send an answer back the way the message came, if that is open."""

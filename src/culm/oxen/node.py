@@ -423,10 +423,10 @@ class Node:
         if timer is _Timer.REVIEW:
             self._associations.review()
             self._links.ask_around()
-            self._timers.set(timer, now + timing.keepalive_retry_s)
+            self._timers.set(timer, self._clock.after(timing.keepalive_retry_s))
         elif timer is _Timer.GOSSIP:
             self._links.gossip()
-            self._timers.set(timer, now + timing.gossip_s)
+            self._timers.set(timer, self._clock.after(timing.gossip_s))
         elif timer is _Timer.LEAVE:
             self._associations.abandon()
         return timer is not None

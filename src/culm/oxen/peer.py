@@ -64,6 +64,8 @@ class Peer:
     """The user was told that it joined, and not that it left."""
     lost: bool = False
     """The user was told that it is unreachable, and not that it is reachable again."""
+    mute: bool = False
+    """It has acknowledged nothing for long, and has to, before more is sent than others pay for."""
     claim: Claim | None = None
     """Somebody says that it has started anew."""
     suspicion: int = 0

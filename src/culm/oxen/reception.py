@@ -171,6 +171,8 @@ class Reception:
             return
         if peer.claim is not None and not peer.outgoing.challenged:
             peer.answer()
+        if peer.mute:
+            self._courier.hear(peer)
         if peer.state is _SYNCHRONIZING:
             # Nothing else is in flight then but our latest synchronize message, which was
             # first sent after the peer's own had arrived, if it has.
