@@ -676,15 +676,10 @@ class Simulation:
     def _some_lie(self) -> None:
         """Somebody says in a member's name that it starts anew, goes on, or leaves.
 
-        He may have heard which number a goodbye has to name.  Or it reaches one that may be gone.
+        He may have heard which number a goodbye has to name.
         """
         rng = self.rng
         member, to = rng.choices(self.names, k=2)
-        if rng.random() < 0.25:
-            seconds = EPOCH + self.network.clock.now
-            rumour = Gossip({member: [seconds]}, [rng.choice(self.names)])
-            self.network.replay((member, to, encode_parcel(Parcel(body=rumour))))
-            return
         numbers = numbers_of(self.cluster[member], to)
         if member == to or numbers is None:
             return

@@ -99,6 +99,15 @@ def test_a_stranger_of_whom_nothing_came_gets_not_a_byte() -> None:
     assert not proofs.spend(STRANGER, 1)
 
 
+def test_however_often_one_is_told_of_it_is_enough_for_a_message_that_is_paid() -> None:
+    proofs = Proofs(4)
+    proofs.expect(STRANGER, told=True)
+    for _ in range(5):
+        proofs.hear_rumour([STRANGER], 1000)
+    assert proofs.spend(STRANGER, 192)
+    assert not proofs.spend(STRANGER, 1)
+
+
 def test_account_is_kept_of_so_many_strangers_and_the_one_heard_of_first_is_forgotten() -> None:
     proofs = Proofs(size_max=2)
     for source in (b"A", b"B", b"A", b"C"):

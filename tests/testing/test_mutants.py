@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from mutants import ROOMS, ROOT, TABLES, Finder, Room, judged, mutants, sample
+from mutants import ROOMS, ROOT, TABLES, Finder, Room, judged, limited, mutants, sample
 
 CODE = b"""\
 LIMIT = 4
@@ -78,6 +80,14 @@ def test_a_sample_is_drawn_by_its_seed_and_more_often_from_boundaries() -> None:
     assert drawn != sample(room, both, 200, 2)
     assert len(set(drawn)) == 200
     assert sum(one.path == "edge.py" for one in drawn) > 120
+
+
+@pytest.mark.parametrize(
+    ("does", "ends"), [("import time; time.sleep(2)", True), ("while True: pass", False)]
+)
+def test_only_work_ends_a_mutant_that_takes_too_long(does: str, ends: bool) -> None:
+    done = subprocess.run(limited([sys.executable, "-c", does], 1), check=False)
+    assert (done.returncode == 0) is ends
 
 
 #: Packages below src/culm without a room: codecs and kernels, whose specifications and vectors are
