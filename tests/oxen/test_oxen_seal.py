@@ -589,6 +589,16 @@ def test_nobody_goes_on_as_a_life_from_beyond(told: int) -> None:
     assert int.from_bytes(datagrams[-1][:6]) == int((EPOCH + 1.0) * 1000)
 
 
+def test_the_latest_life_that_is_heard_is_outlived_at_once() -> None:
+    latest = int((EPOCH + 1.0) * 1000) + CENTURY_MS
+    table_ = table()
+    table_.tell_message(P, Outlived(latest))
+    table_.node.join(P)
+    assert table_.node.next_event() is None
+    datagrams = [data for to, data in table_.node.datagrams_to_send() if to == P]
+    assert int.from_bytes(datagrams[-1][:6]) == latest + 1
+
+
 def test_the_latest_life_that_is_heard_can_be_outlived() -> None:
     latest = int((EPOCH + 1.0) * 1000) + CENTURY_MS
     table_ = table()

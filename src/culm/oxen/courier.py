@@ -62,12 +62,12 @@ class Courier:
         """
         silence = peer.outgoing.flight.silence(self._clock.now)
         if silence >= self._patience_s and self._links.question(peer.sid, self._patience_s):
-            peer.mute = True
+            peer.fall_silent()
             self.ask_through_others(peer)
 
     def hear(self, peer: Peer) -> None:
         """A peer that was silent has acknowledged something."""
-        peer.mute = False
+        peer.speak()
         self._links.accept(peer.sid)
 
     def pump(self, peer: Peer) -> None:

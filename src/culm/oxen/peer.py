@@ -95,6 +95,14 @@ class Peer:
         """It has lately given a sign of life."""
         self.suspicion = 0
 
+    def fall_silent(self) -> None:
+        """It has to show itself before more is sent than others pay for."""
+        self.mute = True
+
+    def speak(self) -> None:
+        """It has acknowledged something."""
+        self.mute = False
+
     @property
     def known_to_user(self) -> bool:
         """Whether the user has heard of it."""
