@@ -8,7 +8,7 @@ A machine with several links is driven like one with a single stream, each link 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -243,6 +243,13 @@ class Driver:
     def run(self, operation: Operation) -> list[Turn]:
         """Do `operation`, drain, and answer the effects if they are to be; returns all turns."""
         return [self.do(operation), *self.answer()]
+
+    def tell(self, operations: Iterable[Operation]) -> list[Turn]:
+        """Start, and run each of the operations; returns all turns."""
+        turns = self.start()
+        for operation in operations:
+            turns += self.run(operation)
+        return turns
 
     def do(self, operation: Operation) -> Turn:
         """Do `operation` and drain; a `LocalProtocolError` is noted in the turn."""

@@ -111,7 +111,4 @@ def driver_for(machine: MachineType, conversation: Conversation) -> Driver:
 def replay(machine: MachineType, conversation: Conversation) -> list[Turn]:
     """Do `conversation` to a new machine; all turns, that before any input first."""
     driver = driver_for(machine, conversation)
-    turns = driver.start()
-    for operation in conversation.operations:
-        turns += driver.run(operation)
-    return turns
+    return driver.tell(conversation.operations)

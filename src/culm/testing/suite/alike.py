@@ -90,9 +90,7 @@ def _before(spec: MachineSpec, frame: Frame) -> Driver:
     before = told[frame.after] if frame.after is not None else NOTHING_TOLD
     before = replace(before, config={**before.config, **frame.config})
     driver = driver_for(spec.machine, before)
-    driver.start()
-    for operation in before.operations:
-        driver.run(operation)
+    driver.tell(before.operations)
     return driver
 
 

@@ -316,10 +316,7 @@ def _drained(driver: Driver, wrong: Wrong) -> Turn:
 
 def _told(spec: MachineSpec, told: Conversation, story: Story) -> tuple[Driver, list[Turn]]:
     driver = driver_for(spec, told)
-    turns = driver.start()
-    for operation in story:
-        turns += driver.run(operation)
-    return driver, turns
+    return driver, driver.tell(story)
 
 
 def _refused(driver: Driver, operation: Operation, wrong: Wrong | None) -> bool:

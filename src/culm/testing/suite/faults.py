@@ -147,9 +147,7 @@ def _few(items: frozenset[Hashable]) -> str:
 def _kept(spec: MachineSpec, told: Conversation, story: Story) -> frozenset[Hashable]:
     """What the machine has had kept once it was told that story."""
     driver = driver_for(spec, told)
-    turns: list[Turn] = driver.start()
-    for operation in story:
-        turns += driver.run(operation)
+    turns: list[Turn] = driver.tell(story)
     assert spec.comparison.kept is not None
     effects = (effect for turn in turns for effect in turn.effects)
     return frozenset(item for effect in effects for item in spec.comparison.kept(effect))

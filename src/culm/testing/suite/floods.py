@@ -112,9 +112,7 @@ def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, hab
     with retold(spec, told):
         driver = driver_for(spec, told)
         empty = retained_size(driver.machine)
-        driver.start()
-        for operation in story:
-            driver.run(operation)
+        driver.tell(story)
         if not habit.takes_bytes:
             driver.take_by(lambda machine: b"")
         if not habit.answers:

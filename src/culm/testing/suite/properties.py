@@ -151,9 +151,7 @@ def survives(spec: MachineSpec, draw: Draw) -> None:
             story.append(operation)
     with retold(spec, told):
         driver = driver_for(spec, told)
-        turns = driver.start()
-        for operation in story:
-            turns += driver.run(operation)
+        turns = driver.tell(story)
         check_closed(driver, turns)
         _check_ended(driver, turns)
 
@@ -215,9 +213,7 @@ def _bothered(
 ) -> tuple[Driver, list[Turn]]:
     """A machine that was told `story`, and then what it refuses; the turns of the former."""
     driver = driver_for(spec, told)
-    turns = driver.start()
-    for operation in story:
-        turns += driver.run(operation)
+    turns = driver.tell(story)
     for operation in bad:
         refused(driver, operation)
     return driver, turns
@@ -366,9 +362,7 @@ def _refused_in(spec: MachineSpec, told: Conversation, bad: Operation) -> bool:
     size = len(told.operations)
     for at in {*range(0, size, size // _PROBES_MAX + 1), size}:
         driver = driver_for(spec, told)
-        driver.start()
-        for operation in told.operations[:at]:
-            driver.run(operation)
+        driver.tell(told.operations[:at])
         if refused(driver, bad):
             return True
     return False

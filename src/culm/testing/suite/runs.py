@@ -62,10 +62,7 @@ def run_story(
     """Do `story` to a new machine with the config of `conversation`; returns all turns."""
     driver = driver_for(spec, conversation)
     driver.take_by(take)
-    turns = driver.start()
-    for operation in story:
-        turns += driver.run(operation)
-    return turns
+    return driver.tell(story)
 
 
 def merged(story: Sequence[Operation]) -> list[Operation]:

@@ -154,9 +154,7 @@ def _pour(
 ) -> tuple[int, int]:
     """How many bytes came, and how many wait to be sent then."""
     driver = driver_for(spec, replace(told, config={**told.config, **spec.bounds.tight}))
-    driver.start()
-    for operation in story:
-        driver.run(operation)
+    driver.tell(story)
     came = 0
     for turn in flood:
         before = came
