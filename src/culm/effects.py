@@ -1,4 +1,4 @@
-"""Effects, on their way to the user's store and back.
+"""Effects on their way to the user's store and back.
 
 `Tickets` keeps track of a machine's effects; `StoreWork` does the same for a machine whose events
 wait for the store, too; with `Answer` a driver carries out an effect and answers it.
@@ -33,13 +33,13 @@ Then: TypeAlias = Callable[[Any], None]  # gets the answer
 
 
 class Tickets(Generic[T, F]):
-    """Effects in the order of their tickets, each with a ``T``: what waits for the answer.
+    """Effects in the order of their tickets, each with a ``T`` that waits for the answer.
 
     ``F`` is the union of the effects that `ask` makes.
 
     Only effects that have been handed out can be answered, each once.
 
-    suits: what an answer must satisfy besides what its effect accepts.
+    suits: an extra check on answers, after the effect's own (`Effect.accepts`).
     """
 
     __slots__ = ("_asked", "_last", "_open", "_suits")
@@ -51,16 +51,16 @@ class Tickets(Generic[T, F]):
         self._open: dict[int, tuple[Effect[Any], T]] = {}
 
     def __len__(self) -> int:
-        """How many answers are outstanding, including those to effects not handed out yet."""
+        """The number of outstanding answers, also to effects that are not handed out yet."""
         return len(self._asked) + len(self._open)
 
     def ask(self, kind: Callable[..., F], waits: T, /, **fields: Any) -> None:
-        """Make an effect of that kind, which `next_effect` hands out in its turn."""
+        """Make an effect of that kind, for `next_effect` to hand out in its turn."""
         self._last += 1
         self._asked.append((kind(ticket=Ticket(self._last), **fields), waits))
 
     def next_effect(self) -> F | None:
-        """Hand out the next effect that has been asked for."""
+        """Hand out the next effect, if one has been asked for."""
         if not self._asked:
             return None
         asked = self._asked.popleft()
@@ -76,7 +76,7 @@ class Tickets(Generic[T, F]):
         return effect
 
     def check(self, ticket: Ticket[R], result: R) -> T:
-        """Check that this can be the answer to an effect; returns what waits for it.
+        """Check an answer without taking it; returns the ``T`` of its effect.
 
         Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, ``WRONG_RESULT``.
         """
@@ -86,7 +86,7 @@ class Tickets(Generic[T, F]):
         return waits
 
     def answered(self, ticket: Ticket[R], result: R) -> T:
-        """Take the answer to an effect; returns what waits for it.
+        """Take the answer to an effect; returns the effect's ``T``.
 
         Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, ``WRONG_RESULT``.
         """
@@ -95,10 +95,10 @@ class Tickets(Generic[T, F]):
         return waits
 
     def failed(self, ticket: Ticket[Any], error: Exception) -> tuple[StoreFailed, T]:
-        """There will be no answer to an effect; returns what to report, and what waits for it.
+        """Expect no answer to an effect any more; returns the event to report, and the ``T``.
 
-        Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, and ``WRONG_RESULT`` if that is not an
-        exception.
+        Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, and ``WRONG_RESULT`` if `error` is not
+        an exception.
         """
         effect, waits = self._find(ticket)
         if not _is_exception(error):
@@ -107,7 +107,7 @@ class Tickets(Generic[T, F]):
         return StoreFailed(effect=effect, error=error), waits
 
     def drop_asked(self) -> None:
-        """Forget effects that were asked for but not handed out."""
+        """Forget the effects that are not handed out yet."""
         self._asked.clear()
 
     def _find(self, ticket: object) -> tuple[Effect[Any], T]:
@@ -120,8 +120,8 @@ class Tickets(Generic[T, F]):
 class Place:
     """A place in the order of a machine's events, to be filled when the store has answered.
 
-    events: those still to be taken; ``None`` until it is known what comes here.
-    single: at most one event comes here, so that several places may share one iterator.
+    events: the events still to be taken; ``None`` until the place is filled.
+    single: whether the place gets at most one event, so that several may share one iterator.
     """
 
     __slots__ = ("events",)
@@ -132,17 +132,17 @@ class Place:
         self.events: Iterator[Event] | None = None
 
     def fill(self, events: Iterable[Event] = ()) -> None:
-        """Put the events here, if any; each is made when it is taken."""
+        """Fill the place, perhaps with nothing; each event is made when it is taken."""
         self.events = iter(events)
 
 
 class StoreWork(Tickets[Then, Effect[Any]]):
-    """Effects for the store, the events that wait for it, and the bytes that it has yet to get.
+    """Effects for the store, events that wait for it, and the bytes it has yet to confirm.
 
     Events come out in the order of their causes: one that waits for the store holds back those
     after it.  Once the store has failed, it is asked for nothing more.
 
-    suits: what an answer must satisfy besides what its effect accepts.
+    suits: an extra check on answers (see `Tickets`).
     """
 
     __slots__ = ("_has_failed", "_order", "_stopped", "_unwritten_size")
@@ -158,7 +158,7 @@ class StoreWork(Tickets[Then, Effect[Any]]):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the store has failed to do what it was asked to."""
+        """Whether the store has failed to carry out an effect."""
         return self._has_failed
 
     @property
@@ -173,7 +173,7 @@ class StoreWork(Tickets[Then, Effect[Any]]):
 
     @property
     def load(self) -> int:
-        """How many answers are outstanding, and how many places in the order are taken."""
+        """The number of outstanding answers, plus that of events and places in the order."""
         return len(self) + len(self._order)
 
     # Effects.
@@ -181,25 +181,26 @@ class StoreWork(Tickets[Then, Effect[Any]]):
     def ask(
         self, kind: Callable[..., Effect[R]], then: Callable[[R], None], /, **fields: Any
     ) -> None:
-        """Hand out an effect in its turn; its result goes to `then`."""
+        """Make an effect, to be handed out in its turn; its result goes to `then`."""
         if not self._stopped:
             super().ask(kind, then, **fields)
 
     def stop(self) -> None:
-        """Ask for nothing more; answers that still come have no effect."""
+        """Ask for nothing more; later answers have no consequences."""
         self._stopped = True
         self.drop_asked()
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
-        """Answer an effect (see `Tickets.answered`); no effect after a failure or `stop`."""
+        """Answer an effect (see `Tickets.answered`); no consequences after `fail` or `stop`."""
         then = self.answered(ticket, result)
         if not self._stopped:
             then(result)
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
-        """There is no answer to an effect (see `Tickets.failed`).
+        """Expect no answer to an effect any more (see `Tickets.failed`).
 
-        What waits for the store never happens, and events after it are not reported.
+        The first event that waits for the store is dropped, with all after it; the failure is
+        reported in their place.
         """
         failure, _ = self.failed(ticket, error)
         if self._stopped:
@@ -213,12 +214,12 @@ class StoreWork(Tickets[Then, Effect[Any]]):
     # Bytes.
 
     def hold(self, size: int) -> None:
-        """Bytes have come that are for the store."""
+        """Count bytes received for the store."""
         if not self._has_failed:
             self._unwritten_size += size
 
     def release(self, size: int) -> None:
-        """The store has them, or will never get them."""
+        """Count them no more: the store has them, or will never get them."""
         if not self._has_failed:
             self._unwritten_size -= size
 
@@ -235,11 +236,11 @@ class StoreWork(Tickets[Then, Effect[Any]]):
         return place
 
     def line_up(self, places: Iterable[Place]) -> None:
-        """Take these places in the order, as `reserve` takes one."""
+        """Put these places in the order, as `reserve` does with one."""
         self._order.extend(places)
 
     def next_event(self) -> Event | None:
-        """Take the next event, unless that waits for the store."""
+        """Take the next event, unless it has to wait for the store."""
         order = self._order
         while order:
             first = order[0]
@@ -274,7 +275,7 @@ def _wrong(effect: Effect[Any], result: object) -> LocalProtocolError:
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[R]):
-    """How a store has answered an effect: with a result, or the exception that it raised.
+    """A store's answer to an effect: a result, or the exception that it raised.
 
     It may be made in a thread other than the machine's.
     """
@@ -285,17 +286,17 @@ class Answer(Generic[R]):
 
     @staticmethod
     def of(effect: Effect[T], perform: Callable[[Effect[T]], T]) -> Answer[T]:
-        """Carry out `effect`; whatever `perform` raises is reported to the machine."""
+        """Carry out `effect`; an exception of `perform` becomes the answer."""
         try:
             return Answer(effect, perform(effect), None)
         except Exception as error:
             return Answer(effect, None, error)
 
     def give(self, machine: Durable) -> None:
-        """Tell the machine: `Durable.complete`, or `Durable.fail`.
+        """Pass it to the machine, by `Durable.complete` or `Durable.fail`.
 
-        A result that does not answer the effect is a failure of the store, too: the error is then
-        the machine's refusal, ``WRONG_RESULT``.
+        A result of the wrong kind is a failure of the store, too: its error is the machine's
+        refusal (``WRONG_RESULT``).
         """
         ticket: Ticket[Any] = self.effect.ticket
         error = self.error

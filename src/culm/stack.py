@@ -1,7 +1,7 @@
 """The two combinators: `over` puts one machine inside another, `then` one after another.
 
-Both give a stream machine that passes on what its parts have to do with time and with
-the store: its deadline is the earliest of theirs, and it numbers their effects anew.
+Both give a stream machine that has the time and the effects of its parts: its deadline is
+the earliest of theirs, and it numbers their effects anew.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ __all__ = ["Stacked", "over", "then"]
 
 R = TypeVar("R")
 
-# What goes down at a time, so that an upper machine which schedules its bytes late is not
-# emptied into the lower one's memory.
+# Bytes that go down at a time: the upper machine may still reorder the rest, and the lower one's
+# memory does not fill up.
 _CARRY_SIZE = 65536
 
 
@@ -51,11 +51,11 @@ def over(lower: Conduit, upper: StreamMachine) -> Stacked:
     Events of both come out in the order in which they happened; `DataReceived` of the
     lower machine goes up instead.  ``state`` is the upper machine's.  When the lower
     machine ends, the upper one sees the end of its stream and is closed; when the upper
-    one ends, the lower one says goodbye and what still comes up is dropped.  One `Closed`
-    comes out: at once with the error of the upper machine if that failed first, otherwise
-    when both have ended, and then the lower one's error goes first.
+    one ends, the lower one says goodbye, and data that it still receives is dropped.  One
+    `Closed` comes out: at once, with its error, if the upper machine failed first; otherwise
+    when both have ended, with the lower one's error rather than the upper one's.
 
-    Raises `TypeError` if one of them is not such a machine, or both are the same.
+    Raises `TypeError` if an argument is not such a machine, or both are the same.
     """
     if not _is_machine(lower, Conduit):
         raise TypeError(f"{lower!r} is no conduit")
@@ -75,8 +75,8 @@ def then(first: StreamMachine, build: Callable[[Event], StreamMachine | None]) -
     does not come out.  If there is no successor, if `first` failed or if the user has
     closed it, its `Closed` is the end.
 
-    ``next_event`` raises what `build` raises, and `TypeError` if what it returns cannot follow:
-    nothing has changed then, and `build` is asked for that event again.
+    ``next_event`` passes on an exception of `build`, and raises `TypeError` if the machine that
+    it returns cannot follow: nothing has changed then, and `build` is asked for that event again.
 
     Raises `TypeError` if `first` is not a stream machine, or `build` cannot be called.
     """
@@ -266,7 +266,7 @@ class _Then:
         self._first: StreamMachine | None = None  # once it is over, while it has bytes to send
         self._current = first
         self._build: Callable[[Event], StreamMachine | None] | None = build
-        self._event: Event | None = None  # of the first one, for which `build` is asked
+        self._event: Event | None = None  # of the first machine, while `build` is asked for it
         self._successor: StreamMachine | None = None
         self._eof = False
         self._closing = False

@@ -1,4 +1,4 @@
-"""A table of deadlines: what is due, and when the next thing is."""
+"""A table of deadlines, by key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Deadlines(Generic[K]):
-    """One deadline (monotonic seconds) a key.
+    """At most one deadline (monotonic seconds) for each key.
 
     Keys due at the same time come out in the order in which they were set, so that
     machines stay deterministic.
@@ -22,7 +22,7 @@ class Deadlines(Generic[K]):
     __slots__ = ("_entries", "_heap", "_order")
 
     def __init__(self) -> None:
-        # The entries that count; those of the heap that are not among them are stale.
+        # The entries in force; any others in the heap are stale.
         self._entries: dict[K, tuple[float, int, K]] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()
@@ -54,7 +54,7 @@ class Deadlines(Generic[K]):
         self._heap.clear()
 
     def next(self) -> float | None:
-        """The earliest deadline; a pure query as far as anyone can see."""
+        """The earliest deadline; to its callers a pure query (it drops stale entries)."""
         heap, entries = self._heap, self._entries
         while heap:
             entry = heap[0]
@@ -64,7 +64,7 @@ class Deadlines(Generic[K]):
         return None
 
     def pop_due(self, now: float) -> K | None:
-        """Remove and return the key that has been due longest at `now`, if any."""
+        """Remove and return the key that has been due for longest at `now`, if any."""
         time = self.next()
         if time is None or time > now:
             return None

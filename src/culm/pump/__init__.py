@@ -1,14 +1,13 @@
 """The law of driving, once, without I/O.
 
-A pump stands between a machine and whatever carries its bytes.  A driver tells it what has
-happened (bytes have come, bytes have gone, time has passed) and does what it asks for: send
-`outgoing`, read `read_size` bytes, come back at `next_deadline`.  The pump does the rest: it
-tells the time, drains the machine after every input, holds no more than one piece of output,
-has effects done or hands them on, and sees a connection through to its very end, last words
-included.
+A pump stands between a machine and its transport.  A driver tells it of bytes received, bytes
+sent and the time, and does what it asks for: send `outgoing`, read `read_size` bytes, come back
+at `next_deadline`.  The pump does the rest: it tells the machine the time, drains it after every
+input, holds no more than one piece of output, has effects carried out or hands them on, and sees
+a connection through to its very end, last words included.
 
 `Pump` is for a `StreamMachine`, `LinkedPump` for a `LinkedMachine`, with a `LinkPump` for each
-connection, and `DatagramPump` for a `DatagramMachine`.  The page on driving tells how to
+connection, and `DatagramPump` for a `DatagramMachine`.  The page on driving shows how to
 write a driver around one.
 """
 

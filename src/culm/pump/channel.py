@@ -1,4 +1,4 @@
-"""One connection: the piece that is on its way out, and how far it is from its end."""
+"""One connection: the piece on its way out, and the stages of its end."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["Channel", "ConnectionState", "Half", "Source"]
 
 
 class ConnectionState(Enum):
-    """How far a connection has come towards its end."""
+    """The stage of a connection on the way to its end."""
 
     OPEN = auto()
     """The machine goes on."""
     LAST_WORDS = auto()
-    """The machine has ended, and what it said last is on its way."""
+    """The machine has ended, and its last words are on the way."""
     END_DUE = auto()
     """All is said: our half of the connection is to be ended (`StreamPump.eof_to_send`)."""
     LINGERING = auto()
@@ -24,7 +24,7 @@ class ConnectionState(Enum):
     HUNG_UP = auto()
     """All is said on both sides: the connection is to be closed."""
     CUT_OFF = auto()
-    """The connection is lost or given up: it is to be closed, whatever was on its way."""
+    """The connection is lost or given up: it is to be closed, even with bytes on the way."""
 
 
 class Half(Enum):
@@ -36,7 +36,7 @@ class Half(Enum):
 
 
 class _End(Enum):
-    """How the machine, or the link, has ended."""
+    """The end of the machine, or of the link."""
 
     NONE = auto()
     ASKED_FOR = auto()  # the pump has closed it, and its end has not come yet
@@ -52,7 +52,7 @@ _NOTHING = memoryview(b"")
 def _state_after(
     end: _End, reads: Half, writes: Half, *, unsent: bool, half_close: bool
 ) -> ConnectionState:
-    """How far a connection is whose machine, or link, has ended."""
+    """The state of a connection after the end of its machine, or of its link."""
     if writes is Half.LOST:
         return ConnectionState.CUT_OFF
     if unsent:
@@ -84,8 +84,8 @@ class Channel:
     def __init__(self, source: Source, *, piece_size_max: int, half_close: bool = True) -> None:
         self.source = source
         self.outgoing = _NOTHING
-        """The rest of the piece that was taken last, as long as the peer takes any of it."""
-        self._piece = _NOTHING  # that rest, though nobody takes it any more
+        """The rest of the piece that was taken last; empty once the peer takes no more."""
+        self._piece = _NOTHING  # the same, also when the peer takes no more
         self.bytes_received = 0
         self.bytes_sent = 0
         self.reads = self.writes = Half.OPEN
@@ -95,7 +95,7 @@ class Channel:
 
     @property
     def is_open(self) -> bool:
-        """Whether the machine, or the link, has not ended."""
+        """Whether the machine, or the link, has yet to end."""
         return self._end is _End.NONE or self._end is _End.ASKED_FOR
 
     @property
@@ -119,12 +119,12 @@ class Channel:
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing comes any more, and nothing goes."""
+        """Whether no more bytes move, in either direction."""
         return self.reads is not Half.OPEN and self.writes is Half.LOST
 
     @property
     def is_at_work(self) -> bool:
-        """Whether nothing about it has begun to end."""
+        """Whether neither the machine nor either direction has begun to end."""
         return self._end is _End.NONE and self.reads is Half.OPEN and self.writes is Half.OPEN
 
     def read_size(self) -> int:
@@ -143,7 +143,8 @@ class Channel:
     def fill(self) -> bool:
         """Take a piece if there is room for it; returns whether there was one.
 
-        What nobody takes is dropped until the machine has ended, since it may wait for that.
+        Once the peer takes no more, pieces are dropped until the machine has ended, which may not
+        happen before its output is gone.
         """
         if self.outgoing or (self.writes is Half.LOST and not self.is_open):
             return False
@@ -153,10 +154,10 @@ class Channel:
         return bool(data)
 
     def sent(self, size: int) -> None:
-        """So much of the piece has gone; a send that was under way may end after all else."""
+        """Count `size` bytes of the piece as sent; a send under way may return after all else."""
         if not 0 <= size <= len(self._piece):
             raise ValueError(f"size must be in [0, {len(self._piece)}], not {size}")
-        self._piece = self._piece[size:]  # TypeError for what counts nothing
+        self._piece = self._piece[size:]  # TypeError unless it is an int
         if self.writes is not Half.LOST:
             self.outgoing = self._piece
         self.bytes_sent += size
@@ -196,6 +197,6 @@ class Channel:
             self.fill()
 
     def abort(self) -> None:
-        """End this connection, whatever the machine does."""
+        """End the connection without waiting for the machine."""
         self._end = _End.ABORTED
         self.lose()

@@ -15,10 +15,10 @@ __all__ = ["DatagramPump"]
 
 
 class DatagramPump(Engine):
-    """Drives a machine over datagrams; see `Handlers` for what else it takes.
+    """Drives a machine over datagrams; see `Handlers` for its other arguments.
 
-    What is to be sent is taken from the machine when all that was taken before has gone, so
-    that the rest stays within the machine's limits.
+    Datagrams are taken from the machine when all that were taken before have gone, so that the
+    rest stays within the machine's limits.
     """
 
     def __init__(self, machine: DatagramMachine, **handlers: Unpack[Handlers]) -> None:

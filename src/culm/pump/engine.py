@@ -41,12 +41,12 @@ class UserHandlers(TypedDict, total=False):
     on_event
         Gets every event.  It may call verbs of the machine.
     perform
-        Does what an effect asks for and returns the answer, at once; what it raises is reported to
-        the machine, and raised by `result`.
+        Carries out an effect at once, and returns the answer; its exception is reported to the
+        machine, and raised by `result`.
     limits
-        Bounds on what is held, what is done in a row, and what is waited for.
+        Bounds on memory, on steps in a row, and on waiting.
 
-    What `on_event` raises ends all connections at once, and `result` raises it.
+    An exception of `on_event` ends all connections at once, and `result` raises it.
     """
 
     on_event: Callable[[Event], object] | None
@@ -58,16 +58,15 @@ class Handlers(UserHandlers, total=False):
     """The handlers of a pump: the user's (`UserHandlers`), and those of the driver.
 
     in_jobs
-        Whether `perform` is called in the jobs that `next_job` gives, for another thread, and not
-        at once.
+        Whether `perform` is called in jobs for another thread (`next_job`), and not at once.
     defer
         In place of `perform`: gets every effect, whose answer comes later, by `answer`.
         A machine that is `Durable` needs one of the two.
     wake
-        Called after every drain: what is to be sent, read or waited for may have changed.  It
-        may call the pump.
+        Called after every drain, which may have changed the bytes to send, the room for reading
+        and the deadline.  It may call the pump.
 
-    What `defer` raises ends all connections at once, and `result` raises it.
+    An exception of `defer` ends all connections at once, and `result` raises it.
     """
 
     in_jobs: bool
@@ -76,7 +75,7 @@ class Handlers(UserHandlers, total=False):
 
 
 class Engine(ABC):
-    """Drives a machine; how its bytes come and go is a subclass's concern."""
+    """Drives a machine; moving its bytes is a subclass's concern."""
 
     def __init__(
         self,
@@ -105,13 +104,13 @@ class Engine(ABC):
         self._now: float | None = None
         self._deadline: float | None = None  # the machine's, as of the last drain
         self._closed: Closed | None = None
-        self._error: Exception | None = None  # why not one more event is taken
-        self._store_error: Exception | None = None  # with which the machine's store has failed
+        self._error: Exception | None = None  # the reason why no more events are taken
+        self._store_error: Exception | None = None  # of the machine's store, once it has failed
         self._deferred: set[int] = set()  # tickets of effects that are with the driver
         self._for_job: list[Effect[Any]] = []  # effects of the next job
         self._job: Job | None = None  # the one that is with the driver
         self._unfinished = False  # a drain has stopped to let others have their turn
-        # Handlers may call the pump: then the loop that has called them goes on.
+        # Handlers may call the pump: the loop that called them then goes on, and no other begins.
         self._draining = self._waking = self._has_news = False
 
     @property
@@ -129,8 +128,8 @@ class Engine(ABC):
     def result(self) -> Closed:
         """The machine's last event, once the pump is over.
 
-        Raises the error with which the store failed, what a handler has raised, `AbortedError`
-        after `abort`, and `RuntimeError` if it is too early to say.
+        Raises the error of a store that has failed, the exception of a handler, `AbortedError`
+        after `abort`, and `RuntimeError` before the end.
         """
         error = self._store_error or self._error
         if error is not None:
@@ -140,7 +139,7 @@ class Engine(ABC):
         return self._closed
 
     def next_deadline(self) -> float | None:
-        """When `advance` is due at the latest, in seconds; a pure query.
+        """The latest time for the next `advance`, in seconds; a pure query.
 
         If there is more to do at once, it is the time last told: others may have their turn first.
         """
@@ -163,18 +162,18 @@ class Engine(ABC):
         self._drain()
 
     def call(self, now: float, verb: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a verb of the machine: an input like any other.  Raises what the verb raises.
+        """Call a verb of the machine: an input like any other.  Exceptions of the verb go through.
 
         Handlers of events may call verbs themselves: a drain follows in any case.
         """
         self._tell_time(now, early=True)
         try:
             return verb(*args, **kwargs)
-        finally:  # it has become later, whatever the verb has said
+        finally:  # time has passed, even if the verb refused
             self._drain()
 
     def answer(self, answer: Answer[Any], now: float) -> None:
-        """Take the answer to an effect that was deferred.
+        """Take the answer to a deferred effect.
 
         It may have been made in another thread, and is given in that of the pump.  Raises
         `LocalProtocolError` for an effect that was not deferred, or is answered already
@@ -190,11 +189,11 @@ class Engine(ABC):
                 assert self._durable is not None
                 answer.give(self._durable)
             self._deferred.remove(ticket)
-        finally:  # it has become later, whatever the answer was
+        finally:  # time has passed, even if the answer was refused
             self._drain()
 
     def next_job(self) -> Job | None:
-        """Effects to be done now, elsewhere; one job at a time, so that all are done in order."""
+        """Effects to carry out now, elsewhere; one job at a time, so that all keep their order."""
         if self._job is not None or not self._for_job:
             return None
         assert self._perform is not None
@@ -204,7 +203,7 @@ class Engine(ABC):
         return self._job
 
     def finish(self, answers: Iterable[Answer[Any]], now: float) -> None:
-        """Take what a job has brought."""
+        """Take the answers of a job."""
         check_time(now, None)
         for answer in answers:
             self.answer(answer, now)
@@ -212,9 +211,9 @@ class Engine(ABC):
         self._drain()
 
     def abort(self) -> None:
-        """From now on no event is taken, and every connection is at its end.
+        """End every connection, and take no more events.
 
-        No effect on a pump that is over.
+        Has no effect on a pump that is over.
         """
         if self.over:
             return
@@ -229,7 +228,7 @@ class Engine(ABC):
         """Whether an answer of the store is yet to come."""
         return bool(self._deferred or self._for_job)
 
-    # What differs between kinds of machines.
+    # Left to subclasses.
 
     @abstractmethod
     def _take_bytes(self) -> bool:
@@ -241,24 +240,24 @@ class Engine(ABC):
 
     @abstractmethod
     def _hang_up(self) -> None:
-        """Let nothing be left to do."""
+        """Drop all that is left to do with connections."""
 
     def _ended(self, closed: Closed) -> None:  # noqa: B027
         """The machine has ended."""
 
     def _settle(self) -> bool:
-        """See how far connections are; returns whether that gave the machine something to do."""
+        """Move connections towards their ends; returns whether the machine got work from that."""
         return False
 
     def _linger_deadline(self) -> float | None:
-        """When the next connection has lingered for long enough."""
+        """The time at which the next connection has lingered for long enough."""
         return None
 
     def _expire(self) -> None:  # noqa: B027
         """Hang up connections that have lingered for long enough."""
 
     def _wake_up(self) -> None:
-        """Let the driver look again at what is to be done."""
+        """Let the driver look for new work."""
         if self._wake is not None:
             self._wake()
 
@@ -273,10 +272,10 @@ class Engine(ABC):
             self._drain()
 
     def _tell_time(self, now: float, *, early: bool = False) -> None:
-        """Tell the time, so that what the machine measures from its next input on is exact.
+        """Tell the machine the time, so that it measures exactly from its next input on.
 
         early: only if nothing is due yet.  Otherwise `advance` does it after the inputs that have
-        come: a peer is not silent because we are slow.
+        come: our being late is no silence of the peer.
         """
         check_time(now, None)
         self._now = now = now if self._now is None else max(now, self._now)
@@ -347,7 +346,7 @@ class Engine(ABC):
             self._error = error
 
     def _give_up(self) -> None:
-        """Nothing is left to do but wait for what is with the driver."""
+        """Drop all work but the effects that are with the driver."""
         self._unfinished = False
         self._for_job.clear()
         self._hang_up()

@@ -1,4 +1,4 @@
-"""Effects that are done elsewhere, as a rule in another thread."""
+"""Effects that are carried out elsewhere, as a rule in another thread."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Job"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Effects to be done in order.  Call it where the store may do its work: it never raises.
+    """Effects to be carried out in order.  Call it in the store's thread: it never raises.
 
-    Pass what it returns to the pump's `finish`, in the pump's thread.
+    Pass its answers to the pump's `finish`, in the pump's thread.
     """
 
     effects: Sequence[Effect[Any]]
@@ -26,5 +26,5 @@ class Job:
         return [Answer.of(effect, self.perform) for effect in self.effects]
 
     def failed(self, error: Exception) -> list[Answer[Any]]:
-        """The argument for `finish` when the job cannot be done."""
+        """The answers for `finish` when the job cannot be done."""
         return [Answer(effect, None, error) for effect in self.effects]

@@ -1,4 +1,4 @@
-"""Bounds on what a pump holds, what it does in a row, and what it waits for."""
+"""Bounds on a pump's memory, its steps in a row, and its waiting."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Limits:
     Raises `ValueError` for a size or a number below 1, and for an infinite time.
 
     piece_size_max
-        Bytes taken from a machine, or from a link, that its peer has not taken yet; and the
-        most that `StreamPump.read_size` asks for.  What has been taken is beyond the machine's
-        reach: the smaller a piece, the sooner the next important thing is on its way.
+        Bytes taken from a machine, or from a link, and not yet by its peer; also the most that
+        `StreamPump.read_size` asks for.  The machine cannot put anything before a piece that has
+        been taken: the smaller the pieces, the sooner something important is on its way.
     steps_max
-        Steps of a machine in a row, after which the pump lets others go first: it is due at
-        once.
+        Steps of a machine in a row, after which the pump lets others go first: it is due again
+        at once.
     linger_s
-        How long after its end a connection waits for the peer to take our last words and to
-        end its own half.
+        The wait, after the machine's end, for the peer to take our last words and to end its
+        own half.
     linger_after_error_s
-        The same after an error of the peer's, which may go on for ever; and for a link.
+        The same after an error of the peer, which may never end its half; also for every link.
     """
 
     piece_size_max: int = 1 << 16

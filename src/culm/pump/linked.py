@@ -40,8 +40,8 @@ class LinkedPump(Connected):
     """Drives a machine with several links, each over a connection of its own.
 
     A driver that has accepted or made a connection opens the link, with `call` and the machine's
-    verb, and then has it carried: `attach` gives the connection's `LinkPump`.  A link is closed
-    when its connection is lost.  See `Handlers` for what else it takes.
+    verb, and passes it to `attach`, which returns the connection's `LinkPump`.  A link is closed
+    when its connection is lost.  See `Handlers` for the other arguments.
     """
 
     def __init__(self, machine: LinkedMachine, **handlers: Unpack[Handlers]) -> None:
@@ -51,7 +51,7 @@ class LinkedPump(Connected):
         self._wakes: dict[int, Callable[[], object]] = {}
         self._stirred: dict[int, None] = {}  # may have bytes to send
         self._touched: dict[int, None] = {}  # may have something to do for the driver
-        self._leaving: dict[int, ConnectionState] = {}  # have ended, or their connections
+        self._leaving: dict[int, ConnectionState] = {}  # have ended, or their connections have
         self._paused: dict[int, None] = {}  # are not read for the moment
 
     def attach(
@@ -62,7 +62,7 @@ class LinkedPump(Connected):
         wake: Callable[[], object] | None = None,
         half_close: bool = True,
     ) -> LinkPump:
-        """Let a new connection carry `link`; look at once at what it asks for.
+        """Let a new connection carry `link`; look for work at once.
 
         wake: called when there may be something to do for that connection.
         half_close: whether our half of it can be ended by itself; not so with TLS.
@@ -116,7 +116,7 @@ class LinkedPump(Connected):
         return acted
 
     def _settle_link(self, number: int) -> bool:
-        """See how far a connection is; returns whether its link was closed because of that."""
+        """Move a connection towards its end; returns whether its link was closed for that."""
         channel, link = self._channels[number], self._links[number]
         if channel.is_at_work and not link.closed:
             return False

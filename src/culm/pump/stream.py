@@ -1,4 +1,4 @@
-"""The pump of a stream machine, and what it has in common with that of a link."""
+"""The pump of a stream machine, and the part that it shares with that of a link."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Connected", "Pump", "StreamPump"]
 class StreamPump(ABC):
     """One connection, as its driver sees it: that of a `Pump`, or one of a `LinkedPump`.
 
-    Times are monotonic seconds, sizes are bytes.  Nothing is raised because of what the peer,
-    the store or a handler has done.  Wrong arguments (a time that is not one, more than was to be
-    sent) are refused at once, and nothing has changed then.
+    Times are monotonic seconds, sizes are bytes.  Faults of the peer, the store or a handler are
+    never raised here.  Wrong arguments (a time that is not one, more bytes than there were to
+    send) are refused at once, and change nothing.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -28,14 +28,14 @@ class StreamPump(ABC):
 
     @property
     def state(self) -> ConnectionState:
-        """How far the connection is from its end."""
+        """The stage of the connection on the way to its end."""
         return self._channel.state
 
     @property
     def outgoing(self) -> memoryview:
         """The bytes to send now, perhaps none.
 
-        They are the same until `sent` is called.  Where the peer takes nothing any more (`abort`,
+        They stay the same until `sent` is called.  Once the peer takes no more (after `abort`,
         `connection_lost`, `send_failed`, or too long a linger), there are none.
         """
         return self._channel.outgoing
@@ -47,30 +47,30 @@ class StreamPump(ABC):
 
     @property
     def hung_up(self) -> bool:
-        """Whether nothing is left to do with the connection: it is to be closed."""
+        """Whether the connection is to be closed: nothing else is left to do with it."""
         return self._channel.is_done
 
     @property
     def bytes_received(self) -> int:
-        """How many bytes have come."""
+        """Bytes received so far."""
         return self._channel.bytes_received
 
     @property
     def bytes_sent(self) -> int:
-        """How many bytes have gone."""
+        """Bytes sent so far."""
         return self._channel.bytes_sent
 
     def read_size(self) -> int:
-        """How many bytes to read now; 0 means that reading should stop for the moment.
+        """Bytes to read now; 0 means that reading should stop for the moment.
 
-        After the machine's end, bytes are read for the peer's sake.
+        After the machine's end the peer is still read, so that it gets our last words.
         """
         return self._channel.read_size()
 
     def receive_data(self, data: Buffer, now: float) -> None:
-        """Bytes have come.  More of them than `read_size` are taken, too."""
+        """Bytes have come.  They are taken even if they exceed `read_size`."""
         check_time(now, None)
-        size = memoryview(data).nbytes  # TypeError for what is no buffer
+        size = memoryview(data).nbytes  # TypeError unless it is a buffer
         if self._channel.is_open:
             self._input(now, self._take_in, data, size)
         else:
@@ -81,7 +81,7 @@ class StreamPump(ABC):
         self._input(now, self._end_reads)
 
     def sent(self, size: int, now: float) -> None:
-        """So many bytes of `outgoing` have gone, as it was when the driver began to send.
+        """The first `size` bytes of `outgoing` have gone, as it was when the send began.
 
         Raises `ValueError` if it had fewer.
         """
@@ -96,7 +96,7 @@ class StreamPump(ABC):
         self._input(now, self._channel.end_writes)
 
     def send_failed(self, now: float) -> None:
-        """The peer takes nothing any more; what it has sent may still come."""
+        """Writing has failed; reading may go on."""
         self._input(now, self._lose_writes)
 
     def connection_lost(self, now: float) -> None:
@@ -127,7 +127,7 @@ class StreamPump(ABC):
             self._channel.source.receive_eof()
 
     def _look_again(self) -> None:  # noqa: B027
-        """The machine has got nothing, but there may be more to send."""
+        """The machine has had no input, but there may be more to send."""
 
     @abstractmethod
     def _input(self, now: float, method: Callable[..., object], *args: object) -> None:
@@ -143,7 +143,7 @@ class Connected(Engine):
         self._lingers: Deadlines[int] = Deadlines()
 
     def _settle_linger(self, number: int, seconds: float) -> None:
-        """See to it that a connection that begins to linger does so only for so long."""
+        """Let a connection that has ended linger for `seconds` at most."""
         channel = self._channels[number]
         if channel.is_open or channel.is_done:
             self._lingers.cancel(number)
@@ -169,13 +169,13 @@ class Connected(Engine):
 
 
 class Pump(Connected, StreamPump):
-    """Drives a stream machine over one connection; see `Handlers` for what else it takes.
+    """Drives a stream machine over one connection; see `Handlers` for the other arguments.
 
     closes_when_quiet
-        Whether the machine is closed as soon as its peer has ended its half and nothing is
-        left to say, nor to be answered by the store: then nothing can happen any more.  Not
-        so if others than handlers of events call verbs; then it is closed when the connection
-        is lost.
+        Whether the machine is closed as soon as its peer has ended its half, nothing is left to
+        send, and the store owes no answer: nothing can happen any more.  Set it to ``False`` if
+        anything but the handlers of events calls verbs: the machine is then closed when the
+        connection is lost.
 
     A pump is not thread-safe.
     """
@@ -193,7 +193,7 @@ class Pump(Connected, StreamPump):
         self._closes_when_quiet = closes_when_quiet
 
     def connection_made(self, now: float, *, half_close: bool = True) -> None:
-        """The connection is there: to be told before all other inputs, and after `call` at most.
+        """The connection is there.  Comes before all other inputs, except perhaps `call`.
 
         half_close: whether our half of it can be ended by itself; not so with TLS.
         """
