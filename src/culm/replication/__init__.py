@@ -3,5 +3,6 @@
 from culm.replication.patience import Debts, Liveness, Quiet
 from culm.replication.reads import Room
 from culm.replication.turns import Turns
+from culm.replication.writes import Write, Writes
 
-__all__ = ["Debts", "Liveness", "Quiet", "Room", "Turns"]
+__all__ = ["Debts", "Liveness", "Quiet", "Room", "Turns", "Write", "Writes"]

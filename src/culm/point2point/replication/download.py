@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 from culm.bamboo.effects import AppendEntries, ReadEntries, ReadEntry, ReadHashes
 from culm.bamboo.entry import Entry, decode
@@ -48,44 +48,19 @@ from culm.point2point.replication.steps import (
     Stored,
     Suspected,
 )
+from culm.replication import Writes
 from culm.wire.multihash import HashFamily
 
 __all__ = ["Download"]
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(NamedTuple):
     """Entries that go into the store in one step; `staging` goes on with the last of them."""
 
+    news: tuple[NewEntry, ...]
+    size: int
     place: Place
-    news: list[NewEntry] = field(default_factory=list[NewEntry])
-    size: int = 0
-    staging: StagedPayload | None = None
-    full: bool = False
-
-    def take(self, news: Sequence[NewEntry], limits: ReplicatorLimits) -> int:
-        """Add the first of `news`, until it is full; returns how many."""
-        size, count = self.size, 0
-        size_max, count_max = limits.batch_size_max, limits.batch_count_max - len(self.news)
-        for _, payload, _ in news:
-            size += ENTRY_SIZE + len(payload or b"")
-            count += 1
-            if size >= size_max or count >= count_max:
-                self.full = True
-                break
-        self.size = size
-        self.news += news[:count]
-        return count
-
-    def go_on_with(self, staging: StagedPayload | None) -> None:
-        """More of the payload of its last entry may come."""
-        self.staging = staging
-
-
-class _Appending(Enum):
-    READY = "the next batch may go into the store"
-    UNDER_WAY = "the store has got one, and has not answered"
-    REFUSED = "the store has not taken one, and nothing behind it may go in"
+    staging: StagedPayload | None
 
 
 class _Batches:
@@ -104,68 +79,66 @@ class _Batches:
         self._log = request.proposal.log
         self._inputs = inputs
         self._work = work
-        self._limits = limits
-        self._batch: _Batch | None = None
-        self._waiting: deque[_Batch] = deque()
-        self._appending = _Appending.READY
+        # Entries, and what goes on with the last of them.
+        self._writes = Writes[NewEntry | StagedPayload](
+            size_max=limits.batch_size_max, count_max=limits.batch_count_max
+        )
+        self._places: deque[Place] = deque()  # one for each write that waits
+        self._refused = False  # the store has not taken one, and nothing behind it may go in
         self._unfinished: StagedPayload | None = None  # which has to be over before the next batch
 
     @property
     def open(self) -> bool:
         """Whether there are entries that have not been handed to the store."""
-        return self._batch is not None
+        return bool(self._writes)
 
     def add(self, news: Sequence[NewEntry]) -> None:
-        """Take entries, of which only the last may be staged."""
-        while news and self._appending is not _Appending.REFUSED:
-            batch = self._batch = self._batch or self._new_batch()
-            before = batch.size
-            count = batch.take(news, self._limits)
-            self._work.hold(batch.size - before)
-            if batch.full and not batch.news[-1].staged:
-                self.close()
-            news = news[count:]
+        """Take entries, of which only the last may be staged: `go_on_with` follows then."""
+        if self._refused:
+            return
+        held = 0
+        for new in news:
+            size = ENTRY_SIZE + len(new.payload or b"")
+            held += size
+            if self._writes.add(new, size):
+                self._begin()
+        self._work.hold(held)
+        if self._writes.is_full and not news[-1].staged:
+            self.flush()
 
-    def _new_batch(self) -> _Batch:
+    def _begin(self) -> None:
         self._inputs.put(self._log, Happening.WRITE_BEGUN)
-        return _Batch(self._work.reserve())
+        self._places.append(self._work.reserve())
 
-    def close(self, staging: StagedPayload | None = None) -> None:
-        """No more entries for this batch; of its last one `staging` may still get more."""
-        if self._batch is not None:
-            self._batch.go_on_with(staging)
-            self._waiting.append(self._batch)
-            self._batch = None
-        elif staging is not None and self._appending is _Appending.REFUSED:
+    def go_on_with(self, staging: StagedPayload) -> None:
+        """More of the payload of the last entry may come."""
+        if self._refused:
             staging.begun(needed=False)
-        self._append()
+        else:
+            self._writes.add_last(staging)
+        self.flush()
 
     def wait_for(self, staging: StagedPayload) -> None:
         """Let a payload whose entry is stored have its turn."""
-        self.close()
-        self._batch = self._new_batch()
-        self.close(staging)
+        self._writes.close()
+        self._writes.add(staging, 0)
+        self._begin()
+        self._writes.close()
+        self.flush()
 
     def flush(self) -> None:
-        """Write what is complete, unless the store is still busy with the batch before.
-
-        In this way a slow store gets few large batches, and a fast one gets small ones early.
-        """
-        if self._appending is not _Appending.UNDER_WAY:
-            self.close()
-
-    def _append(self) -> None:
         """Hand the next batch to the store, unless what comes before it is not complete there."""
-        while self._waiting and self._unfinished is None:
-            if self._appending is _Appending.UNDER_WAY:
-                return
-            batch = self._waiting.popleft()
-            if not batch.news or self._appending is _Appending.REFUSED:
+        while self._unfinished is None and (write := self._writes.next()) is not None:
+            place, last, news = self._places.popleft(), write.items[-1], write.items
+            staging = last if isinstance(last, StagedPayload) else None
+            entries = tuple([each for each in news if isinstance(each, NewEntry)])
+            batch = _Batch(entries, write.size, place, staging)
+            if not entries or self._refused:
+                self._writes.done()
                 self._pass(batch)
             else:
-                self._unfinished = batch.staging
-                self._appending = _Appending.UNDER_WAY
-                self._ask(batch.news, partial(self._answered, batch))
+                self._unfinished = staging
+                self._ask(entries, partial(self._answered, batch))
 
     def _ask(self, news: Sequence[NewEntry], then: Callable[[StoreError | None], None]) -> None:
         self._work.ask(AppendEntries, then, log=self._log, entries=tuple(news))
@@ -188,7 +161,7 @@ class _Batches:
             self._inputs.put(self._log, PayloadStored(staging.entry), events)
         if staging is self._unfinished:
             self._unfinished = None
-            self._append()
+            self.flush()
             self._inputs.put(self._log, Happening.WRITE_ENDED)
         if staging.writing is Writing.LOST:
             self._inputs.put(self._log, PayloadLost(staging.entry.seqnum))
@@ -196,19 +169,21 @@ class _Batches:
 
     def _answered(self, batch: _Batch, result: object) -> None:
         self._work.release(batch.size)
+        self._writes.done()
         if isinstance(result, StoreError):
-            self._appending = _Appending.REFUSED
+            self._refused = True
             self._save(result, batch)
             if batch.staging is not None:
                 batch.staging.begun(needed=False)
         else:
-            self._appending = _Appending.READY
             self._appended(batch.news, batch.place, batch.staging)
         if batch.staging is None:
             self._inputs.put(self._log, Happening.WRITE_ENDED)
-        self._append()
+        self.flush()
 
-    def _appended(self, batch: list[NewEntry], place: Place, staging: StagedPayload | None) -> None:
+    def _appended(
+        self, batch: Sequence[NewEntry], place: Place, staging: StagedPayload | None
+    ) -> None:
         """Report the entries; the store may have had the payloads of those that came without."""
         log, news = self._log, list[Event]()
         self._inputs.put(log, Stored(batch), news)
@@ -257,7 +232,7 @@ class _Batches:
         entries = [new.entry for new in batch.news]
         self._inputs.put(self._log, Contradicted(self._request, refusal, entries))
 
-    def _saved(self, batch: list[NewEntry], place: Place, result: object) -> None:
+    def _saved(self, batch: Sequence[NewEntry], place: Place, result: object) -> None:
         if isinstance(result, StoreError):
             place.fill()
         else:
@@ -359,7 +334,7 @@ class Download:
             self._stage(entry)
         if self._staging is not None:
             self._staging.stop()
-        self._batches.close()
+        self._batches.flush()
         self._forget_payload()
 
     @property
@@ -467,7 +442,7 @@ class Download:
         self._staging, self._source = self._new_staging(entry), _Source.STORE
         self._batches.add([NewEntry(entry, data, staged=True)])
         self._staging.begin(data)
-        self._batches.close(self._staging)
+        self._batches.go_on_with(self._staging)
 
     def _take_pieces(self, size: int | None = None) -> bytes:
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)

@@ -1,0 +1,89 @@
+"""What is on its way into a store."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+__all__ = ["Write", "Writes"]
+
+T = TypeVar("T")
+
+
+class Write(Generic[T]):
+    """What goes into the store in one go, in order."""
+
+    __slots__ = ("full", "items", "size")
+
+    def __init__(self) -> None:
+        self.items: list[T] = []
+        self.size = 0
+        self.full = False
+        """Nothing more goes with it."""
+
+    def take(self, item: T, size: int) -> None:
+        self.items.append(item)
+        self.size += size
+
+    def close(self) -> None:
+        self.full = True
+
+
+class Writes(Generic[T]):
+    """Items on their way into a store, in order: one write at a time, of as many as fit together.
+
+    Items gather while a write is under way.  So a slow store gets few large writes, and a fast one
+    gets small ones early.
+
+    size_max, count_max
+        The item that reaches one of them is the last of its write.
+    """
+
+    __slots__ = ("_count_max", "_size_max", "_under_way", "_waiting")
+
+    def __init__(self, *, size_max: int, count_max: int) -> None:
+        self._size_max = size_max
+        self._count_max = count_max
+        self._waiting: deque[Write[T]] = deque()
+        self._under_way = False
+
+    def __bool__(self) -> bool:
+        """Whether anything waits for its turn."""
+        return bool(self._waiting)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the last write that waits is as large as it gets."""
+        return bool(self._waiting) and self._waiting[-1].full
+
+    def add(self, item: T, size: int) -> bool:
+        """Take an item; returns whether it begins another write."""
+        begins = not self._waiting or self._waiting[-1].full
+        if begins:
+            self._waiting.append(Write())
+        last = self._waiting[-1]
+        last.take(item, size)
+        if last.size >= self._size_max or len(last.items) >= self._count_max:
+            last.close()
+        return begins
+
+    def add_last(self, item: T) -> None:
+        """Take an item that goes with the one before it, and is the last of that write."""
+        self._waiting[-1].take(item, 0)
+        self.close()
+
+    def close(self) -> None:
+        """What comes from now on goes into another write."""
+        if self._waiting:
+            self._waiting[-1].close()
+
+    def next(self) -> Write[T] | None:
+        """The next write, unless one is under way; `done` follows."""
+        if self._under_way or not self._waiting:
+            return None
+        self._under_way = True
+        return self._waiting.popleft()
+
+    def done(self) -> None:
+        """The write that was under way has come to its end."""
+        self._under_way = False
