@@ -98,7 +98,7 @@ ROOMS = {
     "point2point": Room(
         ("point2point/*.py",),
         ("point2point/test_p2p_*.py", _MADE),
-        ("candidates", "control", "direction", "output", "handles", "pieces", "receiving", "runs"),
+        ("control", "direction", "output", "handles", "pieces", "receiving", "runs"),
     ),
     "replication": Room(
         ("point2point/replication/*.py", "replication/*.py", "bamboo/staging.py"),

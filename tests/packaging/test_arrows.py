@@ -14,7 +14,7 @@ SOURCE = ROOT / "src"
 MODULES = sorted((SOURCE / "culm").rglob("*.py"))
 
 CONTRACT = {
-    *("arguments", "buffer", "durable", "effects", "intervals", "machine", "stack", "timers"),
+    *("arguments", "buffer", "effects", "intervals", "machine", "stack", "timers"),
 }
 
 # room -> the rooms that it may import from, besides itself.  A new protocol gets a line, and
@@ -24,7 +24,6 @@ ARROWS = {
     "arguments": {"buffer"},
     "machine": {"buffer"},
     "effects": {"machine"},
-    "durable": {"buffer", "effects", "machine"},
     "intervals": set[str](),
     "pump": {"arguments", "buffer", "effects", "machine", "timers"},
     "stack": {"buffer", "effects", "machine"},
@@ -40,7 +39,7 @@ ARROWS = {
     "point2point.replication": CONTRACT | {"wire", "bamboo", "bymux", "point2point", "replication"},
     "garlic": CONTRACT | {"wire", "garlic.raft"},
     "garlic.raft": CONTRACT,
-    "p2panda": CONTRACT | {"kernels", "wire", "bamboo", "reconcile"},
+    "p2panda": CONTRACT | {"kernels", "wire", "bamboo", "reconcile", "replication"},
     "ssb": CONTRACT | {"kernels"},
 }
 # The registry knows every machine, and nothing of what drives or tests them.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from p2p_support import KEY
 
 from culm.point2point import Part, Piece, Proposal
-from culm.point2point.candidates import Candidates
 from culm.point2point.messages import Demand
-from culm.point2point.pieces import Cursor, Range
+from culm.point2point.pieces import Candidates, Cursor, Range
 
 
 def test_an_apology_leads_to_each_place_once() -> None:

@@ -31,6 +31,23 @@ def test_the_item_that_reaches_a_limit_is_the_last_of_its_write() -> None:
     assert taken(queue) == ["abcd", "e"]
 
 
+def test_many_items_at_a_time_fill_one_write_after_the_other() -> None:
+    queue = writes()
+    queue.add("a", 3)
+    assert queue.extend("bcdefgh", [3, 3, 3, 3, 0, 0, 0]) == 1
+    assert taken(queue) == ["abcd", "efgh"]
+    assert queue.extend("", []) == 0
+    assert not queue
+    assert queue.extend("abcdefghi", [0] * 9) == 3
+
+
+@pytest.mark.parametrize(("size_max", "count_max"), [(0, 4), (10, 0), (0, 0)])
+def test_one_item_always_fits(size_max: int, count_max: int) -> None:
+    queue = writes(size_max, count_max)
+    assert queue.extend("abc", [1, 0, 1]) == 3
+    assert taken(queue) == ["a", "b", "c"]
+
+
 def test_items_gather_while_a_write_is_under_way() -> None:
     queue = writes()
     queue.add("a", 1)
@@ -75,7 +92,10 @@ def test_everything_comes_in_order_and_within_the_limits(seed: int) -> None:
     found: list[int] = []
     sizes = [rng.randrange(12) for _ in range(200)]
     for number, size in enumerate(sizes):
-        queue.add(number, size)
+        if number % 3:
+            queue.add(number, size)
+        else:
+            queue.extend([number], [size])
         expected.append(number)
         if rng.random() < 0.3 and (write := queue.next()) is not None:
             assert len(write.items) <= 5

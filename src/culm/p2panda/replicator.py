@@ -9,7 +9,6 @@ from typing import Final
 
 from culm.arguments import check_type
 from culm.buffer import check_size_max
-from culm.durable import DurableBase
 from culm.effects import StoreWork
 from culm.machine import Closed, ContractErrorCode, Event, LocalProtocolError
 from culm.p2panda.codec import Dialect
@@ -38,6 +37,7 @@ from culm.p2panda.pauses import Pauses
 from culm.p2panda.replication_events import Policy, ReplicatorEvent, RequestedAgain
 from culm.p2panda.states import SessionState, State
 from culm.reconcile import DEFAULT, named
+from culm.replication import DurableBase
 
 __all__ = ["Replicator"]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import compress
+from operator import and_
 
 from culm.arguments import check_int, check_type
 from culm.bamboo.entry import LogKey
@@ -65,8 +67,8 @@ class RequestTable:
         self._role = role
         self._output = output
         self._requests: dict[int, Request] = {}
-        # By log and whether they are ours, in the order of the proposals.
-        self._sides: dict[tuple[LogKey, bool], dict[int, Request]] = {}
+        # First and last entries, by log and whether they are ours, in the order of the proposals.
+        self._sides: dict[tuple[LogKey, bool], dict[int, tuple[int, int]]] = {}
         self._next = int(role)  # where to look for a free id of ours
         self._leaving: deque[tuple[int, int]] = deque()  # where our marker ends, ended request
         self._unflushed: set[int] = set()  # those ended requests
@@ -131,7 +133,8 @@ class RequestTable:
         """Somebody has proposed it; the id has been checked."""
         request = Request(request_id, proposal, self._output, ours=ours)
         self._requests[request_id] = request
-        self._sides.setdefault((proposal.log, ours), {})[request_id] = request
+        last = MAX if proposal.end is None else proposal.end
+        self._sides.setdefault((proposal.log, ours), {})[request_id] = proposal.start, last
         if not ours:
             self._dropped.discard(request_id // 2)
         elif request_id >= self._next:
@@ -174,20 +177,20 @@ class RequestTable:
         Both endpoints compare the same pairs in the same order, because each message on
         the control channel is in order and a proposal takes part until it is answered.
         """
-        rivals = self._sides.get((new.proposal.log, not new.ours), {})
-        for rival in list(rivals.values()):
-            if rival.unanswered and _overlap(rival, new):
+        side = self._sides.get((new.proposal.log, not new.ours))
+        if not side:
+            return
+        start = new.proposal.start
+        end = MAX if new.proposal.end is None else new.proposal.end
+        # As many as there may be: so it is for the interpreter to go through them.
+        starts, ends = zip(*side.values(), strict=True)
+        both = map(and_, map(end.__ge__, starts), map(start.__le__, ends))
+        for rival in [self._requests[request_id] for request_id in compress(side, both)]:
+            if rival.unanswered:
                 loser, winner = (new, rival) if _rank(rival) < _rank(new) else (rival, new)
                 yield loser, winner
                 if loser is new:
                     return
-
-
-def _overlap(one: Request, other: Request) -> bool:
-    """Whether their ranges have an entry in common, as they were proposed."""
-    ours, theirs = one.proposal, other.proposal
-    starts_in_time = theirs.end is None or ours.start <= theirs.end
-    return starts_in_time and (ours.end is None or theirs.start <= ours.end)
 
 
 def _rank(request: Request) -> tuple[int, bool]:

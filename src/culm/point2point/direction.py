@@ -20,11 +20,10 @@ from culm.bamboo.links import open_targets
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.intervals import Intervals
-from culm.point2point.candidates import Candidates, Possible
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import Adjust, Demand
-from culm.point2point.pieces import Cursor, Part, Piece, Range
+from culm.point2point.pieces import Candidates, Cursor, Part, Piece, Possible, Range
 
 __all__ = ["Direction", "Incoming", "Intake", "Last", "Outgoing", "Run"]
 

@@ -7,7 +7,6 @@ from typing import NamedTuple, TypeAlias
 from culm.bamboo.entry import Entry, decode, verify_signature
 from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.buffer import Buffer, ReceiveBuffer
-from culm.point2point.candidates import Possible, TooManyCandidates
 from culm.point2point.codec import (
     NUMBERS,
     Metadata,
@@ -34,6 +33,7 @@ from culm.point2point.events import (
 from culm.point2point.handles import Request
 from culm.point2point.messages import Mode, Session
 from culm.point2point.output import Output
+from culm.point2point.pieces import Possible, TooManyCandidates
 from culm.point2point.runs import PayloadBody, RunReader
 from culm.point2point.states import Input, RequestState
 from culm.wire import varu64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 __all__ = ["Write", "Writes"]
@@ -21,9 +22,23 @@ class Write(Generic[T]):
         self.full = False
         """Nothing more goes with it."""
 
-    def take(self, item: T, size: int) -> None:
+    def fill(self, items: Sequence[T], sizes: Sequence[int], size_max: int, count_max: int) -> int:
+        """Take the first of the items, at least one, until it is full; returns how many."""
+        size, count, room = self.size, 0, count_max - len(self.items)
+        for more in sizes:
+            size += more
+            count += 1
+            if size >= size_max or count >= room:
+                self.full = True
+                break
+        self.items += items[:count]
+        self.size = size
+        return count
+
+    def append(self, item: T) -> None:
+        """Take an item that is the last, however full it is."""
         self.items.append(item)
-        self.size += size
+        self.full = True
 
     def close(self) -> None:
         self.full = True
@@ -58,19 +73,22 @@ class Writes(Generic[T]):
 
     def add(self, item: T, size: int) -> bool:
         """Take an item; returns whether it begins another write."""
-        begins = not self._waiting or self._waiting[-1].full
-        if begins:
-            self._waiting.append(Write())
-        last = self._waiting[-1]
-        last.take(item, size)
-        if last.size >= self._size_max or len(last.items) >= self._count_max:
-            last.close()
-        return begins
+        return self.extend((item,), (size,)) > 0
+
+    def extend(self, items: Sequence[T], sizes: Sequence[int]) -> int:
+        """Take items of these sizes; returns how many writes they begin."""
+        begun = 0
+        while items:
+            if not self._waiting or self._waiting[-1].full:
+                self._waiting.append(Write())
+                begun += 1
+            count = self._waiting[-1].fill(items, sizes, self._size_max, self._count_max)
+            items, sizes = items[count:], sizes[count:]
+        return begun
 
     def add_last(self, item: T) -> None:
         """Take an item that goes with the one before it, and is the last of that write."""
-        self._waiting[-1].take(item, 0)
-        self.close()
+        self._waiting[-1].append(item)
 
     def close(self) -> None:
         """What comes from now on goes into another write."""

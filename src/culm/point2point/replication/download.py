@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from culm.bamboo.effects import AppendEntries, ReadEntries, ReadEntry, ReadHashes
 from culm.bamboo.entry import Entry, decode
@@ -96,13 +96,10 @@ class _Batches:
         """Take entries, of which only the last may be staged: `go_on_with` follows then."""
         if self._refused:
             return
-        held = 0
-        for new in news:
-            size = ENTRY_SIZE + len(new.payload or b"")
-            held += size
-            if self._writes.add(new, size):
-                self._begin()
-        self._work.hold(held)
+        sizes = [ENTRY_SIZE + len(new.payload or b"") for new in news]
+        self._work.hold(sum(sizes))
+        for _ in range(self._writes.extend(news, sizes)):
+            self._begin()
         if self._writes.is_full and not news[-1].staged:
             self.flush()
 
@@ -129,9 +126,10 @@ class _Batches:
     def flush(self) -> None:
         """Hand the next batch to the store, unless what comes before it is not complete there."""
         while self._unfinished is None and (write := self._writes.next()) is not None:
-            place, last, news = self._places.popleft(), write.items[-1], write.items
+            place, last = self._places.popleft(), write.items[-1]
             staging = last if isinstance(last, StagedPayload) else None
-            entries = tuple([each for each in news if isinstance(each, NewEntry)])
+            news = write.items if staging is None else write.items[:-1]
+            entries = cast("tuple[NewEntry, ...]", tuple(news))
             batch = _Batch(entries, write.size, place, staging)
             if not entries or self._refused:
                 self._writes.done()

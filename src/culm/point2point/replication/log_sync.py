@@ -206,9 +206,10 @@ class LogSync(LogState):
 
     def _propose(self, *purposes: Purpose) -> None:
         facts: Facts | None = None
+        wanted = {Purpose.NEXT: True, Purpose.RANGE: self.ranges, Purpose.FORK: self.fork}
         for purpose in purposes:
             stage = self.ours[purpose].stage
-            if stage is Stage.IDLE:
+            if stage is Stage.IDLE and wanted[purpose]:
                 facts = facts or self.facts
                 action = decisions.decide(purpose, stage, facts)
                 if action is not steps.Action.WAIT:

@@ -14,7 +14,6 @@ from culm.bamboo.effects import ReadLogs
 from culm.bamboo.entry import LogKey, check_log
 from culm.bamboo.errors import Reason
 from culm.bymux import Role
-from culm.durable import DurableBase
 from culm.effects import StoreWork
 from culm.machine import Closed, Event, Ticket, check_time
 from culm.point2point.connection import Connection
@@ -47,7 +46,7 @@ from culm.point2point.replication.logs import Logs
 from culm.point2point.replication.steps import GivenUp, Happening, Offered, Wanted
 from culm.point2point.replication.transfers import Transfers
 from culm.point2point.states import RequestState, State
-from culm.replication import Quiet
+from culm.replication import DurableBase, Quiet
 from culm.wire.multihash import YAMF, HashFamily
 
 __all__ = ["Replicator"]
