@@ -1,6 +1,6 @@
 """Secure Scuttlebutt: the layers of a connection, each a machine of its own.
 
-`ClientHandshake` or `ServerHandshake`, then `BoxStream`, and inside it whatever speaks next::
+`ClientHandshake` or `ServerHandshake`, then `BoxStream`, and inside it the next protocol::
 
     then(
         ClientHandshake(identity=..., server=..., ephemeral=PrivateKey.generate()),

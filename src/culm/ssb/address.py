@@ -1,4 +1,4 @@
-"""Where a peer of Secure Scuttlebutt listens, in the notation of peers."""
+"""The address of a Secure Scuttlebutt peer, in the notation that peers use."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Address(NamedTuple):
     def parse(cls, text: str) -> Address:
         """Read ``net:HOST:PORT~shs:KEY``.
 
-        The host is a name in letters, digits and hyphens, or an address.  One of IPv6 may have
-        brackets, but is written without them: JavaScript peers take them for a part of the name.
-        The port is 1 to 65535; with the key a secret can be shared.  Raises
+        The host is a name in letters, digits and hyphens, or an IP address.  An IPv6 address may
+        be read in brackets, but is written without them: JavaScript peers take them for a part of
+        the name.  The port is 1 to 65535, and the key one that can have an owner.  Raises
         `ValueError`.
         """
         found = _TEXT.fullmatch(text)
@@ -61,7 +61,7 @@ class Address(NamedTuple):
 
 
 def _can_prove(key: bytes) -> bool:
-    """Whether somebody may have the secret half of a key."""
+    """Whether a key can have a secret half: it is on the curve, and not of low order."""
     try:
         crypto_sign_ed25519_pk_to_curve25519(key)
     except (CryptoError, TypeError, ValueError):

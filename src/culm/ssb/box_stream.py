@@ -1,9 +1,9 @@
-"""The box stream: what follows the secret handshake, sealed in both directions.
+"""The box stream: bytes after the secret handshake, sealed in both directions.
 
 A packet is a header box of 34 bytes (the body's size and its authentication tag, sealed) and
 the body, at most 4096 bytes, sealed under the next nonce (Scuttlebutt Protocol Guide, "Box
-stream").  A header of zeros says goodbye: without it, the end of the bytes may be
-a cut by somebody on the way.
+stream").  A header of zeros says goodbye: without it, the bytes may have been cut short by
+somebody on the way.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NONCE_SIZE = 24
 
 
 class _Boxes:
-    """The boxes of one direction: one key, and a nonce that counts."""
+    """The boxes of one direction: one key, and a nonce that counts up."""
 
     __slots__ = ("_key", "_nonce")
 
@@ -86,7 +86,7 @@ class BoxStream(StreamBase[BoxStreamEvent]):
     keys
         From `culm.ssb.events.Authenticated`.
     packets_max
-        Packets to read at a time; the more, the less each of them costs.
+        Packets to read at a time; each costs less when there are more of them.
 
     Raises `ValueError` for fewer than one.
     """

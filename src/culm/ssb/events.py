@@ -1,4 +1,4 @@
-"""What happens on a Secure Scuttlebutt connection."""
+"""The events of the secret handshake and the box stream."""
 
 from __future__ import annotations
 

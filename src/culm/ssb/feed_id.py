@@ -11,7 +11,7 @@ from culm.arguments import check_bytes, check_type
 
 __all__ = ["are_feed_ids", "check_feed_id", "feed_id_of", "is_feed_id", "public_key_of"]
 
-# Base64 of 32 bytes: the last letter holds four bits, and two zeros.
+# Base64 of 32 bytes: the last letter holds four bits and two zeros.
 _PATTERN: Final = r"@[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=\.ed25519"
 _FEED_ID: Final = re.compile(_PATTERN)
 _LINES: Final = re.compile(rf"(?:{_PATTERN}\n)*")
@@ -20,7 +20,7 @@ _KEY_SIZE = 32
 
 
 def is_feed_id(name: str) -> bool:
-    """Whether `name` is a feed's id: ``@...=.ed25519``, 53 characters.
+    """Whether `name` is a feed id: ``@...=.ed25519``, 53 characters.
 
     A key has exactly one spelling: base64 whose unused bits are not zero is refused.
     """
@@ -28,7 +28,7 @@ def is_feed_id(name: str) -> bool:
 
 
 def are_feed_ids(names: Collection[object]) -> bool:
-    """Whether all of them are texts, and feeds' ids; faster than one by one."""
+    """Whether all `names` are feed ids; faster than one by one."""
     if not all(type(name) is str for name in names):
         return False
     lines = "".join(f"{name}\n" for name in names)
@@ -36,19 +36,19 @@ def are_feed_ids(names: Collection[object]) -> bool:
 
 
 def check_feed_id(name: str, value: str) -> None:
-    """Raise `TypeError` or `ValueError`, naming the argument, unless `value` is a feed's id."""
+    """Raise `TypeError` or `ValueError`, naming the argument, unless `value` is a feed id."""
     check_type(name, value, str)
     if not is_feed_id(value):
         raise ValueError(f"{name} must be the id of a feed, not {value!r}")
 
 
 def feed_id_of(public_key: bytes) -> str:
-    """The feed of an author.  Raises `ValueError` unless the key is 32 bytes."""
+    """The id of an author's feed.  Raises `ValueError` unless the key is 32 bytes."""
     check_bytes("public key", public_key, _KEY_SIZE)
     return f"@{b64encode(public_key).decode()}.ed25519"
 
 
 def public_key_of(feed_id: str) -> bytes:
-    """The author's public key, 32 bytes.  Raises `ValueError` unless it is a feed's id."""
+    """The author's public key, 32 bytes.  Raises `ValueError` for anything but a feed id."""
     check_feed_id("feed", feed_id)
     return b64decode(feed_id[1:45])

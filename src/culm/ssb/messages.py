@@ -5,7 +5,7 @@ A message is a JSON object of seven fields, the last of which signs the others::
     {"previous": ..., "sequence": ..., "author": ..., "timestamp": ..., "hash": "sha256",
      "content": ..., "signature": ...}
 
-Signed is the text that V8 makes of the object without its signature, indented by two spaces, in
+The signature covers the text that V8 writes for the object without it, indented by two spaces, in
 UTF-8; the id is the SHA-256 of the same text with the signature, taking the lower byte of each
 UTF-16 unit (Scuttlebutt Protocol Guide, "Feeds"; `culm.ssb.v8json`).
 
@@ -61,13 +61,13 @@ __all__ = [
 TEXT_UNITS_MAX: Final = 8192
 """UTF-16 units in the text of a message with its signature."""
 DATA_SIZE_MAX: Final = 6 * TEXT_UNITS_MAX
-"""Bytes of a message as it comes: that many if every unit is written as an escape."""
+"""Bytes of a message as received: its size if every unit is written as an escape."""
 
-_DEPTH_MAX: Final = 64  # what is nested more deeply has more units by its indentation alone
+_DEPTH_MAX: Final = 64  # deeper nesting exceeds TEXT_UNITS_MAX by its indentation alone
 _TYPE_UNITS_MIN, _TYPE_UNITS_MAX = 3, 52
 _KEY_SIZE = 32
 _SIGNATURE_SIZE = 64
-# Base64 of 32 and of 64 bytes; bits that mean nothing are zeros.
+# Base64 of 32 and of 64 bytes; unused bits are zeros.
 _BASE64_32: Final = r"[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
 _BASE64_64: Final = r"[A-Za-z0-9+/]{85}[AQgw]=="
 _AUTHOR: Final = re.compile(rf"@{_BASE64_32}\.ed25519")
@@ -83,38 +83,38 @@ _SIGNATURE_LINE: Final = len(',\n  "signature": "') + len("=.sig.ed25519") + 87 
 
 
 class MessageErrorCode(IntEnum):
-    """Why something is not a message, or not the next one of its feed."""
+    """Reasons to refuse a message, or its place in the feed."""
 
     NOT_JSON = 1
-    """What is no JSON, or no object."""
+    """Data that is not JSON, or not an object."""
     WRONG_FIELDS = 2
-    """Other fields than the seven, or in another order; author and sequence may change places."""
+    """Fields other than the seven, or in another order; author and sequence may be swapped."""
     BAD_AUTHOR = 3
-    """An author that is no feed's id of Ed25519."""
+    """An author that is not the id of an Ed25519 feed."""
     BAD_SEQUENCE = 4
-    """A sequence that is no integer from 1 to 2^53 - 1."""
+    """A sequence that is not an integer from 1 to 2^53 - 1."""
     BAD_PREVIOUS = 5
-    """A previous that is neither null in the first message nor a message's id in a later one."""
+    """A previous that is not null in the first message, or not a message id in a later one."""
     BAD_TIMESTAMP = 6
-    """A timestamp that is no finite number."""
+    """A timestamp that is not a finite number."""
     BAD_HASH = 7
     """A hash that is not "sha256"."""
     BAD_CONTENT = 8
-    """A content that is no object with a type of 3 to 52 units, and no text of a private box."""
+    """Content that is neither an object with a type of 3 to 52 units nor a private box's text."""
     BAD_SIGNATURE = 9
-    """A signature that is not written as one, or that the author has not made."""
+    """A signature that is malformed, or not the author's."""
     TOO_LONG = 10
     """A message whose text has more than 8192 UTF-16 units."""
     WRONG_AUTHOR = 11
-    """A message of another feed than the one before it."""
+    """A message from another feed than the one before it."""
     WRONG_SEQUENCE = 12
-    """A sequence that is not the one after the message before."""
+    """A sequence that does not follow that of the message before."""
     WRONG_PREVIOUS = 13
     """A previous that is not the id of the message before: the feed has forked."""
 
 
 class MessageError(ValueError):
-    """Something is not a message, or not the next one of its feed; `code` says why."""
+    """Data is not a message, or not the next one of its feed; `code` says why."""
 
     def __init__(self, code: MessageErrorCode, message: str = "") -> None:
         super().__init__(code, message)
@@ -170,9 +170,9 @@ class ClassicMessage:
         data: bytes,
         text: bytes,
     ) -> None:
-        """Only for `read_message`, which has checked all of this.
+        """Only for `read_message`, which has checked all arguments.
 
-        text: the text behind the id, in UTF-8.
+        text: the text that the id is a hash of, in UTF-8.
         """
         self.previous = previous
         self.sequence = sequence
@@ -181,7 +181,7 @@ class ClassicMessage:
         self.signature = signature
         self.data = data
         self._text = text
-        # The lower bytes of the units; those of ASCII are what UTF-8 is.
+        # The lower bytes of the UTF-16 units; for ASCII they are the UTF-8 text itself.
         lower = text if text.isascii() else text.decode().encode("utf-16-le")[::2]
         self.id = f"%{b2a_base64(sha256(lower).digest(), newline=False).decode()}.sha256"
 
@@ -208,7 +208,7 @@ class ClassicMessage:
         return Place(self.author, self.sequence, self.id)
 
     def verify(self, *, hmac_key: bytes | None = None) -> bool:
-        """Whether the author has signed it, on the network of that key; see `verify_messages`."""
+        """Whether the author has signed it, for the network of that key; see `verify_messages`."""
         _check_hmac_key(hmac_key)
         text = _authenticated(self.signed, hmac_key)
         ends = array("q", (0, len(text)))
@@ -324,7 +324,7 @@ def _check_content(content: JsonValue) -> None:
 
 
 def check_place(message: ClassicMessage, last: Place | None) -> None:
-    """Raise unless a message is the next one of its feed, which ends at `last` (``None``: empty).
+    """Raise unless a message is the next one of a feed that ends at `last` (``None``: is empty).
 
     Raises `MessageError`: ``WRONG_AUTHOR``, ``WRONG_SEQUENCE``, ``WRONG_PREVIOUS``.  The last of
     them proves a fork if the message is signed.
@@ -385,7 +385,7 @@ def create_message(
     last: Place | None = None,
     hmac_key: bytes | None = None,
 ) -> ClassicMessage:
-    """Make and sign the next message of a feed, which ends at `last` (``None``: is empty).
+    """Make and sign the next message of a feed, which ends at `last` (``None``: it is empty).
 
     content: an object with a ``type``, or the text of a private box.
     timestamp: milliseconds.

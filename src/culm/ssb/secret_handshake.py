@@ -1,9 +1,9 @@
 """The secret handshake: two peers prove who they are, and agree on secrets for one session.
 
-Four messages, the client's first and third, of 64, 64, 112 and 80 bytes (Scuttlebutt
+Four messages of 64, 64, 112 and 80 bytes; the client sends the first and the third (Scuttlebutt
 Protocol Guide, "Handshake"; Tarr, "Designing a Secret Handshake: Authenticated Key Exchange
 as a Capability System").  A client that does not know the network key, or asks for another
-server, learns nothing, not even that somebody is there: a wrong message gets no answer.
+server, learns nothing, not even that a server is there: a wrong message gets no answer.
 The names of secrets are the guide's: lower-case letters for ephemeral keys, upper-case
 ones for long-term keys, the client's (a, A) before the server's (b, B).
 """
@@ -51,7 +51,7 @@ _TIMEOUT_S = 15.0
 
 
 class _SecretHandshake(StreamBase[HandshakeEvent]):
-    """What both ends have in common: hellos, secrets, one message after the other."""
+    """The common part of both ends: hellos, secrets, one message after the other."""
 
     def __init__(
         self, *, identity: SigningKey, ephemeral: PrivateKey, network: bytes, timeout_s: float
@@ -59,7 +59,7 @@ class _SecretHandshake(StreamBase[HandshakeEvent]):
         check_bytes("network", network, _KEY_SIZE)
         if not (isfinite(timeout_s) and timeout_s >= 0):
             raise ValueError(f"{timeout_s} s is no time to wait")
-        # What may come behind the last message waits for the box stream.
+        # Bytes after the last message are kept for the box stream.
         super().__init__(receive_max=2 * _PROOF_SIZE)
         self._identity = identity
         self._ephemeral = ephemeral
@@ -70,7 +70,7 @@ class _SecretHandshake(StreamBase[HandshakeEvent]):
         self._state = HandshakeState.HELLO
         self._peer_hello = b""
         self._hello = self._tag(bytes(ephemeral.public_key)) + bytes(ephemeral.public_key)
-        self._ab = b""  # what the two ephemeral keys share
+        self._ab = b""  # the secret that the two ephemeral keys share
 
     @property
     def state(self) -> HandshakeState:
@@ -141,11 +141,11 @@ class _SecretHandshake(StreamBase[HandshakeEvent]):
         return sha256(b"".join([self._network, self._ab, *shared])).digest()
 
     def _proof_text(self, server: bytes) -> bytes:
-        """What the client signs."""
+        """The text that the client signs."""
         return self._network + server + sha256(self._ab).digest()
 
     def _acceptance_text(self, proof: bytes) -> bytes:
-        """What the server signs; `proof` is the client's signature and public key."""
+        """The text that the server signs; `proof` is the client's signature and public key."""
         return self._network + proof + sha256(self._ab).digest()
 
     def _finish(self, peer: bytes, acceptance_key: bytes) -> HandshakeEvent:
@@ -174,7 +174,7 @@ class ClientHandshake(_SecretHandshake):
         Seconds for the whole handshake, from the first `advance` on.
 
     `Authenticated` comes when the server has accepted us, then `Closed` without an error;
-    whatever the server has sent after that is trailing data.  Errors: ``WRONG_NETWORK``,
+    bytes from the server after that are trailing data.  Errors: ``WRONG_NETWORK``,
     ``BAD_KEY``, ``BAD_PROOF``, ``HANDSHAKE_TIMEOUT``, ``TRUNCATED``; a server that does not
     accept us just hangs up.  Raises `ValueError` for invalid keys.
     """
@@ -227,11 +227,11 @@ class ServerHandshake(_SecretHandshake):
     """The end that was dialled.
 
     identity, ephemeral, network, timeout_s
-        As of `ClientHandshake`.
+        As for `ClientHandshake`.
     admits
         Returns whether the client with this public key (32 bytes) may continue; by default every
         client may.  It is called once the client has proved that the key is its own.  Only ``True``
-        lets the client in: not a coroutine, and not an exception, which the error quotes.
+        lets the client in; a coroutine or an exception does not, and the error quotes it.
 
     Ends as `ClientHandshake` does, and with ``NOT_ADMITTED``.
     """

@@ -8,7 +8,7 @@ __all__ = ["BoxStreamState", "HandshakeState"]
 
 
 class BoxStreamState(Enum):
-    """Who has said goodbye."""
+    """How far a box stream is on the way to its end."""
 
     OPEN = "open"
     SAID_GOODBYE = "said goodbye"  # we have
@@ -16,10 +16,10 @@ class BoxStreamState(Enum):
 
 
 class HandshakeState(Enum):
-    """Which message of the peer is due."""
+    """The message that is due from the peer."""
 
     HELLO = "hello"
-    PROOF = "proof"  # who the client is: at the server
-    ACCEPTANCE = "acceptance"  # that the server takes it: at the client
+    PROOF = "proof"  # of the client's key: due at the server
+    ACCEPTANCE = "acceptance"  # by the server: due at the client
     DONE = "done"
-    CLOSED = "closed"  # without having come that far
+    CLOSED = "closed"  # before it was done

@@ -1,4 +1,4 @@
-"""Where feeds are kept: the interface, and one in memory."""
+"""Stores of feeds: the interface, and a store in memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from culm.ssb.ebt.model import Head, Message, PeerClock, Stored
 
 __all__ = ["CLOCKS_MAX", "FeedStore", "MemoryStore"]
 
-CLOCKS_MAX: Final = 10_000  # peers: anybody may come, once, under any number of names
+CLOCKS_MAX: Final = 10_000  # peers: anybody may connect under any number of names, once each
 
 
 @runtime_checkable
 class FeedStore(Protocol):
-    """Performs the effects of a replicator, and loads what it starts from."""
+    """Performs the effects of a replicator, and loads the feeds that it starts with."""
 
     def load(self) -> Stored:
-        """What a replicator starts from."""
+        """The stored feeds, to make a replicator with."""
         ...
 
     def perform(self, effect: Effect[Any]) -> object:
@@ -30,7 +30,7 @@ class FeedStore(Protocol):
 class MemoryStore:
     """Keeps everything in memory: for tests, and for peers that may forget.
 
-    clocks_max: how many peers' clocks are remembered: those of the latest.
+    clocks_max: number of peers whose clocks are remembered: those saved last.
     """
 
     def __init__(self, *, clocks_max: int = CLOCKS_MAX) -> None:
@@ -52,7 +52,7 @@ class MemoryStore:
         return [message.data for message in self._feeds.get(feed, ())]
 
     def proof(self, feed: str) -> tuple[bytes, bytes] | None:
-        """Two messages that show that a feed has forked."""
+        """Two messages that prove that a feed has forked."""
         return self._proofs.get(feed)
 
     def perform(self, effect: Effect[Any]) -> object:

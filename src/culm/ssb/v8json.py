@@ -1,7 +1,7 @@
-"""JSON as V8 reads and writes it: what Secure Scuttlebutt signs, hashes and compares.
+"""JSON as V8 reads and writes it, which Secure Scuttlebutt signs, hashes and compares.
 
-A message is signed as the text that ``JSON.stringify`` makes of what ``JSON.parse`` has read, so
-both have to be followed to the letter (ECMA-262, "The JSON Object").  What is easily forgotten:
+The signed text is the result of ``JSON.stringify`` for the result of ``JSON.parse``, so both have
+to be followed to the letter (ECMA-262, "The JSON Object").  Easily forgotten:
 
 - numbers are IEEE doubles, and written as ECMAScript writes them: ``1.0`` is 1, ``1E3`` is 1000,
   ``-0`` is 0 and ``1e400`` is null;
@@ -10,7 +10,7 @@ both have to be followed to the letter (ECMA-262, "The JSON Object").  What is e
 - half a surrogate pair is written as an escape, everything else beyond ASCII as it is;
 - the length of a text is counted in UTF-16 units.
 
-Nothing here recurses as deep as a value is nested.
+No depth of nesting exhausts the stack.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = [
     "utf16_size",
 ]
 
-#: What `parse` gives and `stringify` takes: ``None``, bool, int, float, str, and lists and
-#: dicts with str keys of such.
+#: The values that `parse` returns and `stringify` takes: ``None``, bool, int, float, str, and
+#: lists and dicts of these, with str keys.
 JsonValue: TypeAlias = Any
 
-#: Up to here, and down to its negative, every integer is a number of its own.
+#: Up to this one, and down to its negative, every integer is a double of its own.
 SAFE_INTEGER_MAX: Final = 2**53 - 1
 
 
@@ -64,15 +64,15 @@ class JsonTooLongError(JsonError):
 def parse(text: str | Buffer, *, depth_max: int | None = None) -> JsonValue:
     """The value of a JSON text, as ``JSON.parse`` reads it.
 
-    Bytes are decoded as peers do it: invalid UTF-8 becomes U+FFFD.  A number is an int if it is
-    written without point and exponent and is at most 2^53, otherwise a float; a number that is too
-    large is an infinity.
+    Bytes are decoded as peers decode them: invalid UTF-8 becomes U+FFFD.  A number is an int if it
+    is written without point and exponent and is at most 2^53, otherwise a float; a number that is
+    too large is an infinity.
 
     Raises `JsonError` for something that is not JSON, `JsonTooDeepError` for lists and objects
     nested more than `depth_max` deep, which are not built; `TypeError` for something that is
     neither str nor a buffer.
 
-    Give `depth_max` for what a peer has sent: values of more than about a thousand levels are read
+    Give `depth_max` for data from a peer: values of more than about a thousand levels are read
     forty times as slowly as others.  With it, no byte costs more than ten times as much as one of a
     list of small numbers.
     """
@@ -91,7 +91,7 @@ _OTHERS: Final = bytes(set(range(256)) - set(b"[{]}"))
 
 
 def _depth(text: str) -> int:
-    """How deep lists and objects are nested, without reading them."""
+    """The depth to which lists and objects are nested, without building them."""
     plain = text.replace("\\\\", "").replace('\\"', "")
     outside = "".join(plain.split('"')[::2]).encode("utf-8", "replace")
     steps = memoryview(outside.translate(_STEPS, _OTHERS)).cast("b")
@@ -267,7 +267,7 @@ def stringify(value: JsonValue, *, indent: int = 0, units_max: int | None = None
 
 
 def utf16_size(text: str) -> int:
-    """How many UTF-16 units `text` has: its length in JavaScript."""
+    """The number of UTF-16 units of `text`: its length in JavaScript."""
     if text.isascii():
         return len(text)
     return len(text) + len(_ASTRAL.findall(text))
@@ -279,7 +279,8 @@ def number_text(number: float) -> str:
         return "null"
     if number.is_integer() and -_DISTINCT_MAX <= number <= _DISTINCT_MAX:
         return str(int(number))
-    # The shortest digits that mean this number; only where the point goes is different.
+    # Python finds the same digits, the shortest that mean this number, but places the point
+    # otherwise.
     written = repr(number)
     sign = "-" if written[0] == "-" else ""
     mantissa, _, exponent = written.lstrip("-").partition("e")
@@ -370,7 +371,7 @@ class _Level:
         is_object = is_dict(value)
         leads = chain((("{" if is_object else "[") + inner,), repeat("," + inner))
         items = _ordered(value).items() if is_object else value
-        self.items = zip(leads, items, strict=False)  # each with what goes before it
+        self.items = zip(leads, items, strict=False)  # each with the text before it
         self.end = outer + ("}" if is_object else "]")
 
 
@@ -404,7 +405,7 @@ class _Writer:
         self._levels.append(_Level(value, depth, self._indent))
 
     def _check_cycle(self, value: Any) -> None:
-        """Look for a cycle, only at some depths (powers of two), so that it costs little."""
+        """Look for a cycle; only at depths that are powers of two, so that it costs little."""
         if any(level.value is value for level in self._levels):
             raise ValueError("a value that contains itself")
 

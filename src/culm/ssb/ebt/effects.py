@@ -68,7 +68,7 @@ class MarkForked(Effect[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadClock(Effect[PeerClock]):
-    """Complete it with what `SaveClock` has kept of that peer, or with an empty clock."""
+    """Complete it with the clock that `SaveClock` has kept for that peer, or an empty one."""
 
     peer: str
 
@@ -87,11 +87,11 @@ class LoadClock(Effect[PeerClock]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveClock(Effect[None]):
-    """Keep what a peer has told, for the next session with it.
+    """Keep a peer's clock for the next session with it.
 
-    It may be forgotten at any time: then more notes are sent than necessary.  If an older one is
-    returned, or one that is newer than the feeds, a feed may be left out of sessions that ought to
-    be exchanged, but of no more than `culm.ssb.ebt.TURNS` - 1.
+    It may be forgotten at any time: then more notes are sent than necessary.  If an older clock is
+    returned, or one that is newer than the feeds, a feed that ought to be exchanged may be left out
+    of sessions, but of no more than `culm.ssb.ebt.TURNS` - 1.
     """
 
     peer: str

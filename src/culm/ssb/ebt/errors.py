@@ -1,4 +1,4 @@
-"""Why an EBT session ends, and what a caller may not do."""
+"""The error codes of EBT sessions: a peer's faults, and a caller's mistakes."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ __all__ = ["ErrorCode"]
 class ErrorCode(ProtocolErrorCode):
     """Codes of `culm.machine.ProtocolError` in this package."""
 
-    # What the peer said
+    # Faults in what a peer sends
     NOT_NOTES = 2
     """A frame that is neither a message nor an object of notes."""
     BAD_FEED_ID = 3
-    """A note whose name is not written as a feed's."""
+    """A note whose name is not a feed id."""
     BAD_NOTE = 4
-    """A note whose value is no integer, or is above 2^53 - 1."""
+    """A note whose value is not an integer, or is above 2^53 - 1."""
     OUT_OF_ORDER = 6
-    """A message that leaves others out, though none but the next one was asked for."""
+    """A message that skips others, although the peer was asked for them, and only once."""
     INVALID_MESSAGES = 7
-    """More messages that are not valid than `Limits.invalid_max`."""
-    # What the peer did not do
+    """Invalid messages of more feeds than `Limits.invalid_max`."""
+    # Silence
     NO_NOTES = 8
     """The server has not sent its notes in time."""
-    # What the caller did
+    # A caller's mistakes
     NO_SESSION = 20
     """There is no such session, or it has ended."""
     NOT_READY = 21
     """The session still waits for its remembered clock."""
     WRONG_SEQUENCE = 22
-    """An own message that does not follow the last one of its feed."""
+    """A message written here that does not follow the last one of its feed."""
     NOT_WHOLE = 23
     """The feed has forked: nothing can be appended to it."""
     TOO_MANY_SESSIONS = 24
     """There are `Limits.sessions_max` sessions already."""
     BLOCKED = 25
-    """The peer is blocked by us."""
+    """We block the peer."""

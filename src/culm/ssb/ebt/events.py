@@ -1,4 +1,4 @@
-"""What happened to sessions and feeds.  The last event is always `culm.machine.Closed`."""
+"""Events of sessions and feeds.  The last event is always `culm.machine.Closed`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class SessionOpened(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEnded(Event):
-    """A session is over; what the peer has told is on its way to the store.
+    """A session is over; the peer's clock is on its way to the store.
 
-    error: what the peer has done wrong, if that was the reason.
+    error: the peer's fault, if that was the reason.
     """
 
     session: int
@@ -79,10 +79,10 @@ class MessageRefused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedsLeftOut(Event):
-    """A peer tells of more feeds that we do not follow than `culm.ssb.ebt.Limits.feeds_max`.
+    """A peer has told of more than `culm.ssb.ebt.Limits.feeds_max` feeds that we do not follow.
 
-    The others of these are not answered in this session.  Feeds that we follow are exchanged all
-    the same, those that we follow later, too.
+    The rest of these are not answered in this session.  Feeds that we follow are exchanged all the
+    same, even if we follow them only later.
     """
 
     session: int
@@ -93,8 +93,8 @@ class FeedsLeftOut(Event):
 class SourceChanged(Event):
     """A feed is now received from `peer`; `stalled` names the peer that had promised more.
 
-    That one has not kept its promise in time, was slow, or has taken it back.  `peer` is ``None``
-    if nobody else has promised anything.
+    The latter has not kept its promise in time, was slow, or has taken it back.  `peer` is ``None``
+    if no other peer has promised anything.
     """
 
     feed: str

@@ -1,4 +1,4 @@
-"""How sessions and feeds act on each other: who is told what, and who gets what."""
+"""The interplay of sessions and feeds: the notes and messages that each peer gets."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ class Exchange:
         self._notes_s = timing.notes_s
         self._by_peer: dict[str, Session] = {}
         self._silent: Deadlines[int] = Deadlines()  # sessions that wait for the first notes
-        self._contradictions: dict[str, bytes] = {}  # that wait for our message, by feed
+        self._contradictions: dict[str, bytes] = {}  # by feed: for a proof, once ours is stored
 
     # Feeds
 
     def follow(self, feed_id: str) -> None:
         feed = self.feeds.follow(feed_id)
-        # Whoever has the most of it becomes its source.
+        # The peer that has the most of it becomes its source.
         sessions = sorted(self.sessions.values(), key=lambda each: -each.told(feed_id))
         for session in sessions:
             self._inform(feed, session)
@@ -172,7 +172,7 @@ class Exchange:
             self._silent.set(session.number, self._now + self._notes_s)
 
     def _introduce(self, session: Session) -> None:
-        """Our first notes: about our own feed, and all that the peer may not know of."""
+        """Send our first notes; see `Session.first_notes`."""
         self.events.append(SessionOpened(session=session.number, peer=session.peer))
         session.outgoing.open()
         for feed in session.first_notes(self._me, self.feeds.followed):
@@ -186,7 +186,7 @@ class Exchange:
             self._introduce(session)
         for feed_id, value in notes.items():
             feed = self.feeds.get(feed_id)
-            # One text for a feed, however many sessions keep it.
+            # All sessions share one string for a feed that we know.
             known = feed_id if feed is None else feed.id
             if (feed is not None and feed.followed) or session.has_place(known):
                 session.hear_note(known, value)
@@ -209,7 +209,7 @@ class Exchange:
         session.serve(relation)
 
     def receive_message(self, session: Session, author: str, sequence: int, received: Any) -> None:
-        """Take a message; only the next one of a feed that we asked for is looked at."""
+        """Take a message; only the next one of a feed that we exchange is checked."""
         relation = session.relations.get(author)
         if relation is None:
             return
@@ -268,7 +268,7 @@ class Exchange:
         return 0 <= self._most_told(feed_id) <= self.feeds[feed_id].stored
 
     def _most_told(self, feed_id: str) -> int:
-        """The most of a feed that a peer has told that we follow; -1 if none of them has it."""
+        """The highest sequence of a feed told by peers that we follow; -1 if none of them has."""
         told = (
             session.told(feed_id)
             for session in self.sessions.values()
@@ -276,7 +276,7 @@ class Exchange:
         )
         return max(told, default=REFUSAL)
 
-    # Who exchanges what
+    # Sharing
 
     def shares(self, feed_id: str, peer: str) -> bool:
         """Whether the feed is exchanged with that peer."""
@@ -292,12 +292,12 @@ class Exchange:
         )
 
     def _inform(self, feed: Feed, session: Session) -> None:
-        """Tell a peer about a feed, unless it knows."""
+        """Tell a peer about a feed, unless it knows already."""
         if not session.is_level(feed):
             self._share(feed, session)
 
     def _share(self, feed: Feed, session: Session) -> None:
-        """Tell a peer about a feed, and send what it has asked for."""
+        """Tell a peer about a feed, and send the messages that it has asked for."""
         if session.state is not SessionState.OPEN or not self._shares(feed, session):
             return
         if self.sources.session_of(feed) is None:
@@ -310,7 +310,7 @@ class Exchange:
             session.serve(session.relations[feed.id])
 
     def _withdraw(self, feed: Feed) -> None:
-        """Stop exchanging the feed with anybody."""
+        """Stop exchanging the feed with all peers."""
         self.sources.drop(feed)
         for session in self.sessions.values():
             if feed.id in session.relations:
@@ -321,7 +321,7 @@ class Exchange:
             session.refuse(feed.id)
             self.sources.lose(feed, session)
 
-    # What is wrong with messages
+    # Invalid messages and forks
 
     def _refuse(self, session: Session, feed: Feed, sequence: int, reason: str) -> None:
         self._tell_refused(session.number, session.peer, feed, sequence, reason)
@@ -342,7 +342,7 @@ class Exchange:
         )
 
     def _contradict(self, feed: Feed, theirs: bytes) -> None:
-        """The author has signed two messages of which one cannot follow the other."""
+        """Freeze a feed whose author has signed two messages that contradict each other."""
         feed.move(FeedInput.CONTRADICTED)
         self._contradictions[feed.id] = theirs
         self._withdraw(feed)
@@ -373,7 +373,7 @@ class Exchange:
             session = self.sessions[number]
             due = (session.heard_at() if self.work.has_room else now) + self._notes_s
             if due > now:
-                self._silent.set(number, due)  # a part has come, or could not because of us
+                self._silent.set(number, due)  # a part has come, or our slow store held it up
             else:
                 self.fail(session, RemoteProtocolError(ErrorCode.NO_NOTES))
         self.sources.advance(now, takes=self.work.has_room)

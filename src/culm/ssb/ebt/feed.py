@@ -1,4 +1,4 @@
-"""One feed, as far as we have it, and the feed's part in a session."""
+"""One feed, as far as we have it, and its part in a session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from culm.ssb.ebt.states import (
 __all__ = ["TURNS", "Feed", "Relation", "turn_of"]
 
 TURNS: Final = 16
-"""In one of so many sessions in a row each feed is mentioned, whatever is remembered."""
+"""Each feed is mentioned in one of this number of sessions in a row, whatever is remembered."""
 
 
 def turn_of(feed_id: str) -> int:
@@ -33,7 +33,7 @@ class Feed:
     received: the last sequence received.
     stored: the last one in the store; peers are told only of this.
     claimed: the highest one that any peer has told us of.
-    moved: when the last message arrived, or when somebody said that there is more than we have.
+    moved: time of the last message's arrival, or of the first claim that there is more than ours.
     turn: in which of `TURNS` sessions in a row it is mentioned in any case.
     """
 
@@ -78,7 +78,7 @@ class Feed:
         self.moved = now
 
     def claim(self, sequence: int, now: float) -> bool:
-        """Note that a peer has the feed up to there; returns whether it is the first beyond us."""
+        """Note that a peer has the feed up to there; returns whether it is first ahead of us."""
         begins = self.claimed <= self.received < sequence
         if begins:
             self.moved = now
@@ -86,7 +86,7 @@ class Feed:
         return begins
 
     def forget_claims(self) -> None:
-        """Nobody claims any more to have more than we do."""
+        """Note that no peer claims any more to have more than we do."""
         self.claimed = 0
 
     def store(self, last: int) -> None:
@@ -100,9 +100,9 @@ class Relation:
     """A feed that we follow, in one session.
 
     told: the last sequence that we have told the peer.
-    asked: the last one that we had when we asked for the feed; asks: how often we have asked.
-    brought: how many of the feed's next messages have arrived since then.
-    base: the last one that the peer had by its note; sent: the last one that it is going to get.
+    asked: the last one that we had when we asked for the feed; asks: the number of requests.
+    brought: the number of next messages that have arrived since the last request.
+    base: the last one that the peer had by its note; sent: the last one that is on its way to it.
     """
 
     __slots__ = (
@@ -151,7 +151,7 @@ class Relation:
         self.supply = SUPPLY_RULES[self.supply][happened]
 
     def restart(self, base: int) -> None:
-        """The peer has told which sequence it has."""
+        """Note that the peer has the feed up to `base`, and nothing is on its way to it."""
         self.base = self.sent = base
 
     def send(self, last: int) -> None:

@@ -1,4 +1,4 @@
-"""The feeds that we know, which of them are followed, and who blocks whom."""
+"""The feeds that we know, those that are followed, and the blocks between authors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Feeds"]
 class Feeds:
     """All feeds by id; the followed ones also in the order in which following began.
 
-    stored: how many messages the store has.
+    stored: the number of messages in the store.
     """
 
     def __init__(self, stored: Stored) -> None:
@@ -25,7 +25,7 @@ class Feeds:
             state = FeedState.FORKED if forked else FeedState.WHOLE
             self._feeds[feed_id] = Feed(feed_id, head, state)
         self._followed: dict[str, Feed] = {}
-        self._blocks: dict[str, set[str]] = {}  # who is blocked, by who blocks
+        self._blocks: dict[str, set[str]] = {}  # blocker -> blocked
 
     def __getitem__(self, feed_id: str) -> Feed:
         """A feed; one that is not known yet is empty."""
@@ -55,7 +55,7 @@ class Feeds:
         return feed
 
     def store(self, feed: Feed, last: int) -> None:
-        """The store has the feed up to there."""
+        """Note that the store has the feed up to `last`."""
         self.stored += last - feed.stored
         feed.store(last)
 

@@ -1,4 +1,4 @@
-"""How much peers may make a replicator hold, and how long it waits for them."""
+"""The memory that peers may make a replicator use, and its patience with them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Limits:
     sessions_max
         Concurrent sessions.
     feeds_max
-        Feeds that one peer may tell us about, in a session, beside those that we follow: about 250
-        bytes each, and 400 for those that we follow.  What it tells of others is left out.
+        Feeds that one peer may tell us about in a session, besides those that we follow: about 250
+        bytes each, and 400 for those that we follow.  Notes about further feeds are left out.
     notes_max
         Notes that we put into one frame, about 64 bytes each.
     unsent_size_max
-        Bytes of messages for one peer that wait to be sent; more are read when there are fewer.
+        Bytes of messages that wait to be sent to one peer; more are read when there are fewer.
         One read may exceed it.
     read_count_max
         Messages in one `ReadMessages`.
@@ -33,7 +33,7 @@ class Limits:
     write_count_max
         Messages in one `AppendMessages`.
     invalid_max
-        Invalid messages in one session before it is ended.
+        Feeds of which a peer may send invalid messages before its session ends.
     """
 
     sessions_max: int = 1024
@@ -61,12 +61,12 @@ class Timing:
     stall_feed_s
         The same if the source sends something, but nothing of this feed.
     turn_s
-        How long a source that does send messages of a feed, and has more, keeps it before others
-        that claim more are tried: the fastest keeps it.
+        If a source sends messages of a feed, and has more, others that claim more are tried after
+        this time: the fastest keeps the feed.
     overtake_s
-        How long a feed's source may be behind what another peer claims to have.
+        Time for which a feed's source may lag behind the claim of another peer.
     notes_s
-        How long a client waits for the server's first notes while nothing arrives at all.
+        A client's patience with the server's first notes while nothing arrives at all.
     """
 
     stall_s: float = 3.0
