@@ -16,6 +16,7 @@ from culm.spark import options
 from culm.spark.archive import write_archive
 from culm.spark.errors import ColumnError, sentence_of
 from culm.spark.files import is_hidden
+from culm.spark.growing import Growing
 from culm.spark.options import READ, Reading, check_known
 from culm.spark.partitions import folder_of, names_in, values_of
 from culm.spark.paths import expanded, matches
@@ -68,6 +69,24 @@ def test_a_file_that_is_named_in_several_ways_is_read_once(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     names = ["in", "in/a.jsonl", f"{tmp_path}/i*", f"file://{tmp_path}/in", "./in//a.jsonl"]
     assert [row["entry"] for row in rows_of(options.plan(Reading(paths=tuple(names))))] == [b"1"]
+
+
+@pytest.mark.parametrize("given", ["in", "./in", "in/*.jsonl", "in/[ab]*", "in/a.jsonl"])
+def test_a_relative_path_means_the_same_to_executors(tmp_path, monkeypatch, given):
+    """They work elsewhere; what an older stream has noted of such a path is known, too."""
+    folder = tmp_path / "x[1]"
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "a.jsonl").write_bytes(b"1\n")
+    monkeypatch.chdir(folder)
+    reading = Reading.of({"path": given})
+    growing = Growing(reading)
+    offset = growing.after({})
+    splits = options.plan(reading)
+    assert growing.after({"in/a.jsonl": 2}) == offset == {f"{folder}/in/a.jsonl": 2}
+    assert growing.between({"in/a.jsonl": 2}, offset) == []
+    monkeypatch.chdir("/")
+    for found in (splits, growing.between({}, offset)):
+        assert [row["entry"] for row in rows_of(found)] == [b"1"]
 
 
 def files_read(path: Path, **given: str) -> list[str]:

@@ -23,7 +23,7 @@ from culm.machines.plain import from_plain, to_plain
 from culm.reconcile import DEFAULT, MONOIDS
 from culm.spark.checks import KNOWN, Checks, Outcome, Status, unknown
 from culm.spark.errors import OnError, SparkSetupError, sentence_of
-from culm.spark.files import exists, is_inside, list_files, remove, written_whole
+from culm.spark.files import absolute, exists, is_inside, list_files, remove, written_whole
 from culm.spark.jobs import (
     TREE,
     Options,
@@ -232,7 +232,11 @@ def _seeds(parser: ArgumentParser) -> None:
 
 def _common(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--output", required=True, metavar="DIRECTORY", help="where tables and the report go"
+        "--output",
+        type=absolute,
+        required=True,
+        metavar="DIRECTORY",
+        help="where tables and the report go",
     )
     parser.add_argument("--master", help="where to run, in Spark's words (default: local[*,4])")
     parser.add_argument("--remote", metavar="URL", help="run on this Spark Connect server instead")
@@ -423,7 +427,7 @@ def _inputs(parser: ArgumentParser, given: Namespace, *, several: bool) -> dict[
             name, path = PurePosixPath(text).name, text
         if not name or not path or "/" in name or name in found:
             parser.error(f"--input {text}: each needs a name of its own, and a path")
-        found[name] = path
+        found[name] = absolute(path)
     if (len(found) > 1) != several:
         parser.error("reconcile has two inputs or more, raft has one or more, other jobs have one")
     return found

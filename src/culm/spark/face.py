@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from culm.spark.decode import decode_entries, family_named
+from culm.spark.files import absolute
 from culm.spark.kinds import KINDS
 from culm.spark.source import register
 from culm.wire.multihash import YASMF, HashFamily
@@ -25,7 +26,7 @@ def read(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     reader = spark.read.format("culm").options(
         **{name: str(value) for name, value in options.items()}
     )
-    return reader.load(list(paths))
+    return reader.load([absolute(path) for path in paths])
 
 
 def decode(

@@ -26,6 +26,7 @@ __all__ = [
     "PATTERN_SIGN",
     "Found",
     "WatchedFile",
+    "absolute",
     "canonical",
     "escaped",
     "exists",
@@ -127,6 +128,19 @@ def canonical(path: str) -> str:
     if (local := _LOCAL.match(path)) is not None:
         return os.path.abspath(f"/{path[local.end() :]}")
     return path if "://" in path else os.path.abspath(path)
+
+
+def absolute(path: str) -> str:
+    """A path or pattern of this machine from its root on; others as they are.
+
+    So it means the same in all processes: those of executors have directories of their own.
+    """
+    if "://" in path or _LOCAL.match(path) is not None or os.path.isabs(path):
+        return path
+    folder = os.getcwd().rstrip("/")
+    whole = f"{folder}/{path.removeprefix('./')}"
+    is_pattern = PATTERN_SIGN.search(path) and not os.path.lexists(whole)
+    return f"{escaped(folder)}/{path}" if is_pattern else whole
 
 
 def open_system(path: str) -> tuple[Any, str]:

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 
 from culm.spark.archive import Fault, whole_until
 from culm.spark.errors import OnError
-from culm.spark.files import Found, WatchedFile, open_file
+from culm.spark.files import Found, WatchedFile, absolute, open_file
 from culm.spark.lines import lines_until
 from culm.spark.options import Reading
 from culm.spark.splits import Form, Split, cut, form_of
@@ -56,6 +56,7 @@ class Growing:
         Raises `OSError` if the file system fails, unless that is to be waited for.
         """
         there = self._find()
+        start = _from_root(start)
         queue = {**start, **{file: 0 for file in there if file not in start}}
         moved: dict[str, int | Sequence[int]] = {}
         for file in queue:
@@ -70,6 +71,7 @@ class Growing:
     def between(self, start: Offset, end: Offset) -> list[Split]:
         """The parts in which what lies between two offsets is read."""
         splits: list[Split] = []
+        start, end = _from_root(start), _from_root(end)
         for file, value in end.items():
             before = start.get(file, 0)
             if value == before:
@@ -123,6 +125,11 @@ class Growing:
             return waiting
         self._looked[file] = (done, found)
         return None
+
+
+def _from_root(offset: Offset) -> Offset:
+    """An offset in which files have the names that are found; older ones had those given."""
+    return {absolute(file): value for file, value in offset.items()}
 
 
 def _read(value: int | Sequence[int]) -> int:

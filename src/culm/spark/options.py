@@ -12,7 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from culm.spark.errors import OnError
-from culm.spark.files import Found
+from culm.spark.files import Found, absolute
 from culm.spark.paths import Filter, find_files
 from culm.spark.splits import SPLIT_SIZE, Split, check_split_size, cut
 from culm.wire.json import read_json
@@ -54,7 +54,7 @@ class Reading:
         given = {name.lower(): value for name, value in options.items()}
         rests = [Split(*each) for each in read_json(given.get("rests", "[]"))]
         return cls(
-            paths=paths_of(options),
+            paths=tuple(map(absolute, paths_of(options))),
             filter=Filter(
                 name_glob=given.get("pathglobfilter"),
                 is_recursive=_truth("recursiveFileLookup", given, default=True),

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from culm.spark.archive import Fault
 from culm.spark.columns import check_columns, schema_text
 from culm.spark.errors import ColumnError
-from culm.spark.files import exists, remove
+from culm.spark.files import absolute, exists, remove
 from culm.spark.growing import Growing, Offset
 from culm.spark.kinds import KINDS
 from culm.spark.options import FILES_MAX, READ, STREAMED, WRITTEN, Reading, check_known, plan
@@ -114,7 +114,7 @@ def write(
         frame = frame.sortWithinPartitions(*partition_by)
     writer = frame.write.format("culm").option("kind", kind)
     writer = writer.option("partition_by", json.dumps(list(partition_by)))
-    writer.mode(mode).save(path)
+    writer.mode(mode).save(absolute(path))
 
 
 def _read_packed(
@@ -277,7 +277,7 @@ def _data_source() -> Any:
             for name in by:
                 if name not in schema.names or name in ("entry", "payload"):
                     raise ColumnError(name, "any type", None)
-            return writer_class(self._option("path"), kind, by, overwrite)
+            return writer_class(absolute(self._option("path")), kind, by, overwrite)
 
         def _option(self, name: str) -> str:
             value = self.options.get(name)
