@@ -15,7 +15,8 @@ from culm.spark import SparkSetupError, session
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch):
-    """Sets what is installed, as the session helper sees it."""
+    """Sets what is installed, as the session helper sees it; nothing else can be imported."""
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
 
     def pretend(*names: str) -> None:
         def version(name: str) -> str:
@@ -47,6 +48,14 @@ def test_what_is_missing_is_named(installed, there, missing):
     installed(*there)
     with pytest.raises(SparkSetupError, match=rf"{missing}: .*'culm\[spark\]'"):
         session.start_session()
+
+
+def test_a_pyspark_that_no_tool_has_installed_serves(installed, monkeypatch):
+    """As that of a cluster's own Spark, which spark-submit puts on Python's path."""
+    installed("pyarrow", "pandas")
+    monkeypatch.setattr(session, "find_spec", lambda name: name)
+    monkeypatch.setattr(session, "find_java_home", lambda: None)
+    session.prepare()
 
 
 def test_what_spark_connect_needs_is_named(installed):

@@ -11,7 +11,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from importlib import metadata
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -536,6 +536,7 @@ def _provenance(given: Namespace, began: datetime) -> dict[str, Any]:
     settings["conf"] = {key: _HIDDEN if _SECRET.search(key) else each for key, each in given.conf}
     return {
         "began": began.isoformat(timespec="seconds"),
-        **{name: metadata.version(name) for name in ("culm", "pyspark")},
+        # Of what a cluster brings, or --py-files, no installer has noted a version.
+        **{name: import_module(name).__version__ for name in ("culm", "pyspark")},
         "settings": to_plain({name: each for name, each in settings.items() if each is not None}),
     }

@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,7 +138,8 @@ def _check_installed(*also: str, extra: str = "spark") -> None:
             " python -m pip install 'culm[spark]'"
         )
     missing = [name for name in ("pyarrow", "pandas", *also) if _version(name) is None]
-    if not any(versions.values()):
+    # That of a cluster lies on the path of Python, and was not installed by any tool of it.
+    if not any(versions.values()) and find_spec("pyspark") is None:
         missing.append("pyspark")
     if missing:
         raise SparkSetupError(
