@@ -10,6 +10,7 @@ from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 import sessions_of_tests
@@ -36,7 +37,9 @@ from culm.spark.kinds import KINDS
 from culm.spark.meanings import meanings
 from culm.spark.page import Section, Table, bars, html_of
 from culm.spark.protocol_jobs import NOT_JSON, WRONG_FORM, parsed_lines, recorded_bytes
+from culm.spark.report import html_page
 from culm.spark.sentences import sentence_of
+from culm.wire.errors import WireErrorCode
 from culm.wire.multihash import YAMF, YASMF
 
 pytestmark = pytest.mark.usefixtures("same_settings")
@@ -477,7 +480,21 @@ def test_a_summary_begins_with_a_sentence(said, sentence):
 
 
 def test_what_names_mean_is_told_in_the_words_of_their_source():
-    for codes in (Reason, Fault):
+    for codes in (Reason, Fault, WireErrorCode):
         told = meanings(codes)
         assert told.keys() == {each.name for each in codes}
         assert all(text.endswith(".") for text in told.values())
+
+
+@pytest.mark.parametrize(
+    ("job", "meaning"),
+    [("verify", "as 0 for a sequence number"), ("operations", "types of fields"), ("raft", None)],
+)
+def test_the_page_says_what_a_name_means_in_its_job(job, meaning):
+    """Three protocols have a BAD_VALUE."""
+    run = {"began": "", "culm": "", "pyspark": "", "settings": {}}
+    found = {"quarantined": {"BAD_VALUE": 1}, "clean": False, "rows": 1, "violations": {}}
+    of_job = {"actions": {}, "servers": 1, "output": "", "seconds": 1, "run": run, "job": job}
+    page = html_page(SAID_OF | found | of_job, SimpleNamespace(path="/out", tables=set()))
+    told = [text for text in ("as 0 for a sequence number", "types of fields") if text in page]
+    assert told == ([] if meaning is None else [meaning])

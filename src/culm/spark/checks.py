@@ -47,7 +47,7 @@ AT_RISK = "AT_RISK"
 #: lines of a session that its machine has refused.
 REFUSED = "REFUSED"
 
-#: The enumerations of findings; of two with the same name, the later one has the meaning.
+#: The enumerations of findings.
 CODES: tuple[type[Enum], ...] = (
     *(ErrorCode, OperationFault, MessageErrorCode, WireErrorCode),
     *(TableFault, LineFault, Fault, Reason),

@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from culm.spark.checks import CODES, Status
+from culm.bamboo.errors import Reason
+from culm.garlic import ErrorCode
+from culm.p2panda.errors import Reason as OperationFault
+from culm.spark.archive import Fault
+from culm.spark.checks import Status
+from culm.spark.lines import LineFault
 from culm.spark.meanings import meanings
 from culm.spark.page import Cell, Code, Query, Section, Table, bars, html_of
 from culm.spark.raft_logs import VIOLATIONS
 from culm.spark.sentences import sentence_of
+from culm.spark.tables import TableFault
+from culm.ssb.messages import MessageErrorCode
+from culm.wire.errors import WireErrorCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,6 +44,15 @@ _COUNTED = {
     "actions": ("Operations, by what they do", "operations", "operations", "action = '{}'"),
     "events": ("What machines said", "events", "said", "what = 'event' and name = '{}'"),
     "verdicts": ("Runs, by what became of them", "runs", "runs", "verdict = '{}'"),
+}
+# What jobs find: in files, in records, and in what these hold.  Some names mean other things
+# elsewhere; of two in one job, the later one has the meaning.
+_FILES = (TableFault, LineFault, Fault)
+_RECORDS = (MessageErrorCode, WireErrorCode, Reason)
+_FOUND: Mapping[str, Sequence[type[Enum]]] = {
+    "operations": (WireErrorCode, OperationFault, Reason),
+    "raft": (ErrorCode,),
+    "sessions": (),
 }
 # Whose reasons are in which table.
 _REASONS = {"audit": "verdicts", "operations": "operations"}
@@ -100,14 +119,14 @@ def _wrong(summary: Mapping[str, Any], store: Store) -> Iterator[Table]:
     if "reasons" in summary:
         table = _REASONS.get(job, "verified")
         where = "array_contains(reason_names, '{}')"
-        yield _counted(
-            "Against records, by reason", "records", summary["reasons"], store, table, where
-        )
+        title = "Against records, by reason"
+        said = _meanings(job)
+        yield _counted(title, "records", summary["reasons"], store, table, where, said)
     for name, (title, unit, table, where) in _COUNTED.items():
         if name in summary and name in ("quarantined", "violations"):
             table = "said" if job == "sessions" and name == "violations" else table
             where = "code = '{}'" if table == "said" else where
-            yield _counted(title, unit, summary[name], store, table, where)
+            yield _counted(title, unit, summary[name], store, table, where, _meanings(job))
     if job == "audit" and summary["faulty_logs"]:
         yield _logs("Logs that are not verified to the end", store, is_faulty=True)
         yield _counted(
@@ -123,10 +142,15 @@ def _wrong(summary: Mapping[str, Any], store: Store) -> Iterator[Table]:
 
 
 def _counted(
-    title: str, unit: str, counts: Mapping[str, int], store: Store, table: str, where: str
+    title: str,
+    unit: str,
+    counts: Mapping[str, int],
+    store: Store,
+    table: str,
+    where: str,
+    said: Mapping[str, str] = MappingProxyType({}),
 ) -> Table:
-    """Counts by name, the largest first, with what names mean and a query for the rows."""
-    said = _meanings()
+    """Counts by name, the largest first, with what is `said` of names and a query for the rows."""
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     names = [name for name, _ in ordered]
     has_meanings = any(name in said for name in names)
@@ -143,9 +167,9 @@ def _counted(
 
 
 @cache
-def _meanings() -> Mapping[str, str]:
-    """What findings mean, by their names."""
-    told = (meanings(codes) for codes in CODES)
+def _meanings(job: str) -> Mapping[str, str]:
+    """What findings of a job mean, by their names."""
+    told = map(meanings, (*_FILES, *_FOUND.get(job, _RECORDS)))
     return {**VIOLATIONS, **{name: text for each in told for name, text in each.items()}}
 
 

@@ -11,13 +11,21 @@ class WireErrorCode(IntEnum):
     """Why bytes do not decode."""
 
     TRUNCATED = 1
+    """The bytes end before the encoding does."""
     NON_CANONICAL = 2
+    """A value in another form than its only one, as a number in more bytes than it needs."""
     BAD_TYPE = 3
+    """A tag or type that is not known, or not one that may stand there."""
     BAD_LENGTH = 4
+    """A length that what follows cannot have, as of a hash of another family."""
     BAD_OFFSET = 5
+    """A copy from behind the beginning of what has been decoded, or from nowhere."""
     BAD_VALUE = 6
+    """A value that cannot stand there, as 0 for a sequence number."""
     TRAILING_DATA = 7
+    """More bytes than the encoding has."""
     LIMIT_EXCEEDED = 8
+    """More than a limit allows."""
 
 
 class DecodeError(ValueError):
