@@ -23,6 +23,7 @@ version = release = culm.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "notebooks",
     "offline",
     "plots",
     "reference",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -57,6 +58,12 @@ def test_functions_for_sql_say_what_those_of_python_say(spark):
         "MALFORMED", "BAD_SIGNATURE", "PAYLOAD_SIZE"
     }  # fmt: skip
     assert len(DECODED) + 1 == len(VERIFIED)
+    counted = spark.sql(
+        "SELECT reason, count(*) AS number FROM (SELECT culm_verify(entry, payload, family)"
+        " AS verified FROM archive) LATERAL VIEW explode(culm_reasons(verified.reasons)) AS reason"
+        " GROUP BY reason"
+    )
+    assert dict(counted.collect()) == Counter(name for row in found for name in row.names)
     [bare] = spark.sql("SELECT culm_verify(X'00', NULL, 'YASMF') AS verified").collect()
     assert bare.verified.fault is not None
     with pytest.raises(Exception, match="a hash family is YAMF or YASMF, not YASFM"):

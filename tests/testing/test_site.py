@@ -111,3 +111,25 @@ def test_what_does_not_leave_a_state_is_drawn_within_it() -> None:
 )
 def test_a_diagram_is_described_in_words(source: str, words: str) -> None:
     assert diagrams.description(source) == words
+
+
+def test_a_notebook_is_the_markdown_that_it_comes_to() -> None:
+    pytest.importorskip("myst_parser")
+    import notebooks
+
+    cells = [
+        {"cell_type": "markdown", "source": ["# A\n", "text"]},
+        {
+            "cell_type": "code",
+            "source": "print(1)\n2",
+            "outputs": [{"text": ["1\n"]}, {"data": {"text/plain": "2"}}],
+        },
+    ]
+    fence = notebooks.FENCE
+    assert notebooks.markdown_of({"cells": cells}, "a.ipynb").split("\n\n") == [
+        "# A\ntext",
+        f"{fence}python\nprint(1)\n2\n{fence}",
+        f"{fence}text\n1\n{fence}",
+        f"{fence}text\n2\n{fence}",
+        "{download}`The notebook <a.ipynb>`\n",
+    ]

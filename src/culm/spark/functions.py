@@ -28,11 +28,14 @@ _Columns = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function for SQL: its `arguments`, what it gives, and how, for whole columns."""
+    """A function for SQL: its `arguments`, what it gives, and how, for whole columns.
+
+    It gives a struct of columns, or what a type of Spark says.
+    """
 
     name: str
     arguments: _Columns
-    gives: _Columns
+    gives: _Columns | str
     work: Callable[..., pyarrow.Array]
     about: str
 
@@ -83,9 +86,21 @@ def _struct(batches: Sequence[pyarrow.RecordBatch], gives: _Columns) -> pyarrow.
     return pyarrow.StructArray.from_arrays(columns, fields=list(schema))
 
 
+def _names_of(reasons: pyarrow.Array) -> pyarrow.Array:
+    """The names for which bits stand; there are few different ones in a column."""
+    import pyarrow
+
+    coded = reasons.dictionary_encode()
+    names = [
+        None if number is None else [each.name for each in Reason if number >> each & 1]
+        for number in coded.dictionary.to_pylist()
+    ]
+    return pyarrow.array(names, pyarrow.list_(pyarrow.string())).take(coded.indices)
+
+
 _ENTRY, _PAYLOAD, _FAMILY = ("entry", "binary"), ("payload", "binary"), ("family", "string")
 
-#: All functions but ``culm_reasons``, which is SQL itself.
+#: All functions.
 FUNCTIONS = (
     Function(
         "culm_decode",
@@ -115,27 +130,26 @@ FUNCTIONS = (
         partial(_of_rows, name="payload", make=operation_rows, gives=OPERATIONS),
         "what an operation of p2panda says",
     ),
+    # One that is SQL itself could not be exploded: Spark refuses that.
+    Function(
+        "culm_reasons",
+        (("reasons", "int"),),
+        "array<string>",
+        _names_of,
+        "the names of the reasons for which bits stand, ascending",
+    ),
 )
 
 
 def register_functions(spark: SparkSession) -> None:
-    """Make `FUNCTIONS` and ``culm_reasons`` known to a session, for SQL.
-
-    ``culm_reasons(reasons)`` gives the names of the reasons for which bits stand, as an array of
-    strings, ascending.
-    """
+    """Make `FUNCTIONS` known to a session, for SQL."""
     from pyspark.sql.functions import arrow_udf
 
     for function in FUNCTIONS:
-        kind = f"struct<{schema_text(function.gives).replace('` ', '`: ')}>"
+        kind = function.gives
+        if not isinstance(kind, str):
+            kind = f"struct<{schema_text(kind).replace('` ', '`: ')}>"
         spark.udf.register(function.name, arrow_udf(_checked(function), kind))
-    names = ", ".join(
-        f"CASE WHEN reasons & {1 << reason} <> 0 THEN '{reason.name}' END" for reason in Reason
-    )
-    spark.sql(
-        "CREATE OR REPLACE TEMPORARY FUNCTION culm_reasons(reasons INT) RETURNS ARRAY<STRING>"
-        f" RETURN array_compact(array({names}))"
-    )
 
 
 def _checked(function: Function) -> Callable[..., Any]:
