@@ -27,7 +27,7 @@ from culm.spark.raft_logs import decode_raft_entries, raft_violations
 from culm.spark.reasons import names as reason_names
 from culm.spark.reasons import reasons_of
 from culm.spark.reconcile import Reconciliation, divergent_ranges, reconcile, with_presence
-from culm.spark.session import prepare, ship_culm, start_session
+from culm.spark.session import pack_culm, prepare, ship_culm, start_session
 from culm.spark.sessions import replay_sessions, session_lines
 from culm.spark.source import read_again, register, write
 from culm.spark.ssb import verify_feed_messages as verify_messages
@@ -56,6 +56,7 @@ __all__ = [
     "fingerprint",
     "merge_rows",
     "observe",
+    "pack_culm",
     "prepare",
     "quarantined",
     "raft_violations",
