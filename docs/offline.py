@@ -2,14 +2,14 @@
 
 So the site needs no network. A ``mermaid`` block becomes two pictures, one for light and one for
 dark pages; mermaid itself runs inside the build (`mermaidx`). Formulas become MathML, which
-browsers draw by themselves.
+browsers draw by themselves. Of a picture beside which lies ``NAME-dark``, dark pages show that.
 """
 
 from __future__ import annotations
 
 import hashlib
 import html
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import latex2mathml.converter
@@ -72,6 +72,20 @@ def show(env: BuildEnvironment, name: str, picture: str, theme: str, alt: str) -
     )
 
 
+def pair_pictures(app: Sphinx, page: nodes.document) -> None:
+    """Put beside a picture its twin for dark pages, if there is one."""
+    folder = Path(app.env.doc2path(app.env.docname)).parent
+    for picture in list(page.findall(nodes.image)):
+        light = PurePosixPath(picture["uri"])
+        dark = light.with_name(f"{light.stem}-dark{light.suffix}")
+        if (folder / dark).is_file():
+            twin = picture.deepcopy()
+            twin["uri"] = str(dark)
+            for each, theme in zip((picture, twin), THEMES.values(), strict=True):
+                each["classes"].append(theme)
+            picture.parent.insert(picture.parent.index(picture) + 1, twin)
+
+
 def inline_formula(translator: Any, node: nodes.math) -> None:
     """Write a formula within a line as MathML."""
     translator.body.append(latex2mathml.converter.convert(node.astext()))
@@ -87,5 +101,6 @@ def formula(translator: Any, node: nodes.math_block) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.add_directive("mermaid", Mermaid)
+    app.connect("doctree-read", pair_pictures, priority=100)  # before pictures are collected
     app.add_html_math_renderer("mathml", (inline_formula, None), (formula, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -18,6 +18,8 @@ SHOWN = (
     ("directory-compared", "report-compared", "h2:nth-of-type(2)", "h2:nth-of-type(3)"),
 )
 WIDTH, MARGIN = 1000, 16
+# What the names of pictures end with, for light pages and for dark ones (`offline`).
+SCHEMES = {"light": "", "dark": "-dark"}
 
 
 def main(reports: Path) -> int:
@@ -29,18 +31,19 @@ def main(reports: Path) -> int:
             print("there is no browser")
             return 1
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": WIDTH, "height": 600})
-        for report, picture, first, last in SHOWN:
-            page.goto((reports / report / "report.html").resolve().as_uri())
-            begin, end = (
-                page.evaluate(f"document.querySelector('{each}').getBoundingClientRect().top")
-                for each in (first, last)
-            )
-            page.screenshot(
-                path=pictures / f"{picture}.png",
-                full_page=True,
-                clip={"x": 0, "y": begin - MARGIN, "width": WIDTH, "height": end - begin},
-            )
+        for scheme, suffix in SCHEMES.items():
+            page = browser.new_page(viewport={"width": WIDTH, "height": 600}, color_scheme=scheme)
+            for report, picture, first, last in SHOWN:
+                page.goto((reports / report / "report.html").resolve().as_uri())
+                begin, end = (
+                    page.evaluate(f"document.querySelector('{each}').getBoundingClientRect().top")
+                    for each in (first, last)
+                )
+                page.screenshot(
+                    path=pictures / f"{picture}{suffix}.png",
+                    full_page=True,
+                    clip={"x": 0, "y": begin - MARGIN, "width": WIDTH, "height": end - begin},
+                )
         browser.close()
     return 0
 
