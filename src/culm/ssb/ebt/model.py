@@ -1,4 +1,4 @@
-"""The parts of feeds that replication looks at."""
+"""The parts of feeds that matter to replication."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Message(NamedTuple):
 
 
 class InvalidMessageError(Exception):
-    """Something that is not a message, or that its author has not signed; ``args[0]`` says why."""
+    """Data that is not a message, or not signed by its author; ``args[0]`` says why."""
 
 
 class ForkedFeedError(Exception):
@@ -50,7 +50,7 @@ class ForkedFeedError(Exception):
 
 
 class Format(Protocol):
-    """What a replicator needs to know about the format of feeds."""
+    """A format of feeds, as far as a replicator has to know it."""
 
     def check(self, previous: str | None, received: Any) -> Message:
         """The received message, if it is valid and the next one of its feed.
@@ -65,7 +65,7 @@ class Format(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What the store knows about feeds when a replicator is made.
+    """The feeds in the store when a replicator is made.
 
     heads: the last message of each feed that has messages.
     forked: the feeds that are proved to have forked.
@@ -77,20 +77,20 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerClock:
-    """What is remembered of a peer from one session to the next (request skipping).
+    """The memory of a peer from one session to the next (request skipping).
 
-    It is a hint: it may be of any other time than the feeds beside it.
+    It is a hint: it may be older or newer than the feeds beside it.
 
     told: for each feed the last sequence that the peer has told, by a note or a message; -1 if it
         does not want the feed.
     refused: the feeds that we have told it we do not want, with no later note known to have
         arrived.
     held: the last sequence that we had of a feed then, where that is not the one in `told`.
-    stored: how many messages our store had then, of all feeds.  A store that has fewer is older
-        than this memory, which counts for nothing then.
-    distrusted: the feeds of which it has sent something wrong, and nothing right since.
-    sessions: how many sessions with the peer began with such a memory: it says whose turn it is to
-        be told of again.
+    stored: the number of messages that our store had then, of all feeds.  A store that has fewer is
+        older than this memory, which then counts for nothing.
+    distrusted: the feeds of which it has sent an invalid message, and no valid one since.
+    sessions: the number of sessions with the peer that began with such a memory: it tells which
+        feeds have their turn to be mentioned again.
     """
 
     told: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -108,6 +108,6 @@ class Progress(NamedTuple):
     """
 
     current: int
-    """Messages that have come, and that were sent, since they were asked for."""
+    """Messages received and sent, since they were asked for."""
     target: int
-    """The same, and those that are still to come, and to be sent."""
+    """The same, and the messages yet to be received and sent."""

@@ -1,4 +1,4 @@
-"""Notes: one number that tells how much of a feed a peer has, and whether it wants more.
+"""Notes: one number tells how much of a feed a peer has, and whether it wants more.
 
 Seed, "Control messages": a negative number means that the feed is not wanted; otherwise the lowest
 bit is the receive flag (0: yes), and the bits above it are the sequence.
@@ -64,9 +64,9 @@ def decode_notes(value: object) -> Mapping[str, int]:
     """Notes by feed, from a JSON value: an object, or one that has it as ``clock``.
 
     Numbers are doubles, as in JavaScript: one without a fraction is an integer, however it was
-    written, even if reading has rounded its fraction away.  One below all doubles is negative like
-    any other, and a refusal.  Raises `RemoteProtocolError`: ``NOT_NOTES``,
-    ``BAD_FEED_ID``, ``BAD_NOTE``.
+    written, even if reading has rounded its fraction away.  One below all doubles is a refusal,
+    like every negative number.  Raises `RemoteProtocolError`: ``NOT_NOTES``, ``BAD_FEED_ID``,
+    ``BAD_NOTE``.
     """
     if is_dict(value) and is_dict(value.get("clock")):
         value = value["clock"]

@@ -1,4 +1,4 @@
-"""What waits to be sent to one peer: notes, messages, and feeds to be read."""
+"""The queue for one peer: notes and messages to send, and feeds to read."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Outgoing:
     store when there is room, one read at a time.
 
     read_size: bytes to read at a time, and the most that may wait.  It is halved each time the
-        peer no longer wants what was read for it, and doubled when it has taken all of that, so a
-        peer that keeps changing its mind has few bytes read in vain.
+        peer no longer wants messages read for it, and doubled when it has taken all of them, so
+        that few bytes are read in vain for a peer that keeps changing its mind.
     """
 
     __slots__ = (
@@ -79,7 +79,7 @@ class Outgoing:
         self._wake()
 
     def restart(self, relation: Relation, base: int) -> None:
-        """Forget what is queued of a feed: the peer has told what it has."""
+        """Forget the queued messages of a feed: the peer wants it from `base` on, or not at all."""
         dropped = self._queues.pop(relation, None)
         if dropped is not None:
             self._size -= sum(map(len, dropped))
@@ -95,7 +95,7 @@ class Outgoing:
         self._wake()
 
     def want_no_more(self, relation: Relation) -> None:
-        """There is nothing to read of that feed now."""
+        """Note that there is nothing to read of that feed now."""
         self._wanting.pop(relation, None)
 
     @property
@@ -109,12 +109,12 @@ class Outgoing:
         return self._wanting.popitem(last=False)[0]
 
     def read(self) -> None:
-        """The read is done, or there was nothing to read."""
+        """Note that the read is done, or that there was nothing to read."""
         self._reading = False
         self._wake()
 
     def waste(self) -> None:
-        """The peer no longer wants what was read for it."""
+        """Read less at a time: the peer no longer wants the messages read for it."""
         self.read_size = max(self.read_size // 2, min(self.read_size, _READ_SIZE_MIN))
 
     # Taking
@@ -156,7 +156,7 @@ class Outgoing:
 
 
 def _fitting(sizes: Sequence[int], room: float) -> tuple[int, int]:
-    """How many of them fit into `room`, and their sum."""
+    """The number of sizes that fill `room`, the last one perhaps beyond it, and their sum."""
     total = 0
     for count, size in enumerate(sizes, 1):
         total += size

@@ -48,12 +48,12 @@ class Replicator:
     now
         The time (monotonic seconds).
     timing
-        How long peers may take.
+        The times that peers are given.
     limits
-        What peers may make us hold.
+        Bounds on the memory that peers may make us use.
 
     It does not read the wire: `frames_to_send` gives a session's frames, and `receive_notes` and
-    `receive_message` take what has arrived.  Drive it like every machine:
+    `receive_message` take arrived frames.  Drive it like every machine:
     one input, then events until ``None``, then effects, then the frames of the sessions in
     `sessions_to_send`, in rounds until one brings nothing; then the deadline.
 
@@ -88,7 +88,7 @@ class Replicator:
             me=me, stored=stored, format=format, now=now, timing=timing, limits=limits
         )
 
-    # What it is
+    # Its state
 
     @property
     def state(self) -> State:
@@ -133,9 +133,9 @@ class Replicator:
         return 0 if found is None else found.stored
 
     def is_confirmed(self, feed: str) -> bool:
-        """Whether the store has as much of a feed as the peers that we follow have told of it.
+        """Whether the store has as much of a feed as the peers that we follow have told.
 
-        At least one of them has, in a session that is open, and knows something of it.
+        At least one of them has told, in an open session, that it has some of the feed.
         """
         return self._exchange.is_confirmed(feed)
 
@@ -156,7 +156,7 @@ class Replicator:
 
     @property
     def followed(self) -> tuple[str, ...]:
-        """The feeds that are followed, in the order in which they were."""
+        """The feeds that are followed, in the order in which following began."""
         return tuple(feed.id for feed in self._exchange.feeds.followed)
 
     def shares(self, feed: str, peer: str) -> bool:
@@ -167,7 +167,7 @@ class Replicator:
         return self._exchange.shares(feed, peer)
 
     def has_session(self, peer: str) -> bool:
-        """Whether there is a session with that peer, over whatever stream."""
+        """Whether there is a session with that peer, over any stream."""
         return self._exchange.has_session(peer)
 
     @property
@@ -176,16 +176,16 @@ class Replicator:
         return len(self._exchange.sessions) < self._limits.sessions_max
 
     def is_ready(self, session: int) -> bool:
-        """Whether the session takes frames: it has loaded what it remembers."""
+        """Whether the session takes frames: it has loaded the peer's clock."""
         found = self._exchange.sessions.get(session)
         return found is not None and found.state is not SessionState.LOADING
 
     def is_loading(self, session: int) -> bool:
-        """Whether the store has not yet loaded what the session remembers."""
+        """Whether the session still waits for the peer's clock from the store."""
         found = self._exchange.sessions.get(session)
         return found is not None and found.state is SessionState.LOADING
 
-    # What the user asks for
+    # Requests of the user
 
     def follow(self, feed: str, value: bool = True) -> None:
         """Exchange a feed with all peers, or stop doing so.  Again: no effect.
@@ -212,7 +212,7 @@ class Replicator:
             (self._exchange.block if value else self._exchange.unblock)(author, target)
 
     def append(self, message: Message) -> None:
-        """Take the next message of a feed that is written here.
+        """Take the next message of a feed that is written on this side.
 
         `FeedExtended` says when it is stored.  Raises `LocalProtocolError`:
         ``WRONG_SEQUENCE``, ``NOT_WHOLE``, ``ALREADY_CLOSED``.
@@ -233,7 +233,7 @@ class Replicator:
             raise LocalProtocolError(ErrorCode.WRONG_SEQUENCE, gap)
         self._exchange.append(feed, message)
 
-    # Beside sessions
+    # Outside of sessions
 
     def read(
         self,
@@ -324,8 +324,8 @@ class Replicator:
     def receive_message(self, session: int, author: str, sequence: int, received: Any) -> None:
         """Take a message of the peer; `received` is passed to `Format.check`.
 
-        A message that was not asked for, or is there already, is dropped without being looked at.
-        One without a sequence, which is 0 then, is invalid, and counts as the next one of its feed.
+        A message that was not asked for, or is there already, is dropped without a check.
+        One without a sequence, given as 0, is invalid, and counts as the next one of its feed.
         Raises as `receive_notes`.
         """
         found = self._exchange.sessions.get(session)
@@ -342,7 +342,7 @@ class Replicator:
         return [] if found is None else found.outgoing.take(size_max)
 
     def sessions_to_send(self) -> list[int]:
-        """Take the sessions that may have got frames since the last call."""
+        """Take the sessions that may have new frames since the last call."""
         stirred, self._stirred = self._stirred, {}
         return list(stirred)
 

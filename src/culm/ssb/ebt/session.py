@@ -1,4 +1,4 @@
-"""One session: what its peer has told us, and what we tell it."""
+"""One session: the notes and messages of its peer, and ours to it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Session:
         self.state = SessionState.LOADING
         self.relations: dict[str, Relation] = {}
         self.outgoing = Outgoing(limits, wake=lambda: wake(self))
-        self.heard = 0.0  # when the last message came that we wanted
+        self.heard = 0.0  # time of the last message that we wanted
         self._limits = limits
         self._told: dict[str, int] = {}  # by feed: the sequence, in this session; -1 is a refusal
         self._others = 0  # feeds it has told of that we do not follow
@@ -59,19 +59,19 @@ class Session:
         self._refused_before: set[str] = set()  # in earlier ones; see `PeerClock.refused`
         self._memory = PeerClock()  # of the session before
         self._turn = 0  # of the feeds that are mentioned in any case
-        self._distrusted: set[str] = set()  # feeds of which it has sent something wrong
+        self._distrusted: set[str] = set()  # feeds of which it has sent an invalid message
         self._distrusted_before: set[str] = set()  # in earlier sessions, and not yet again
         self._tried: frozenset[str] = frozenset()  # those of them that have another chance
 
     def move(self, happened: SessionInput) -> None:
         self.state = SESSION_RULES[self.state][happened]
 
-    # What is remembered
+    # Memory of the peer
 
     def remember(self, clock: PeerClock, *, stored: int) -> PeerClock:
-        """Start from what the peer told in an earlier session; returns what is kept of it.
+        """Start from the clock of an earlier session; returns the clock to keep from now on.
 
-        stored: how many messages our store has.
+        stored: the number of messages in our store.
         """
         if clock.stored > stored:
             clock = PeerClock(sessions=clock.sessions)
@@ -83,7 +83,7 @@ class Session:
         return replace(clock, sessions=clock.sessions + 1)
 
     def _in_turn(self, clock: PeerClock) -> frozenset[str]:
-        """Distrusted feeds whose turn it is: not so many that they could end the session."""
+        """Distrusted feeds whose turn it is: too few to end the session."""
         found = sorted(feed for feed in clock.distrusted if turn_of(feed) == self._turn)
         if not found:
             return frozenset()
@@ -92,9 +92,9 @@ class Session:
         return frozenset((found[start:] + found[:start])[:count_max])
 
     def memory(self, feeds: Feeds) -> PeerClock:
-        """What is kept for the next session, without feeds that we do not follow.
+        """The clock to keep for the next session, without feeds that we do not follow.
 
-        Those are told to the peer anyway once we follow them, and are private until then.
+        Those are mentioned to the peer anyway once we follow them, and are private until then.
         """
         told: dict[str, int] = {}
         held: dict[str, int] = {}
@@ -114,7 +114,7 @@ class Session:
         )
 
     def is_level(self, feed: Feed) -> bool:
-        """Whether the peer knows what we have of the feed, so that no note is needed.
+        """Whether the peer knows our sequence of the feed, so that no note is needed.
 
         It does not if we have less than before.  A refusal counts only in the session in which it
         was told: since then the peer may have followed the feed, and one of us may have been killed
@@ -129,11 +129,11 @@ class Session:
         return is_level and feed_id not in self._refused and feed_id not in self._refused_before
 
     def first_notes(self, me: str, feeds: Iterable[Feed]) -> list[Feed]:
-        """The feeds of which our first notes tell; all others are left out (request skipping).
+        """The feeds that our first notes mention; all others are left out (request skipping).
 
-        We tell of our own one, of those that the peer may not know of as we have them, and, since
-        what either side remembers may be wrong, of one in `culm.ssb.ebt.TURNS`.  Refusals are told
-        of in every session as long as one frame has room for them.
+        They are our own one, those whose sequence the peer may not know, and, since the memory of
+        either side may be wrong, one in `culm.ssb.ebt.TURNS`.  Feeds that the peer has refused are
+        mentioned in every session as long as one frame has room for them.
         """
         told, held, turn = self._memory.told, self._memory.held, self._turn
         refuses_many = list(told.values()).count(REFUSAL) > self._limits.notes_max
@@ -150,15 +150,15 @@ class Session:
             or feed.id in certain
         ]
 
-    # What the peer tells
+    # Notes and messages of the peer
 
     def last_told(self, feed_id: str) -> int | None:
-        """The last sequence that the peer has told, now or in an earlier session."""
+        """The last sequence that the peer has told, in this or an earlier session."""
         told = self._told.get(feed_id)
         return self._memory.told.get(feed_id) if told is None else told
 
     def told(self, feed_id: str) -> int:
-        """The same; 0 if it has told nothing."""
+        """The last sequence that the peer has told; 0 if it has told none."""
         told = self._told.get(feed_id)
         return self._memory.told.get(feed_id, 0) if told is None else told
 
@@ -173,7 +173,7 @@ class Session:
         self._refused_before.discard(feed_id)
 
     def has_place(self, feed_id: str) -> bool:
-        """Whether a note about a feed that we do not follow is heard: if there was one before."""
+        """Whether a note about a feed that we do not follow is heard; a new one takes a place."""
         if self.last_told(feed_id) is not None:
             return True
         if self._others == self._limits.feeds_max:
@@ -182,7 +182,7 @@ class Session:
         return True
 
     def leave_out(self) -> bool:
-        """Note that something was not heard; returns whether it is the first time."""
+        """Record that a note was not heard; returns whether it is the first one."""
         first, self._leaves_out = not self._leaves_out, True
         return first
 
@@ -191,7 +191,7 @@ class Session:
         return feed_id in self._receives
 
     def reach(self, relation: Relation, sequence: int, now: float) -> bool:
-        """The peer has sent the next message of a feed; returns whether it claims no later one."""
+        """Take the next message of a feed; returns whether the peer claims no later one."""
         self.heard = now
         relation.bring()
         feed_id = relation.feed.id
@@ -208,7 +208,7 @@ class Session:
         return feed.id in self.relations
 
     def distrust(self, feed_id: str) -> None:
-        """The peer has sent an invalid message of this feed.
+        """Record that the peer has sent an invalid message of this feed.
 
         Raises `RemoteProtocolError` (``INVALID_MESSAGES``) when there are too many such feeds.
         """
@@ -217,18 +217,18 @@ class Session:
             raise RemoteProtocolError(ErrorCode.INVALID_MESSAGES)
 
     def distrusts(self, feed_id: str) -> bool:
-        """Whether a feed is not exchanged with the peer, for what it has sent of it.
+        """Whether a feed is not exchanged with the peer because of invalid messages.
 
-        What it sent in an earlier session is a hint: each such feed has its turn in one of
+        Those of earlier sessions are only a hint: each such feed has its turn in one of
         `culm.ssb.ebt.TURNS` sessions.
         """
         before = feed_id in self._distrusted_before and feed_id not in self._tried
         return before or feed_id in self._distrusted
 
-    # What it is told
+    # Notes for the peer
 
     def tell(self, feed: Feed, *, receive: bool) -> Relation:
-        """Tell the peer what we have of a feed, and whether we want to receive it from it."""
+        """Tell the peer our sequence of a feed, and whether we want later messages from it."""
         relation = self.relations.get(feed.id)
         if relation is None:
             relation = self.relations[feed.id] = Relation(feed)
@@ -237,13 +237,13 @@ class Session:
         return relation
 
     def tell_news(self, relation: Relation) -> None:
-        """Tell the peer what we have, unless it knows or has as much; nothing else changes."""
+        """Tell the peer our sequence, unless it knows or has as much; nothing else changes."""
         feed = relation.feed
         if relation.told != feed.stored and 0 <= self.told(feed.id) < feed.stored:
             self.tell(feed, receive=relation.demand is Demand.SOURCE)
 
     def refuse(self, feed_id: str) -> None:
-        """Tell the peer that we do not want a feed, unless it knows."""
+        """Tell the peer that we do not want a feed, unless it knows already."""
         relation = self.relations.pop(feed_id, None)
         if relation is not None:
             self.outgoing.restart(relation, 0)
@@ -252,10 +252,10 @@ class Session:
         self._refused.add(feed_id)
         self.outgoing.note(feed_id, REFUSAL)
 
-    # What it gets
+    # Messages for the peer
 
     def serve(self, relation: Relation) -> None:
-        """Send what the peer has asked for, according to its last note."""
+        """Send the messages that the peer has asked for in its last note."""
         feed = relation.feed
         told = self._told[feed.id]
         self.outgoing.restart(relation, max(told, 0))
@@ -271,7 +271,7 @@ class Session:
             self.outgoing.want(relation)
 
     def extend(self, feed: Feed, first: int, messages: Sequence[bytes]) -> None:
-        """The feed has new messages from sequence `first` on: send them, or a note about them."""
+        """Send new messages of the feed, from sequence `first` on, or a note about them."""
         if self.state is not SessionState.OPEN:
             return
         relation = self.relations.get(feed.id)
@@ -295,16 +295,16 @@ class Session:
             self.outgoing.want(relation)
 
     def is_gap(self, relation: Relation, sequence: int) -> bool:
-        """Whether the peer leaves out messages without an excuse.
+        """Whether the peer skips messages without an excuse.
 
-        One excuse is that it was asked twice: then its messages may answer either request.
+        It is excused if it was asked twice: then its messages may answer either request.
         """
         feed = relation.feed
         asked_once = relation.asks == 1 and feed.id not in self._refused
         return sequence > feed.received + 1 and asked_once
 
     def next_to_send(self, relation: Relation) -> int:
-        """The first sequence that the peer does not have and is not going to get."""
+        """The first sequence that the peer does not have, and that is not on its way to it."""
         return max(relation.sent, self.told(relation.feed.id)) + 1
 
     def next_read(self) -> Relation | None:
@@ -335,7 +335,7 @@ class Session:
             self.outgoing.want(relation)
 
     def progress_of(self, relation: Relation) -> tuple[int, int]:
-        """How many messages have been moved, and how many are to be: see `Progress`."""
+        """The messages that have been moved, and those to be moved in all: see `Progress`."""
         feed = relation.feed
         current = target = 0
         if relation.demand is Demand.SOURCE:

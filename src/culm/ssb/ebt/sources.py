@@ -1,4 +1,4 @@
-"""The peer from which each feed is received: one at a time, and another one when it stalls."""
+"""The source of each feed: one peer at a time, and another one when it stalls."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from culm.timers import Deadlines
 __all__ = ["Sources"]
 
 _STRANGER: Final = 2
-_TICK_S: Final = 0.1  # so that whoever has no patience is not asked without end
-_LOOKS_MAX: Final = 4096  # sessions to look at in one call, if that are several for each feed
+_TICK_S: Final = 0.1  # the least pause: with times of 0, peers would be asked without end
+_LOOKS_MAX: Final = 4096  # sessions to look at in one call, unless one feed needs more
 
 
 class Sources:
@@ -32,15 +32,15 @@ class Sources:
 
     Peers that claim more of a feed stand in a line: each at the place of its session's number, and
     after a turn behind all sessions that exist by then.  While a feed moves, the peer that claims
-    most comes first, since then nobody else has to be asked.  If a feed does not move, the peer
+    most comes first, since then no other one has to be asked.  If a feed does not move, the peer
     that has waited longest comes first, whatever others claim: a promise costs nothing, and neither
-    does taking it back, nor a new name.  Every other turn is for those whose names cost something,
-    if there are any: the feed's author, then peers that we follow.  Before all these come peers
-    that have brought something of the feed, and after them those that rest because their turns were
-    in vain.
+    does taking it back, nor a new name.  Every other turn is for peers whose names cost something,
+    if there are any: the feed's author, then peers that we follow.  At the head of the line are
+    peers that have brought something of the feed, and at its end those that rest because their
+    turns were in vain.
 
-    One call looks at a bounded number of sessions; feeds that have to wait for that come a tenth
-    of a second later, in the order in which they were due.
+    One call looks at a bounded number of sessions; feeds left over follow a tenth of a second
+    later, in the order in which they were due.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Sources:
         self._now = now
         self._tell = tell
         self._pause_s = max(timing.stall_s, _TICK_S)
-        self._full_at = -inf  # when we did not take messages
-        self._goes_on_at = -inf  # when feeds are due that had to wait for others
+        self._full_at = -inf  # the last time at which we did not take messages
+        self._goes_on_at = -inf  # when feeds left over by the last call are due
         self._turns: dict[str, Turn] = {}  # by feed
         self._known: set[str] = set()  # feeds whose last turn was not a stranger's
         self._fed: dict[int, dict[str, Feed]] = {}  # feeds by the number of their source
         self.searches: dict[str, Search] = {}
-        self._records: dict[int, dict[str, Record]] = {}  # by session and feed: who had a turn
+        self._records: dict[int, dict[str, Record]] = {}  # of past turns, by session and feed
         self._deadlines: Deadlines[str] = Deadlines()
         self._feeds: dict[str, Feed] = {}  # with a deadline
 
@@ -78,7 +78,7 @@ class Sources:
         turn = self._turns.get(feed_id)
         return None if turn is None else turn.session.peer
 
-    # What happens
+    # Notes and messages
 
     def take(self, feed: Feed, session: Session) -> None:
         """Receive the feed from that session from now on."""
@@ -95,7 +95,7 @@ class Sources:
         self._ask_besides(feed)
 
     def _change(self, feed: Feed, session: Session) -> None:
-        """A peer that was asked becomes the source."""
+        """Make a peer that was asked the source."""
         turn = self._turns.get(feed.id)
         if turn is not None:
             self._finish(feed, turn)
@@ -110,7 +110,7 @@ class Sources:
             self._tell_stalled(feed, turn)
 
     def told(self, feed: Feed, session: Session) -> None:
-        """A peer has told what it has of the feed."""
+        """Take a peer's note about the feed."""
         told = session.told(feed.id)
         turn = self._turns.get(feed.id)
         if told > feed.received:
@@ -119,7 +119,7 @@ class Sources:
             self._taken_back(feed, turn, told)
 
     def _taken_back(self, feed: Feed, turn: Turn, told: int) -> None:
-        """The source no longer claims to have more than we have."""
+        """Look for another source: this one no longer claims to have more than we have."""
         if told < 0:
             self.lose(feed, turn.session)
             if not turn.is_kept:
@@ -184,10 +184,10 @@ class Sources:
     # Searching
 
     def moved(self, feed: Feed, session: Session) -> None:
-        """The next message has come while others are asked, too: its sender becomes the source.
+        """Make the sender of the next message the source, if it was asked besides the source.
 
-        It may also come from one who was told to stop meanwhile, and be the last that anybody has:
-        then nobody needs to be asked any more, either.
+        The search also ends if the message is the last that any peer claims, even if it comes from
+        a peer that was told to stop meanwhile.
         """
         search, turn = self.searches.get(feed.id), self._turns.get(feed.id)
         if search is None:
@@ -200,7 +200,7 @@ class Sources:
             self._change(feed, session)
 
     def _widen(self, feed: Feed, turn: Turn) -> None:
-        """A turn is over: if it was in vain, more peers may be asked."""
+        """Let more peers be asked if a turn that is over was in vain."""
         if turn.is_in_vain:
             self.searches.setdefault(feed.id, Search()).widen()
 
@@ -211,7 +211,7 @@ class Sources:
             session.tell(feed, receive=True).ask()
 
     def _ask_besides(self, feed: Feed) -> None:
-        """Ask as many others as the search has room for, first in the line first."""
+        """Ask as many others as the search has room for, in the order of the line."""
         search = self.searches.get(feed.id)
         if search is None:
             return
@@ -235,13 +235,13 @@ class Sources:
         return None if due is None else max(due, self._goes_on_at)
 
     def _feeds_at_once(self) -> int:
-        """For how many feeds all sessions may be looked at in one call."""
+        """The number of feeds for which one call may look at all sessions."""
         return max(1, _LOOKS_MAX // max(1, len(self._sessions)))
 
     def advance(self, now: float, *, takes: bool) -> None:
         """Change sources whose time is over.
 
-        takes: whether we take messages; if not, nobody can be blamed for bringing none.
+        takes: whether we take messages; if not, no source is to blame for bringing none.
         """
         self._now = now
         if not takes:
@@ -260,7 +260,7 @@ class Sources:
         self._goes_on_at = now + _TICK_S
 
     def _decide(self, feed: Feed) -> None:
-        """A deadline has passed: is the source at fault, and is there a better one?"""
+        """Decide after a deadline whether the source is at fault, or another one is better."""
         turn = self._turns.get(feed.id)
         if turn is None:
             self._seek(feed)
@@ -274,10 +274,10 @@ class Sources:
             self._compare(feed, turn)
 
     def _pass_on(self, feed: Feed, turn: Turn) -> None:
-        """The source is silent: the next one has its turn.
+        """Give the turn of a silent source to the next peer.
 
-        If all that have not been in vain are asked, the others are asked beside them, and nothing
-        changes any more before one of them brings something, or somebody else promises more.
+        Once every peer that has not failed yet has been asked, the others are asked, too, and
+        nothing changes any more before one of them brings something, or another peer promises more.
         """
         search = self.searches.get(feed.id)
         asked = {} if search is None else search.asked
@@ -292,7 +292,7 @@ class Sources:
                 search.asked[session.number] = session
 
     def _overtake(self, feed: Feed, turn: Turn) -> None:
-        """The source has brought all that it has, and others claim more."""
+        """Replace a source that has brought all that it has: others claim more."""
         if self._replace(feed, turn):
             return
         pauses = [record.rests_until for _, record in self._others(feed, turn)]
@@ -302,7 +302,7 @@ class Sources:
             feed.forget_claims()
 
     def _compare(self, feed: Feed, turn: Turn) -> None:
-        """The source brings messages, and its turn is over: look for a faster one."""
+        """Look for a faster source: this one brings messages, but its turn is over."""
         pace = turn.pace(self._now)
         faster: list[tuple[float, tuple[int, float], Session]] = []
         for session, record in self._others(feed, turn):
@@ -319,7 +319,7 @@ class Sources:
             self.wait(feed)
 
     def wait(self, feed: Feed) -> None:
-        """Look again when the source's time is over, if anybody claims to have more."""
+        """Look again when the source's time is over, if any peer claims to have more."""
         turn = self._turns.get(feed.id)
         if turn is None or feed.received >= feed.claimed:
             return
@@ -335,14 +335,14 @@ class Sources:
         self._feeds[feed.id] = feed
 
     def _patience(self, feed: Feed, turn: Turn) -> float:
-        """Until when the source may continue as it does, given that it has promised more."""
+        """The end of the source's time, given that it has promised more."""
         quiet_until = self._quiet_until(feed, turn)
         if not turn.session.relations[feed.id].brought:
             return quiet_until
         return min(quiet_until, turn.began + max(self._timing.turn_s, _TICK_S))
 
     def _quiet_until(self, feed: Feed, turn: Turn) -> float:
-        """Until when the source may be silent."""
+        """The end of the time for which the source may be silent."""
         brought = turn.session.relations[feed.id].brought
         moved = max(turn.began, feed.moved) if brought else turn.began  # not by others
         last = max(moved, turn.session.heard, self._full_at)
@@ -357,7 +357,7 @@ class Sources:
                 yield session, self._record_of(feed, session)
 
     def _first(self, feed: Feed, turn: Turn | None) -> tuple[Session, Record] | None:
-        """The one of them that comes first in the line."""
+        """The one of the others that comes first in the line."""
         others = list(self._others(feed, turn))
         if len(others) > 1:
             return min(others, key=partial(self._rank, feed))
@@ -380,7 +380,7 @@ class Sources:
         return 1 if self._follows(session.peer) else _STRANGER
 
     def _note_known(self, feed: Feed, session: Session) -> None:
-        """Note whether the next turn may go to a peer that is known, whoever is before it."""
+        """Note whether this turn is a known peer's: then the next one goes by the line alone."""
         if session.peer == feed.id or self._follows(session.peer):
             self._known.add(feed.id)
         else:
@@ -410,7 +410,7 @@ class Sources:
         return Record(session.number) if record is None else record
 
     def _finish(self, feed: Feed, turn: Turn) -> None:
-        """The turn of the feed's source is over."""
+        """Record the end of the turn of the feed's source."""
         number = turn.session.number
         del self._turns[feed.id], self._fed[number][feed.id]
         record = self._record_of(feed, turn.session)

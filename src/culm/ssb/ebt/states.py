@@ -31,26 +31,26 @@ class State(Enum):
 
     OPEN = "open"
     CLOSING = "closing"
-    """`Replicator.close` was called; the store has not done everything."""
+    """`Replicator.close` was called; the store still has work to do."""
     FAILING = "failing"
     """The store has failed."""
     CLOSED = "closed"
 
 
 class SessionRole(Enum):
-    """Which side has requested the session (seed, "Creating an EBT session")."""
+    """The side that has requested the session (seed, "Creating an EBT session")."""
 
     CLIENT = "client"
-    """We have: the server's notes come first."""
+    """Ours: the server's notes come first."""
     SERVER = "server"
-    """The peer has: our notes come first."""
+    """The peer's: our notes come first."""
 
 
 class SessionState(Enum):
     """The state of a session."""
 
     LOADING = "loading"
-    """What the peer told last time is being read from the store."""
+    """The peer's clock is being read from the store."""
     AWAITING_NOTES = "awaiting notes"
     """A client does not send anything before the server's notes are there."""
     OPEN = "open"
@@ -85,10 +85,10 @@ SESSION_RULES: Final[Mapping[SessionState, Mapping[SessionInput, SessionState]]]
 
 
 class EndReason(Enum):
-    """Why a session has ended."""
+    """Reasons for the end of a session."""
 
     DISCONNECTED = "disconnected"
-    """The stream has, or the user has closed the replicator."""
+    """The stream has ended, or the user has closed the replicator."""
     RECONNECTED = "reconnected to peer"
     """The same peer has opened another session."""
     BLOCKED = "blocked"
@@ -104,7 +104,7 @@ class FeedState(Enum):
     PROVING = "proving"
     """A message contradicts ours; ours is being read, for the proof."""
     FORKED = "forked"
-    """There are two messages that contradict each other: nothing is taken any more."""
+    """Two messages contradict each other: no more are taken."""
 
 
 class FeedInput(Enum):
@@ -122,18 +122,18 @@ FEED_RULES: Final[Mapping[FeedState, Mapping[FeedInput, FeedState]]] = {
 
 
 class Supply(Enum):
-    """What we send of a feed to the peer of a session."""
+    """Our sending of a feed to the peer of a session."""
 
     UNTOLD = "untold"
     """It has told nothing of the feed in this session."""
     REFUSED = "refused"
     """It does not want the feed."""
     STANDBY = "standby"
-    """It receives the feed from somebody else; notes tell it what we have."""
+    """It receives the feed from another peer; notes tell it our sequence."""
     READING = "reading"
     """It lacks messages, which come from the store."""
     LIVE = "live"
-    """It has all of ours, or will have with what is on its way; new ones follow at once."""
+    """All of our messages have reached it or are on their way; new ones follow at once."""
 
 
 class SupplyInput(Enum):
@@ -166,11 +166,11 @@ SUPPLY_RULES: Final[Mapping[Supply, Mapping[SupplyInput, Supply]]] = {
 
 
 class Demand(Enum):
-    """What we have told the peer of a session to want of a feed."""
+    """The wish for a feed that we have told the peer of a session."""
 
     UNTOLD = "untold"
-    """Nothing, in this session, or nothing since the peer refused the feed as its source."""
+    """None in this session, or none since the peer refused the feed as its source."""
     STANDBY = "standby"
-    """We know where else to get it; its notes keep us up to date."""
+    """We get it from another peer; the notes of this one keep us up to date."""
     SOURCE = "source"
     """We have asked this peer for the feed, and no other one, as long as the feed moves."""

@@ -10,7 +10,7 @@ from culm.ssb.ebt.session import Session
 
 __all__ = ["Record", "Search", "Turn"]
 
-_FAILURES_MAX: Final = 6  # after which pauses do not grow any more
+_FAILURES_MAX: Final = 6  # further ones do not make the pause longer
 
 
 class Turn:
@@ -35,7 +35,7 @@ class Turn:
         self.promised = max(self.promised, sequence)
 
     def begin_part(self, now: float) -> None:
-        """Begin a new part of the turn: only what comes from now on counts."""
+        """Begin a new part of the turn: only messages from now on count."""
         self.began = now
         self._counted = self._relation.brought
 
@@ -46,7 +46,7 @@ class Turn:
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether the peer has promised more than there is, and brought nothing."""
+        """Whether the peer has promised more than we have, and brought nothing."""
         return not self._relation.brought and self.promised > self._feed.received
 
     def brings(self, since: float) -> bool:
@@ -61,10 +61,10 @@ class Turn:
 
 
 class Record:
-    """How a peer has done in its turns with one feed.
+    """The record of a peer's turns with one feed.
 
     pace: messages a second in its last turn; 0 if it brought nothing, or was not measured.
-    rests_until: when it may have another turn, if others want one.
+    rests_until: end of its pause; until then other peers come first.
     place: its place in the line; see `Sources`.
     """
 
@@ -75,7 +75,7 @@ class Record:
         self.rests_until = -inf
         self.place = (number, -inf)
         self._failures = 0  # turns in vain, one after the other
-        self._passed = 0  # how often somebody else was preferred since the pace was measured
+        self._passed = 0  # times that another peer was preferred since the pace was measured
 
     def finish(self, turn: Turn, now: float, place: tuple[int, float], pause_s: float) -> None:
         """End a turn.  One that was in vain leads to a pause, twice as long each time."""
@@ -90,7 +90,7 @@ class Record:
             self.forgive()
 
     def forgive(self) -> None:
-        """The peer has brought something after all."""
+        """Forget turns in vain: the peer has brought something after all."""
         self._failures = 0
         self.rests_until = -inf
 
@@ -100,12 +100,12 @@ class Record:
         return self._failures > 0
 
     def pass_over(self) -> None:
-        """Somebody else was preferred for being faster."""
+        """Note that another peer was preferred for being faster."""
         self._passed += 1
 
     @property
     def hope(self) -> float:
-        """The messages a second that it may bring: the longer ago it was measured, the more.
+        """The messages a second to be hoped for: the longer ago the measurement, the more.
 
         So a peer that was slow at a bad moment is tried again, more and more rarely if it stays
         slow.
@@ -114,10 +114,10 @@ class Record:
 
 
 class Search:
-    """Peers that are asked for a feed beside its source, since it does not move.
+    """Peers that are asked for a feed besides its source, since it does not move.
 
-    With every turn in vain they may be twice as many, so that all are asked soon, however many
-    there are; and few bring the same, if there are few that only promise.
+    Their number may double with every turn in vain, so that even many peers are soon asked; and if
+    only few make empty promises, few peers bring the same messages.
 
     asked: their sessions, by number.
     """
@@ -126,7 +126,7 @@ class Search:
 
     def __init__(self) -> None:
         self.asked: dict[int, Session] = {}
-        self._width = 1  # how many may be asked, with the source
+        self._width = 1  # number of peers that may be asked, the source included
 
     def widen(self) -> None:
         """Another turn was in vain."""
@@ -134,5 +134,5 @@ class Search:
 
     @property
     def room(self) -> int:
-        """How many more may be asked."""
+        """The number of further peers that may be asked."""
         return max(0, self._width - 1 - len(self.asked))

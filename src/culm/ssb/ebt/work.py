@@ -30,9 +30,9 @@ R = TypeVar("R")
 class Work:
     """Effects of a replicator: small ones first, then one write at a time, then reads.
 
-    A session has one read under way, when there is room for what it brings.
+    A session has one read under way, when there is room for its messages.
 
-    on_written: gets what a write has stored, by feed.
+    on_written: gets the messages that a write has stored, by feed.
     """
 
     def __init__(
@@ -43,18 +43,18 @@ class Work:
         self._tickets: Tickets[Then, ReplicatorEffect] = Tickets()
         self.writer = Writer(limits)
         self._memories: dict[str, PeerClock] = {}  # on their way to the store
-        self._readers: dict[int, Session] = {}  # for whom there may be something to read
+        self._readers: dict[int, Session] = {}  # with something to read, perhaps
 
     @property
     def has_room(self) -> bool:
-        """Whether messages may come, which have to be written."""
+        """Whether messages may come: there is room for them until they are written."""
         return self.writer.has_room
 
     @property
     def is_done(self) -> bool:
         return not len(self._tickets) and self.writer.is_idle
 
-    # What is wanted
+    # Requests
 
     def read_for(self, session: Session) -> None:
         """Note that there may be something to read for that session."""
@@ -72,14 +72,14 @@ class Work:
         )
 
     def read(self, then: Callable[[tuple[bytes, ...]], None], **fields: Any) -> None:
-        """Read messages for somebody without a session."""
+        """Read messages for a peer without a session."""
         self._tickets.ask(ReadMessages, then, **fields)
 
     def mark_forked(self, feed: Feed, ours: bytes, theirs: bytes, then: Then) -> None:
         self._tickets.ask(MarkForked, then, feed=feed.id, ours=ours, theirs=theirs)
 
     def load_clock(self, peer: str, then: Callable[[PeerClock], None]) -> None:
-        """Load what is remembered of a peer; at once if it is still on its way to the store."""
+        """Load a peer's clock; at once if it is still on its way to the store."""
         memory = self._memories.get(peer)
         if memory is None:
             self._tickets.ask(LoadClock, then, peer=peer)
@@ -128,7 +128,7 @@ class Work:
         )
 
     def answered(self, ticket: Ticket[R], result: R) -> Then:
-        """Take an answer; returns what it was for."""
+        """Take an answer; returns the callback that gets it."""
         return self._tickets.answered(ticket, result)
 
     def failed(self, ticket: Ticket[Any], error: Exception) -> StoreFailed:
@@ -136,6 +136,6 @@ class Work:
         return failure
 
     def stop(self) -> None:
-        """Ask for nothing more, all sessions having ended; what is out may still be answered."""
+        """Issue no more effects, all sessions having ended; those issued may still be answered."""
         self._tickets.drop_asked()
         self.writer.clear()

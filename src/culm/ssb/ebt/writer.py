@@ -45,7 +45,7 @@ class Writer:
         return self._writing
 
     def written(self) -> dict[str, list[Message]]:
-        """The batch is written; returns its messages by feed."""
+        """Finish the batch that is written; returns its messages by feed."""
         batch, self._writing = self._writing, ()
         self._size -= sum(len(message.data) for message in batch) + _OVERHEAD * len(batch)
         feeds: dict[str, list[Message]] = {}

@@ -12,12 +12,12 @@ _OVERHEAD: Final = 256  # bytes of a message beside its data
 
 
 class EarlyRoom:
-    """The room for messages that come before their turn, of all connections together.
+    """The room of all connections together for messages that come before their turn.
 
-    size_max: how many bytes they may hold; each message counts 256 bytes more than its size.
+    size_max: bytes that they may hold; each message counts 256 bytes more than its size.
 
     A connection may hold as much as is free: one alone takes half of the room, two take a third
-    each, and there is always as much for one more as each of them has.
+    each, and the room left for another one is always as large as each of their parts.
     """
 
     def __init__(self, *, size_max: int = 1 << 23) -> None:
@@ -33,12 +33,12 @@ class EarlyRoom:
         return True
 
     def give(self, size: int) -> None:
-        """Give back what was taken."""
+        """Give bytes back."""
         self.size -= size
 
 
 class Early:
-    """Those of one connection: nobody has verified them."""
+    """The early messages of one connection, which are not verified yet."""
 
     def __init__(self, room: EarlyRoom) -> None:
         self._room = room
@@ -46,7 +46,7 @@ class Early:
         self._feeds: dict[str, dict[int, bytes]] = {}  # by sequence
 
     def has(self, feed: str) -> bool:
-        """Whether something of the feed waits for its turn."""
+        """Whether a message of the feed waits for its turn."""
         return feed in self._feeds
 
     def keep(self, feed: str, sequence: int, data: bytes) -> bool:
@@ -60,7 +60,7 @@ class Early:
         return True
 
     def take(self, feed: str, first: int) -> list[bytes]:
-        """Take the messages from sequence `first` on whose turn it is; what is before them goes."""
+        """Take the messages from sequence `first` on that are next; earlier ones are dropped."""
         for sequence in [each for each in self._feeds.get(feed, ()) if each < first]:
             self._remove(feed, sequence)
         found: list[bytes] = []
@@ -69,12 +69,12 @@ class Early:
         return found
 
     def drop(self, feed: str) -> None:
-        """Nothing of the feed is waited for."""
+        """Drop all messages of a feed."""
         for sequence in list(self._feeds.get(feed, ())):
             self._remove(feed, sequence)
 
     def clear(self) -> None:
-        """The connection has ended."""
+        """Drop all messages."""
         self._feeds.clear()
         self._give(self._size)
 

@@ -1,4 +1,4 @@
-"""How much a peer may make us hold with createHistoryStream, and how we ask for feeds."""
+"""The memory that a peer may make us use with createHistoryStream, and our way of asking."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a `HistoryReader` asks.  Raises `TypeError` and `ValueError`.
+    """The requests of a `HistoryReader`.  Raises `TypeError` and `ValueError`.
 
     calls_max
         Feeds to catch up with at a time.
@@ -47,18 +47,18 @@ class Settings:
         Calls that stay open for later messages, one for each feed.  Feeds beyond that, and feeds of
         peers that end such calls, are asked for again after `pause_s`.
     early_max
-        How many messages of one feed are held that come before their turn, for `patience_s` at
-        most; `EarlyRoom` says how many bytes of all feeds and connections.
+        Messages of one feed held before their turn, for `patience_s` at most; `EarlyRoom` bounds
+        the bytes of all feeds and connections.
     pause_s
-        How long a feed rests when there was nothing new.
+        Rest of a feed when there was nothing new.
     retry_s
-        How long it rests after the peer has ended a call with an error, left out messages, or
-        fallen silent.
+        Rest of a feed after the peer has ended a call with an error, left out messages, or fallen
+        silent.
     patience_s
-        How long a peer may be silent in a call that it should answer.  If it is silent everywhere,
-        the call ends; otherwise the call stays open for `retry_s` more, in case the line is slow,
-        but another feed has its place.  So there may be `calls_max` such calls for each
-        `patience_s` in `retry_s`, 100, beside the `calls_max` with a place.
+        Time for which a peer may be silent in a call that it should answer.  If it is silent
+        everywhere, the call ends; otherwise the call stays open for `retry_s` more, in case the
+        line is slow, but another feed has its place.  So there may be `calls_max` such calls for
+        each `patience_s` in `retry_s`, 100, besides the `calls_max` with a place.
     """
 
     calls_max: int = 10

@@ -29,7 +29,7 @@ from culm.timers import Deadlines
 __all__ = ["HistoryReader"]
 
 _DEFAULT_SETTINGS: Final = Settings()
-_TICK_S: Final = 0.1  # so that whoever has no patience does not ask without end
+_TICK_S: Final = 0.1  # the least pause: with times of 0, feeds would be asked for without end
 
 
 class _Feed:
@@ -41,10 +41,10 @@ class _Feed:
         self.id = feed
         self.state = FeedState.QUEUED
         self.call: Call | None = None
-        self.first = 1  # the sequence that was asked for
+        self.first = 1  # the sequence from which on the call asks
         self.received = 0  # values in the call
         self.reached = 0  # the highest sequence among them
-        self.since = 0.0  # when it was made, or has last brought the feed forward
+        self.since = 0.0  # when the call was made, or has last brought the feed forward
 
     def move(self, happened: FeedInput) -> None:
         self.state = FEED_RULES[self.state][happened]
@@ -54,7 +54,7 @@ class _Feed:
         self.call, self.first, self.received, self.reached = call, first, 0, 0
 
     def end(self) -> Call | None:
-        """End the call; returns its number."""
+        """Detach the call; returns it."""
         call, self.call = self.call, None
         return call
 
@@ -63,11 +63,11 @@ class _Feed:
         self.received += 1
 
     def wait(self, now: float) -> None:
-        """What is to come next is waited for from now on."""
+        """Wait for the next value from now on."""
         self.since = now
 
     def reach(self, sequence: int) -> bool:
-        """Note what has come; returns whether it is beyond all that had."""
+        """Note a sequence that has come; returns whether it is the highest so far."""
         is_beyond = sequence > self.reached
         self.reached = max(self.reached, sequence)
         return is_beyond
@@ -79,9 +79,9 @@ class HistoryReader:
     next_of
         Returns the sequence of a feed's next message: the one after the last that was taken.
     heard_at
-        Returns when the last bytes came from the peer, or could have but for us: over a slow line
-        a message takes time, and several feeds share the line.  As long as some come, a call in
-        which nothing comes stays open for longer, but others have its place.
+        Returns when the last bytes came from the peer, or were held up by us: over a slow line a
+        message takes time, and several feeds share the line.  As long as bytes come, a silent call
+        stays open for longer, but another feed has its place.
     room
         Shared by the readers of all connections.
 
@@ -89,7 +89,7 @@ class HistoryReader:
     bytes have been taken.
 
     `receive` returns the peer's messages, well-formed and in order; the caller verifies signatures,
-    and calls `reject` for a message that is wrong.
+    and calls `reject` for an invalid message.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class HistoryReader:
         self._by_call: dict[int, _Feed] = {}
         self._asked = 0  # feeds in state ASKED
         self._live = 0  # feeds in state LIVE
-        self._peer_is_live = True  # as far as we know, it keeps live calls open
+        self._peer_is_live = True  # false once the peer has ended a live call
         self._deadlines: Deadlines[str] = Deadlines()
 
     def state(self, feed: str) -> FeedState | None:
@@ -142,7 +142,7 @@ class HistoryReader:
         self._ask(now)
 
     def is_of(self, number: int) -> bool:
-        """Whether a call is one that asks for a feed."""
+        """Whether a call asks for a feed."""
         return number in self._by_call
 
     def receive(self, event: ValueReceived, now: float) -> list[ClassicMessage]:
@@ -172,7 +172,7 @@ class HistoryReader:
         return found
 
     def reject(self, feed: str, now: float) -> None:
-        """The peer has sent an invalid message of a feed."""
+        """Ask no more for a feed of which the peer has sent an invalid message."""
         found = self._feeds.get(feed)
         if found is not None:
             self._drop_call(found)
@@ -186,7 +186,7 @@ class HistoryReader:
         if feed is None:
             return
         state, left_out = feed.state, self._early.has(feed.id)
-        # Of messages in any order a limit may cut off one that belongs before others.
+        # A limit may cut off a message that belongs before others, since they come in any order.
         cut_off = feed.received >= self._settings.limit
         more = cut_off and self._next_of(feed.id) > feed.first
         self._drop_call(feed)
@@ -213,7 +213,7 @@ class HistoryReader:
             self.forget(feed, now)
 
     def close(self) -> None:
-        """The connection has ended."""
+        """Forget everything: the connection has ended."""
         self._feeds.clear()
         self._queue.clear()
         self._by_call.clear()
@@ -226,7 +226,7 @@ class HistoryReader:
         return self._deadlines.next()
 
     def advance(self, now: float) -> None:
-        """Ask again for feeds that have rested; give up places and calls in which nothing comes."""
+        """Ask again for feeds that have rested; give up silent calls, or their places."""
         while (feed_id := self._deadlines.pop_due(now)) is not None:
             feed = self._feeds[feed_id]
             if feed.state is FeedState.RESTING:
@@ -239,27 +239,27 @@ class HistoryReader:
         self._ask(now)
 
     def _is_slow(self, feed: _Feed, now: float) -> bool:
-        """Whether the line, or the peer, may only be slow: it says something else meanwhile."""
+        """Whether the line, or the peer, may only be slow: other bytes come meanwhile."""
         if feed.state is FeedState.LIVE or self._early.has(feed.id):
             return False
         return self._slow_until(feed) > now
 
     def _let_wait(self, feed: _Feed) -> None:
-        """Keep a call in which nothing comes, but not its place."""
+        """Keep a silent call, but not its place."""
         if feed.state is FeedState.ASKED:
             feed.move(FeedInput.SLOWED)
             self._asked -= 1
         self._deadlines.set(feed.id, self._slow_until(feed))
 
     def _slow_until(self, feed: _Feed) -> float:
-        """Until when a call may wait, unless the peer says something else by then."""
+        """The end of a silent call's time, unless other bytes of the peer come before."""
         last = feed.since + self._patience_s + self._settings.retry_s
         return min(last, self._heard_at() + self._patience_s)
 
     def _wait(self, feed: _Feed, now: float) -> None:
         """Set the deadline of a call: an answer must come in time, later messages need not.
 
-        But where some have come before their turn, those before them must.
+        But messages missing before others that have come early must.
         """
         if feed.state is FeedState.LIVE and not self._early.has(feed.id):
             self._deadlines.cancel(feed.id)
@@ -268,7 +268,7 @@ class HistoryReader:
             self._deadlines.set(feed.id, now + self._patience_s)
 
     def _give_up(self, feed: _Feed, now: float) -> None:
-        """Nothing more is expected of a call; the feed is asked for again later."""
+        """End a call of which nothing more is expected; the feed is asked for again later."""
         self._drop_call(feed)
         self._rest(feed, FeedInput.ENDED, now, self._settings.retry_s)
         self._ask(now)

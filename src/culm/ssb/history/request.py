@@ -24,7 +24,7 @@ class HistoryRequest:
     first
         The sequence of the first message that is wanted.
     limit
-        How many at most; ``None``: all.
+        The greatest number of messages; ``None``: all.
     live
         Whether later messages are wanted, too: then the stream stays open.
     old

@@ -51,13 +51,13 @@ class _Reply:
         self.request = request
         self.state = ReplyState.QUEUED
         self.next = request.first if request.old else max(request.first, last + 1)
-        self.left = request.limit  # how many more are wanted; ``None``: all
+        self.left = request.limit  # number of messages still wanted; ``None``: all
 
     def move(self, happened: ReplyInput) -> None:
         self.state = REPLY_RULES[self.state][happened]
 
     def sent(self) -> None:
-        """One more message has been sent."""
+        """Count one more message as sent."""
         self.next += 1
         if self.left is not None:
             self.left -= 1
@@ -103,12 +103,12 @@ class HistoryServer:
         self._reads = 0  # under way
 
     def state(self, number: int) -> ReplyState:
-        """Of the call of that number."""
+        """The state of our answer to the call of that number."""
         reply = self._replies.get(number)
         return ReplyState.OVER if reply is None else reply.state
 
     def open(self, call: Call, args: Sequence[JsonValue]) -> None:
-        """The peer has made a call; an invalid one is ended with an error."""
+        """Take a call of the peer; an invalid one is ended with an error."""
         try:
             request = HistoryRequest.from_args(args)
         except ValueError as error:
@@ -128,13 +128,13 @@ class HistoryServer:
     def make_room(self) -> None:
         """Let the peer make one more call, if those that wait for news have all the places.
 
-        Otherwise feeds beyond a limit would never come, to a peer that keeps a call for each.
+        Otherwise feeds beyond the limit would never come to a peer that keeps a call for each.
         """
         while self._connection.is_full and self._end_oldest():
             pass
 
     def _end_oldest(self) -> bool:
-        """End the call that has waited longest for news: it has all that there was."""
+        """End the call that has waited longest for news; it lacks no message."""
         waiting = next(iter(self._live.values()), None)
         if waiting is None:
             return False
@@ -142,38 +142,38 @@ class HistoryServer:
         return True
 
     def is_of(self, number: int) -> bool:
-        """Whether a call is one that is answered here."""
+        """Whether a call is answered here."""
         return number in self._replies
 
     def call_ended(self, number: int) -> None:
-        """The peer has ended a call."""
+        """Forget a call that the peer has ended."""
         reply = self._replies.pop(number, None)
         if reply is not None:
             self._leave(reply)
             reply.move(ReplyInput.DONE)
 
     def close(self) -> None:
-        """The connection has ended."""
+        """Forget all calls: the connection has ended."""
         for number in list(self._replies):
             self.call_ended(number)
         self._queue.clear()
 
     def withdraw(self, feed: str) -> None:
-        """The peer may no longer have that feed: end calls for it."""
+        """End calls for a feed that the peer may no longer have."""
         for reply in [each for each in self._replies.values() if each.request.feed == feed]:
             self.call_ended(reply.call.number)
             if reply.call.state is CallState.SENDING:
                 reply.call.fail("not for you")
 
     def grown(self, feed: str) -> None:
-        """The store has new messages of a feed, which have to be read first."""
+        """Serve new messages of a feed, which have to be read from the store first."""
         for reply in list(self._live.get(feed, {}).values()):
             if reply.next <= self._last_of(feed):
                 self._fall_behind(reply)
         self.serve()
 
     def extended(self, feed: str, first: int, messages: Sequence[bytes]) -> None:
-        """The store has new messages of a feed, and they are at hand: from sequence `first` on."""
+        """Serve new messages of a feed that are at hand, from sequence `first` on."""
         for reply in list(self._live.get(feed, {}).values()):
             last = first + len(messages) - 1
             if last < reply.next:
@@ -217,7 +217,7 @@ class HistoryServer:
         )
 
     def _take(self, reply: _Reply, messages: Sequence[bytes]) -> None:
-        """The store has read for a reply, which may be over by now, or the connection closing."""
+        """Take messages read for a reply, which may be over by now, or the connection closing."""
         self._reads -= 1
         if reply.state is ReplyState.READING and reply.call.state is CallState.SENDING:
             self._send(reply, messages)
@@ -225,7 +225,7 @@ class HistoryServer:
         self.serve()
 
     def _settle(self, reply: _Reply) -> None:
-        """Decide what the reply waits for."""
+        """Choose the next state of a reply, after a read or without one."""
         feed = reply.request.feed
         if reply.left == 0:
             self._finish(reply)

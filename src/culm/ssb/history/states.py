@@ -22,10 +22,10 @@ class ReplyState(Enum):
 
 
 class ReplyInput(Enum):
-    """What moves it."""
+    """The inputs of a reply."""
 
     TURN = "turn"  # to read
-    BEHIND = "behind"  # messages are there that it does not have
+    BEHIND = "behind"  # there are messages that it does not have
     LEVEL = "level"  # it has all there is, and wants more
     DONE = "done"  # it has all that it wants
 
@@ -46,19 +46,19 @@ class FeedState(Enum):
     QUEUED = "queued"
     """It will be asked for when its turn comes."""
     ASKED = "asked"
-    """The peer is sending what it has."""
+    """The peer is sending its messages."""
     SLOW = "slow"
     """The same, but nothing of the feed has come for a while: another one has its place."""
     LIVE = "live"
-    """The peer will send what comes."""
+    """The peer will send new messages as they come."""
     RESTING = "resting"
-    """There was nothing new; later it is asked for again."""
+    """It is asked for again after a pause."""
     REFUSED = "refused"
-    """The peer has sent something wrong: it is not asked again."""
+    """The peer has sent an invalid message: it is not asked again."""
 
 
 class FeedInput(Enum):
-    """What moves it."""
+    """The inputs of a feed."""
 
     TURN = "turn"  # to be asked for
     SLOWED = "slowed"  # nothing has come in the call, but other things have
