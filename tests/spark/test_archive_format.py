@@ -338,3 +338,11 @@ def test_what_is_no_archive_does_not_become_one():
     future = changed(hundred_blocks()[:64], 8) + Random(1).randbytes(500)
     with pytest.raises(ArchiveError, match="version"):
         archive.find_header(io.BytesIO(future))
+
+
+def test_zeros_behind_a_header_are_one_damage():
+    """As a file system may leave them: they are no marker that recurs all the time."""
+    file = io.BytesIO(Header("ssb", bytes(range(16))).encode() + bytes(10_000))
+    assert archive.find_header(file).damage is None
+    [damage] = parts(file.getvalue())
+    assert isinstance(damage, Damage)

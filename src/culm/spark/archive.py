@@ -336,7 +336,9 @@ def find_header(file: Readable, size: int | None = None) -> Beginning:
         ):
             raise
         return Beginning(_kind_of(kind), first, damage)
-    if header.marker.startswith(first) or not _is_first(file, first, header.marker, size):
+    # What the system has filled with zeros after a crash is no marker either.
+    is_right = header.marker.startswith(first) or not any(first)
+    if is_right or not _is_first(file, first, header.marker, size):
         return Beginning(header.kind, header.marker)
     return Beginning(header.kind, first, damage)
 
