@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from random import Random
 
 import pytest
 from replicator_life import Life
 from replicator_support import FETCH, KEEP, SERVE, End, World, key_of, news_of, settled, store_of
 
-from culm.bamboo.effects import ReadEntries, ReadLog, ReadPayload
+from culm.bamboo.effects import ReadEntries, ReadLog, ReadLogs, ReadPayload
 from culm.bamboo.entry import LogKey
 from culm.bamboo.store import NewEntry
 from culm.machine import Effect
@@ -42,9 +44,10 @@ def test_where_everything_has_to_wait_for_its_place_all_of_it_comes(seed: int) -
     go(seed, tight=True)
 
 
-@pytest.mark.parametrize("seed", [103, 191])
+@pytest.mark.parametrize("seed", [103, 191, 1033])
 def test_a_request_makes_room_though_the_peer_is_within_an_entry_or_had_no_place(seed: int) -> None:
-    """Worlds in which a log was kept out for ever by requests that only waited for news."""
+    """Worlds in which a log was kept out for ever: by requests that only waited for news, or by a
+    place taken meanwhile."""
     go(seed, tight=True)
 
 
@@ -92,13 +95,7 @@ def test_a_server_with_more_logs_than_places_serves_them_all(
     assert set(client.store.logs()) == {key_of(news) for news in NEWS}
 
 
-@pytest.mark.parametrize("shared", [0, 3])
-@pytest.mark.parametrize("places", [(1, 1), (1, 2), (2, 1), (3, 3)])
-def test_two_peers_with_more_logs_than_places_exchange_them_all(
-    places: tuple[int, int], shared: int
-) -> None:
-    """Each has its places taken by logs that wait for a place at the other."""
-    world = World()
+def exchange_all(world: World, places: tuple[int, int], shared: int) -> None:
     both = [news_of((1, 1), log_id=50 + number) for number in range(shared)]
     left, right = (
         world.node(store_of(*logs, *both), interest=KEEP, limits=ReplicatorLimits(logs_max=count))
@@ -112,6 +109,26 @@ def test_two_peers_with_more_logs_than_places_exchange_them_all(
     assert set(left.store.logs()) == set(right.store.logs()) == logs
     for log in logs:
         assert left.store.head(log) == right.store.head(log)
+
+
+PLACES = pytest.mark.parametrize("places", [(1, 1), (1, 2), (2, 1), (3, 3)])
+
+
+@pytest.mark.parametrize("shared", [0, 3])
+@PLACES
+def test_two_peers_with_more_logs_than_places_exchange_them_all(
+    places: tuple[int, int], shared: int
+) -> None:
+    """Each has its places taken by logs that wait for a place at the other."""
+    exchange_all(World(), places, shared)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@PLACES
+def test_a_place_that_is_taken_while_the_store_looks_for_more_logs_costs_none_of_them(
+    places: tuple[int, int], seed: int
+) -> None:
+    exchange_all(World(rng=Random(seed), late=True), places, shared=1)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -128,6 +145,49 @@ def test_what_is_stored_of_a_log_without_a_place_comes(count: int) -> None:
         server.changed.append((None, key_of(news)))
     world.wait(20)
     assert set(client.store.logs()) == {key_of(news) for news in (*strangers(1), *NEWS[:count])}
+
+
+def test_what_is_stored_while_the_store_looks_for_later_logs_comes() -> None:
+    """Meanwhile the place is taken by a log of the peer, and more is stored than is remembered."""
+    world = World()
+    limits = ReplicatorLimits(logs_max=1)
+    server = world.node(store_of(*strangers(2)), interest=KEEP, limits=limits)
+    client = world.node(interest=KEEP)
+    end = world.connect(client, server).right
+
+    def run_until(condition: Callable[[], bool]) -> None:
+        while not condition():
+            world.run(1)
+
+    run_until(lambda: any(isinstance(each, ReadLogs) and each.after for each in end.effects))
+    held = list(end.effects)
+    end.effects.clear()
+    client.add(*NEWS[3])
+    run_until(lambda: key_of(NEWS[3]) in end.machine.logs)
+    for news in NEWS[:2]:
+        server.add(*news)
+    end.effects.extend(held)
+    world.wait(20)
+    assert set(client.store.logs()) == set(server.store.logs())
+    assert set(client.store.logs()) == {
+        key_of(news) for news in (*strangers(2), *NEWS[:2], NEWS[3])
+    }
+
+
+def test_logs_of_the_store_without_a_place_are_told_of_though_others_are_stored() -> None:
+    """More than can be kept in mind, and the peer never answers for the log that has the place."""
+    world = World()
+    limits = ReplicatorLimits(logs_max=1)
+    server = world.node(store_of(*strangers(3)), interest=KEEP, limits=limits)
+    client = world.node(interest=KEEP)
+    client.paused = True
+    end = world.connect(client, server).right
+    world.run()
+    for news in NEWS[:2]:
+        server.add(*news)
+    world.wait(5)
+    refused = {event.log for event in end.of(LogRefused)}
+    assert refused == {key_of(news) for news in (*strangers(3)[1:], *NEWS[:2])}
 
 
 @pytest.mark.parametrize("logs_max", [1, 2, 3])

@@ -246,7 +246,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._again.setdefault(log, self._interest.want)
         else:
             self._refuse(log)
-            self._unread = _Unread(None, told=True)
+            self._put_off(_Unread(None, told=True))
 
     def _go_without(self) -> bool:
         """Nobody makes room for what waits; whether there is anything of which that is news."""
@@ -280,7 +280,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._refuse(log)
         if self._again:
             self._again.clear()
-            self._unread = _Unread(None, told=True)
+            self._put_off(_Unread(None, told=True))
         elif self._unread is not None and not self._unread.told:
             unread = self._unread
             self._unread = unread._replace(told=True)  # once there is a place after all
@@ -363,20 +363,38 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """
         free = self._logs.free(_LOGS_READ_MAX)
         if not free and not placeless:
-            self._unread = unread
+            self._put_off(unread)
             self._known()
             return
         count_max = free or _LOGS_READ_MAX
 
         def got(logs: list[LogKey]) -> None:
+            after = unread.after
             for log in logs:
+                # A place that was free may have been given to a log of the peer meanwhile.
+                if not (placeless or log in self._logs or self._logs.free()):
+                    self._put_off(unread._replace(after=after))
+                    self._known()
+                    return
                 self._keep(log)
+                after = log
             if len(logs) == count_max:
-                self._read_logs(unread._replace(after=logs[-1]), placeless=placeless)
+                self._read_logs(unread._replace(after=after), placeless=placeless)
             else:
                 self._known()
 
         self._work.ask(ReadLogs, got, after=unread.after, count_max=count_max)
+
+    def _put_off(self, unread: _Unread) -> None:
+        """Go on with these logs of the store as soon as there is a place for the next.
+
+        Others that were put off meanwhile are not forgotten.
+        """
+        other = self._unread
+        if other is not None:
+            after = unread.after and other.after and min(unread.after, other.after)
+            unread = _Unread(after, told=unread.told and other.told)
+        self._unread = unread
 
     def _known(self) -> None:
         """The logs of the store are known, or what is known of them has to do."""
