@@ -1,4 +1,4 @@
-"""The open calls, and what is sent in them."""
+"""The open calls, and the packets sent in them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PARENT_ENDED: Final = encode_error(CallError("unexpected end of parent stream")
 
 
 class Sender:
-    """Writes packets, and counts those caused by the peer that it has not taken.
+    """Writes packets, and counts the answers that the peer has not taken yet.
 
     answers, answers_size: their number, and their bytes.
     """
@@ -37,7 +37,7 @@ class Sender:
         self._ends: deque[tuple[int, int]] = deque()  # answers: positions of their ends, and sizes
         self.answers_size = 0
         self.closed = False
-        """Nothing more can be sent."""
+        """Whether nothing more can be sent."""
 
     @property
     def answers(self) -> int:
@@ -46,7 +46,7 @@ class Sender:
     def send(
         self, number: int, packet: Packet, body: bytes, body_type: BodyType, *, answer: bool
     ) -> None:
-        """Write a packet; `answer`: the peer has caused it."""
+        """Write a packet; `answer`: whether the peer has caused it."""
         size = len(body)
         header = encode_header(
             number,
@@ -67,11 +67,11 @@ class Sender:
         self.close()
 
     def close(self) -> None:
-        """Nothing more can be sent."""
+        """Send nothing more."""
         self.closed = True
 
     def taken(self, size: int) -> None:
-        """The next `size` bytes are on their way."""
+        """Note that the next `size` bytes are on their way."""
         self._taken_size += size
         ends = self._ends
         while ends and ends[0][0] <= self._taken_size:
@@ -81,7 +81,7 @@ class Sender:
 class CallTable:
     """The open calls by number, and those that were refused.
 
-    given_up: calls of the peer that we have ended, and whose end is not waited for any more.
+    given_up: calls of the peer that we have ended, and whose end we no longer await.
     """
 
     __slots__ = (
@@ -129,7 +129,7 @@ class CallTable:
     def accept(self, number: int, request: Request) -> bool:
         """Take a request of the peer's, unless too many are open.
 
-        number: negative, as in what we answer.
+        number: negative, as in our answers.
         """
         if self.is_full:
             return False
@@ -151,7 +151,7 @@ class CallTable:
             self._drop_packets(number)
 
     def _drop_packets(self, number: int) -> None:
-        """Drop what still comes in a call; of too many calls the oldest are forgotten."""
+        """Drop further packets of a call; of too many calls the oldest are forgotten."""
         self._refused[number] = None
         if len(self._refused) > self._limits.unanswered_max:
             del self._refused[next(iter(self._refused))]
@@ -161,7 +161,7 @@ class CallTable:
         return number <= self._last_number
 
     def receive(self, scope: CallScope, packet: Packet) -> None:
-        """Apply a packet of the peer to its call, which may be over then.
+        """Apply a packet of the peer to its call, which may then be over.
 
         Raises `RemoteProtocolError`.
         """
@@ -183,7 +183,7 @@ class CallTable:
             self._refused.pop(number, None)
 
     def note_end(self, scope: CallScope) -> None:
-        """We have ended a call: it is over, or the peer owes its end."""
+        """Note that we have ended a call: it is over, or the peer owes its end."""
         if scope.state is CallState.OVER:
             del self._scopes[scope.number]
             self._theirs -= scope.number < 0
@@ -193,7 +193,7 @@ class CallTable:
                 self._give_up(next(iter(self._ended)))
 
     def _give_up(self, number: int) -> None:
-        """A call that we have ended is over, though the peer has not answered that."""
+        """Count a call that we have ended as over, although the peer has not answered."""
         del self._ended[number]
         self._scopes.pop(number).give_up()
         self._theirs -= 1
@@ -255,7 +255,7 @@ class CallScope:
         return outcome is CallState.OVER
 
     def give_up(self) -> None:
-        """The peer's answer to our end is not waited for any more."""
+        """Await the peer's answer to our end no longer."""
         self.state = CallState.OVER
 
     def __str__(self) -> str:

@@ -59,9 +59,9 @@ class Connection(StreamBase[ConnectionEvent]):
     """Calls in both directions over one ordered, reliable byte stream.
 
     manifest
-        What the peer may call; everything else is refused, without ending the connection.
+        The methods that the peer may call; all others are refused, without ending the connection.
     limits
-        How much the peer may make us hold.
+        Bounds on the memory that the peer may make us use.
 
     Values are passed on as received: a body is not parsed before the event's `read`.
 
@@ -126,9 +126,9 @@ class Connection(StreamBase[ConnectionEvent]):
         return take_value(self._inbox, -number, self._limits.body_size_max)
 
     def send_size(self) -> int:
-        """How many bytes may well be sent now; 0: wait until some have been taken.
+        """The bytes for which there is room now; 0: wait until some have been taken.
 
-        It is a hint: whatever is sent is accepted.
+        It is a hint: larger values are accepted, too.
         """
         if self._sender.closed:
             return 0
@@ -196,7 +196,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     def _receive(self, header: Header, body: bytes) -> ConnectionEvent | None:
         packet = _PACKETS[header.stream, header.end]
-        number = -header.number  # in what we send
+        number = -header.number  # as in our packets
         if not number:
             return None  # a message to nobody, as JavaScript once sent them
         scope = self._table.scopes.get(number)

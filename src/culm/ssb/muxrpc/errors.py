@@ -8,7 +8,7 @@ __all__ = ["ErrorCode"]
 
 
 class ErrorCode(ProtocolErrorCode):
-    """Which rule was broken: by the peer (in `Closed`) or by the caller (raised)."""
+    """The rule that was broken, by the peer (in `Closed`) or by the caller (raised)."""
 
     BAD_BODY_TYPE = 1
     """A packet whose body is neither bytes, text nor JSON."""
@@ -17,11 +17,11 @@ class ErrorCode(ProtocolErrorCode):
     UNKNOWN_CALL = 3
     """The number of a call that was never made, or, by the caller, of one that is over."""
     WRONG_PACKET = 4
-    """A reply in a stream, or what belongs to a stream in an async call."""
+    """A reply in a stream, or a packet of a stream in an async call."""
     UNEXPECTED_VALUE = 5
     """A value from the side that sends none in a call of that type."""
     TRUNCATED = 7
-    """The bytes ended inside of a packet, or without a goodbye."""
+    """The bytes ended inside a packet, or without a goodbye."""
 
     CALL_ENDED = 8
     """The caller has ended the call before, or it is over."""

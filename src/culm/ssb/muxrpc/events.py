@@ -1,4 +1,4 @@
-"""What the peer did.  The last event is always `culm.machine.Closed`.
+"""Events of calls.  The last one is always `culm.machine.Closed`.
 
 `number` identifies a call: it is positive if the call is ours and negative if it is the peer's.
 """
@@ -41,8 +41,7 @@ class _BodyReceived(Event):
         depth_max: see `culm.ssb.v8json.parse`.  Give it where the peer is a stranger: without it a
             body that is nested deeply takes forty times as long as others.
 
-        Raises `culm.ssb.v8json.JsonError` for an invalid JSON body, which has not been looked at
-        before.
+        Raises `culm.ssb.v8json.JsonError` for an invalid JSON body, which is not parsed before.
         """
         if self.type is BodyType.BINARY:
             return self.body
@@ -65,8 +64,8 @@ class ReplyReceived(_BodyReceived):
 class CallEnded(Event):
     """A call is over on both sides: no later event names it.
 
-    It comes once for every call, whoever ended it, except for async calls that were answered.  Our
-    answer to the peer's end is on its way.
+    It comes once for every call, on an end by either side, except for async calls that were
+    answered.  Our answer to the peer's end is on its way.
 
     failure: the peer's error, if it has given one.
     """

@@ -20,9 +20,8 @@ class Call:
 
     Handles on the same call are equal.  A handle outlives its call.
 
-    Every method raises `LocalProtocolError` if the rules of the call forbid it (the code tells
-    why), or if nothing more can be sent (``ContractErrorCode.ALREADY_CLOSED``); nothing has
-    changed then.
+    Every method raises `LocalProtocolError`, and changes nothing, if the rules of the call forbid
+    it (the code tells why), or if nothing more can be sent (``ContractErrorCode.ALREADY_CLOSED``).
     """
 
     __slots__ = ("_scope",)
@@ -66,19 +65,19 @@ class Call:
         self._scope.send(Packet.VALUE, *_encode(value))
 
     def send_body(self, body: Buffer, body_type: BodyType = BodyType.JSON) -> None:
-        """Send a value that is encoded already, or bytes (``BodyType.BINARY``); see `send`."""
+        """Send an encoded value, or bytes (``BodyType.BINARY``); see `send`."""
         self._scope.send(Packet.VALUE, _check_body(body, body_type), body_type)
 
     def reply(self, value: JsonValue) -> None:
-        """Answer an async call of the peer, which is over then; see `send`."""
+        """Answer an async call of the peer, which ends it; see `send`."""
         self._scope.send(Packet.REPLY, *_encode(value))
 
     def reply_body(self, body: Buffer, body_type: BodyType = BodyType.JSON) -> None:
-        """Answer with a value that is encoded already, or bytes; see `send_body`."""
+        """Answer with an encoded value, or bytes; see `send_body`."""
         self._scope.send(Packet.REPLY, _check_body(body, body_type), body_type)
 
     def end(self) -> None:
-        """End a stream, after everything that was sent.
+        """End a stream, after all values sent before.
 
         `CallEnded` follows when the peer has ended it, too; anything it sends until then is
         dropped.

@@ -16,21 +16,21 @@ class Limits:
     Raises `ValueError` if one is below 1.
 
     body_size_max
-        Bytes in a body, by its declared size: that much is held until a packet is complete.  The
-        first notes of a peer are one packet, of about 64 bytes for each feed.
+        Bytes in a body, by its declared size: they are held until a packet is complete.  The first
+        notes of a peer are one packet, of about 64 bytes for each feed.
     control_size_max
         Bytes in the body of a request, or of an end, which are parsed at once.
     calls_max
         Open calls of the peer, about 600 bytes each and their arguments; further ones are refused.
     unanswered_max
         Calls of the peer that we have ended and it has not, about 300 bytes each, and as many that
-        were refused, about 100 bytes each.  The oldest of more than that count as over.
+        were refused, about 100 bytes each.  If there are more, the oldest count as over.
     answers_max
-        Packets caused by the peer that it has not taken: ends, refusals, and answers to its async
-        calls.  `read_size()` is 0 while there are more.
+        Answers that the peer has not taken: ends, refusals, and replies to its async calls.
+        `read_size()` is 0 while there are more.
     answers_size_max
-        Bytes of such packets, and at the same time the bytes to read at a time.  An answer may be
-        larger than its cause, by some hundred bytes.
+        Bytes of such answers, and also the bytes to read at a time.  An answer may be larger than
+        its cause, by some hundred bytes.
     unsent_size_max
         Bytes that may wait to be sent before `Connection.send_size` is 0: a hint to the sender to
         hold the rest back.

@@ -65,7 +65,7 @@ class Manifest:
         )
 
     def refusal(self, name: _Name, call_type: CallType) -> str | None:
-        """Why a peer may not make that call, worded as by other peers; ``None`` if it may."""
+        """The reason to refuse a call, worded as by other peers; ``None`` if it is allowed."""
         offered = self._methods.get(name)
         if offered is None:
             return f"method:{shortened(','.join(name))} is not in list of allowed methods"
@@ -74,7 +74,7 @@ class Manifest:
         return None
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The manifest as peers ask for it: objects in objects, types at the end."""
+        """The manifest in the form that peers expect: objects in objects, types at the end."""
         tree: dict[str, JsonValue] = {}
         for name, call_type in self._methods.items():
             inner = tree

@@ -1,4 +1,4 @@
-"""The packets' encoding: a header of nine bytes and a body.
+"""The encoding of packets: a header of nine bytes and a body.
 
 ``flags u8 | body size u32 | request number i32``, big-endian.  Of the flags, from the least
 significant bit on: two bits of body type, one for an end or error, one for a stream; the others
@@ -50,8 +50,8 @@ class BodyType(IntEnum):
 class Header(NamedTuple):
     """The header of a packet.
 
-    number: that of the request: positive if the sender has made it, negative in answers.
-    type: that of the body; 3 is invalid.
+    number: the number of the request: positive if the sender has made it, negative in answers.
+    type: the type of the body; 3 is invalid.
     """
 
     stream: bool
@@ -88,7 +88,7 @@ def peek_header(inbox: ReceiveBuffer) -> Header | None:
 
 
 def take_value(inbox: ReceiveBuffer, number: int, size_max: int) -> tuple[bytes, BodyType] | None:
-    """Take the packet at the beginning of `inbox` if it is complete, and a value in that stream.
+    """Take the packet at the beginning of `inbox` if it is a complete value in that stream.
 
     number: the request's number in the packet.
     size_max: the greatest size of the body.

@@ -1,4 +1,4 @@
-"""What opens a call, and what ends it: the bodies that muxrpc itself reads."""
+"""The bodies that muxrpc itself reads: those that open a call, and those that end one."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ __all__ = [
 ]
 
 DEPTH_MAX: Final = 64
-"""How deep lists and objects may be nested in what peers send."""
+"""The greatest depth to which lists and objects from peers may be nested."""
 _NAME_PARTS_MAX: Final = 16
-_WORDS_MAX: Final = 100  # characters of the peer's that we repeat in an error
+_WORDS_MAX: Final = 100  # characters of the peer's words that we repeat in an error
 _ECHO_MAX: Final = 1000  # and in the answer to an error that ends a stream
 
 
 class CallType(Enum):
-    """Who sends values in a call; the value is its name in requests."""
+    """The side that sends values in a call; the enum's value is the type's name in requests."""
 
     ASYNC = "async"
     """A request, and one reply; "sync" is the same to a caller."""
     SOURCE = "source"
-    """Who is called sends values."""
+    """The side that is called sends values."""
     SINK = "sink"
     """The caller sends values."""
     DUPLEX = "duplex"
-    """Both do."""
+    """Both sides send values."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallError:
-    """Why a call failed, as peers tell each other.
+    """The reason for a call's failure, as peers tell each other.
 
     stack: the stack trace in the peer's language; we send none.
     """

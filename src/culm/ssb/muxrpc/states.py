@@ -1,4 +1,4 @@
-"""Who may send what in a call: the rules as tables."""
+"""The packets that either side may send in a call: the rules as tables."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ class State(Enum):
 
 
 class CallState(Enum):
-    """What is due in a call."""
+    """The packets that are due in a call."""
 
     AWAITED = "awaited"
-    """Of the peer: the reply to an async call of ours."""
+    """The peer's reply to an async call of ours."""
     OWED = "owed"
-    """Of us: the reply to an async call of the peer's."""
+    """Our reply to an async call of the peer's."""
     SENDING = "sending"
     """We may send values."""
     RECEIVING = "receiving"
-    """The peer may."""
+    """The peer may send values."""
     EXCHANGING = "exchanging"
-    """Both may."""
+    """Both sides may send values."""
     ENDING = "ending"
-    """We have ended it; the peer has not answered.  What it sends until then is dropped."""
+    """We have ended it; packets of the peer are dropped until it answers."""
     OVER = "over"
 
 
 class Packet(Enum):
-    """What a packet does in a call."""
+    """The role of a packet in a call."""
 
     VALUE = "value"  # in a stream
     END = "end"  # of a stream, with or without an error
@@ -64,7 +64,7 @@ FIRST_STATES: Final[Mapping[CallType, tuple[CallState, CallState]]] = {
     CallType.SINK: (CallState.SENDING, CallState.RECEIVING),
     CallType.DUPLEX: (CallState.EXCHANGING, CallState.EXCHANGING),
 }
-"""How a call of a type begins for who has made it, and for who was called."""
+"""The first state of a call, by its type: for the side that makes it, and for the other one."""
 
 Rules = Mapping[CallState, Mapping[Packet, CallState | ErrorCode]]
 """State -> packet -> the next state, or the rule broken."""
@@ -76,7 +76,7 @@ _WRONG = {_REPLY: ErrorCode.WRONG_PACKET, _FAILURE: ErrorCode.WRONG_PACKET}
 PEER_RULES: Final[Rules] = {
     _AWAITED: {
         _VALUE: ErrorCode.WRONG_PACKET,
-        _END: _OVER,  # a peer may think that what it refuses is a stream
+        _END: _OVER,  # a peer may take the call that it refuses for a stream
         _REPLY: _OVER,
         _FAILURE: _OVER,
     },
@@ -91,7 +91,7 @@ PEER_RULES: Final[Rules] = {
     _EXCHANGING: {_VALUE: _EXCHANGING, _END: _OVER, **_WRONG},
     _ENDING: {_VALUE: _ENDING, _END: _OVER, **_WRONG},
 }
-"""What the peer may send in a call that is not over."""
+"""The packets that the peer may send in a call that is not over."""
 
 OUR_RULES: Final[Rules] = {
     _AWAITED: dict.fromkeys(Packet, ErrorCode.WRONG_PACKET),
@@ -107,4 +107,4 @@ OUR_RULES: Final[Rules] = {
     _ENDING: dict.fromkeys(Packet, ErrorCode.CALL_ENDED),
     _OVER: dict.fromkeys(Packet, ErrorCode.CALL_ENDED),
 }
-"""What we may send in a call."""
+"""The packets that we may send in a call."""

@@ -1,4 +1,4 @@
-"""The calls over one link once its peer is known: which part handles which call."""
+"""The calls over one link once its peer is known, each handed to its part."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["MANIFEST", "Context", "Conversation"]
 _SESSION: Final = 0  # a number that no call has
 _PATIENCE: Final = 3  # pauses that a peer has for its turn, before we serve in its place
 
-#: What a peer may call.
+#: The methods that a peer may call.
 MANIFEST: Final = Manifest(
     {
         "manifest": CallType.ASYNC,
@@ -48,9 +48,9 @@ MANIFEST: Final = Manifest(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What all conversations of a peer share.
+    """The things that all conversations share.
 
-    sessions_max: how many sessions a peer may open over one link.
+    sessions_max: sessions that a peer may open over one link.
     now: the time of the machine.
     time_ms: converts a time of the machine to milliseconds since 1970.
     sessions: the handlers of the replicator's sessions, by number.
@@ -68,7 +68,7 @@ class Context:
 
 
 class Conversation:
-    """Of one link."""
+    """The calls over one link."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Conversation:
         self._deadlines: Deadlines[int] = Deadlines()  # of pings, and of the wait for a session
 
     def begin(self, now: float) -> None:
-        """The peer is known: ask it for what we want."""
+        """Ask the peer, which is known now, for a session or for feeds."""
         self.exchange.begin(self._role)
         if self._role is SessionRole.SERVER:
             self._deadlines.set(_SESSION, now + self._context.settings.session_s)
@@ -158,13 +158,13 @@ class Conversation:
             case ("gossip", "ping"):
                 self._pings[call.number] = Ping(call)
             case ("blobs", "createWants"):
-                call.send({})  # we want no blobs; the stream stays, as with other peers
+                call.send({})  # we want no blobs; the stream stays open, as with other peers
             case _:
                 call.reply(MANIFEST.to_json())
         self.history.make_room()
 
     def resume(self, now: float) -> bool:
-        """There is no session with the peer; returns whether we ask again, after a pause."""
+        """Ask for a session again after a pause, if that is for us to do; returns whether it is."""
         pause = self.exchange.pause_s
         if pause is None or self._rpc.state is not State.OPEN:
             return False
@@ -175,7 +175,7 @@ class Conversation:
 
     def _receive_ping(self, event: ValueReceived, now: float) -> None:
         if not self._rpc.send_size():
-            return  # who does not take our answers gets none
+            return  # a peer that does not take our answers gets none
         ping = self._pings[event.number]
         pause = self._context.settings.ping_s
         if not ping.receive(event, self._context.time_ms(now)):
@@ -206,7 +206,7 @@ class Conversation:
         else:
             self._serve(number, now)
 
-    # What is to be sent
+    # Sending
 
     def fill(self, size_max: int) -> None:
         """Send feeds over the connection, as far as it has room."""
@@ -240,7 +240,7 @@ class Conversation:
         self.history.advance()
 
     def disconnect(self) -> None:
-        """The link has ended."""
+        """End everything: the link has ended."""
         self._deadlines.clear()
         self._pings.clear()
         self.exchange.disconnect()

@@ -1,4 +1,4 @@
-"""Why a peer's link ends, and what a caller may not do."""
+"""The error codes of a peer's links: a peer's faults, and a caller's mistakes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ErrorCode"]
 class ErrorCode(ProtocolErrorCode):
     """Codes of `culm.machine.ProtocolError` in this package."""
 
-    # What the peer did not do
+    # A peer's faults
     SILENT = 1
     """Nothing has come from it for too long, though it was asked for a sign of life."""
     NO_GOODBYE = 2
@@ -18,11 +18,11 @@ class ErrorCode(ProtocolErrorCode):
     REPLACED = 3
     """It has opened more than `Limits.links_of_peer_max` links; this was the oldest."""
     HALF_SENT = 4
-    """Packets that have come in part take more than `Limits.half_sent_size_max`; this was slow."""
-    # What the caller did
+    """Half-sent packets take more than `Limits.half_sent_size_max`; this one came slowest."""
+    # A caller's mistakes
     TOO_MANY_LINKS = 20
     """There are `Limits.links_max` links already."""
     BLOCKED = 21
-    """The peer is blocked by us."""
+    """We block the peer."""
     RESTORED = 22
-    """Our feed comes from a backup, and it is not known whether there is more of it."""
+    """Our feed comes from a backup, and others may have more of it."""

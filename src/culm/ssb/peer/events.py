@@ -37,7 +37,7 @@ class PeerDisconnected(Event):
     """A link has ended.
 
     peer: ``None`` if the other end has not proved who it is.
-    error: what the peer has done wrong, if that was the reason.
+    error: the peer's fault, if that was the reason.
     """
 
     link: int
@@ -62,7 +62,7 @@ class FellBack(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnFeedConfirmed(Event):
-    """Our own feed, which comes from a backup, is as long as a peer knows it that we follow.
+    """Our own feed, which comes from a backup, is as long as peers that we follow know it.
 
     From now on messages may be published.
     """

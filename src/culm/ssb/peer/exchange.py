@@ -1,4 +1,4 @@
-"""How feeds are exchanged over one link: in a session, or by its fallback."""
+"""The exchange of feeds over one link: in a session, or by its fallback."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RECONNECTED: Final = "reconnected to peer"
 _PARENT_ENDED: Final = "unexpected end of parent stream"
 _REASONS: Final = {EndReason.RECONNECTED: _RECONNECTED, EndReason.BLOCKED: "blocked"}
 _PAUSES: Final = frozenset({ExchangeMode.RESTING, ExchangeMode.MEANWHILE})
-_DOUBLINGS_MAX: Final = 6  # of the pause before a session is asked for again
+_DOUBLINGS_MAX: Final = 6  # of the pause before another request for a session
 
 
 class LinkExchange:
@@ -71,7 +71,7 @@ class LinkExchange:
         self._call: Call | None = None  # of the session
         self._sessions_left = sessions_max  # that the peer may open
         self._asks = settings.asks_as_server
-        self._resumed = 0  # how often a session was asked for again
+        self._resumed = 0  # number of further requests for a session
 
     @property
     def holds(self) -> bool:
@@ -82,14 +82,14 @@ class LinkExchange:
 
     @property
     def waits_for_store(self) -> bool:
-        """Whether we wait for our own store, so that the peer is not to blame."""
+        """Whether we wait for our own store: then the peer is not to blame for its silence."""
         is_loading = self.session is not None and self._core.is_loading(self.session)
         return is_loading or not self._core.takes_messages
 
     # The beginning
 
     def begin(self, role: SessionRole) -> None:
-        """The peer is known."""
+        """Begin to exchange feeds, as the role and the settings ask for."""
         self._asks = self._asks or role is SessionRole.CLIENT
         if not self._settings.speaks_ebt:
             self._move(ExchangeInput.CONNECTED_WITHOUT_EBT)
@@ -100,9 +100,9 @@ class LinkExchange:
             self._move(ExchangeInput.CONNECTED_AS_SERVER)
 
     def history_asked(self) -> None:
-        """The peer asks for a feed: a client that does so without a session will not open one.
+        """Fall back if the peer asks for a feed: a client that does so will not open a session.
 
-        Neither will one whose session was lost, if it is for the peer to ask for another.
+        Neither will one whose session was lost, if the next request is the peer's to make.
         """
         rests = self.mode is ExchangeMode.RESTING and self.pause_s is None
         if self.mode is ExchangeMode.WAITING or (rests and not self._core.has_session(self._peer)):
@@ -110,11 +110,11 @@ class LinkExchange:
 
     @property
     def pause_s(self) -> float | None:
-        """How long to wait before requesting a session again, if there is none and we do.
+        """The pause before we request a session again; ``None`` if we do not.
 
         If two peers dial each other at once, each session gives way to the other one, and both are
-        gone.  So one of the two waits twice as long; and both of them twice as long each time,
-        since the first one's request has to arrive before the other one makes its own.
+        gone.  So one of the two waits twice as long as the other; and both double their pauses each
+        time, since the request of one has to arrive before the other makes its own.
         """
         if self.mode not in _PAUSES or not self._asks:
             return None
@@ -123,11 +123,11 @@ class LinkExchange:
 
     @property
     def lacks_place(self) -> bool:
-        """Whether there is no session with the peer, and we ask again."""
+        """Whether there is no session with the peer, and one may be asked for again."""
         return self.mode in _PAUSES and not self._core.has_session(self._peer)
 
     def wait_over(self) -> None:
-        """The peer has had its time to open a session."""
+        """Go on after a pause, or after the peer's time to open a session."""
         if self.pause_s is not None and not self._core.has_session(self._peer):
             self._resumed += 1
             if self.mode is ExchangeMode.RESTING or self._core.takes_sessions:
@@ -158,7 +158,7 @@ class LinkExchange:
         self._call = self._rpc.make_call(_REPLICATE, CallType.DUPLEX, arguments)
 
     def open(self, event: CallReceived) -> None:
-        """The peer requests a session; an invalid request ends the call."""
+        """Take the peer's request for a session; an invalid one ends the call."""
         call = self._rpc.call(event.number)
         why = _refusal(event.args)
         if why is None and not self._sessions_left:
@@ -172,7 +172,7 @@ class LinkExchange:
             call.fail(str(error))
             return
         self._sessions_left -= 1
-        # An earlier one of this link has ended by that; its end is told to the peer.
+        # An earlier session of this link has ended by that; the peer is told of its end.
         self._end_call(EndReason.RECONNECTED, None)
         self._begin(session)
         self._call = call
@@ -182,14 +182,14 @@ class LinkExchange:
         self.session = session
         self._sessions[session] = self
 
-    # What is said
+    # Frames
 
     def is_of(self, number: int) -> bool:
-        """Whether a call is the session's."""
+        """Whether a call is that of the session."""
         return self._call is not None and self._call.number == number
 
     def receive(self, event: ValueReceived) -> None:
-        """Take a frame, and those that follow it without events of their own.
+        """Take a frame, and the next ones without events of their own.
 
         They are taken until an event or a write has to come first.
         """
@@ -229,7 +229,7 @@ class LinkExchange:
     # The end
 
     def call_ended(self, error: CallError | None) -> None:
-        """The peer has ended the session's call."""
+        """End the session: the peer has ended its call."""
         session, self.session, self._call = self.session, None, None
         if session is None:
             return
@@ -242,7 +242,7 @@ class LinkExchange:
             self._fall_back(ExchangeInput.SESSION_REFUSED)
 
     def session_ended(self, event: SessionEnded) -> None:
-        """The replicator has ended a session of this link."""
+        """End the call of a session of this link: the replicator has ended the session."""
         del self._sessions[event.session]
         if event.session == self.session:
             self.session = None
@@ -254,7 +254,7 @@ class LinkExchange:
                 self._move(ExchangeInput.SESSION_ENDED)
 
     def disconnect(self) -> None:
-        """The link has ended."""
+        """End the session: the link has ended."""
         session, self.session, self._call = self.session, None, None
         if session is not None:
             self._core.disconnect(session)
@@ -283,7 +283,7 @@ class LinkExchange:
 
 
 def _refusal(args: list[JsonValue]) -> str | None:
-    """Why these arguments do not open a session, worded as by other peers."""
+    """The reason to refuse a session with these arguments, worded as by other peers."""
     asked: dict[str, JsonValue] = args[0] if args and is_dict(args[0]) else {}
     version = asked.get("version")
     if type(version) is bool or version != _VERSION:

@@ -18,7 +18,7 @@ class LinkHistory:
     time_ms: converts it to milliseconds since 1970.
     wake: called when there may be something to send.
 
-    Reader and server are made when they are needed: most peers speak EBT.
+    Reader and server are made only when they are needed: most peers speak EBT.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LinkHistory:
         self._reader: HistoryReader | None = None
 
     def is_of(self, number: int) -> bool:
-        """Whether this is a call of ours that asks for a feed."""
+        """Whether a call is ours, and asks for a feed."""
         return self._reader is not None and self._reader.is_of(number)
 
     # Asking
@@ -67,7 +67,7 @@ class LinkHistory:
             self.update(feed)
 
     def stop(self) -> None:
-        """Stop asking: there is a session."""
+        """Stop asking for feeds: there is a session."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.stop(self._now())
@@ -77,7 +77,7 @@ class LinkHistory:
         return 1 if head is None else head.sequence + 1
 
     def receive(self, event: ValueReceived) -> None:
-        """The peer has sent something of a feed."""
+        """Take a value of the peer in a call that asks for a feed."""
         reader = self._reader
         if reader is None:
             return
@@ -91,7 +91,7 @@ class LinkHistory:
     # Calls of the peer
 
     def open(self, event: CallReceived) -> None:
-        """The peer asks for a feed."""
+        """Take the peer's request for a feed."""
         if self._server is None:
             self._server = HistoryServer(
                 connection=self._rpc,
@@ -119,21 +119,21 @@ class LinkHistory:
         self._core.read(feed, first=first, count_max=count_max, size_max=size_max, then=read)
 
     def make_room(self) -> None:
-        """Let the peer make one more call: those that wait for news leave a place."""
+        """Let the peer make one more call: a call that waits for news gives up its place."""
         if self._server is not None:
             self._server.make_room()
 
     def fill(self) -> None:
-        """Send what the peer has asked for, and ask for feeds, if there is room."""
+        """Send messages that the peer has asked for, and ask for feeds, as far as there is room."""
         if self._server is not None:
             self._server.serve()
         if self._reader is not None:
             self._reader.fill(self._now())
 
-    # What concerns both
+    # Both directions
 
     def update(self, feed: str) -> None:
-        """Whether the feed is exchanged with the peer may have changed."""
+        """Look again whether the feed is exchanged with the peer."""
         shares = self._core.shares(feed, self._peer)
         if self._server is not None and not shares:
             self._server.withdraw(feed)
@@ -142,7 +142,7 @@ class LinkHistory:
         self._wake()
 
     def grown(self, feed: str) -> None:
-        """The store has new messages of a feed."""
+        """Serve new messages of a feed."""
         if self._server is not None:
             self._server.grown(feed)
             self._wake()
@@ -154,7 +154,7 @@ class LinkHistory:
             self._reader.call_ended(event, self._now())
 
     def disconnect(self) -> None:
-        """The link has ended."""
+        """Drop all calls: the link has ended."""
         if self._server is not None:
             self._server.close()
         if self._reader is not None:

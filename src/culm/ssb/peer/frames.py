@@ -1,7 +1,7 @@
-"""Frames of an EBT session: which are messages, and which are notes.
+"""Frames of an EBT session: messages and notes, told apart.
 
-Seed, "Exchanged messages": nothing marks them explicitly.  A message is an object with an author, a
-text: no note has such a name.
+Seed, "Exchanged messages": nothing marks them explicitly.  A message is an object whose ``author``
+is a text; no note has such a name.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _sequence(value: JsonValue) -> int:
 
 
 class ClassicFormat:
-    """What a replicator needs to know about the classic format.
+    """The classic format, as far as a replicator has to know it.
 
     hmac_key: 32 bytes, of a network whose messages are signed with a key.
     """

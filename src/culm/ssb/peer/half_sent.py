@@ -1,4 +1,4 @@
-"""Packets that have come in part: how much they hold, and which of them has to go."""
+"""Packets that have come in part: their room, and the one that has to go when there is none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["HalfSent"]
 class _Part(NamedTuple):
     """The part of a packet that has come.
 
-    since: when it began.
+    since: time of the first byte.
     """
 
     size: int
@@ -22,8 +22,8 @@ class _Part(NamedTuple):
 class HalfSent:
     """The packets of all links that have come in part, oldest first.
 
-    size_max: how many bytes they may hold together.
-    links_max: how many links there may be.
+    size_max: bytes that they may hold together.
+    links_max: number of links that there may be.
 
     Half of the room is for peers that are known, and half for strangers; what one of the two does
     not need, the other may use.  A link that holds no more than its share, if all links held
@@ -37,7 +37,7 @@ class HalfSent:
         self._parts: dict[int, _Part] = {}  # by number of the link
 
     def note(self, link: int, size: int, now: float) -> None:
-        """A link holds so many bytes now: if they are fewer than before, it is another packet."""
+        """Record the bytes that a link holds; if they are fewer than before, the packet is new."""
         part = self._parts.get(link, _Part(0, now))
         self.size += size - part.size
         if size < part.size:
@@ -47,7 +47,7 @@ class HalfSent:
             self._parts[link] = part._replace(size=size)
 
     def excess(self, now: float, is_known: Callable[[int], bool]) -> int | None:
-        """The link that has to end, ``None`` if there is room for all.
+        """The link that has to end; ``None`` if there is room for all.
 
         It is the one whose packet comes slowest: of the strangers, if they hold more than half.
         """

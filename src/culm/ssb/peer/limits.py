@@ -1,4 +1,4 @@
-"""How much peers may make us hold, and how long we wait for them."""
+"""The memory that peers may make us use, and our patience with them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Limits:
     Raises `ValueError` for one below 1.
 
     links_max
-        Concurrent connections: each takes at most what `rpc` and `packets_max` allow, and 4 KiB,
-        but for `half_sent_size_max` and `early_size_max`.  While it is asked for feeds one by one,
-        it takes 300 bytes for each, and 1 KiB more for each of about 400 calls.
+        Concurrent connections: each takes at most the memory that `rpc` and `packets_max` allow,
+        and 4 KiB; `half_sent_size_max` and `early_size_max` count apart.  While it is asked for
+        feeds one by one, it takes 300 bytes for each, and 1 KiB more for each of about 400 calls.
     links_of_peer_max
         Connections of one peer: one more ends the oldest of them.
     half_sent_size_max
@@ -35,7 +35,7 @@ class Limits:
         Packets of the box stream to take from a connection at a time, 4,130 bytes each.
     sessions_max
         Sessions that a peer may open over one connection, one after the other; further ones are
-        refused.  Each reads what we remember of the peer, and feeds, from the store.
+        refused.  Each reads the peer's clock, and feeds, from the store.
     fill_size_max
         Bytes of feeds to put into a connection at a time.
     rpc
@@ -72,16 +72,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How we replicate; times are in seconds.
+    """The settings of replication; times are in seconds.
 
-    Raises `ValueError` for one below 0, `TypeError` for something that is not a time.
+    Raises `ValueError` for a time below 0, `TypeError` for something that is not a time.
 
     handshake_s
-        How long the secret handshake may take.
+        Time limit of the secret handshake.
     session_s
-        How long a server waits for the client's session before it falls back (scenario 3), or
-        requests one itself (scenario 4).  Also the shortest pause before a lost session is
-        requested again: one that gave way to another link's, or whose first notes were late.
+        A server's wait for the client's session before it falls back (scenario 3), or requests one
+        itself (scenario 4).  Also the shortest pause before a lost session is requested again: one
+        that gave way to another link's, or whose first notes were late.
     asks_as_server
         Whether a server requests a session itself before it falls back (scenario 4).
     speaks_ebt
@@ -90,21 +90,21 @@ class Settings:
         Whether feeds are requested one by one where there is no session.  Peers that ask us in that
         way are answered in any case.
     ping_s
-        How often we serve in a ``gossip.ping``, which the client opens at once; infinite: never,
-        unless the peer is silent.
+        Pause before we serve again in a ``gossip.ping``, which the client opens at once; infinite:
+        no pings, unless the peer is silent.
     idle_timeout_s
-        How long a peer, client or server, may be silent before it is asked for a sign of life, and
-        how long it then has to give one: any byte will do.  That time counts from when bytes of
-        ours last left.  `ping_s` if that is shorter; infinite: for ever.
+        Time for which a peer, client or server, may be silent before it is asked for a sign of
+        life, and the time that it then has to give one: any byte will do.  The latter counts from
+        the moment when bytes of ours last left.  `ping_s` if that is shorter; infinite: for ever.
     goodbye_s
-        How long a peer has to answer our goodbye.
+        Time that a peer has to answer our goodbye.
     confirm_s
-        How long our own feed, if it comes from a backup, is still not confirmed when peers that we
-        follow have told that they have less of it, or nothing: another one may know of more.
+        If our own feed comes from a backup, and peers that we follow have told that they have less
+        of it, or nothing: the time until it is confirmed, since another one may know of more.
     ebt
         The times of the replicator.
     history
-        How feeds are requested one by one.
+        The settings of requests for feeds one by one.
     """
 
     handshake_s: float = 15.0
@@ -128,5 +128,5 @@ class Settings:
 
     @property
     def patience_s(self) -> float:
-        """How long a peer may be silent: the shorter of `ping_s` and `idle_timeout_s`."""
+        """The time for which a peer may be silent: the lesser of `ping_s` and `idle_timeout_s`."""
         return min(self.ping_s, self.idle_timeout_s)

@@ -40,7 +40,7 @@ class PeerLink:
 
     role: whether we have dialled.
     rpc: the calls of this connection.
-    liveness: tracks how long the peer has been silent.
+    liveness: tracks the peer's silence.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class PeerLink:
         self.closed = False
         self.liveness = liveness
         self._machine = machine
-        self._timed = machine if isinstance(machine, Timed) else None  # to find out takes long
+        self._timed = machine if isinstance(machine, Timed) else None  # kept: the check is slow
         self._wake = wake  # called when there may be events
-        self._fill = fill  # called when there is room for what is to be sent
-        self._holds = holds  # whether what the peer says has to wait for the store
+        self._fill = fill  # called when there is room for more to send
+        self._holds = holds  # tells whether input of the peer has to wait for the store
         self._fault: RemoteProtocolError | None = None
         self._eof = False
 
@@ -113,7 +113,7 @@ class PeerLink:
 
     @property
     def is_failing(self) -> bool:
-        """Whether the link has failed and nothing more is to be waited for."""
+        """Whether the link has failed, and waits for nothing more."""
         return self._fault is not None
 
     def next_event(self) -> Event | None:

@@ -1,4 +1,4 @@
-"""The links of a peer: which of them may continue, which wait, and how long."""
+"""The links of a peer, their turns, and their deadlines."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Links:
         self._blocked: dict[int, PeerLink] = {}  # wait for the store
         self._half_sent = HalfSent(size_max=limits.half_sent_size_max, links_max=limits.links_max)
         self._stirred: dict[int, PeerLink] = {}  # may have something to send, or have ended
-        self._deadlines: Deadlines[int] = Deadlines()  # of what is said
+        self._deadlines: Deadlines[int] = Deadlines()  # of handshakes and conversations
         self._goodbyes: Deadlines[int] = Deadlines()  # of links that we have closed
 
     @property
     def all(self) -> Sequence[PeerLink]:
         return tuple(self._links.values())
 
-    # From beginning to end
+    # Beginnings and ends
 
     def open(self, role: SessionRole, handshake: StreamMachine | None) -> PeerLink:
         """Raises `LocalProtocolError` (``TOO_MANY_LINKS``)."""
@@ -72,7 +72,7 @@ class Links:
         return link
 
     def connected(self, link: PeerLink, peer: str) -> None:
-        """The other end of a link has proved who it is."""
+        """Begin a conversation with the peer of a link, which has proved who it is."""
         self._make_room(peer)
         conversation = Conversation(
             link=link.number,
@@ -101,7 +101,7 @@ class Links:
             theirs[0].fail(RemoteProtocolError(ErrorCode.REPLACED))
 
     def _count_half_sent(self, link: PeerLink) -> None:
-        """Take note of what a link holds now; the slowest one may have to end."""
+        """Record the bytes that a link holds in part; the slowest one may have to end."""
         held, now = self._half_sent, self._now
         held.note(
             link.number, 0 if link.closed or link.is_failing else link.rpc.half_sent_size, now
@@ -130,7 +130,7 @@ class Links:
             self._close(link)
 
     def _close(self, link: PeerLink) -> None:
-        """Say goodbye; a peer that does not answer is not waited for."""
+        """Say goodbye, and wait only `goodbye_s` for the answer."""
         if link.number not in self._goodbyes:
             link.close()
             self._goodbyes.set(link.number, self._now + self._context.settings.goodbye_s)
@@ -179,7 +179,7 @@ class Links:
         return True
 
     def session_ended(self, event: SessionEnded) -> None:
-        """The replicator has ended a session."""
+        """Pass on that the replicator has ended a session."""
         exchange = self._context.sessions.get(event.session)
         if exchange is not None:
             exchange.session_ended(event)
@@ -198,17 +198,17 @@ class Links:
                 return
 
     def update(self, feed: str) -> None:
-        """The peers that a feed is exchanged with may have changed."""
+        """Look again with which peers a feed is exchanged."""
         for conversation in self._conversations.values():
             conversation.history.update(feed)
 
     def grown(self, feed: str) -> None:
-        """The store has new messages of a feed."""
+        """Serve new messages of a feed."""
         for conversation in self._conversations.values():
             conversation.history.grown(feed)
 
     def release(self) -> None:
-        """The store has answered: let links that wait for it look again."""
+        """Let links that wait for the store look again: it has answered."""
         blocked, self._blocked = self._blocked, {}
         self._awake.update(blocked)
         self._stirred.update(blocked)
@@ -222,7 +222,7 @@ class Links:
         stirred, self._stirred = self._stirred, {}
         return list(stirred.values())
 
-    # What links ask for
+    # Callbacks of links
 
     def _wake(self, link: PeerLink) -> None:
         if link.number in self._links:

@@ -1,4 +1,4 @@
-"""How long a link's peer has been silent, whichever side has dialled."""
+"""The silence of a link's peer, whichever side has dialled."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["Liveness"]
 
 
 class Liveness:
-    """Signs of life, and what to do without them.
+    """Signs of life, and the times to ask for one and to give up.
 
-    patience_s: how long the peer may be silent, and once more after a question; infinite: for ever.
+    patience_s: the silence allowed to the peer, and again after a question; infinite: for ever.
     now: the time of the machine.
 
     Any byte received is a sign of life, and answers a question asked at the same time or before.
-    The time after a question counts from when bytes of ours last left, since the question may be
-    behind them in a queue.
+    The time after a question counts from the moment when bytes of ours last left, since the
+    question may be behind them in a queue.
     """
 
     __slots__ = ("_asked_at", "_began_at", "_heard_at", "_look_at", "_now", "_patience_s")
@@ -33,27 +33,27 @@ class Liveness:
         self._look_at = self._due()
 
     def heard(self) -> None:
-        """Bytes have arrived, or could not because of us."""
+        """Note that bytes have arrived, or were held up by us."""
         self._heard_at = self._now()
 
     @property
     def heard_at(self) -> float:
-        """When `heard` was last called."""
+        """The time at which `heard` was last called."""
         return self._heard_at
 
     def left(self) -> None:
-        """Bytes of ours have left."""
+        """Note that bytes of ours have left."""
         if self._is_asked():
             self._asked_at = self._now()
 
     def asked(self) -> None:
-        """The peer has been asked for a sign of life."""
+        """Note that the peer has been asked for a sign of life."""
         if not self._is_asked():
             self._asked_at = self._now()
             self._look_at = self._due()
 
     def deadline(self) -> float:
-        """When to `look`; possibly too early."""
+        """The time to `look`, which may turn out to be too early."""
         return self._look_at
 
     def look(self) -> bool:

@@ -1,4 +1,4 @@
-"""Our own feed after a backup: whether there may be more of it than the store has."""
+"""Our own feed after a backup, when others may have more of it than the store."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["OwnFeed"]
 class OwnFeed:
     """Our own feed, of which others may have more if it comes from a backup.
 
-    restored: whether it does, and nobody has confirmed its length.
-    confirm_s: how long to wait for others when a friend has told that it has less, or nothing.
+    restored: whether it does, and its length is not confirmed.
+    confirm_s: the wait for others once a friend has told that it has less, or nothing.
     """
 
     def __init__(self, core: Replicator, *, restored: bool, confirm_s: float, now: float) -> None:
@@ -24,11 +24,11 @@ class OwnFeed:
         self._told_less_at: float | None = None
 
     def confirm(self) -> None:
-        """Nobody has more of it."""
+        """Take the user's word that no peer has more of it."""
         self.restored = False
 
     def look(self) -> bool:
-        """Whether the peers that we follow confirm it now, at last."""
+        """Whether the feed is confirmed just now, by peers that we follow or by time."""
         if not self.restored:
             return False
         due = self._core.is_confirmed(self._core.me) or self._is_due()

@@ -73,7 +73,7 @@ class Peer:
         is here (`OwnFeedConfirmed`), or until `confirm`: a message in the place of one that others
         have would fork the feed for ever.
     settings, limits
-        Times, and how much peers may make us hold.
+        Times, and bounds on the memory that peers may make us use.
 
     A `culm.machine.LinkedMachine`: `accepted`, `dialled` and `attached` open its links.  Follow all
     feeds that others may have from us, not only those that we want: feeds that are not followed are
@@ -136,7 +136,7 @@ class Peer:
         )
         self._events: deque[LinkEvent] = deque()
 
-    # What it is
+    # Its state
 
     @property
     def state(self) -> State:
@@ -146,7 +146,7 @@ class Peer:
 
     @property
     def me(self) -> str:
-        """Our feed's id."""
+        """The id of our own feed."""
         return self._core.me
 
     @property
@@ -168,7 +168,7 @@ class Peer:
 
     @property
     def restored(self) -> bool:
-        """Whether it is not known yet if there is more of our own feed."""
+        """Whether others may have more of our own feed, since it comes from a backup."""
         return self._own.restored
 
     def source(self, feed: str) -> str | None:
@@ -181,7 +181,7 @@ class Peer:
     def blocks(self, author: str, target: str) -> bool:
         return self._core.blocks(author, target)
 
-    # What the user asks for
+    # Requests of the user
 
     def follow(self, feed: str, value: bool = True) -> None:
         """Exchange a feed with all peers, or stop doing so; see `Replicator.follow`."""
@@ -204,8 +204,8 @@ class Peer:
         content: an object with a ``type``, or the text of a private box.
         timestamp: milliseconds since 1970; by default our clock's.
 
-        Raises `LocalProtocolError` (``RESTORED``), and as `Replicator.append` does, and whatever
-        `culm.ssb.messages.create_message` raises.
+        Raises `LocalProtocolError` (``RESTORED``), and the errors of `Replicator.append` and of
+        `culm.ssb.messages.create_message`.
         """
         if self._own.restored:
             raise LocalProtocolError(ErrorCode.RESTORED, "our feed comes from a backup")
@@ -221,7 +221,7 @@ class Peer:
         return message
 
     def confirm(self) -> None:
-        """Note that nobody has more of our own feed than the store, though it is from a backup."""
+        """Note that no peer has more of our own feed than the store, though it is from a backup."""
         self._own.confirm()
 
     def _time_ms(self, now: float) -> int:
@@ -264,7 +264,7 @@ class Peer:
     def attached(self, peer: str, *, role: SessionRole) -> PeerLink:
         """Open a link over a connection that is known to lead to `peer`.
 
-        Nothing is sealed: only for what is safe already, such as a pipe between two processes.
+        Nothing is sealed: only for safe connections, such as a pipe between two processes.
         Raises as `dialled` does.
         """
         self._check_peer(peer)

@@ -10,20 +10,20 @@ from culm.ssb.v8json import JsonError, JsonValue
 
 __all__ = ["Ping", "PingState"]
 
-_NUMBER_SIZE_MAX: Final = 64  # anything longer is not looked at
+_NUMBER_SIZE_MAX: Final = 64  # bytes; a longer body is not read
 
 
 class PingState(Enum):
-    """Whose turn it is."""
+    """The side whose turn it is."""
 
     RESTING = "resting"
     """The peer may serve; if it has served last, it is our turn after a pause."""
     SERVED = "served"
-    """We have sent our time: the peer is to volley its own."""
+    """We have sent our time, and the peer is to volley its own."""
 
 
 class Ping:
-    """A call of ``gossip.ping``, whichever side has made it.
+    """A call of ``gossip.ping``, made by either side.
 
     The two sides send each other their time, in milliseconds, in turn: the caller serves, the other
     side volleys its time back, and serves itself after a pause.  So nothing is answered twice, and

@@ -1,4 +1,4 @@
-"""The fallback mechanism of the seed as a table: how feeds are exchanged over a link."""
+"""The fallback mechanism of the seed as a table: ways to exchange feeds over a link."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["EXCHANGE_RULES", "ONE_BY_ONE", "ExchangeInput", "ExchangeMode"]
 
 
 class ExchangeMode(Enum):
-    """How feeds are exchanged over a link."""
+    """Ways to exchange feeds over a link."""
 
     NOTHING = "nothing"
-    """It is not known yet, or no longer, who the peer is; or nobody goes on."""
+    """The peer is not known yet, or the session has ended and is not asked for again."""
     WAITING = "waiting"
     """We were dialled: the peer is to open a session."""
     ASKED = "asked"
-    """We have opened a session, of which the peer has not said anything yet."""
+    """We have opened a session, in which nothing has come from the peer yet."""
     EBT = "ebt"
     RESTING = "resting"
-    """The session was lost; we ask again, unless another link has one."""
+    """The session was lost; one side asks again, unless another link has one."""
     MEANWHILE = "meanwhile"
     """There are too many sessions with others: feeds are asked for one by one until one ends."""
     HISTORY = "history"
-    """One of the two seems not to support EBT: feeds are asked for one by one."""
+    """One side seems not to support EBT: feeds are asked for one by one."""
 
 
 class ExchangeInput(Enum):
