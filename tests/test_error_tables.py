@@ -13,6 +13,7 @@ import pytest
 import culm.bamboo.errors
 import culm.bamboo.store
 import culm.bymux
+import culm.capture
 import culm.garlic
 import culm.garlic.raft
 import culm.machine
@@ -58,6 +59,7 @@ TABLES = [
     Table(culm.ssb.muxrpc.ErrorCode, "ssb-muxrpc.md"),
     Table(culm.ssb.messages.MessageErrorCode, "ssb-messages.md"),
     Table(culm.reconcile.ErrorCode, "reconcile.md"),
+    Table(culm.capture.ErrorCode, "captures.md"),
 ]
 
 # The codecs have no page; the codes of a spec's verbs are in its docstring.
