@@ -1,4 +1,4 @@
-"""Oxen, the cluster protocol: reliable messages among servers, around broken links.
+"""Oxen, the cluster protocol: reliable messages between servers, around broken links.
 
 `Node` is the machine.  Source: manual/dev-oxen.md of aji/ircd-oxide.
 """

@@ -1,4 +1,4 @@
-"""Associations with peers: who is in the cluster, and what goes to and fro.
+"""Associations with peers: the members of the cluster, and the messages to and from them.
 
 Source: manual/dev-oxen.md, "Handling failure" and "Message data (`md`) body types".
 """
@@ -48,15 +48,16 @@ from culm.wire.xenc import Value
 
 __all__ = ["Associations"]
 
-# By themselves: to look one up in its class costs more than a message can afford.
+# Global names, because a lookup in the class costs more than a message can afford.
 _SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
 _IN_ORDER, _IN_ORDER_BROADCAST = Delivery.IN_ORDER, Delivery.IN_ORDER_BROADCAST
 
-# Who has not asked for a place for so many of the longest intervals of redelivery is gone.
+# A stream loses its turn for a place after this many of the longest redelivery intervals
+# without a request.
 _TURN_INTERVALS = 4
 
-# A peer is asked so often before it is believed that it has restarted, and a claim that is not
-# repeated for so many of the longest intervals is none.
+# A peer is asked this often before a claim that it has restarted is believed, and the claim
+# lapses unless it is repeated within this many of the longest intervals.
 _ASKED_MIN = 2
 _CLAIM_INTERVALS = 3
 
@@ -64,7 +65,7 @@ _CLAIM_INTERVALS = 3
 class Associations:
     """All associations of a node.
 
-    alone_max: bytes of a message in order that goes in one piece.
+    alone_max: bytes of the largest message in order that goes in one piece.
     """
 
     def __init__(
@@ -100,12 +101,12 @@ class Associations:
             dropped=dropped,
         )
 
-    # -- what the user asks for ---------------------------------------------------------
+    # -- requests of the user -----------------------------------------------------------
 
     def ask_for_help(self, sid: bytes, *, again: bool) -> None:
-        """Synchronize with `sid`, which is a peer already or for which there is room.
+        """Synchronize with `sid`, which is already a peer or for which there is room.
 
-        again: also whenever it is not a peer later.
+        again: repeat this whenever `sid` is no peer later.
         """
         if again:
             self._seeds.add(sid, self._clock.unix)
@@ -120,7 +121,7 @@ class Associations:
         return [peer for peer in self.peers.values() if peer.state is _JOINED]
 
     def send(self, peer: Peer, number: int, delivery: Delivery, data: bytes) -> None:
-        """Send to one peer that has joined, has room, and accepts pieces if there are any."""
+        """Send to a joined peer, which has room and accepts pieces if the message needs them."""
         if delivery is _IN_ORDER and len(data) > self._alone_max:
             for position, piece in cut(data, self._alone_max - 1):
                 ending = number if position is Position.LAST else 0
@@ -134,9 +135,9 @@ class Associations:
     def send_to_each(
         self, peers: Iterable[Peer], number: int, delivery: Delivery, data: bytes
     ) -> None:
-        """Send to peers that have joined, to each on its own.
+        """Send to each of some joined peers.
 
-        It fails for those that have no room, or do not accept one as large.
+        Sending fails for peers without room and for those that do not accept a message this large.
         """
         in_pieces = delivery is _IN_ORDER and len(data) > self._alone_max
         for peer in peers:
@@ -148,10 +149,10 @@ class Associations:
                 self.send(peer, number, delivery, data)
 
     def broadcast(self, number: int, data: bytes) -> None:
-        """Send to all that have joined, in order.
+        """Send to all joined peers, in order.
 
-        It fails for those that have no room, or do not accept one as large.  Those that have not
-        joined yet are told with which one to begin.
+        Sending fails for peers without room and for those that do not accept a message this large.
+        Peers that have yet to join are told which broadcast to begin with.
         """
         in_pieces = len(data) > self._alone_max
         if in_pieces:
@@ -176,7 +177,7 @@ class Associations:
     def _broadcast_in_pieces(
         self, peer: Peer, number: int, parts: list[tuple[int, int, Value]], size: int
     ) -> None:
-        """Send one of so many bytes to a peer that has joined, if it accepts one as large."""
+        """Send a broadcast of `size` bytes to a joined peer, if it accepts one this large."""
         if size > peer.message_size_max:
             self._skip(peer, parts)
             self._miss(peer, number, FailReason.TOO_LARGE)
@@ -188,7 +189,7 @@ class Associations:
         self.courier.pump(peer)
 
     def _skip(self, peer: Peer, parts: list[tuple[int, int, Value]]) -> None:
-        """Leave a broadcast out for that peer, which is told so in its turn."""
+        """Leave out a broadcast for `peer`, which learns of the gap when it gets there."""
         for _, sequence, _ in parts:
             peer.outgoing.skip_broadcast(sequence)
 
@@ -196,38 +197,38 @@ class Associations:
         self.events.append(SendFailed(peer=peer.sid, message=number, reason=reason))
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Replace our tags, and tell everybody who accepts tags."""
+        """Replace our tags, and tell every peer that accepts tags."""
         if self.tags.replace(tags):
             for peer in self.joined():
                 self._tell(peer)
 
     def _tell(self, peer: Peer) -> None:
-        """Tell a peer our tags if it accepts any, unless we have never had any."""
+        """Tell a peer our tags if it accepts tags and we have ever had any."""
         assert peer.incoming is not None
         size_max = peer.incoming.tags_size_max
         if size_max and self.tags.version:
             self.courier.tell(peer, self.tags.version, self.tags.for_one_that_takes(size_max))
 
     def relieve(self) -> None:
-        """Tell the user whose queues no longer hold anything up."""
+        """Tell the user which queues no longer hold anything up."""
         for peer in self.peers.values():
             if peer.outgoing.pressure is not Pressure.NONE:
                 self.relieve_one(peer)
 
     def relieve_one(self, peer: Peer) -> None:
-        """The queue of `peer` was full, and may have room again."""
+        """Tell the user if the queue of `peer`, which was full, no longer holds anything up."""
         if peer.outgoing.relieve() and peer.state is _JOINED:
             self.events.append(Writable(peer=peer.sid))
 
     def dismiss(self, peer: Peer) -> None:
-        """Forget `peer`, whatever we still owe each other."""
+        """Forget `peer`, including any message still owed on either side."""
         self.fail(peer, FailReason.PEER_FORGOTTEN)
         self._forget(peer)
         if peer.known_to_user:
             self.events.append(PeerForgotten(peer=peer.sid))
 
     def finalize(self) -> None:
-        """Say goodbye to all that may count us among their peers, and forget the others."""
+        """Say goodbye to peers that may count us among theirs, and forget the others."""
         self.leaving = True
         self._seeds.clear()
         for peer in list(self.peers.values()):
@@ -241,7 +242,7 @@ class Associations:
 
     @property
     def settled(self) -> bool:
-        """Whether all have got what we sent, and we what those that leave have announced."""
+        """Whether every message of ours is acknowledged, and leaving peers owe us nothing."""
         return not any(
             len(peer.outgoing) or peer.state is _FINALIZING for peer in self.peers.values()
         )
@@ -282,14 +283,14 @@ class Associations:
         self._seek_seeds(now)
 
     def _seek_seeds(self, now: float) -> None:
-        """Ask seeds for help again that are not peers."""
+        """Ask seeds that are not peers for help again."""
         for sid in self._seeds:
             peer = self.peers.get(sid)
             if peer is not None and peer.known_to_user:
                 self._seeds.found(sid)
             elif (
                 peer is None
-                and sid not in self._roster.tombstones  # its last words may still come
+                and sid not in self._roster.tombstones  # its last messages may still arrive
                 and self._roster.has_room_for(trusted=True)
                 and self._seeds.miss(sid, now)
             ):
@@ -307,9 +308,9 @@ class Associations:
             self.dismiss(peer)
 
     def _is_overdue(self, peer: Peer, now: float) -> bool:
-        """Whether all links to `peer` were unusable for too long, or it takes too long to join.
+        """Whether `peer` was out of reach for too long, or takes too long to join or to leave.
 
-        Or to leave: it would be closed by now, and if it is there it has not said goodbye.
+        A peer that leaves closes within `leave_s`: one that is still there then never said goodbye.
         """
         if peer.state is _FINALIZING and now - peer.since >= self._timing.leave_s:
             return True
@@ -323,7 +324,7 @@ class Associations:
     def _watch(self, peer: Peer, now: float) -> None:
         """Let others try to reach a silent peer, and give it up if none of them can.
 
-        What counts is how often they were asked, not the time: we may have been stopped ourselves.
+        Attempts count rather than time, because this node may have been stopped in between.
         """
         timing = self._timing
         silent = min(
@@ -338,7 +339,7 @@ class Associations:
             self._give_up(peer)
 
     def _drop_claim(self, peer: Peer, now: float) -> None:
-        """Whoever says that the peer has restarted says so again soon if it has."""
+        """Drop an old claim that the peer has restarted: a true one would have been repeated."""
         patience = _CLAIM_INTERVALS * self._timing.redelivery_max_s
         if peer.claim is not None and now >= peer.claim.until + patience:
             peer.trust()
@@ -346,10 +347,10 @@ class Associations:
                 peer.outgoing.withdraw()
 
     def _give_up(self, peer: Peer) -> None:
-        """Expect nothing of `peer`, but look for it.
+        """Expect nothing more of `peer`, but go on looking for it.
 
-        It may never have answered a keepalive.  But it had joined, and so has acknowledged what was
-        sent to it alone: it may be asked before it has sent anything again.
+        It may never have answered a keepalive.  But it had joined, and so has acknowledged a
+        message sent to it alone: we may ask it for a sign of life before it sends anything.
         """
         self._links.trust(peer.sid)
         self.fail(peer, FailReason.PEER_UNREACHABLE)
@@ -362,7 +363,7 @@ class Associations:
             self._forget(peer)
 
     def _is_back(self, peer: Peer, now: float) -> bool:
-        """Whether anybody has been in touch with `peer` since it fell silent."""
+        """Whether any server has been in touch with `peer` since it fell silent."""
         contacts = self._links.contacts
         silent = peer.since - self._timing.suspect_s
         return contacts.reachable(peer.sid, now) and contacts.newest(peer.sid) > silent
@@ -376,7 +377,7 @@ class Associations:
     def admit(self, sid: bytes, *, told: bool) -> Peer | None:
         """Make a peer of an unknown server, if there is room.
 
-        told: somebody has told of it who is trusted.
+        told: whether a trusted server has told of it.
         """
         if self.leaving or not self._roster.has_room_for(trusted=told):
             self._dropped[DropReason.PEERS_LIMIT] += 1
@@ -386,7 +387,7 @@ class Associations:
         return peer
 
     def is_sought(self, sid: bytes) -> bool:
-        """Whether news of `sid` is a reason to seek contact with it, or to go on doing so."""
+        """Whether news of `sid` is a reason to seek contact with it, or to go on seeking."""
         peer = self.peers.get(sid)
         if peer is None or peer.state in (_JOINED, _FINALIZING):
             return False
@@ -399,7 +400,7 @@ class Associations:
             self._dropped[DropReason.PEERS_LIMIT] += 1
         return self._roster.add(sid)
 
-    # -- turns that an association takes ----------------------------------------------------
+    # -- the life of an association -----------------------------------------------------------
 
     def join(self, peer: Peer, incoming: Incoming) -> None:
         self._links.accept(peer.sid)
@@ -410,7 +411,7 @@ class Associations:
         self.courier.pump(peer)
 
     def _appear(self, peer: Peer, incoming: Incoming) -> None:
-        """Tell the user of a peer that is there now, of its tags, and of what waited for that."""
+        """Tell the user that a peer has joined or is back, then its tags and waiting messages."""
         peer.enter(_JOINED, self._clock.unix)
         for replaced in self._roster.to_be_replaced():
             self.dismiss(replaced)
@@ -425,13 +426,13 @@ class Associations:
         self.events.append(TagsChanged(peer=peer.sid, tags=dict(peer.tags)))
 
     def doubt(self, peer: Peer, message: Synchronize, size: int) -> bool:
-        """Somebody says that the peer has restarted: ask it, and believe that only if it is silent.
+        """Check a claim that the peer has restarted: ask it, and believe the claim if it is silent.
 
-        size: bytes in which he says so; they pay for asking.
+        size: bytes of the claim, which pay for asking.
 
-        So a forged message, or a replayed one, changes nothing as long as the peer can answer for
-        the association.  One that has restarted cannot, and says so again.  One that has not, but
-        was not heard, learns from our numbers, which are new, too, what we took it for.
+        So a forged or replayed message changes nothing as long as the peer can answer for the
+        association.  A restarted peer cannot, and repeats the claim.  A peer whose answer was lost
+        learns from our new numbers that we took it for restarted.
         """
         now, claim = self._clock.unix, peer.claim
         if claim is not None and claim.state is ClaimState.ASKED and claim.is_repeated_by(message):
@@ -448,23 +449,23 @@ class Associations:
         return False
 
     def outbid(self, peer: Peer, known: int) -> None:
-        """The peer, which has not joined, holds greater numbers of ours, of a former life.
+        """Go on above the greater numbers, of a former life of ours, that the peer holds.
 
-        It would take ours for older ones, so we go on above those.
+        The peer, which has not joined, would take our present numbers for older ones.
         """
         if not self.leaving:
             peer.outgoing.renumber(self._roster.next_start(known))
             self.courier.synchronize(peer)
 
     def begin(self, peer: Peer, message: Synchronize) -> Incoming:
-        """Streams of the peer that begin after its numbers in `message`."""
+        """The peer's streams, which begin after its numbers in `message`."""
         vouched = peer.outgoing.holds(message.known)
         return Incoming(message, self._limits.window_max, vouched=vouched)
 
     def correct(self, peer: Peer, message: Synchronize) -> bool:
-        """The peer names our number for the first time: what it says of its own is true.
+        """Take over the peer's numbers from the first message of it that names our number.
 
-        What was said before in its name, without ours, somebody has made up, a goodbye included.
+        Earlier messages in its name, which did not name ours, were forged, a goodbye included.
         """
         if peer.state is not _JOINED:
             return self.restart(peer, message)
@@ -478,16 +479,13 @@ class Associations:
         return True
 
     def go_in_peace(self, peer: Peer, incoming: Incoming) -> None:
-        """A peer says goodbye that we did not know to have joined.
-
-        It has joined, or it could not say goodbye: its acknowledgement was overtaken.
-        """
+        """Count a peer as joined whose goodbye has overtaken its acknowledgement."""
         self._appear(peer, incoming)
 
     def restart(self, peer: Peer, message: Synchronize, *, one: int | None = None) -> bool:
-        """The peer has restarted: so does the association with it, unless we are leaving.
+        """Restart the association with a peer that has restarted, unless we are leaving.
 
-        one: number after which our one-to-one messages go on, if not after the last.
+        one: the number after which our one-to-one messages go on; by default the last one.
         """
         self.fail(peer, FailReason.PEER_RESTARTED)
         if peer.leave():
@@ -503,16 +501,16 @@ class Associations:
         return True
 
     def deliver(self, peer: Peer, delivery: Delivery, messages: Sequence[bytes | Piece]) -> None:
-        """Hand messages to the user, one included whose last piece has come."""
+        """Hand messages to the user, and pieces once they make a whole message."""
         if self.assemblies.size_max and delivery is not Delivery.DATAGRAM:
             messages = self._put_together(peer, delivery, messages)
-        for data in messages:  # all of them complete: without `size_max` there are no pieces
+        for data in messages:  # all complete: without `size_max` there are no pieces
             self.events.append(MessageReceived(peer=peer.sid, data=data, delivery=delivery))  # type: ignore[arg-type]
 
     def _put_together(
         self, peer: Peer, delivery: Delivery, messages: Sequence[bytes | Piece]
     ) -> list[bytes]:
-        """The messages that are complete, or have just become so."""
+        """The messages that are complete, some perhaps by the pieces among `messages`."""
         sid, whole = peer.sid, list[bytes]()
         for each in messages:
             data = self.assemblies.add(sid, delivery, each) if isinstance(each, Piece) else each
@@ -526,7 +524,7 @@ class Associations:
     def admit_piece(self, peer: Peer, delivery: Delivery, sequence: int) -> bool:
         """Find a place for a message of `peer` that comes in pieces; false if there is none.
 
-        A peer that was given up in the middle of one has to make room for one that is there.
+        A peer that was given up halfway through a message makes room for one that is still there.
         """
         key, now = (peer.sid, delivery), self._clock.now
         if self.assemblies.admit(key, sequence, now):
@@ -538,14 +536,14 @@ class Associations:
         return False
 
     def _invite(self) -> None:
-        """Tell those who have waited for a place that there is one."""
+        """Tell the peers whose turn for a place has come."""
         if self.assemblies.queue:
             for (sid, delivery), sequence in self.assemblies.invite():
                 kind = b"1" if delivery is _IN_ORDER else b"b"
                 self.courier.invite(self.peers[sid], Turn(kind, sequence, True))
 
     def wait(self, peer: Peer, delivery: Delivery, sequence: int) -> None:
-        """The peer has no place for a large message of ours, and nothing else waits for that."""
+        """Let a large message wait for a place at the peer, while other messages go on."""
         if number := peer.outgoing.refuse(delivery, sequence, self._clock.now):
             self.events.append(SendWaiting(peer=peer.sid, message=number))
         if peer.outgoing.pressure is not Pressure.NONE:
@@ -553,27 +551,27 @@ class Associations:
         self.courier.pump(peer)
 
     def resume(self, peer: Peer) -> None:
-        """Tell the user of the messages that have found a place."""
+        """Tell the user which messages have found a place."""
         outgoing = peer.outgoing
         for number in outgoing.resumed:
             self.events.append(SendResumed(peer=peer.sid, message=number))
         outgoing.resumed.clear()
 
     def come(self, peer: Peer, delivery: Delivery, sequence: int) -> None:
-        """The peer has a place for it now."""
+        """Send on a large message, for which the peer has a place now."""
         peer.outgoing.come(delivery, sequence)
         self.courier.pump(peer)
 
     def hand_out(self, peer: Peer, incoming: Incoming) -> None:
-        """Deliver what waited for messages that the peer has given up in the meantime.
+        """Deliver messages that waited for others, which the peer has given up in the meantime.
 
-        It was acknowledged, so nobody sends it again, whatever has become of the peer since.
+        They were acknowledged, so they are never sent again, whatever has become of the peer.
         """
         for delivery, messages in incoming.take_ready().items():
             self.deliver(peer, delivery, messages)
 
     def fail(self, peer: Peer, reason: FailReason) -> None:
-        """Send nothing more of what waits for `peer`, and tell the user."""
+        """Drop the messages that wait for `peer`, and tell the user."""
         told = peer.present
         for number in peer.outgoing.restart(self._roster.broadcast_sequence):
             if told:
@@ -586,7 +584,7 @@ class Associations:
                 self.bury(peer)
 
     def bury(self, peer: Peer) -> None:
-        """The peer has left for good."""
+        """Note that the peer has left for good."""
         assert peer.incoming is not None
         if peer.known_to_user:
             self.events.append(PeerLeft(peer=peer.sid, reason=LeaveReason.FINALIZED))

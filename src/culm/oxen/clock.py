@@ -1,4 +1,4 @@
-"""The time as a node was last told it, shared by its parts."""
+"""The time that a node was told last, shared by its parts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from math import inf, nextafter
 __all__ = ["Clock"]
 
 _EPOCH_MAX = 1e11
-"""Seconds to or from 1970: three thousand years, which is nobody's clock."""
+"""Seconds before or after 1970: three thousand years, far beyond any real clock."""
 
 
 class Clock:
-    """`now` is monotonic seconds and for deadlines; `unix` is for contacts, as others see them.
+    """Monotonic seconds (`now`) for deadlines, and Unix seconds (`unix`) for shared contact times.
 
-    Deadlines are not kept in Unix time, as sums of large numbers do not come back exactly.
+    Deadlines are not kept in Unix time because sums of such large numbers lose precision.
 
-    Raises `ValueError` for an epoch that is no time within three thousand years of 1970.
+    Raises `ValueError` for an epoch more than three thousand years from 1970, or not a number.
     """
 
     __slots__ = ("_epoch", "is_set", "now", "unix")
@@ -25,12 +25,12 @@ class Clock:
             raise ValueError(f"epoch must be a Unix time in seconds, not {epoch}")
         self._epoch = epoch
         self.is_set = False
-        """Whether the time was ever told."""
+        """Whether the node was ever told the time."""
         self.now = 0.0
         self.unix = epoch
 
     def after(self, seconds: float) -> float:
-        """So many seconds from now, and always later: what is due at once again never rests."""
+        """The time `seconds` from now, always later than now, so that no timer fires forever."""
         return max(self.now + seconds, nextafter(self.now, inf))
 
     def advance(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""The last contact table: who reached whom, and when last.
+"""The last contact table: when each server last reached each other one.
 
 Source: manual/dev-oxen.md, "Last contact table".
 """
@@ -16,9 +16,9 @@ NEVER = -math.inf
 class ContactTable:
     """A row and a column for each server, with the Unix time of the last contact.
 
-    A contact counts from when the sender sent what was answered.  Times only grow, and no
-    server has an entry for itself.  Only servers that were added have a row and a column:
-    what is said of others is not kept.
+    A contact counts from the time at which the answered keepalive was sent.  Times only grow, and
+    no server has an entry for itself.  Only servers that were added have a row and a column:
+    reports of others are not kept.
     """
 
     __slots__ = ("_rows", "_usable_s", "me")
@@ -45,7 +45,7 @@ class ContactTable:
             row.pop(sid, None)
 
     def put(self, fr: bytes, to: bytes, time: float) -> None:
-        """Note a contact, unless a later one is known or one of the servers is not."""
+        """Note a contact, unless a later one is known or one of the two servers is unknown."""
         row = self._rows.get(fr)
         if row is not None and fr != to and to in self._rows and time > row.get(to, NEVER):
             row[to] = time
@@ -53,8 +53,8 @@ class ContactTable:
     def merge(self, rows: Mapping[bytes, list[float]], columns: list[bytes], now: float) -> None:
         """Take over a fragment of another node's table.
 
-        Times in the future count as `now`; those up to 0 mean that there was no contact.  What
-        others say of our own contacts is ignored: nobody knows those better than we do.
+        Times in the future count as `now`; those up to 0 mean that there was no contact.  Reports
+        of our own contacts are ignored: we know those best.
         """
         for fr, times in rows.items():
             if fr != self.me and fr in self._rows:
@@ -77,11 +77,11 @@ class ContactTable:
         return row is not None and now - row.get(to, NEVER) < self._usable_s
 
     def newest(self, to: bytes) -> float:
-        """The last contact of anybody with `to`."""
+        """The last contact of any server with `to`."""
         return max((row.get(to, NEVER) for row in self._rows.values()), default=NEVER)
 
     def dependants(self, peers: Iterable[bytes], now: float) -> set[bytes]:
-        """Those of `peers` to which no link but our own may be usable."""
+        """The `peers` to which no link but our own may be usable."""
         found = set(peers)
         for fr, row in self._rows.items():
             if not found:
@@ -99,10 +99,10 @@ class ContactTable:
         return sorted(to for to, time in self._rows[self.me].items() if self.fresh(time, now))
 
     def distances(self, to: bytes, now: float) -> dict[bytes, int]:
-        """The least number of links that may be usable from each server to `to`.
+        """The length of the shortest path from each server to `to` over links that may be usable.
 
-        Servers from which no path leads there are absent, and so are we: a path that comes
-        back to us is of no use.
+        Servers without such a path are absent, and so are we: a path that comes back to us is of
+        no use.
         """
         found = {to: 0}
         frontier: Iterable[bytes] = (to,)

@@ -37,7 +37,7 @@ class Courier:
         self._send(peer, [peer.outgoing.synchronize(self._clock.now, known=peer.known)])
 
     def challenge(self, peer: Peer) -> None:
-        """Ask what a peer can answer only if it has not restarted, or ask it again."""
+        """Send, or send again, a question that the peer can answer only if it has not restarted."""
         outgoing, now = peer.outgoing, self._clock.now
         if outgoing.challenged:
             outgoing.flight.repeat(outgoing.challenge(now), now)
@@ -48,7 +48,7 @@ class Courier:
         self._send(peer, [peer.outgoing.tell(version, tags, self._clock.now)])
 
     def ask_through_others(self, peer: Peer) -> None:
-        """Ask that through several neighbours at once; redelivery takes one at a time."""
+        """Send that question through several neighbours at once; redelivery takes one at a time."""
         asked = peer.outgoing.challenged
         item = peer.outgoing.challenge(self._clock.now)
         if not asked:
@@ -56,9 +56,9 @@ class Courier:
         self._links.send_through_some(MessageData(peer.sid, self._me, item.id, item.d))
 
     def question(self, peer: Peer) -> None:
-        """Ask a peer to show itself that would have been given up, but that others say it is there.
+        """Ask a silent peer for a sign of life, if others alone report that it is there.
 
-        They may be wrong, or somebody speaks in their names.
+        Without those reports it would be given up; they may be wrong, or forged.
         """
         silence = peer.outgoing.flight.silence(self._clock.now)
         if silence >= self._patience_s and self._links.question(peer.sid, self._patience_s):
@@ -66,35 +66,35 @@ class Courier:
             self.ask_through_others(peer)
 
     def hear(self, peer: Peer) -> None:
-        """A peer that was silent has acknowledged something."""
+        """Note that a silent peer has acknowledged something."""
         peer.speak()
         self._links.accept(peer.sid)
 
     def pump(self, peer: Peer) -> None:
-        """Send what waits for `peer` and may go."""
+        """Send the messages that wait for `peer` and may go now."""
         self._send(peer, peer.outgoing.ready(self._clock.now))
 
     def send_once(self, peer: Peer, data: bytes) -> None:
-        """Send a datagram that is not to be acknowledged."""
+        """Send a datagram without asking for an acknowledgement."""
         self._links.send(MessageData(peer.sid, self._me, None, data), 0)
 
     def answer(self, source: bytes, peer: Peer, message: Message) -> None:
-        """Send `message`, which nobody acknowledges, back the way that something came."""
+        """Send `message`, which needs no acknowledgement, back through `source`."""
         body = MessageData(peer.sid, self._me, None, write_message(message))
         self._links.answer(source, body)
 
     def invite(self, peer: Peer, message: Turn) -> None:
-        """Say once that there is a place now: the peer asks for it again anyway."""
+        """Tell a peer, once, that there is a place now: it asks again by itself anyway."""
         self._links.send(MessageData(peer.sid, self._me, None, write_message(message)), 0)
 
     def acknowledge(self, source: bytes, body: MessageData) -> None:
-        """Acknowledge a message that came through `source`, if it asks for that."""
+        """Acknowledge a message that came through `source`, if it asks for an acknowledgement."""
         if body.id is not None:
             ack = new_tuple(MessageAck, (body.fr, self._me, body.id))
             self._links.answer(source, ack)
 
     def resend(self, peers: Mapping[bytes, Peer]) -> None:
-        """Send again what is due."""
+        """Send again the messages that are due."""
         now = self._clock.now
         while (sid := self._deadlines.pop_due(now)) is not None:
             self._send(peers[sid], peers[sid].outgoing.due(now))
@@ -103,16 +103,16 @@ class Courier:
                 self._deadlines.set(sid, self._clock.after(0.0))
 
     def next_deadline(self) -> float | None:
-        """When `resend` is due: maybe too early, never too late."""
+        """When `resend` is due: perhaps too early, never too late."""
         return self._deadlines.next()
 
     def forget(self, sid: bytes) -> None:
         self._deadlines.cancel(sid)
 
     def _is_paid(self, peer: Peer, item: Item) -> bool:
-        """Whether that may be sent while somebody says that the peer has restarted.
+        """Whether `item` may be sent while there is a claim that the peer has restarted.
 
-        Perhaps he only wants to see it asked.
+        The claim may be an attacker's, made only to have the peer flooded with questions.
         """
         if not peer.outgoing.is_challenge(item):
             return True

@@ -1,4 +1,4 @@
-"""What happens in a cluster, as told to the user."""
+"""Events of a cluster for the user."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class FailReason(Enum):
     PEER_RESTARTED = "peer restarted"
     PEER_UNREACHABLE = "peer unreachable"
     QUEUE_FULL = "queue full"
-    """A broadcast for which the queue of a peer that does not answer has no room."""
+    """The queue of a peer that does not answer had no room for a broadcast."""
     TOO_LARGE = "too large"
-    """A broadcast that is larger than what the peer takes in pieces."""
+    """A broadcast was larger than the peer takes in pieces."""
     PEER_FORGOTTEN = "peer forgotten"
-    """Our user wants to know no more of the peer: `Node.forget`."""
+    """The user has called `Node.forget`."""
     NODE_CLOSED = "node closed"
-    """The node could not wait longer for the acknowledgement when it left."""
+    """The node left without having got the acknowledgement in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class PeerLeft(Event):
 class PeerUnreachable(Event):
     """A node is given up: it can no longer be reached in any useful way.
 
-    Also told of a server that was asked for help to join and never answered.
+    Also issued for a server that was asked for help to join and never answered.
     """
 
     peer: bytes
@@ -108,10 +108,10 @@ class PeerReachable(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerForgotten(Event):
-    """A node is no longer looked for: to get it back, join it again.
+    """The search for a node has ended: to get it back, join it again.
 
-    It was given up long ago, or had to make room for another one (`Limits.peers_max`), or the user
-    asked for it (`Node.forget`).
+    It was given up long ago, had to make room for another one (`Limits.peers_max`), or was
+    forgotten at the user's request (`Node.forget`).
     """
 
     peer: bytes
@@ -119,7 +119,7 @@ class PeerForgotten(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagsChanged(Event):
-    """A peer has new tags: `tags` are all that it has.
+    """A peer has new tags: `tags` is the whole table.
 
     A peer that has just joined, or is reachable again, has none until this event follows.
     """
@@ -130,12 +130,12 @@ class TagsChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered(Event):
-    """A peer has delivered a message, which is not resent.
+    """A peer has delivered a message, which is not sent again.
 
     `message` is the number that the sending call returned; a broadcast is delivered to each
-    peer on its own.  The peer has acknowledged the datagram, or the message in order and all
-    before it: its node has handed them to its user.  The protocol does not tell what its user has
-    done with them.
+    peer separately.  The peer has acknowledged the datagram, or the message in order and all
+    before it: its node has handed them to its user.  The protocol does not reveal whether that
+    user has processed them.
     """
 
     peer: bytes
@@ -147,7 +147,7 @@ class SendFailed(Event):
     """A message was not acknowledged, and is not sent again.
 
     `message` is the number that the sending call returned; a broadcast fails for each
-    peer on its own.  The message may have been delivered all the same.
+    peer separately.  The message may have been delivered all the same.
     """
 
     peer: bytes
@@ -157,10 +157,10 @@ class SendFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendWaiting(Event):
-    """A large message has to wait for a place at the peer, where too many others are coming.
+    """A large message has to wait for a place at the peer, which is receiving too many others.
 
     See `Limits.assemblies_max`.  `message` is the number that the sending call returned.
-    What follows it in the same stream waits, too; datagrams and the other stream go on.
+    Later messages in the same stream wait, too; datagrams and the other stream go on.
     `SendResumed` or `SendFailed` follows.
     """
 
@@ -170,7 +170,7 @@ class SendWaiting(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendResumed(Event):
-    """A large message that had to wait has found a place at the peer, and goes there."""
+    """A large message that had to wait has found a place at the peer, and is being sent."""
 
     peer: bytes
     message: int
@@ -181,7 +181,7 @@ class Writable(Event):
     """The full queue of a peer has room again, or no longer holds up broadcasts.
 
     The latter happens when the peer does not answer for three timeouts in a row, or has no place
-    for a large message: from then on it misses the broadcasts for which it has no room.
+    for a large message: from then on it misses broadcasts that find its queue full.
     """
 
     peer: bytes

@@ -1,7 +1,7 @@
-"""What is under way to one peer, and which of it is lost.
+"""Messages under way to one peer, and the detection of lost ones.
 
-Source: RFC 6298 (the timer), RFC 6675 (three later acknowledgements), RFC 8985 (times of
-sending tell what is lost, and a probe goes out before the timeout).
+Source: RFC 6298 (the timer), RFC 6675 (three later acknowledgements), RFC 8985 (loss is judged
+by times of sending, and a probe goes out before the timeout).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["Flight"]
 _JITTER = 0.2
 _BACKOFF_MAX = 64
 
-# After so many timeouts in a row the path is to blame, not bad luck; and for so many of the
-# longest intervals the path that was found is taken without trying the first one again.
+# Three timeouts in a row are the fault of the path, not bad luck; another path that works is then
+# kept for two of the longest intervals before the first one is tried again.
 _BAD_WAY = 3
 _PATIENT_TIMEOUTS = 1 + 2 + 4  # of a message that is lost three times
 _WAY_INTERVALS = 2
@@ -35,17 +35,17 @@ class Flight:
         self._round_trip = RoundTrip(timing)
         self._window = Window()
         self.under_way: dict[int, Item] = {}
-        """What is under way as far as we know, by ID, in the order of sending."""
+        """Messages not known to have arrived or to be lost, by ID, in the order of sending."""
         self.lost: dict[int, Item] = {}
-        """What is to be sent again as soon as there is room."""
+        """Messages to be sent again as soon as there is room."""
         self._order = 0
         self._round_end = 0
         self._newest = self._second = self._third = 0  # places of the acknowledged
         self._since = 0.0  # since when the timer runs
-        self._interval: float | None = None  # of the timer; none: until a probe is due
+        self._interval: float | None = None  # of the timer; none while the next thing is a probe
         self._backoff = 0
-        self._silent_since = 0.0  # if there were timeouts since something came back
-        self._doubt: float | None = None  # when the oldest is to be taken for lost
+        self._silent_since = 0.0  # counts only after a timeout
+        self._doubt: float | None = None  # when the oldest message is to be taken for lost
         self._way = 0
         self._way_until = 0.0
 
@@ -58,7 +58,7 @@ class Flight:
 
     @property
     def patience(self) -> float:
-        """How long a message may take if it is lost three times, in seconds."""
+        """Longest time that a message may take if it is lost three times, in seconds."""
         return min(_PATIENT_TIMEOUTS * self._round_trip.timeout, 2 * self._interval_max)
 
     @property
@@ -67,12 +67,12 @@ class Flight:
         return self._backoff >= _BAD_WAY
 
     def silence(self, now: float) -> float:
-        """For how many seconds nothing has come back at `now`, if timeouts say that it should."""
+        """Seconds without any acknowledgement until `now`; 0 unless there was a timeout."""
         return now - self._silent_since if self._backoff else 0.0
 
     @property
     def room(self) -> int:
-        """How many more messages may be under way."""
+        """Number of further messages that may be under way."""
         return int(self._window.size) - len(self.under_way)
 
     def limit(self) -> None:
@@ -88,7 +88,7 @@ class Flight:
         return timer if doubt is None or timer < doubt else doubt
 
     def dispatch(self, item: Item, now: float) -> None:
-        """`item` leaves for the first time, under an ID that nothing else has."""
+        """Send `item` for the first time, under an unused ID."""
         under_way, lost = self.under_way, self.lost
         if not under_way:
             if not lost:
@@ -103,7 +103,7 @@ class Flight:
         under_way[id] = item
 
     def take_lost(self, now: float) -> list[Item]:
-        """Lost messages that leave again now, as far as there is room."""
+        """Take the lost messages to be sent again now, as far as there is room."""
         items: list[Item] = []
         lost = self.lost
         while lost and self.room > 0:
@@ -115,7 +115,7 @@ class Flight:
         return items
 
     def look(self, now: float) -> list[Item]:
-        """Find out what is lost by `now`; returns what leaves at once to learn more."""
+        """Detect the messages lost by `now`; returns the probe to be sent at once, if any."""
         if self._doubt is not None and self._doubt <= now:
             self._find_lost(now)
         deadline = self.next_deadline()
@@ -131,7 +131,7 @@ class Flight:
         return []
 
     def acknowledge(self, id: int, now: float) -> Item | None:
-        """The peer has got message `id`; returns that message, ``None`` if it is not known."""
+        """Take an acknowledgement; returns the message with that `id`, ``None`` if unknown."""
         under_way, seconds = self.under_way, None
         item = under_way.pop(id, None)
         found = item is None
@@ -143,7 +143,7 @@ class Flight:
             seconds = now - item.sent
             self._round_trip.sample(seconds, now)
         else:
-            found = now - item.sent < self._round_trip.least  # the answer is to the time before
+            found = now - item.sent < self._round_trip.least  # answers the previous transmission
         if found:
             self._window.found()
         elif item.order > self._newest:
@@ -164,18 +164,18 @@ class Flight:
         return item
 
     def repeat(self, item: Item, now: float) -> None:
-        """`item`, which is not acknowledged, leaves once more at once."""
+        """Send `item`, which is not acknowledged, once more at once."""
         self.forget(item)
         if not self.under_way:
             self._since = now
         self._resend(item, now)
 
     def carries(self, item: Item) -> bool:
-        """Whether `item` is not acknowledged, and has been sent."""
+        """Whether `item` has been sent and is not acknowledged."""
         return self.under_way.get(item.id) is item or self.lost.get(item.id) is item
 
     def forget(self, item: Item) -> bool:
-        """`item` is not to be sent again; returns whether it would have been."""
+        """Never send `item` again; returns whether it was still unacknowledged."""
         for items in (self.under_way, self.lost):
             if items.get(item.id) is item:
                 del items[item.id]
@@ -185,7 +185,7 @@ class Flight:
     # -- inside ---------------------------------------------------------------------------
 
     def _begin(self, now: float) -> None:
-        """Something leaves, and nothing was under way."""
+        """Prepare for a message that leaves while nothing is under way."""
         if now - self._since > self._round_trip.timeout:
             self._window.rest()
         if now >= self._way_until:
@@ -199,7 +199,7 @@ class Flight:
         self.under_way[item.id] = item
 
     def _find_lost(self, now: float) -> None:
-        """A message is lost if three sent later are acknowledged, and it has had its time."""
+        """Find messages that are overdue while three sent later are acknowledged: they are lost."""
         third, under_way = self._third, self.under_way
         self._doubt = None
         patience = self._round_trip.usual
@@ -219,7 +219,7 @@ class Flight:
         self._window.end_round(self._round_trip.unhurried)
 
     def _time_out(self, now: float) -> None:
-        """Nothing has come back for too long: all that is under way is lost."""
+        """Take all messages under way for lost, as nothing has come back for too long."""
         everything = {**self.lost, **self.under_way}
         self.lost = dict(sorted(everything.items(), key=lambda entry: entry[1].first))
         self.under_way.clear()

@@ -1,4 +1,4 @@
-"""Random portions of the last contact table, cut to the size of a datagram."""
+"""Random portions of the last contact table, each of the size of a datagram."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def fragment(
 ) -> Gossip | None:
     """Our own row, and as many others as fit into `size_max` bytes.
 
-    Rows that know of servers with which we are not in touch come first, the others at random.
+    Rows of servers in touch with those that we cannot reach directly come first, the others at
+    random.
 
-    Columns are servers in touch with anybody, picked at random if they do not all fit;
+    Columns are servers in touch with any other, picked at random if they do not all fit;
     entries too old to make a link usable are written as time 0, which is short.  Rows and columns
     are those of servers in `shared` and our own.  ``None`` if there is nothing to tell.
     """
@@ -52,7 +53,7 @@ def fragment(
     senders = [me]
     rng.shuffle(candidates)
     ours = {to for to in columns if contacts.usable(me, to, now)}
-    # First those in touch with servers that we are not in touch with: most speak for themselves.
+    # Servers that we are in touch with mostly speak for themselves: rows about others come first.
     news = [to for to in columns if to not in ours and to != me]
     candidates.sort(key=lambda sid: -sum(contacts.usable(sid, to, now) for to in news))
     for sid in candidates:
@@ -69,10 +70,7 @@ def fragment(
 
 
 def lively(gossip: Gossip, contacts: ContactTable, now: float) -> list[bytes]:
-    """Servers in `gossip` with which somebody has lately been in touch.
-
-    So gossip does not bring back the dead.
-    """
+    """Servers in `gossip` with a recent contact: gossip must not bring back the dead."""
     found: dict[bytes, None] = {}
     for fr, times in gossip.rows.items():
         for to, time in zip(gossip.columns, times, strict=True):

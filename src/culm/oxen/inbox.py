@@ -1,4 +1,4 @@
-"""Datagrams that have come in and have not been looked at yet."""
+"""Datagrams received and not yet processed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from culm.buffer import Buffer
 __all__ = ["DATAGRAM_OVERHEAD", "Inbox"]
 
 DATAGRAM_OVERHEAD = 160
-"""Bytes that a waiting datagram costs besides its own and its source's: the objects around them."""
+"""Bytes for the objects around a waiting datagram, beyond its own bytes and its source's."""
 
 
 class Inbox:
@@ -36,7 +36,7 @@ class Inbox:
         return True
 
     def take(self) -> tuple[bytes, bytes] | None:
-        """The oldest datagram, if there is one."""
+        """Take the oldest datagram, if there is one."""
         if not self._datagrams:
             return None
         datagram = self._datagrams.popleft()

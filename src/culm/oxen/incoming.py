@@ -1,4 +1,4 @@
-"""What a peer sends in order: two streams, synchronized and finalized together.
+"""Messages that a peer sends in order: two streams, synchronized and finalized together.
 
 Source: manual/dev-oxen.md, "Synchronize message" and "Finalize message".
 """
@@ -14,27 +14,27 @@ from culm.oxen.messages import Finalize, Piece, Synchronize, Tags
 __all__ = ["RESTART_GAP", "START_MAX", "Age", "InOrder", "Incoming"]
 
 RESTART_GAP = 2**26
-"""Numbers of one association lie closer together than this, those of two farther apart."""
+"""Numbers of one association are closer together than this, those of two are farther apart."""
 
 START_MAX = 2**62
-"""No start is greater by itself: what a peer says of numbers beyond it, somebody has made up."""
+"""No stream starts above this number: a message that says otherwise is forged."""
 
 
 class Age(Enum):
-    """How a synchronize message relates to the present association."""
+    """Age of a message's numbers relative to the present association."""
 
     SAME = "same"
-    """A redelivery, or the sender has given up messages and goes on after them."""
+    """The present ones: a redelivery, or the sender goes on after messages that it gave up."""
     NEWER = "newer"
     """The sender has started anew."""
     OLDER = "older"
-    """From before the sender started anew, or else it picks its numbers at random."""
+    """From before the sender started anew, unless it picks its numbers at random."""
 
 
 class InOrder:
     """One stream: messages come out in the order of their numbers, each of them once.
 
-    So do pieces of messages: each piece has a number.
+    The same holds for pieces of messages, which have a number each.
     """
 
     __slots__ = ("_waiting", "_window", "position")
@@ -46,11 +46,11 @@ class InOrder:
         self._waiting: dict[int, bytes | Piece] = {}
 
     def __len__(self) -> int:
-        """How many messages wait for earlier ones."""
+        """Number of messages that wait for earlier ones."""
         return len(self._waiting)
 
     def accept(self, sequence: int, data: bytes | Piece) -> list[bytes | Piece] | None:
-        """Take a message; returns what comes out now, or ``None`` if it is beyond the window.
+        """Take a message; returns the messages that come out now, ``None`` if beyond the window.
 
         A duplicate has no effect.
         """
@@ -66,14 +66,14 @@ class InOrder:
         return []
 
     def expects(self, sequence: int) -> bool:
-        """Whether that number is still to come, and not too far ahead."""
+        """Whether the message with that number is missing and within the window."""
         return (
             self.position < sequence <= self.position + self._window
             and sequence not in self._waiting
         )
 
     def skip(self, position: int) -> list[bytes | Piece]:
-        """What is missing up to `position` never comes; returns what comes out now."""
+        """Give up missing messages up to `position`; returns the messages that come out now."""
         if position <= self.position:
             return []
         out = [self._waiting.pop(number) for number in sorted(self._waiting) if number <= position]
@@ -111,9 +111,9 @@ class Incoming:
         self.tags_size_max = start.tags_size_max
         """Bytes of the tags that the peer takes; 0: none."""
         self.tags: Mapping[str, str] = {}
-        self._version = 0  # of these
+        self._version = 0  # of the tags
         self.vouched = vouched
-        """Whether its sender has named our number: nobody else has made these up."""
+        """Whether the peer has named our number, which proves that these numbers are its own."""
         self.finalized: Finalize | None = None
         self._ready: dict[Delivery, list[bytes | Piece]] = {}
 
@@ -122,26 +122,26 @@ class Incoming:
         return self.one if delivery is Delivery.IN_ORDER else self.broadcast
 
     def is_passed_by(self, start: Synchronize) -> bool:
-        """Whether `start` gives up anything that is missing."""
+        """Whether `start` is ahead of us, and so gives up missing messages."""
         return start.one > self.one.position or start.broadcast > self.broadcast.position
 
     def vouch(self) -> None:
-        """The sender has named our number, too."""
+        """Note that the sender has named our number, too."""
         self.vouched = True
 
     def gives_way_to(self, age: Age) -> bool:
-        """Whether numbers of that age are believed before there is anybody to ask.
+        """Whether to believe numbers of that age while there is no joined peer to ask.
 
-        Not if the sender of these has named our number: it names it again, whoever it is now.
+        Not if the present numbers are vouched for: a genuine sender names our number again.
         """
         return self.one.position >= START_MAX or (age is Age.NEWER and not self.vouched)
 
     def leads_to(self, start: Synchronize) -> bool:
-        """Whether nothing after `start` has come out."""
+        """Whether no message after `start` has come out yet."""
         return start.one >= self.one.position and start.broadcast >= self.broadcast.position
 
     def go_on(self, start: Synchronize) -> None:
-        """The sender goes on after `start`: it has given up what is missing up to there."""
+        """Go on after `start`: the sender has given up the messages missing up to there."""
         for delivery, stream, position in (
             (Delivery.IN_ORDER_BROADCAST, self.broadcast, start.broadcast),
             (Delivery.IN_ORDER, self.one, start.one),
@@ -149,15 +149,15 @@ class Incoming:
             self._ready.setdefault(delivery, []).extend(stream.skip(position))
 
     def finalize(self, message: Finalize) -> None:
-        """The sender has announced what its last messages are."""
+        """Note the announced numbers of the sender's last messages."""
         self.finalized = message
 
     def stay(self) -> None:
-        """The sender is still there: it has announced nothing."""
+        """Withdraw the sender's goodbye."""
         self.finalized = None
 
     def tag(self, message: Tags) -> bool:
-        """The peer has sent its tags; returns whether that is news."""
+        """Take the peer's tags; returns whether they have changed."""
         if message.version <= self._version:
             return False
         self._version = message.version
@@ -165,15 +165,15 @@ class Incoming:
         return known != self.tags
 
     def take_ready(self) -> dict[Delivery, list[bytes | Piece]]:
-        """What has come out, and is still to be delivered."""
+        """Take the messages that have come out and are still to be delivered."""
         ready, self._ready = self._ready, {}
         return ready
 
     def age_of(self, message: Synchronize | Finalize | Tags) -> Age:
-        """How `message` relates to this association, judged by its one-to-one number.
+        """The age of `message` relative to this association, judged by its one-to-one number.
 
-        The number of broadcasts, which is that of the sender's life, tells apart two associations
-        that began at almost the same time of a clock that was set back in between.
+        If the sender's clock was set back, two associations may have begun at almost the same
+        time; the broadcast number, which belongs to the sender's life, tells these apart.
         """
         distance = message.one - self.one.position
         if abs(distance) < RESTART_GAP and not isinstance(message, Tags):
@@ -184,7 +184,7 @@ class Incoming:
 
     @property
     def complete(self) -> bool:
-        """Whether all has come out that the peer, which has finalized, announced."""
+        """Whether all messages up to those announced by the peer, which has finalized, are out."""
         last = self.finalized
         assert last is not None
         return self.broadcast.position >= last.broadcast and self.one.position >= last.one

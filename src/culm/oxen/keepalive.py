@@ -14,14 +14,14 @@ from culm.oxen.outbox import Occasion
 
 __all__ = ["Keepalives"]
 
-# The age of the last contact, as a part of `Timing.keepalive_s`, from which on a parcel asks
-# that goes out anyway.
+# Age of the last contact, as a part of `Timing.keepalive_s`, at which a parcel that goes out
+# anyway carries a question.
 _DUE_SHARES = {Occasion.BODY: 1 / 2, Occasion.ANSWER: 3 / 4}
 
 # A peer out of reach is asked again after this part of the time since the last contact.
 _SEEK_SHARE = 1 / 8
 
-_ASKED_MAX = 8  # for each peer, the latest
+_ASKED_MAX = 8  # the latest questions to each peer
 
 
 class Keepalives:
@@ -40,7 +40,7 @@ class Keepalives:
         self._asked.pop(sid, None)
 
     def ask(self, sid: bytes, occasion: Occasion, now: float) -> int | None:
-        """The ID of a keepalive to send to `sid` at `now`, if one is due on that occasion."""
+        """The ID of a keepalive to be sent to `sid` at `now`, if one is due on that occasion."""
         asked = self._asked.get(sid)
         if asked is None:
             return None
@@ -59,7 +59,10 @@ class Keepalives:
         return id
 
     def answer(self, sid: bytes, id: int, now: float) -> bool:
-        """`sid` has answered keepalive `id`: the contact counts from when that was sent."""
+        """Note that `sid` has answered keepalive `id`; false if it counts for nothing.
+
+        The contact counts from the time at which the keepalive was sent.
+        """
         sent = self._asked.get(sid, {}).pop(id, None)
         if sent is None or not self._contacts.fresh(sent, now):
             return False
@@ -67,15 +70,12 @@ class Keepalives:
         return True
 
     def wonder(self, sid: bytes, now: float) -> bool:
-        """Whether to ask `sid` at once because something has come from it."""
+        """Whether to ask `sid` at once because a datagram has come from it."""
         asked = self._asked.get(sid)
         return asked is not None and now - self._last_asked(sid) >= self._timing.keepalive_retry_s
 
     def untried(self, sid: bytes, now: float) -> bool:
-        """Whether it is still unknown what our own link to `sid` is worth.
-
-        It has not been used yet, or only just now.
-        """
+        """Whether our own link to `sid` was never used, or too recently to have been answered."""
         asked, contacts = self._asked.get(sid), self._contacts
         if asked is None or contacts.get(contacts.me, sid) != NEVER:
             return False
@@ -83,7 +83,7 @@ class Keepalives:
         return now - first < self._timing.keepalive_retry_s
 
     def due(self, now: float) -> list[bytes]:
-        """Peers to be asked at `now` even if nothing else goes there.
+        """Peers to be asked at `now` even if nothing else is sent to them.
 
         While a link is usable but its last contact is old, questions follow each other closely,
         so that loss alone does not make it unusable; once it is, they become ever rarer.
@@ -99,7 +99,7 @@ class Keepalives:
                     interval = timing.keepalive_s
                 else:
                     interval = max(timing.keepalive_s, min(age * _SEEK_SHARE, timing.seek_max_s))
-                # Timers do not fire to the microsecond.
+                # Timers fire a little early or late.
                 if now - self._last_asked(sid) >= 0.9 * interval:
                     found.append(sid)
         return found

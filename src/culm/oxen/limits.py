@@ -28,37 +28,37 @@ class Limits:
         Servers known besides the node itself, and one more while any of them is given up. The last
         contact table has their square as entries, of about 100 bytes each.
     candidates_max
-        How many of those may never have joined: gossip has made them known, and they are forgotten
-        if they do not synchronize in time. As many again may be servers that nobody has named and
-        that have proved nothing: each can be displaced by the next one.
+        Known servers that have never joined: gossip has named them, and they are forgotten if they
+        do not synchronize in time. As many again may be strangers, which have proved nothing and
+        were named by nobody trusted: each can be displaced by the next one.
     queue_max
-        Messages to one peer that are not acknowledged yet: at most that many payloads of
-        `datagram_size_max` bytes, and about 650 bytes more for each.
-        As many again in each of the two streams while a large message waits there for a place.
+        Unacknowledged messages to one peer, each with a payload of at most `datagram_size_max`
+        bytes and about 650 bytes more. There may be as many again in each of the two streams
+        while a large message waits there for a place.
     window_max
-        How far messages in order may be ahead of the next one: a receiver keeps that many for each
-        of a peer's two streams, a sender never goes beyond. It should be the same on all nodes of
-        a cluster; a smaller window on the receiving side costs redeliveries.
+        Distance by which messages in order may be ahead of the next one: a receiver keeps that many
+        for each of a peer's two streams, and a sender never exceeds it. It should be the same on
+        all nodes of a cluster; a smaller window on the receiving side costs redeliveries.
     inbox_size_max
-        Bytes of datagrams received and not yet looked at (`Node.next_event` does), with their
-        sources' IDs and 160 bytes of overhead for each. If that is too small for one datagram of
-        `datagram_size_max` bytes, none of that size gets in.
+        Bytes of datagrams received and not yet processed (by `Node.next_event`), with their
+        sources' IDs and 160 bytes of overhead each. A datagram that does not fit even into an
+        empty inbox never gets in.
     outbox_max
-        Parcels that wait to be taken (`Node.datagrams_to_send`), of at most `datagram_size_max`
-        bytes each; and as many neighbours whose keepalives are to be answered, of each the last 16.
+        Parcels waiting to be taken (`Node.datagrams_to_send`), of at most `datagram_size_max`
+        bytes each; also neighbours whose keepalives are to be answered, with the last 16 of each.
     forwards_max
-        Forwarded messages that are remembered to cut loops, about 300 bytes each.
+        Forwarded messages remembered to cut loops, about 300 bytes each.
     message_size_max
-        Bytes of a message in order that goes in pieces because it is larger than a datagram, in and
-        out; 0 turns pieces off. Peers are told this limit, and only those that have one, too, send
-        and get pieces. The pieces of the last message in a queue may exceed `queue_max`.
+        Bytes of a message in order that is sent in pieces because it is larger than a datagram, in
+        and out; 0 turns pieces off. Peers are told this limit, and only those that also have one
+        send and get pieces. The pieces of the last message in a queue may exceed `queue_max`.
     assemblies_max
-        Messages that come in pieces at the same time, each of at most `message_size_max` bytes: one
+        Messages received in pieces at the same time, each of at most `message_size_max` bytes, one
         for each of a peer's two streams. Further ones have to wait for their turn.
     tags_size_max
-        Bytes of the tags of a node, this one's and each peer's, as an XENC dictionary; 0 turns tags
-        off. There are at most 64 of them, which take about 200 bytes of memory more each. Peers are
-        told this limit, and those that have one, too, send their tags if they are within it.
+        Bytes of a node's tags, this one's and each peer's, as an XENC dictionary; 0 turns tags
+        off. There are at most 64 tags, which take about 200 bytes of memory more each. Peers are
+        told this limit, and those that also have one send their tags if they are within it.
     """
 
     datagram_size_max: int = 1200
@@ -82,7 +82,7 @@ class Limits:
         self.check_parcels(0)
 
     def check_parcels(self, overhead: int) -> None:
-        """Datagrams have room for parcels beside so many bytes; raises `ValueError` if not."""
+        """Raise `ValueError` unless a datagram has room for a parcel beside `overhead` bytes."""
         low = 160 + 2 * self.sid_size_max + self.tags_size_max + overhead
         if not low <= self.datagram_size_max <= 65_507:
             raise ValueError(f"datagram_size_max must be within {low} and 65507")
@@ -96,36 +96,36 @@ class Timing:
         Age of the last contact at which a peer is asked for a sign of life. A parcel that is sent
         anyway asks earlier: at half that age if it has a body.
     keepalive_retry_s
-        Time between two such questions while the link is usable; also how often the table is
-        looked at.
+        Time between two such questions while the link is usable; also the interval at which the
+        table is reviewed.
     usable_s
-        Age of the last contact from which on a link may be unusable. The clocks of a cluster should
-        agree within a quarter of it.
+        Age of the last contact at which a link may have become unusable. The clocks of a cluster
+        should agree within a quarter of it.
     give_up_s
-        How long a peer may be unreachable before it is given up.
+        Time for which a peer may be unreachable before it is given up.
     suspect_s
-        How long a peer that has joined may be silent, towards this node and those that tell it,
+        Time for which a joined peer may be silent, towards this node and those that gossip to it,
         before others are asked to reach it; if infinite, they never are. If nothing comes back for
-        as long again, it is given up, whatever `usable_s` and `give_up_s` are. A few times
+        as long again, the peer is given up, regardless of `usable_s` and `give_up_s`. A few times
         `keepalive_s` is a good choice.
     seek_max_s
         Longest interval between two questions to a peer that is out of reach. The interval is an
         eighth of the time since the last contact, and at least `keepalive_s`.
     forget_s
-        How long a peer that was given up is still looked for; then `PeerForgotten` follows.
+        Time for which a peer that was given up is still looked for; then `PeerForgotten` follows.
     gossip_s
         Time between two portions of the last contact table.
     resolution_s
-        What times in gossip are rounded down to; whole seconds take the fewest bytes.
+        Resolution to which times in gossip are rounded down; whole seconds take the fewest bytes.
     redelivery_first_s
-        How long to wait before a message is sent again, until a round trip has been measured.
+        Wait before a message is sent again, until a round trip has been measured.
     redelivery_min_s
-        The shortest such wait once round trips have been measured, except for probes and for what
-        is known to be lost. It doubles with every timeout in a row.
+        The shortest such wait once round trips have been measured, except for probes and for
+        messages known to be lost. It doubles with every timeout in a row.
     redelivery_max_s
-        The longest such wait. Waits that were doubled vary by a fifth either way.
+        The longest such wait. Doubled waits vary by a fifth either way.
     leave_s
-        How long a leaving node waits for acknowledgements and for what peers owe it.
+        Time that a leaving node waits for acknowledgements and for messages that peers owe it.
     """
 
     keepalive_s: float = 5.0

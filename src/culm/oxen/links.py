@@ -43,13 +43,13 @@ __all__ = ["Links"]
 
 _ASKING_SIZE = 17  # bytes of a keepalive in a parcel of ours
 _ANSWER_SHARE = 7  # a third of the bytes of a parcel that answers one
-_HELPERS = 3  # so many at a time are asked to reach somebody for us
+_HELPERS = 3  # neighbours asked at a time to reach a silent peer for us
 
 
 class Links:
     """The node's links to all others.
 
-    seal: made of the cluster's keys, if it has any.
+    seal: for the cluster's keys, if it has any.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class Links:
             size_max=limits.forwards_max,
         )
         self._shared: set[bytes] = set()
-        self._told: dict[bytes, int] = {}  # in which of our portions of gossip, counted from 1
+        self._told: dict[bytes, int] = {}  # the portion of gossip it got last, counted from 1
         self._gossips = 0
-        self._untold: set[bytes] = set()  # are told of others once they have proved themselves
+        self._untold: set[bytes] = set()  # get gossip once they have proved themselves
         self._banned: set[bytes] = set()
         self._proofs = Proofs(limits.peers_max)
         self._outbox = Outbox(
@@ -103,7 +103,7 @@ class Links:
             self._seal.keep(sid)
 
     def retire(self, sid: bytes) -> None:
-        """`sid` has left: nobody is told of it any more, but it can be reached for a while."""
+        """Note that `sid` has left: gossip omits it, but it can still be reached for a while."""
         self._keepalives.remove(sid)
         self._shared.discard(sid)
         self._told.pop(sid, None)
@@ -120,30 +120,34 @@ class Links:
         self._proofs.remove(sid)
 
     def trusts(self, sid: bytes) -> bool:
-        """Whether `sid` has proved itself, or was named by somebody who is trusted.
+        """Whether `sid` has proved itself, or was named by our user.
 
-        In a cluster with a key nobody else gets here.
+        In a cluster with keys every sender has proved itself.
         """
         return self._seal is not None or sid in self._proofs.trusted
 
     def has_heard_of(self, sid: bytes) -> bool:
-        """Whether somebody who is trusted has told of `sid`, or it is trusted itself."""
+        """Whether `sid` is trusted, or a trusted server has told of it."""
         return self.trusts(sid) or self._proofs.pending.get(sid) is not None
 
     def trust(self, sid: bytes) -> None:
-        """Our user has named `sid`, or it had joined."""
+        """Trust `sid`, which our user has named or which had joined."""
         self._proofs.trust(sid)
 
     def expect(self, sid: bytes, *, told: bool) -> None:
-        """Seek contact with `sid`, of which somebody trusted has told, or nobody."""
+        """Seek contact with `sid`.
+
+        told: whether a trusted server has told of it.
+        """
         if self._seal is None:
             self._proofs.expect(sid, told=told)
 
     def question(self, sid: bytes, patience_s: float) -> bool:
-        """`sid`, which had joined, acknowledges nothing; returns whether it has to show itself.
+        """Question `sid`, which had joined but acknowledges nothing; whether it has to show itself.
 
-        It has if it has answered no keepalive for so long either: then it is others who say that it
-        is there.  Until it acknowledges something, what they say pays for what is sent there.
+        It has to if it has answered no keepalive for `patience_s` either: then only others report
+        that it is there.  Until it acknowledges something, their reports pay for the bytes sent to
+        it.
         """
         contact = self.contacts.get(self._me, sid)
         if self._seal is not None or self._clock.unix - contact < patience_s:
@@ -152,21 +156,21 @@ class Links:
         return True
 
     def hear_rumour(self, sids: Iterable[bytes], size: int) -> None:
-        """A datagram of so many bytes, of one that is trusted, tells of these."""
+        """Note that a trusted server's datagram of `size` bytes tells of `sids`."""
         self._proofs.hear_rumour(sids, size)
 
     def hear_of(self, sid: bytes, by: bytes, size: int) -> None:
-        """So many bytes of `sid`, with which contact may be sought, have come by way of `by`."""
+        """Note that `size` bytes of `sid`, with which contact may be sought, came through `by`."""
         if sid in self._proofs.pending and self.trusts(by):
             self._proofs.expect(sid, told=True)
             self._proofs.hear_rumour([sid], size)
 
     def accept(self, sid: bytes) -> None:
-        """`sid` has acknowledged what was sent to it alone."""
+        """Note that `sid` has acknowledged a message sent to it alone."""
         self._proofs.accept(sid)
 
     def doubt(self, sid: bytes, size: int) -> None:
-        """`sid` is said to have started anew, in so many bytes, and has to prove itself again."""
+        """Make `sid`, which `size` bytes say has started anew, prove itself again."""
         if self._seal is None:
             self._proofs.remove(sid)
             self._proofs.expect(sid, told=False)
@@ -182,20 +186,21 @@ class Links:
             self._untold.add(sid)
 
     def ban(self, sid: bytes) -> None:
-        """`sid` is given up: nothing to or from it is forwarded, and nobody is told of it."""
+        """Neither forward anything to or from `sid`, which is given up, nor gossip about it."""
         self._shared.discard(sid)
         self._banned.add(sid)
 
     def unban(self, sid: bytes) -> None:
-        """`sid` is no longer given up."""
+        """Forward again for `sid`, which is no longer given up."""
         self._banned.discard(sid)
 
     def receive(
         self, source: bytes, data: Buffer
     ) -> tuple[MessageData | MessageAck | Gossip, int] | None:
-        """Take a datagram that came from `source`; returns its body, if that is for us.
+        """Take a datagram that came from `source`; returns its body, if there is one for us.
 
-        And the size of the datagram, without the part that pays for the answer to its keepalive.
+        The second value is the size of the datagram, without the bytes that pay for the answer to
+        its keepalive.
         """
         if len(data) > self._limits.datagram_size_max:
             self._drop(DropReason.TOO_LARGE)
@@ -242,10 +247,10 @@ class Links:
         return None
 
     def _open(self, seal: Seal, source: bytes, data: Buffer) -> bytes | None:
-        """The parcel in a sealed datagram, if it counts.
+        """The parcel in a sealed datagram, unless it is forged, a replay or of an earlier life.
 
-        One of a life that is not heard is answered.  If it says the same of us, we go by that:
-        otherwise two that have forgotten each other would never hear each other's answers.
+        A sender in an earlier life is told of its later one.  If the datagram says the same of us,
+        we believe it: otherwise two servers in earlier lives would never hear each other's answers.
         """
         opened = seal.open(source, data)
         if opened is None or opened.fresh:
@@ -257,7 +262,7 @@ class Links:
         return None
 
     def _listen(self, parcel: bytes) -> None:
-        """Take nothing from a parcel but news of a life of ours, which does no harm twice."""
+        """Take from a parcel only news of a later life of ours, which is harmless if replayed."""
         try:
             body = decode_parcel(parcel, self._dialect, sid_size_max=self._limits.sid_size_max)[2]
             message = read_message(body.d) if isinstance(body, MessageData) else None
@@ -267,16 +272,16 @@ class Links:
             self.outlive(message.milliseconds)
 
     def outlive(self, milliseconds: int) -> None:
-        """Somebody knows of a life of ours that began then."""
+        """Note that a server knows of a life of ours that began at that time."""
         if self._seal is not None:
             self._seal.outlive(milliseconds)
 
     def lively(self, gossip: Gossip) -> list[bytes]:
-        """Servers in `gossip` that are alive."""
+        """Servers in `gossip` with a recent contact."""
         return lively(gossip, self.contacts, self._clock.unix)
 
     def merge(self, gossip: Gossip) -> None:
-        """Take over what `gossip` says of servers in the table."""
+        """Merge the contacts in `gossip` between servers in the table."""
         self.contacts.merge(gossip.rows, gossip.columns, self._clock.unix)
 
     def send(self, body: MessageData, attempt: int) -> None:
@@ -296,7 +301,7 @@ class Links:
                 self._put(hop, body)
 
     def answer(self, source: bytes, body: MessageAck | MessageData) -> None:
-        """Send an answer back the way the message came, if that is open."""
+        """Send an answer back the way the message came, if that link is usable."""
         usable = self.contacts.usable(self._me, source, self._clock.unix)
         hop = source if usable else self._routes.hop(body.to, self._clock.unix)
         if body.to in self._proofs.pending and not self._is_paid(hop, body):
@@ -305,7 +310,7 @@ class Links:
             self._drop_unsent(hop)
 
     def ask_around(self) -> None:
-        """Ask for signs of life from those that have lately given none."""
+        """Ask servers that have lately given no sign of life for one."""
         for sid in self._keepalives.due(self._clock.unix):
             self._outbox.ping(sid)
         self._forwarded.expire(self._clock.unix)
@@ -313,7 +318,7 @@ class Links:
     def gossip(self) -> None:
         """Send a portion of the table to the peer that got one longest ago.
 
-        Every other time it is one of those that hear of others from us alone, if there are any.
+        Every other time it is one of the peers that hear from us alone, if there are any.
         """
         now, contacts = self._clock.unix, self.contacts
         usable = [sid for sid in sorted(self._shared) if contacts.usable(self._me, sid, now)]
@@ -329,7 +334,7 @@ class Links:
         self._gossip_to(sid)
 
     def take(self) -> list[tuple[Hashable, bytes]]:
-        """Take the datagrams to send, each with the neighbour that it is for."""
+        """Take the datagrams to send, each with its destination, a neighbour."""
         if self._seal is not None:
             return [(hop, self._seal.close(hop, parcel)) for hop, parcel in self._outbox.take()]
         trusted = self._proofs.trusted
@@ -340,7 +345,7 @@ class Links:
         ]
 
     def _prove(self, sid: bytes) -> None:
-        """`sid` has answered a keepalive."""
+        """Trust `sid`, which has answered a keepalive."""
         self._proofs.trust(sid)
         if sid in self._untold:
             self._untold.discard(sid)
@@ -382,16 +387,16 @@ class Links:
             self._put(hop, body)
 
     def _is_paid(self, hop: bytes | None, body: MessageData | MessageAck) -> bool:
-        """Whether that may be sent to one that has acknowledged nothing yet.
+        """Whether `body` may be sent to a server that has acknowledged nothing yet.
 
-        What goes straight to one that is not trusted is paid for when it leaves.
+        A parcel that goes straight to an untrusted server is paid for when it leaves.
         """
         if hop == body.to and hop not in self._proofs.trusted:
             return True
         return self._may_send(body.to, self.size_of(body))
 
     def size_of(self, body: MessageData | MessageAck) -> int:
-        """Bytes of a parcel with that, which also asks for a keepalive."""
+        """Bytes of a parcel with `body` that also asks for a keepalive."""
         return len(encode_parcel((None, None, body), self._dialect)) + _ASKING_SIZE
 
     def _put(self, hop: bytes | None, body: Body) -> None:

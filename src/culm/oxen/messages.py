@@ -1,4 +1,4 @@
-"""Parcels, the bodies that they carry, and the messages inside message data.
+"""Parcels, their bodies, and the messages inside message data.
 
 Source: manual/dev-oxen.md, "Parcel schema" and "Message data (`md`) body types"; for the
 flat dialect src/oxen/data.rs of ircd-oxide.
@@ -58,9 +58,9 @@ class _New(Protocol):
 
 
 new_tuple: _New = tuple[object, ...].__new__
-"""What a named tuple's own constructor does, at half of the cost; each message takes five."""
+"""Makes a named tuple at half the cost of its own constructor; each message takes five."""
 
-# A parcel's body is at most dictionary, message data, message or rows, and one list more.
+# The levels of a parcel: dictionary, body, message or rows, and at most two more below.
 _DEPTH_MAX = 5
 
 
@@ -71,7 +71,7 @@ class Dialect(Enum):
     """Under a key of its own: ``{ka: 1, md: {to: ...}}``, as the specification has it."""
     FLAT = "flat"
     """Beside ``ka`` and ``kk``, its kind under ``pt``: ``{ka: 1, pt: "md", to: ...}``, and
-    the message beside that.  What ircd-oxide's last published code spoke."""
+    the message beside that.  This is the dialect of ircd-oxide's last published code."""
 
 
 _KEYED = Dialect.KEYED
@@ -82,7 +82,7 @@ class ParcelError(ValueError):
 
 
 class MessageData(NamedTuple):
-    """``md``.  `d` is for `read_message`; without an `id` no acknowledgement is wanted."""
+    """``md``.  `read_message` reads `d`; without an `id` no acknowledgement is wanted."""
 
     to: bytes
     fr: bytes
@@ -109,12 +109,12 @@ Body: TypeAlias = MessageData | MessageAck | Gossip
 
 
 class Parcel(NamedTuple):
-    """What one datagram holds."""
+    """The content of one datagram."""
 
     ka: int | None = None
-    """The keepalive ID to respond with."""
+    """The ID of a keepalive that asks for a response."""
     kk: int | None = None
-    """The keepalive ID being responded to."""
+    """The ID of the keepalive that this parcel responds to."""
     body: Body | None = None
 
 
@@ -125,20 +125,20 @@ class Datagram(NamedTuple):
 
 
 class Synchronize(NamedTuple):
-    """``s``: each number is one less than that of the next message to be delivered."""
+    """``s``: the last numbers before the next messages to be delivered."""
 
     broadcast: int
     one: int
     message_size_max: int = 0
-    """``z``: bytes of the largest message that the sender takes in pieces; absent: none."""
+    """``z``: bytes of the largest message that the sender takes in pieces; absent if none."""
     tags_size_max: int = 0
-    """``t``: bytes of the tags that the sender takes; absent: none."""
+    """``t``: bytes of tags that the sender takes; absent if none."""
     known: int = 0
-    """``a``: the receiver's one-to-one number as the sender has it; absent: none."""
+    """``a``: the receiver's one-to-one number as the sender knows it; absent if unknown."""
 
 
 class Finalize(NamedTuple):
-    """``f``: the numbers of the last messages sent."""
+    """``f``: the numbers of the last messages in order."""
 
     broadcast: int
     one: int
@@ -147,10 +147,10 @@ class Finalize(NamedTuple):
 
 
 class Tags(NamedTuple):
-    """``t``: the tags of the sending node, which replace those that it sent before.
+    """``t``: the tags of the sending node, which replace earlier ones.
 
-    one: as in `Synchronize`, to tell the association;
-    version: the highest one counts.
+    one: as in `Synchronize`, to identify the association;
+    version: of several tables the one with the highest version counts.
     """
 
     one: int
@@ -159,7 +159,7 @@ class Tags(NamedTuple):
 
 
 class Position(Enum):
-    """Which part of a message a piece is: what follows the kind in ``m``."""
+    """The place of a piece in its message, as the letter after the kind in ``m``."""
 
     FIRST = b"f"
     MIDDLE = b"m"
@@ -193,7 +193,7 @@ class Piece(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """An answer to a message's first piece, by number: wait for a place (``w``), or come (``c``).
+    """The answer to a first piece, by its number: wait for a place (``w``), or come (``c``).
 
     kind: of the message, ``1`` or ``b``.
     """
@@ -204,9 +204,10 @@ class Turn(NamedTuple):
 
 
 class Outlived(NamedTuple):
-    """``o``: the receiving server has sealed datagrams in a life that began at that Unix time.
+    """``o``: the receiving server has sealed datagrams in a later life than its present one.
 
-    milliseconds: of the latest such life; those of earlier ones have no effect.
+    milliseconds: Unix time at which its latest known life began; datagrams of earlier lives have
+        no effect.
     """
 
     milliseconds: int
@@ -227,7 +228,7 @@ def encode_parcel(
     ka, kk, body = parcel
     if dialect is not _KEYED or body is None or type(body) is Gossip:
         return _encode_any(ka, kk, body, dialect)
-    # There are many of the others: this costs a third of what `xenc.encode` does.
+    # Message data and acknowledgements are frequent: this costs a third of `xenc.encode`.
     head = b"" if ka is None else b"2:kai%de" % ka
     if kk is not None:
         head += b"2:kki%de" % kk
@@ -273,8 +274,8 @@ def decode_parcel(
 ) -> Parcel:
     """The parcel that `data` encodes; unknown keys are ignored.
 
-    Raises `ParcelError` if it encodes none.  `d` of message data is not looked into, as it
-    is of no concern to those that forward it.
+    Raises `ParcelError` if it encodes none.  The `d` of message data is not interpreted, as it
+    does not concern servers that only forward it.
     """
     try:
         fields = xenc.decode(data, depth_max=_DEPTH_MAX)
@@ -323,17 +324,17 @@ def write_message(message: Message) -> Value:
 
 
 def write_table(table: Mapping[str, str]) -> dict[bytes, Value]:
-    """Tags as they are written."""
+    """Tags as an XENC dictionary."""
     return {name.encode(): value.encode() for name, value in table.items()}
 
 
 def write_one_to_one(sequence: int, data: bytes) -> Value:
-    """The `d` of message data that holds this one-to-one message."""
+    """The `d` of message data that holds a one-to-one message."""
     return {b"d": data, b"m": b"1", b"s": sequence}
 
 
 def write_broadcast(sequence: int, data: bytes) -> Value:
-    """The `d` of message data that holds this broadcast."""
+    """The `d` of message data that holds a broadcast."""
     return {b"d": data, b"m": b"b", b"s": sequence}
 
 
@@ -376,7 +377,7 @@ def read_message(d: Value) -> Message:
 
 
 def _write_body(body: Body) -> tuple[bytes, dict[bytes, Any]]:
-    # Keys are in canonical order, which saves the encoder from sorting them.
+    # The keys are in canonical order, which spares the encoder sorting them.
     if type(body) is MessageData:
         to, fr, id, d = body
         if id is None:
@@ -492,7 +493,7 @@ def _sid(value: object, size_max: int) -> bytes:
 def _read_envelope(
     fields: dict[bytes, Value], sid_size_max: int
 ) -> tuple[bytes, bytes, int | None]:
-    """To whom, from whom, and which ID, if any."""
+    """The receiver, the sender, and the ID, if any."""
     to, fr, id = fields.get(b"to"), fields.get(b"fr"), fields.get(b"id")
     if (
         type(to) is not bytes
@@ -515,7 +516,7 @@ def _number(value: object, number_max: int = ID_MAX) -> int:
 
 
 def _seconds(value: object) -> float:
-    """Unix time; integers are seconds, as in the specification's example of gossip."""
+    """Unix time in seconds, which the specification's example of gossip writes as an integer."""
     if isinstance(value, Timestamp):
         return value.seconds + value.nanoseconds * 1e-9
     if type(value) is int:

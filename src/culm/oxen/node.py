@@ -41,7 +41,7 @@ _JOINED = PeerState.JOINED
 _DATAGRAM, _IN_ORDER = Delivery.DATAGRAM, Delivery.IN_ORDER
 
 
-class _Timer(IntEnum):  # quicker to find in a dictionary than an Enum
+class _Timer(IntEnum):  # a faster dictionary key than an Enum
     REVIEW = auto()
     GOSSIP = auto()
     LEAVE = auto()
@@ -50,10 +50,9 @@ class _Timer(IntEnum):  # quicker to find in a dictionary than an Enum
 class Node:
     """One server of a cluster.
 
-    It knows servers by their IDs: `receive_datagram` takes the ID of the server that a
-    datagram came from, `datagrams_to_send` gives the ID of the one that each is for, and which
-    addresses they have is the driver's concern.  Tell it the time with `advance` before
-    anything else.
+    It knows servers by their IDs: `receive_datagram` takes the ID of the sending server,
+    `datagrams_to_send` gives the ID of each destination, and addresses are the driver's
+    concern.  Tell it the time with `advance` before anything else.
 
     me
         This server's ID.
@@ -63,17 +62,17 @@ class Node:
         The Unix time (seconds) at which the monotonic time is 0.  Contact times are compared
         between nodes, so clocks should agree: see `Timing.usable_s`.
     limits
-        Bounds on what peers can make this node hold.
+        Bounds on the memory that peers can make this node use.
     timing
-        How often things are done, and how long they may take.
+        Intervals and timeouts.
     dialect
-        How parcels hold their bodies; the same in the whole cluster.
+        Form of a parcel's body; the same in the whole cluster.
     keys
         Secrets of the cluster, of 32 bytes each: datagrams are encrypted and authenticated with the
-        first, and those that were sealed with none of them have no effect. See `rekey`.
+        first, and those sealed with none of them have no effect. See `rekey`.
 
-    Raises `ValueError` for something that is not a key, for more than eight of them, for an `epoch`
-    three thousand years away, and for a `datagram_size_max` that leaves no room beside the 40 bytes
+    Raises `ValueError` for an invalid key, for more than eight keys, for an `epoch` more than three
+    thousand years from 1970, and for a `datagram_size_max` that leaves no room beside the 40 bytes
     that keys add.
     """
 
@@ -151,9 +150,9 @@ class Node:
         self._begin(_ACTIVE)
 
     def join(self, sid: bytes, *, seed: bool = False) -> None:
-        """Join the cluster of server `sid` by asking it for help.  Again: to ask another one.
+        """Join the cluster of server `sid` by asking it for help; more calls ask more servers.
 
-        A `seed` is asked again, ever more rarely, whenever it is not a peer: because it has not
+        A `seed` is asked again, ever more rarely, whenever it is not a peer, because it has not
         answered yet, or has left and may come back.  `forget` ends that.
 
         `PeerJoined` follows for it and for every server that this node learns of through it, or
@@ -171,11 +170,11 @@ class Node:
         self._associations.ask_for_help(sid, again=seed)
 
     def forget(self, sid: bytes) -> None:
-        """Forget server `sid`, and free its place: it is gone for good.
+        """Forget server `sid`, which is gone for good, and free its place.
 
-        `SendFailed` follows for what it has not acknowledged, then `PeerForgotten` if it had ever
-        joined.  If it is alive after all, it joins again as soon as it, or gossip about it, is
-        heard; if it was a seed, it no longer is.  Has no effect if the server is not known.
+        `SendFailed` follows for each message that it has not acknowledged, then `PeerForgotten` if
+        it had ever joined.  If it is alive after all, it joins again as soon as it, or gossip about
+        it, is heard.  It is no longer a seed.  Has no effect if the server is not known.
         """
         self._associations.forget(sid)
 
@@ -187,7 +186,7 @@ class Node:
         if self._state in (_LEAVING, _CLOSED):
             return
         if self._state is _IDLE:
-            self._inbox = Inbox(0)  # it has not begun, and answers nobody
+            self._inbox = Inbox(0)  # a node that never started answers nobody
         else:
             self._associations.finalize()
         self._state = _LEAVING
@@ -200,25 +199,24 @@ class Node:
 
         Without `acknowledged` it is sent once, and may be lost.
 
-        Returns the number of the message in `Delivered` and `SendFailed`; neither is told of one
-        that is not to be acknowledged.  Raises
-        `LocalProtocolError` (``NOT_STARTED``, ``ALREADY_CLOSED``, ``NOT_JOINED``,
-        ``PAYLOAD_TOO_LARGE``, ``QUEUE_FULL``); so do the three other ways to send.
+        Returns the number of the message in `Delivered` and `SendFailed`, neither of which follows
+        without `acknowledged`.  Raises `LocalProtocolError` (``NOT_STARTED``, ``ALREADY_CLOSED``,
+        ``NOT_JOINED``, ``PAYLOAD_TOO_LARGE``, ``QUEUE_FULL``), as do the other ways to send.
         """
         return self._send(to, data, Delivery.DATAGRAM, acknowledged)
 
     def send_in_order(self, to: bytes, data: Buffer) -> int:
         """Deliver a message to peer `to`: exactly once, and in order.
 
-        If it is larger than `payload_size_max` it goes in pieces, up to `Limits.message_size_max`
-        and what the peer takes (`PeerView.message_size_max`).
+        If it is larger than `payload_size_max` it is sent in pieces, up to
+        `Limits.message_size_max` and the peer's own limit (`PeerView.message_size_max`).
         """
         return self._send(to, data, Delivery.IN_ORDER, True)
 
     def broadcast(self, data: Buffer, *, acknowledged: bool = True) -> int:
         """Deliver a datagram to every peer that has joined.
 
-        ``QUEUE_FULL`` means that the queue of a peer that answers is full; `Writable` follows.
+        ``QUEUE_FULL`` means that the queue of a responsive peer is full; `Writable` follows.
         For a peer that has no room and no longer answers, the broadcast fails (`SendFailed`).
         """
         payload = self._check_all(data, Delivery.DATAGRAM, acknowledged)
@@ -235,8 +233,8 @@ class Node:
         """Deliver a message to every peer that has joined: exactly once, in the order of our
         broadcasts.
 
-        Full queues are treated as by `broadcast`.  A message that is larger than `payload_size_max`
-        goes in pieces, up to `Limits.message_size_max`; it fails for peers that do not take those.
+        Full queues are treated as by `broadcast`.  A message larger than `payload_size_max` is sent
+        in pieces, up to `Limits.message_size_max`; it fails for peers that do not take these.
         """
         payload = self._check_all(data, Delivery.IN_ORDER_BROADCAST, True)
         self._message += 1
@@ -258,43 +256,43 @@ class Node:
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Replace the tags of this node.
 
-        Every peer that takes tags learns them (`TagsChanged`), those that join later, too.  Raises
-        `LocalProtocolError` (``TAGS_LIMIT``, ``ALREADY_CLOSED``).
+        Every peer that takes tags learns them (`TagsChanged`), including those that join later.
+        Raises `LocalProtocolError` (``TAGS_LIMIT``, ``ALREADY_CLOSED``).
         """
         self._refuse_when_leaving()
         self._associations.set_tags(tags)
 
     def join_group(self, group: str) -> None:
-        """Join `group`, which is to have a tag of that name.  Raises as `set_tags` does."""
+        """Join `group` by setting a tag of that name.  Raises as `set_tags` does."""
         self.set_tags({group: "", **self.tags})
 
     def leave_group(self, group: str) -> None:
-        """Leave `group`.  Raises as `set_tags` does."""
+        """Leave `group` by removing its tag.  Raises as `set_tags` does."""
         self.set_tags({name: value for name, value in self.tags.items() if name != group})
 
     def rekey(self, keys: Sequence[bytes]) -> None:
-        """Seal with the first of `keys` from now on, and accept what was sealed with any of them.
+        """Seal with the first of `keys` from now on, and accept datagrams sealed with any of them.
 
         To replace a key without losing anything, let all nodes accept the new one, then seal with
         it, then drop the old one: ``[old, new]``, ``[new, old]``, ``[new]``, each on all nodes
         before the next.
 
         Raises `LocalProtocolError` (``NO_KEYS``) if the node was built without keys, and
-        `ValueError` for something that is not a key.
+        `ValueError` for an invalid key.
         """
         if self._seal is None:
             raise LocalProtocolError(ErrorCode.NO_KEYS)
         self._seal.rekey(keys)
 
     def payload_size_max(self, delivery: Delivery = Delivery.DATAGRAM) -> int:
-        """Bytes of the largest message that fits into one datagram when it is sent in that way."""
+        """Bytes of the largest message with that delivery that fits into one datagram."""
         return self._payload_size_max[delivery]
 
     # -- driving --------------------------------------------------------------------------
 
     @property
     def state(self) -> State:
-        """The state as of the last event that was returned."""
+        """The state as of the last returned event."""
         return self._state
 
     def advance(self, now: float) -> None:
@@ -313,7 +311,7 @@ class Node:
         return timer if resend is None else resend if timer is None else min(timer, resend)
 
     def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
-        """Take a datagram that came from server `source`.
+        """Take a datagram from server `source`.
 
         Raises `LocalProtocolError` (``BAD_SID``) if `source` is not a server ID.
         """
@@ -325,7 +323,7 @@ class Node:
             self._dropped[DropReason.INBOX_FULL] += 1
 
     def next_event(self) -> NodeEvent | None:
-        """Go one step further and say what happened; ``None`` if nothing is left to do."""
+        """Do work up to the next event and return it; ``None`` if nothing is left to do."""
         events, inbox = self._associations.events, self._inbox
         while self._state is not _CLOSED:
             if events:
@@ -348,7 +346,7 @@ class Node:
         return None
 
     def datagrams_to_send(self) -> list[tuple[Hashable, bytes]]:
-        """Take the datagrams to send, each with the ID of the server that it is for."""
+        """Take the datagrams to send, each with the ID of its destination."""
         return self._links.take()
 
     # -- status ---------------------------------------------------------------------------
@@ -364,7 +362,7 @@ class Node:
         return dict(self._associations.tags.table)
 
     def group(self, name: str) -> list[bytes]:
-        """The IDs of the peers that have joined and have a tag of that name, in order."""
+        """The IDs of the joined peers with a tag of that name, in order."""
         return sorted(peer.sid for peer in self._associations.joined() if name in peer.tags)
 
     @property
@@ -374,7 +372,7 @@ class Node:
 
     @property
     def dropped(self) -> MappingProxyType[DropReason, int]:
-        """How many datagrams, parcels and messages had no effect, and why."""
+        """The numbers of datagrams, parcels and messages that had no effect, by reason."""
         return MappingProxyType(self._dropped)
 
     def contacts(self) -> dict[bytes, dict[bytes, float]]:
@@ -382,7 +380,7 @@ class Node:
         return self._links.contacts.rows()
 
     def peers(self) -> dict[bytes, PeerView]:
-        """All servers that are known, and the state of each."""
+        """All known servers, and the state of each."""
         contacts, now = self._links.contacts, self._clock.unix
         return {sid: view_of(peer, contacts, now) for sid, peer in self._roster.peers.items()}
 
@@ -407,12 +405,12 @@ class Node:
             self._seal.begin()
         self._roster.begin()
         now, timing = self._clock.now, self._timing
-        # At random moments, so that nodes that start together do not send together.
+        # At random moments, so that nodes started together do not send together.
         self._timers.set(_Timer.REVIEW, now + timing.keepalive_retry_s * self._rng.uniform(0.5, 1))
         self._timers.set(_Timer.GOSSIP, now + timing.gossip_s * self._rng.uniform(0.5, 1))
 
     def _do_what_is_due(self) -> bool:
-        """Do one thing that is due; false if there is none."""
+        """Do one task that is due; false if there is none."""
         now, timing = self._clock.now, self._timing
         resend = self._associations.courier.next_deadline()
         if resend is not None and resend <= now:
@@ -452,7 +450,7 @@ class Node:
         return payload
 
     def _check_payload(self, data: Buffer, delivery: Delivery, to: bytes | None = None) -> bytes:
-        """The bytes of `data`, if they can be sent in that way, to one or to all."""
+        """The bytes of `data`, checked to be fit for sending to `to`, or to all peers."""
         if self._state is not _ACTIVE and self._state is not _JOINING:
             self._refuse_when_leaving()
             raise LocalProtocolError(ErrorCode.NOT_STARTED)
@@ -462,7 +460,7 @@ class Node:
         return payload
 
     def _check_large(self, size: int, delivery: Delivery, to: bytes | None) -> None:
-        """Check that a message of so many bytes, too large for a datagram, can go in pieces."""
+        """Check that a message too large for a datagram, of `size` bytes, can go in pieces."""
         size_max = 0 if delivery is _DATAGRAM else self._limits.message_size_max
         peer = None if to is None else self._roster.peers.get(to)
         if peer is not None and peer.state is _JOINED:
@@ -481,7 +479,7 @@ class Node:
 
 
 def _refuse_when_full(peers: Iterable[Peer], delivery: Delivery) -> None:
-    """Refuse the call if one of these that answers has a full queue."""
+    """Refuse the call if the queue of a responsive peer is full."""
     for peer in peers:
         if peer.outgoing.is_full(delivery) and peer.outgoing.holds_up(delivery):
             raise LocalProtocolError(ErrorCode.QUEUE_FULL, repr(peer.sid))

@@ -1,4 +1,4 @@
-"""Where sequence numbers start."""
+"""Starts of sequence numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SHIFT = 22
 
 
 class Numbers:
-    """Starts of streams, each far above all numbers that this node, in this life or an earlier
-    one, has used.
+    """Starts of streams, each far above all numbers that this node has used, in this life or an
+    earlier one.
 
-    A start is the milliseconds since 2015 in the upper 41 bits and chance in the lower 22.
+    A start has the milliseconds since 2015 in the upper 41 bits and random ones in the lower 22.
     Fewer than 2^22 messages are sent in a millisecond, so time stays ahead of the numbers,
-    and greater numbers tell a node that has restarted from a late duplicate.
+    and greater numbers distinguish a restarted node from a late duplicate.
     """
 
     def __init__(self, clock: Clock, rng: Random) -> None:
@@ -28,7 +28,7 @@ class Numbers:
         self._last = -2 * RESTART_GAP
 
     def next_start(self, above: int = 0) -> int:
-        """A start that is far above the number `above`, too, if that may have been one of ours."""
+        """The next start, also far above the number `above`, if that may be a former one."""
         elapsed_ms = max(0, int((self._clock.unix - _EPOCH_S) * 1000))
         start = (elapsed_ms << _SHIFT) + self._rng.getrandbits(_SHIFT)
         self._last = max(min(start, START_MAX), self._last + 2 * RESTART_GAP)

@@ -10,12 +10,12 @@ from culm.oxen.messages import Body, Dialect, encode_parcel
 
 __all__ = ["Occasion", "Outbox"]
 
-# Of a peer that asks more often than this before we answer, the latest questions count.
+# If a peer asks more often than this before we answer, its latest questions count.
 _OWED_MAX = 16
 
 
 class Occasion(Enum):
-    """Why a parcel is sent, which decides whether it asks for a keepalive, too."""
+    """Why a parcel is sent, which decides whether it also asks for a keepalive."""
 
     BODY = "body"
     ANSWER = "answer"
@@ -28,7 +28,7 @@ Ask = Callable[[bytes, Occasion], "int | None"]
 class Outbox:
     """Parcels by destination, at most `size_max`.
 
-    ask: says which keepalive ID (``ka``) a parcel to that neighbour carries, if any.
+    ask: gives the keepalive ID (``ka``) for a parcel to a neighbour, if one is due.
     """
 
     def __init__(self, *, size_max: int, parcel_size_max: int, dialect: Dialect, ask: Ask) -> None:
@@ -64,7 +64,7 @@ class Outbox:
         return True
 
     def ping(self, hop: bytes) -> None:
-        """Ask `hop` for a sign of life, whatever else goes there."""
+        """Ask `hop` for a sign of life, even if nothing else is sent there."""
         self._pings.add(hop)
 
     def take(self) -> list[tuple[bytes, bytes]]:
@@ -98,7 +98,7 @@ class Outbox:
             encoded = encode_parcel((ka, kk, body), dialect)
             if len(encoded) <= self._parcel_size_max:
                 ka = None
-            else:  # a body that fills a datagram: keepalives follow by themselves
+            else:  # the body fills a datagram: keepalives follow in parcels of their own
                 encoded = encode_parcel((None, None, body), dialect)
                 if kk is not None:
                     owed.appendleft(kk)

@@ -1,4 +1,4 @@
-"""What is to go to one peer: what waits, and what is not acknowledged yet.
+"""Messages to one peer: those that wait, and those that are not acknowledged yet.
 
 Source: manual/dev-oxen.md, "Messaging"; the first interval from src/oxen/core.rs of ircd-oxide.
 """
@@ -27,14 +27,14 @@ from culm.wire.xenc import Value
 
 __all__ = ["Outgoing"]
 
-_DATAGRAM, _IN_ORDER, _IN_ORDER_BROADCAST = Delivery  # on their own, as in `reception`
+_DATAGRAM, _IN_ORDER, _IN_ORDER_BROADCAST = Delivery  # global names, as in `reception`
 _FULL = Pressure.FULL
 
-_JITTER = 0.2  # of the pauses between two questions for a place
+_JITTER = 0.2  # of the pauses between two requests for a place
 
 
 class Outgoing:
-    """All messages to one peer.  Before `open` nothing goes but our synchronize message."""
+    """All messages to one peer.  Before `open` nothing is sent but our synchronize message."""
 
     def __init__(
         self, start: Synchronize, *, window: int, queue_max: int, timing: Timing, rng: Random
@@ -42,7 +42,7 @@ class Outgoing:
         self.open = False
         self._queue_max = queue_max
         self._start = start
-        self._known = 0  # the peer's one-to-one number when it had synchronized
+        self._known = 0  # the peer's one-to-one number at synchronization
         self._timing = timing
         self._rng = rng
         self._broadcast = Stream(start.broadcast, window)
@@ -52,28 +52,28 @@ class Outgoing:
         self._challenge: Item | None = None
         self._tags: Item | None = None
         self.answered = -math.inf
-        """When a challenge was answered last, in monotonic seconds."""
+        """Time of the last answer to a challenge, in monotonic seconds."""
         self.flight = Flight(timing=timing, rng=rng)
-        self._size = 0  # of what waits and what is not acknowledged
-        self._turn = False  # which stream goes first
+        self._size = 0  # messages that wait or are not acknowledged
+        self._turn = False  # whether broadcasts went first the last time
         self.pressure = Pressure.NONE
         self.resting: list[Stream] = []
-        """Streams with a message that has no place."""
+        """Streams with a message that has no place at the peer."""
         self.resumed: list[int] = []
-        """The caller's numbers of messages that have found a place, until somebody takes them."""
+        """The caller's numbers of messages that have found a place, until they are taken."""
 
     def __len__(self) -> int:
         return self._size
 
     def is_full(self, delivery: Delivery) -> bool:
-        """Whether there is no room for another message that is sent so.
+        """Whether there is no room for another message with that delivery.
 
-        What a stream holds while it waits for a place counts for that stream alone.
+        Messages in a stream that waits for a place count for that stream alone.
         """
         return self._size >= self._queue_max and self._is_full_but_for_rest(delivery)
 
     def _is_full_but_for_rest(self, delivery: Delivery) -> bool:
-        """The same where there is no room in all."""
+        """Whether there is no room even apart from streams that wait for a place."""
         held = 0
         for stream in self.resting:
             held += len(stream.waiting)
@@ -82,9 +82,9 @@ class Outgoing:
         return self._size - held >= self._queue_max
 
     def holds_up(self, delivery: Delivery) -> bool:
-        """Whether broadcasts that are sent so have to wait while there is no room here.
+        """Whether broadcasts with that delivery have to wait while there is no room here.
 
-        Not for a peer that does not answer, nor for one that has no place for a large message.
+        They do not wait for a peer that does not answer, or has no place for a large message.
         """
         return not self.flight.is_stuck and self._stream(delivery) not in self.resting
 
@@ -110,13 +110,13 @@ class Outgoing:
             self.pressure = _FULL
 
     def release(self, known: int) -> None:
-        """The peer has synchronized, and has that number: everything may go now."""
+        """Let all messages go: the peer has synchronized, with one-to-one number `known`."""
         self.open = True
         self._known = known
         self._broadcast.reword(self._word_of)
 
     def rename(self, known: int) -> None:
-        """The peer has another number than was named so far, which it would not acknowledge."""
+        """Correct the peer's number: it would not acknowledge messages that name another."""
         self._known = known
         self._broadcast.reword(self._word_of)
         for item in self.flight:
@@ -132,35 +132,35 @@ class Outgoing:
             self._waiting.append(Item(number, data))
 
     def add_piece(self, number: int, position: Position, data: bytes) -> None:
-        """Queue a piece of a one-to-one message; the last of them has its `number`."""
+        """Queue a piece of a one-to-one message; only the last has a `number` other than 0."""
         self._grow(_IN_ORDER)
         self._one.append_piece(number, position, data)
 
     def add_broadcast(self, number: int, sequence: int, d: Value) -> None:
-        """Queue an in-order broadcast message, or a piece of one, `d`, for this peer."""
+        """Queue an in-order broadcast, or a piece of one, encoded in `d`."""
         self._grow(_IN_ORDER_BROADCAST)
         self._broadcast.append_as(number, sequence, d)
 
     def begin(self, delivery: Delivery, number: int) -> None:
-        """What was queued last in that stream begins the caller's message `number`, in pieces."""
+        """Mark the latest piece in that stream as the first of the caller's message `number`."""
         stream = self._stream(delivery)
         assert stream is not None
         stream.begin(number)
 
     def skip_broadcast(self, sequence: int) -> None:
-        """Leave out our broadcast of that number, and tell the peer when it has the rest."""
+        """Leave out our broadcast of that number, and tell the peer once it has earlier ones."""
         self._size += self._broadcast.skip(sequence, self._word_of(sequence))
 
     def _word_of(self, sequence: int) -> Value:
-        """What tells the peer that nothing is missing up to our broadcast of that number."""
+        """The message that tells the peer to expect no broadcasts up to that number."""
         one = self._one.first - 1
         start = self._start._replace(broadcast=sequence, one=one, known=self._known)
         return write_message(start)
 
     def add_finalize(self) -> None:
-        """Queue the announcement that nothing follows what was queued before.
+        """Queue the announcement that no further messages follow.
 
-        It gives the last numbers of what is sent in order, so that the peer can wait for that; for
+        It gives the last numbers of messages in order, so that the peer can wait for those; for
         plain datagrams we wait ourselves.  Our tags no longer matter by then.
         """
         self._forget_tags()
@@ -171,7 +171,7 @@ class Outgoing:
     def synchronize(self, now: float, *, known: int) -> Item:
         """Our synchronize message, to be sent; earlier ones are not sent again.
 
-        known: the peer's one-to-one number; 0 if it has told none.
+        known: the peer's one-to-one number; 0 if unknown.
         """
         for item in [item for item in self.flight if not item.number]:
             self.flight.forget(item)
@@ -201,8 +201,8 @@ class Outgoing:
         """A message, to be sent, that only a peer in the present association acknowledges.
 
         It has the one-to-one number after which the association began, and so is a duplicate to
-        a peer that knows any synchronize message of it: it is acknowledged, and its content is not
-        looked at.  If one is out already, it is that one.
+        a peer that has any synchronize message of it, which acknowledges it without looking at its
+        content.  An unanswered challenge is returned again.
         """
         if self._challenge is not None:
             return self._challenge
@@ -213,27 +213,27 @@ class Outgoing:
         return item
 
     def withdraw(self) -> None:
-        """The challenge is not to be answered any more, if there is one."""
+        """Drop the challenge, if there is one."""
         if self._challenge is not None and self.flight.forget(self._challenge):
             self._size -= 1
         self._challenge = None
 
     def is_challenge(self, item: Item) -> bool:
-        """Whether that is the challenge which has not been answered."""
+        """Whether `item` is the unanswered challenge."""
         return item is self._challenge
 
     @property
     def challenged(self) -> bool:
-        """Whether there is a challenge that has not been answered."""
+        """Whether there is an unanswered challenge."""
         return self._challenge is not None
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits to be sent, for the first time or again."""
+        """Whether no message waits to be sent, for the first time or again."""
         return self._size == len(self.flight.under_way)
 
     def ready(self, now: float) -> list[Item]:
-        """Take what may be sent now: first what is lost, then what waits."""
+        """Take the messages that may be sent now: first lost ones, then waiting ones."""
         flight = self.flight
         items = flight.take_lost(now) if flight.lost else []
         if not self.open:
@@ -252,7 +252,7 @@ class Outgoing:
         return items
 
     def _take(self, room: int) -> list[Item]:
-        """Take what waits, at most `room` messages."""
+        """Take at most `room` waiting messages."""
         fresh: list[Item] = []
         waiting = self._waiting
         while waiting and len(fresh) < room:
@@ -272,13 +272,13 @@ class Outgoing:
         return fresh
 
     def due(self, now: float) -> list[Item]:
-        """What is to be sent again now because time has passed."""
+        """Take the messages to be sent now because time has passed."""
         return [*self.flight.look(now), *self.ready(now)]
 
     def acknowledge(self, id: int, now: float) -> list[int] | None:
-        """The peer has got message `id`; ``None`` if it is not known.
+        """Take the acknowledgement of message `id`; ``None`` if that is unknown.
 
-        Returns the caller's numbers of the messages that have been delivered with it.
+        Returns the caller's numbers of the messages delivered by then.
         """
         item = self.flight.acknowledge(id, now)
         if item is None:
@@ -300,7 +300,7 @@ class Outgoing:
                 stream.wake()
 
     def _find_place(self, stream: Stream, item: Item) -> None:
-        """If `item` begins a message that had no place, it has one now."""
+        """Note that the message that `item` may begin has a place, as `item` is acknowledged."""
         number = stream.find_place(item.sequence)
         if number:
             self.resumed.append(number)
@@ -308,11 +308,11 @@ class Outgoing:
                 self.resting.remove(stream)
 
     def refuse(self, delivery: Delivery, sequence: int, now: float) -> int:
-        """The peer has no place for the message whose first piece has that number.
+        """Hold back the message whose first piece has that number: the peer has no place for it.
 
-        It has got that piece, which is no longer under way, and is sent again after a pause that
-        doubles, or when the peer says so.  Returns the caller's number of the message if it has not
-        been refused before, else 0.
+        That piece has arrived, so it is no longer under way; it is sent again after a pause that
+        doubles each time, or when the peer invites it.  Returns the caller's number of the message
+        if it has not been refused before, else 0.
         """
         stream = self._stream(delivery)
         item = None if stream is None else stream.beginning(sequence)
@@ -329,7 +329,7 @@ class Outgoing:
         return number
 
     def come(self, delivery: Delivery, sequence: int) -> None:
-        """The peer has a place for that message now."""
+        """Send on the message that begins with that number: the peer has a place for it now."""
         stream = self._stream(delivery)
         if stream is not None and stream.barrier == sequence:
             stream.wake()
@@ -344,9 +344,9 @@ class Outgoing:
         return deadline
 
     def restart(self, broadcast: int) -> list[int]:
-        """Forget everything, and go on after the last numbers, that of `broadcast` included.
+        """Forget all messages; go on after the last one-to-one one, and after number `broadcast`.
 
-        Returns the caller's numbers of the messages that may be lost by that, in order.
+        Returns the caller's numbers of the messages that may be lost thereby, in order.
         """
         items = [*self.flight, *self._waiting, *self._one.waiting, *self._broadcast.waiting]
         lost = [item.number for item in items if item.number]
@@ -363,9 +363,9 @@ class Outgoing:
         return sorted(lost)
 
     def excess_of(self, known: int) -> int:
-        """By how much the one-to-one number that the peer names exceeds ours.
+        """The excess of the one-to-one number that the peer names over our last one.
 
-        0 if it is of the present association, or the peer names none.
+        0 if that number is of the present association, or the peer names none.
         """
         return known - self._one.last if known and not self.holds(known) else 0
 
@@ -374,7 +374,7 @@ class Outgoing:
         return self._start.one <= known <= self._one.last
 
     def renumber(self, one: int) -> None:
-        """Go on after one-to-one number `one`, now that there are no such messages."""
+        """Go on after one-to-one number `one`, while there are no one-to-one messages."""
         self._start = self._start._replace(one=one)
         self._one.restart(one)
 

@@ -16,21 +16,21 @@ __all__ = ["ClaimState", "Peer", "Tombstone"]
 
 
 class ClaimState(Enum):
-    """What is known of the claim that a peer has restarted."""
+    """The state of the claim that a peer has restarted."""
 
     ASKED = "asked"
     """The peer was asked and has not answered."""
     REFUTED = "refuted"
-    """It has answered for the association that there is."""
+    """It has answered for the present association."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A synchronize message that does not belong to the present association.
+    """A claim that a peer has restarted: a synchronize message of no present association.
 
-    until: how long to wait for an answer; nothing else is asked before that.
-    credit: bytes that may still be sent to ask about it, which those who say it have paid for.
-    asked: how often the peer was asked.
+    until: deadline for an answer; no other claim is checked before then.
+    credit: bytes that may still be sent to ask about it, paid for by the messages that claim it.
+    asked: number of times that the peer was asked.
     """
 
     message: Synchronize
@@ -40,45 +40,45 @@ class Claim:
     asked: int = 0
 
     def is_repeated_by(self, message: Synchronize) -> bool:
-        """Whether that says the same: perhaps with other one-to-one numbers, but of the same life.
+        """Whether `message` makes the same claim, perhaps with another one-to-one number.
 
-        A peer that waits for us in vain forgets us, and asks again with new ones.
+        A peer that waits for us in vain forgets us, and asks again with a new one.
         """
         return abs(message.broadcast - self.message.broadcast) < RESTART_GAP
 
 
 @dataclass(slots=True)
 class Peer:
-    """What this node knows of another one.  Times are Unix seconds."""
+    """This node's knowledge of another one.  Times are Unix seconds."""
 
     sid: bytes
     outgoing: Outgoing
     since: float
-    """When the present state began, or was last asked for by it or by our user."""
+    """Time at which the present state began, or at which it or our user last asked for it."""
     wanted: bool = False
-    """The user asked it for help to join."""
+    """Whether the user asked it for help to join."""
     state: PeerState = PeerState.SYNCHRONIZING
     incoming: Incoming | None = None
     """Its streams, once it has synchronized."""
     present: bool = False
-    """The user was told that it joined, and not that it left."""
+    """Whether the user counts it as joined, by the latest event about it."""
     lost: bool = False
-    """The user was told that it is unreachable, and not that it is reachable again."""
+    """Whether the user counts it as unreachable, by the latest event about it."""
     mute: bool = False
-    """It has acknowledged nothing for long, and has to, before more is sent than others pay for."""
+    """Whether it has long acknowledged nothing, so that only bytes that others pay for are sent."""
     claim: Claim | None = None
-    """Somebody says that it has started anew."""
+    """The claim, if any, that it has started anew."""
     suspicion: int = 0
-    """How often others were asked to reach it since there was a sign of it."""
+    """Number of times that others were asked to reach it since its last sign of life."""
 
     @property
     def known(self) -> int:
-        """Its last one-to-one number that we know; 0 if it has told none."""
+        """Its last known one-to-one number; 0 if it has told none."""
         return 0 if self.incoming is None else self.incoming.one.position
 
     @property
     def message_size_max(self) -> int:
-        """Bytes of the largest message that it takes in pieces; 0 if none, as far as we know."""
+        """Bytes of the largest message that it takes in pieces; 0 if none or unknown."""
         return 0 if self.incoming is None else self.incoming.message_size_max
 
     @property
@@ -87,20 +87,20 @@ class Peer:
         return {} if self.incoming is None else self.incoming.tags
 
     def suspect(self) -> int:
-        """It is silent, and others are asked to reach it; returns how often they were before."""
+        """Count a request to others to reach it; returns the number of earlier requests."""
         self.suspicion += 1
         return self.suspicion - 1
 
     def believe(self) -> None:
-        """It has lately given a sign of life."""
+        """Note a recent sign of life."""
         self.suspicion = 0
 
     def fall_silent(self) -> None:
-        """It has to show itself before more is sent than others pay for."""
+        """Until it shows itself, send it only as many bytes as others pay for."""
         self.mute = True
 
     def speak(self) -> None:
-        """It has acknowledged something."""
+        """Note that it has acknowledged something, and so has shown itself."""
         self.mute = False
 
     @property
@@ -113,70 +113,70 @@ class Peer:
         self.since = now
 
     def give_up(self, now: float) -> None:
-        """Nothing is expected of it, not even what it has announced."""
+        """Expect nothing more of it, not even messages that it has announced."""
         self.believe()
         self.enter(PeerState.GIVEN_UP, now)
         if self.incoming is not None:
             self.incoming.stay()
 
     def ask(self, now: float) -> None:
-        """The user asks it for help to join; it has the full time to answer."""
+        """Note that the user asks it for help to join, which gives it the full time to answer."""
         if not self.known_to_user:
             self.since = now
         self.wanted = True
 
     def ask_again(self, since: float) -> None:
-        """It did not answer, and is asked once more, as if for the first time at `since`."""
+        """Note that it is asked once more, with a time to answer that counts from `since`."""
         self.since = since
 
     def heard(self, now: float) -> None:
-        """It has asked for our present numbers, and counts us as a peer for so long from now."""
+        """Restart its time to join: it has our present numbers, and counts us as a peer."""
         self.since = now
 
     def synchronize(self, incoming: Incoming) -> None:
-        """It has told its numbers: what it sends in order counts from there."""
+        """Take over its numbers, after which its messages in order count."""
         self.incoming = incoming
 
     def start_anew(self, incoming: Incoming, now: float) -> None:
-        """It has told new numbers, and has to be synchronized with once more."""
+        """Take over its new numbers, and synchronize with it once more."""
         self.incoming = incoming
         self.trust()
         self.enter(PeerState.SYNCHRONIZING, now)
 
     def appear(self) -> bool:
-        """The user is told that it is there; returns whether it had been told to be unreachable."""
+        """Note that the user learns of its presence; returns whether it was unreachable before."""
         was_lost, self.present, self.lost = self.lost, True, False
         return was_lost
 
     def vanish(self) -> bool:
-        """The user is told that it is unreachable; returns whether that is news."""
+        """Note that the user learns that it is unreachable; returns whether that is news."""
         if self.lost:
             return False
         self.present, self.lost = False, True
         return True
 
     def leave(self) -> bool:
-        """The user is told that it has left, if it was told that it is there."""
+        """Note that it has left; returns whether the user has to be told."""
         was_present, self.present = self.present, False
         return was_present
 
     def trust(self) -> None:
-        """What it sends fits what it sent before: it need not be asked."""
+        """Drop any claim that it has restarted: its messages fit the present association."""
         self.claim = None
 
     def doubt(self, message: Synchronize, until: float) -> None:
-        """Somebody says in `message` that it has restarted: it is asked, until then."""
+        """Note the claim in `message` that it has restarted; it has time to answer `until` then."""
         self.claim = Claim(message, until, ClaimState.ASKED, 0)
 
     def pay(self, size: int) -> None:
-        """So many bytes have said that it has restarted."""
+        """Credit `size` bytes of messages that claim that it has restarted."""
         if self.claim is not None:
             self.claim = replace(self.claim, credit=self.claim.credit + AMPLIFICATION_MAX * size)
 
     def may_be_asked(self, size: int) -> bool:
-        """Whether it may be asked, in so many bytes, what only one that lives on can answer.
+        """Whether it may be challenged now, with `size` bytes; if so, this counts.
 
-        That counts.  Its silence is a reason to ask that nobody has to pay for.
+        Only a peer that has not restarted can answer.  A silent peer may be asked without credit.
         """
         claim = self.claim
         if claim is None:
@@ -188,20 +188,20 @@ class Peer:
         return True
 
     def answer(self) -> None:
-        """It has answered, which it can only if it has not restarted."""
+        """Note its answer, which refutes the claim that it has restarted."""
         if self.claim is not None:
             self.claim = replace(self.claim, state=ClaimState.REFUTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What is kept of a peer that left: it may ask again for acknowledgements that were lost."""
+    """The remains of a peer that left: it may ask again for acknowledgements that were lost."""
 
     incoming: Incoming
     until: float
 
     def covers(self, message: Message) -> bool:
-        """Whether the peer sent `message` before it left, and we have got it."""
+        """Whether the peer sent `message` before it left, and we have received it."""
         match message:
             case Finalize():
                 return self.incoming.age_of(message) is Age.SAME

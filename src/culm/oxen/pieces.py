@@ -28,8 +28,8 @@ def cut(data: bytes, size: int) -> Iterator[tuple[Position, bytes]]:
 def cut_broadcast(
     data: bytes, size: int, number: int, next_sequence: Callable[[], int]
 ) -> list[tuple[int, int, Value]]:
-    """The pieces of a broadcast as they are sent, each after two numbers: the caller's, which is
-    0 for all but the last, and its own."""
+    """The encoded pieces of a broadcast, each after two numbers: the caller's, which is 0 for all
+    but the last, and its own."""
     parts: list[tuple[int, int, Value]] = []
     for position, piece in cut(data, size):
         sequence = next_sequence()
@@ -39,7 +39,7 @@ def cut_broadcast(
 
 
 class _Assembly:
-    """One message, of which some pieces have come, or none yet."""
+    """One message, of which some pieces have arrived, or none yet."""
 
     __slots__ = ("_data", "_next", "latest")
 
@@ -47,17 +47,17 @@ class _Assembly:
         self._data: bytearray | None = None
         self._next = 0
         self.latest = 0
-        """The number of the last beginning that was admitted."""
+        """The number of the last first piece that was admitted."""
 
     def continues(self, sequence: int) -> bool:
-        """Whether the message of number `sequence` may continue something."""
+        """Whether a piece of number `sequence` continues the message."""
         return self._data is not None and sequence == self._next
 
     def add(self, piece: Piece, size_max: int) -> bytes | None:
         """Take the next piece; returns the whole message if that was the last one.
 
-        Raises `ValueError` for one that continues nothing, or makes the message too large: it is
-        lost then, with all that still comes of it.
+        Raises `ValueError` for one that continues nothing, or makes the message too large: then the
+        message is lost, with all pieces that follow.
         """
         if piece.position is Position.FIRST:
             self._data = bytearray()
@@ -81,7 +81,7 @@ Key: TypeAlias = tuple[bytes, Delivery]
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A stream that waits for a place: the number with which its message begins."""
+    """A stream that waits for a place, with the number of its message's first piece."""
 
     sequence: int
     heard: float
@@ -89,15 +89,16 @@ class _Turn:
 
 
 class Assemblies:
-    """Messages that are put together of pieces: a place for each stream of each peer.
+    """Messages that are put together from pieces: a place for each stream of each peer.
 
-    A stream has its place from the first piece of a message until it is complete, and for the next
-    one if that has begun and nobody else waits.  Whoever has a place can finish what it has begun,
-    so those that have to wait do not wait for each other; they get places in the order of asking.
+    A stream has its place from the first piece of a message until the message is complete, and for
+    the next message if that has begun and no other stream waits.  A stream with a place can finish
+    its message, so waiting streams never wait for each other; they get places in the order of
+    asking.
 
-    size_max: bytes of one message; 0 if none may come in pieces.
-    count_max: how many there may be at the same time.
-    patience_s: those that have not asked for so long lose their turn.
+    size_max: bytes of one message; 0 turns pieces off.
+    count_max: messages at the same time.
+    patience_s: time without a request after which a stream loses its turn.
     """
 
     def __init__(
@@ -114,12 +115,12 @@ class Assemblies:
         self._dropped = dropped
         self.held: dict[Key, _Assembly] = {}
         self.queue: dict[Key, _Turn] = {}
-        """Who waits for a place, in the order of asking."""
+        """Streams that wait for a place, in the order of asking."""
 
     def admit(self, key: Key, sequence: int, now: float) -> bool:
-        """Find a place for the message of that stream that begins with that number.
+        """Find a place for the message of stream `key` that begins with number `sequence`.
 
-        If there is none it has to wait for its turn.
+        Without a place it waits for its turn.
         """
         assembly = self.held.get(key)
         if assembly is None and self._is_next(key):
@@ -139,12 +140,12 @@ class Assemblies:
         return len(self.queue) > (key in self.queue)
 
     def waits(self, key: Key, sequence: int) -> bool:
-        """Whether that message waits for its turn."""
+        """Whether the message that begins with that number waits for its turn."""
         turn = self.queue.get(key)
         return turn is not None and turn.sequence == sequence
 
     def invite(self) -> list[tuple[Key, int]]:
-        """Those whose turn has come, and who are to be told: what begins with that number."""
+        """Take the streams to be told that their turn has come, with their messages' numbers."""
         free = self._count_max - len(self.held)
         found = [(key, turn) for key, turn in islice(self.queue.items(), free) if not turn.told]
         for key, turn in found:
@@ -152,13 +153,13 @@ class Assemblies:
         return [(key, turn.sequence) for key, turn in found]
 
     def expire(self, now: float) -> None:
-        """Who has not asked for long does not want a place any more."""
+        """End the turns of streams that have not asked for a place for long."""
         oldest = now - self._patience_s
         for key in [key for key, turn in self.queue.items() if turn.heard < oldest]:
             del self.queue[key]
 
     def add(self, sid: bytes, delivery: Delivery, piece: Piece) -> bytes | None:
-        """Take a piece whose turn it is; returns the whole message if it is complete now."""
+        """Take the next piece of a stream; returns the whole message if it is complete now."""
         assembly = self.held.get((sid, delivery))
         try:
             if assembly is None:
@@ -169,9 +170,9 @@ class Assemblies:
             return None
 
     def settle(self, sid: bytes, delivery: Delivery, position: int) -> None:
-        """`position` is the last number so far that came out of that stream.
+        """Free the place of a stream, unless a message has begun there.
 
-        It needs its place no longer, unless for a message that has begun.
+        position: the last number that has come out of the stream.
         """
         assembly = self.held.get((sid, delivery))
         if (
@@ -190,7 +191,7 @@ class Assemblies:
             self.queue.pop((sid, delivery), None)
 
     def remove(self, sid: bytes) -> None:
-        """Nothing continues what has come of `sid`."""
+        """Forget all unfinished messages of `sid`."""
         self.skip(sid)
         for delivery in Delivery:
             self.held.pop((sid, delivery), None)

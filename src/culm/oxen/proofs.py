@@ -1,4 +1,4 @@
-"""Which servers have proved that they get what is sent to them.
+"""Proofs of servers that datagrams to their IDs reach them.
 
 Source: RFC 9000, section 8.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 __all__ = ["AMPLIFICATION_MAX", "Proofs"]
 
 AMPLIFICATION_MAX = 3
-"""Bytes that are sent for one that somebody has sent who may not be where he says."""
+"""Bytes sent for each byte from a sender whose address may be forged."""
 
 _SHARE_MAX = 192  # bytes: enough for a synchronize message between servers with long IDs
 
@@ -18,11 +18,11 @@ _SHARE_MAX = 192  # bytes: enough for a synchronize message between servers with
 class Proofs:
     """Bytes that may be sent to servers, by their IDs.
 
-    A server that answers a keepalive gets what is sent there.  Any other may be the victim of
-    somebody who sends datagrams in its name, and gets at most three times the bytes that came in
-    that name; except those that our user has named.  A server of which one tells that has proved
-    itself may be made up, too, by somebody who speaks in that one's name: as long as it has not
-    acknowledged anything, whatever is sent there is paid for by the bytes that told of it.
+    A server that answers a keepalive, or that our user has named, gets any number of bytes.  Any
+    other may be the victim of an attacker who sends datagrams in its name, and gets at most three
+    times the bytes that came in that name.  Even a server reported by a proven one may be made up
+    by an attacker who speaks in the latter's name: until it acknowledges something, the bytes of
+    the reports pay for the bytes sent to it.
 
     size_max: strangers to keep account of.  Those that are forgotten have no credit.
     """
@@ -30,46 +30,49 @@ class Proofs:
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
         self.trusted: set[bytes] = set()
-        """Who may be sent whatever there is, and is believed what it says of others."""
+        """Servers that may be sent anything, and whose reports of others are believed."""
         self.pending: dict[bytes, int | None] = {}
-        """Those that have acknowledged nothing, and the bytes that those who told of them have paid
-        for; ``None`` if nobody has told who is trusted."""
+        """Servers that have acknowledged nothing, and the bytes that reports of them have paid for;
+        ``None`` without a report by a trusted server."""
         self._credit: dict[bytes, int] = {}
 
     def trust(self, sid: bytes) -> None:
-        """`sid` has proved itself, or was named by our user."""
+        """Trust `sid`, which has proved itself or was named by our user."""
         self.trusted.add(sid)
         self._credit.pop(sid, None)
         self.pending.pop(sid, None)
 
     def expect(self, sid: bytes, *, told: bool) -> None:
-        """Seek contact with `sid`, of which somebody trusted has told, or nobody."""
+        """Seek contact with `sid`.
+
+        told: whether a trusted server has told of it.
+        """
         if told:
             self.pending[sid] = self.pending.get(sid) or 0
         elif sid not in self.trusted:
             self.pending[sid] = None
 
     def accept(self, sid: bytes) -> None:
-        """`sid` has acknowledged what was sent to it alone; who told of it was right."""
+        """Trust `sid` if it was reported: it has acknowledged a message sent to it alone."""
         if self.pending.pop(sid, None) is not None:
             self.trusted.add(sid)
 
     def remove(self, sid: bytes) -> None:
-        """`sid` is a stranger again."""
+        """Treat `sid` as a stranger again."""
         self.trusted.discard(sid)
         self.pending.pop(sid, None)
 
     def receive(self, source: bytes, size: int) -> None:
-        """A datagram of so many bytes came in the name of `source`, which is not trusted."""
+        """Count a datagram of `size` bytes in the name of `source`, which is not trusted."""
         credit = self._credit
         if source not in credit and len(credit) >= self._size_max:
             del credit[next(iter(credit))]
         credit[source] = credit.get(source, 0) + AMPLIFICATION_MAX * size
 
     def hear_rumour(self, sids: Iterable[bytes], size: int) -> None:
-        """A datagram of so many bytes, of one that is trusted, told of these.
+        """Share the credit for `size` bytes in which a trusted server tells of `sids` among them.
 
-        Those that have least are given enough for a message each, as far as that goes.
+        Servers with the least credit get enough for a message each, as far as it goes.
         """
         left = AMPLIFICATION_MAX * size
         told = {sid: had for sid in sids if (had := self.pending.get(sid)) is not None}
@@ -79,7 +82,7 @@ class Proofs:
             left -= share
 
     def spend(self, sid: bytes, size: int) -> bool:
-        """Whether so many bytes may be sent to `sid`, which is not trusted; if so, they count."""
+        """Whether `size` bytes may be sent to `sid`, which is not trusted; if so, they count."""
         left = self._credit.get(sid, 0) - size
         if left >= 0:
             self._credit[sid] = left

@@ -1,4 +1,4 @@
-"""What peers send us, and what is done with it.
+"""Handling of messages, acknowledgements and gossip from peers.
 
 Source: manual/dev-oxen.md, "Message data (`md`) body types".
 """
@@ -41,7 +41,7 @@ from culm.oxen.tags import fits
 
 __all__ = ["Reception"]
 
-# By themselves: to look one up in its class costs more than a message can afford.
+# Global names, because a lookup in the class costs more than a message can afford.
 _SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
 _DATAGRAM, _IN_ORDER, _IN_ORDER_BROADCAST = Delivery
 _NONE = Pressure.NONE
@@ -52,8 +52,8 @@ _DELIVERIES = {b"1": _IN_ORDER, b"b": _IN_ORDER_BROADCAST}
 class Reception:
     """Takes bodies of parcels that are for us.
 
-    Each handler of a message, which came in so many bytes, says whether to acknowledge it: what is
-    not comes again.
+    Each handler takes a message and the size of its datagram, and returns whether to acknowledge
+    it: without an acknowledgement the peer sends it again.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Reception:
         }
 
     def receive(self, source: bytes, body: MessageData | MessageAck | Gossip, size: int) -> None:
-        """Take the body of a parcel that is for us and came through `source` in so many bytes."""
+        """Take the body of a parcel for us, which came through `source` in `size` bytes."""
         if isinstance(body, MessageData):
             self._receive_data(source, body, size)
         elif isinstance(body, MessageAck):
@@ -109,12 +109,12 @@ class Reception:
         sought = [sid for sid in lively if self._associations.is_sought(sid)]
         for sid in sought:
             self._links.expect(sid, told=True)
-        # One that has left is in the table, and so no stranger, until its tombstone goes.
+        # A server that has left is in the table, and so no stranger, until its tombstone goes.
         strangers = [sid for sid in lively if sid not in self._links.contacts]
         found = [self._associations.admit(sid, told=True) for sid in strangers]
         self._links.hear_rumour(lively, size)
         self._links.merge(gossip)
-        for peer in filter(None, found):  # now that a way there may be known
+        for peer in filter(None, found):  # only now, when the table may have a path there
             self._courier.synchronize(peer)
 
     def _receive_data(self, source: bytes, body: MessageData, size: int) -> None:
@@ -141,7 +141,7 @@ class Reception:
     def _welcome(
         self, source: bytes, body: MessageData, message: Message, size: int
     ) -> Peer | None:
-        """Make the unknown sender a peer, unless it is one that has left."""
+        """Make the unknown sender a peer, unless it has left."""
         if type(message) is Outlived:
             self._receive_outlived(None, message, size)
             return None
@@ -154,12 +154,12 @@ class Reception:
                 if tombstone.covers(message):
                     self._courier.acknowledge(source, body)
                 return None
-        # The one that forwards for it has had its proof.
+        # A trusted server that forwards the message vouches for its sender.
         told = source != body.fr and self._links.trusts(source)
         peer = self._associations.admit(body.fr, told=told)
         if told:
             self._links.hear_rumour([body.fr], size)
-        if peer is not None and not isinstance(message, Synchronize):  # which ours answers anyway
+        if peer is not None and not isinstance(message, Synchronize):  # its handler sends ours
             self._courier.synchronize(peer)
         return peer
 
@@ -174,8 +174,8 @@ class Reception:
         if peer.mute:
             self._courier.hear(peer)
         if peer.state is _SYNCHRONIZING:
-            # Nothing else is in flight then but our latest synchronize message, which was
-            # first sent after the peer's own had arrived, if it has.
+            # Only our latest synchronize message is under way in this state; if the peer's own
+            # has arrived, ours was first sent after that.
             if peer.incoming is not None:
                 self._associations.join(peer, peer.incoming)
         else:
@@ -203,7 +203,7 @@ class Reception:
         return self._take(peer, _IN_ORDER_BROADCAST, message.sequence, message.data)
 
     def _receive_piece(self, peer: Peer, message: Piece, _size: int) -> bool:
-        """Find a place for the message before any of it is acknowledged."""
+        """Find a place for the whole message before acknowledging any piece of it."""
         if not self._limits.message_size_max:
             return self._refuse(DropReason.MALFORMED)
         delivery = _DELIVERIES[message.kind]
@@ -227,7 +227,7 @@ class Reception:
         return True
 
     def _take(self, peer: Peer, delivery: Delivery, sequence: int, content: bytes | Piece) -> bool:
-        """Take what has a number in a stream."""
+        """Take a numbered message, or a piece, of one of the peer's streams."""
         incoming = peer.incoming
         if peer.state not in _TALKING or incoming is None:
             return self._refuse(DropReason.NOT_SYNCHRONIZED)
@@ -246,7 +246,7 @@ class Reception:
         return True
 
     def _receive_synchronize(self, peer: Peer, message: Synchronize, size: int) -> bool:
-        """Take the peer's numbers; acknowledge them only if it has ours, or does not say."""
+        """Take the peer's numbers; acknowledge them only if it names ours, or none."""
         outgoing, known = peer.outgoing, message.known
         excess = outgoing.excess_of(known)
         if excess and peer.state in _TALKING:
@@ -255,20 +255,20 @@ class Reception:
             if excess >= RESTART_GAP and known < START_MAX:
                 self._associations.outbid(peer, known)
             taken = self._follow(peer, message, size)
-        if not taken or outgoing.excess_of(known):  # ours may have changed
+        if not taken or outgoing.excess_of(known):  # again: our numbers may have changed
             return False
-        if peer.state is _SYNCHRONIZING:  # it counts us as a peer for so long from now
+        if peer.state is _SYNCHRONIZING:  # the peer waits for us anew from now on
             peer.heard(self._clock.unix)
         return True
 
     def _follow(self, peer: Peer, message: Synchronize, size: int) -> bool:
-        """Count what the peer sends in order from its numbers."""
+        """Follow the peer's numbers, after which its messages in order count."""
         incoming = peer.incoming
         if incoming is None:
             if self._associations.leaving:
                 return False
             peer.synchronize(self._associations.begin(peer, message))
-            self._courier.synchronize(peer)  # again: only now do we know to whom
+            self._courier.synchronize(peer)  # again, now that ours can name the peer's number
             return True
         named, age = peer.outgoing.holds(message.known), incoming.age_of(message)
         if named and not incoming.vouched:
@@ -289,11 +289,11 @@ class Reception:
             return self._associations.doubt(peer, message, size)
         if named or incoming.gives_way_to(age):
             return self._associations.restart(peer, message)
-        # If it is meant, it comes again when there is somebody to ask, or names our number.
+        # A genuine one comes again, when the peer has joined and can be asked, or names our number.
         return self._refuse(DropReason.STALE_SYNCHRONIZE)
 
     def _receive_tags(self, peer: Peer, message: Tags, _size: int) -> bool:
-        """Take the peer's tags, even before it has joined: the user is told when it has."""
+        """Take the peer's tags; the user is told of them once the peer has joined."""
         incoming = peer.incoming
         if not fits(message.table, self._limits.tags_size_max):
             return self._refuse(DropReason.MALFORMED)
@@ -322,9 +322,9 @@ class Reception:
             incoming.finalize(message)
             if (
                 not self._associations.leaving
-            ):  # a peer that is leaving, too, delivers what it has announced
+            ):  # if we are leaving, too, the peer still takes our messages
                 self._associations.fail(peer, FailReason.PEER_LEFT)
-            if peer.state is _SYNCHRONIZING and incoming.complete:  # the user never heard of it
+            if peer.state is _SYNCHRONIZING and incoming.complete:  # without telling the user
                 self._associations.bury(peer)
             else:
                 if peer.state is _SYNCHRONIZING:

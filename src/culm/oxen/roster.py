@@ -1,4 +1,4 @@
-"""Who is known: peers, and those that have left."""
+"""Known servers: peers, and those that have left."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["Roster"]
 class Roster:
     """All peers by their IDs, and the tombstones of those that have left.
 
-    While a peer is given up there is a place more: whoever joins there takes over the place of
-    that peer, which is not worth keeping out one that is alive.
+    While a peer is given up there is one more place, as it should not keep out a live server: one
+    that joins there takes over its place.
 
     A tombstone keeps the place in the last contact table, so that acknowledgements find
-    their way for as long as they may be asked for.
+    their way for as long as the peer may ask for them.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Roster:
         """The number of our last broadcast."""
 
     def begin(self) -> None:
-        """Start to number broadcasts; the time must be known."""
+        """Start numbering broadcasts; the time must be known."""
         self.broadcast_sequence = self._numbers.next_start()
 
     def next_broadcast(self) -> int:
@@ -51,14 +51,14 @@ class Roster:
         return self.broadcast_sequence
 
     def next_start(self, above: int) -> int:
-        """A number to begin one-to-one messages with that no association has had, above that."""
+        """A start for one-to-one messages, above `above` and all numbers of other associations."""
         return self._numbers.next_start(above)
 
     def has_room_for(self, *, trusted: bool) -> bool:
-        """Whether there is room for one more server, which is trusted or a stranger.
+        """Whether there is room for one more server.
 
-        Strangers have places of their own, and make room for each other and for all others: the
-        latest one is as likely to be honest as those before.
+        Strangers, which are not trusted, have places of their own, and make room for each other and
+        for all others: the latest stranger is as likely to be honest as earlier ones.
         """
         strangers = self._strangers()
         if self._is_full() and not strangers:
@@ -74,23 +74,23 @@ class Roster:
         return None
 
     def _is_full(self) -> bool:
-        """Whether all places are taken; one that is alive gives its own up to nobody."""
+        """Whether all places are taken, strangers' included."""
         more = any(peer.state is PeerState.GIVEN_UP for peer in self.peers.values())
         return len(self.peers) >= self._limits.peers_max + more
 
     def to_be_replaced(self) -> list[Peer]:
-        """The peer whose place somebody has taken over: of those given up the first."""
+        """The peer whose place a newcomer has taken over, if any: the one given up longest ago."""
         given_up = [peer for peer in self.peers.values() if peer.state is PeerState.GIVEN_UP]
         over = len(self.peers) > self._limits.peers_max
         return sorted(given_up, key=attrgetter("since"))[:over]
 
     def _strangers(self) -> list[Peer]:
-        """Those that have proved nothing, and that nobody has named."""
+        """Servers that have proved nothing and were named by nobody trusted."""
         known = self._links.has_heard_of
         return [peer for sid, peer in self.peers.items() if not (peer.known_to_user or known(sid))]
 
     def add(self, sid: bytes) -> Peer:
-        """Make a server a peer that is not one yet, and for which there is room."""
+        """Make server `sid` a peer; it must not be one yet, and there must be room."""
         self.tombstones.pop(sid, None)
         outgoing = Outgoing(
             Synchronize(
@@ -109,12 +109,11 @@ class Roster:
         return peer
 
     def forget(self, peer: Peer) -> None:
-        """Forget `peer`."""
         del self.peers[peer.sid]
         self._links.remove(peer.sid)
 
     def bury(self, peer: Peer) -> None:
-        """`peer`, which has synchronized, has left for good."""
+        """Replace `peer`, which has synchronized and has left for good, by a tombstone."""
         assert peer.incoming is not None
         while len(self.tombstones) >= self._limits.peers_max:
             self._unbury(next(iter(self.tombstones)))
@@ -124,7 +123,7 @@ class Roster:
         self._links.retire(peer.sid)
 
     def expire(self) -> None:
-        """Forget those that left long ago."""
+        """Forget servers that left long ago."""
         now = self._clock.unix
         for sid in [sid for sid, tomb in self.tombstones.items() if tomb.until <= now]:
             self._unbury(sid)

@@ -1,4 +1,4 @@
-"""How long a message to one peer and its acknowledgement take.
+"""Estimates of the round trip time to one peer.
 
 Source: RFC 6298, section 2.
 """
@@ -15,16 +15,16 @@ _GAIN = 1 / 8  # weight of a sample in the smoothed time
 _VARIATION_GAIN = 1 / 4
 _VARIATIONS = 4
 
-# After how many round trips without an acknowledgement a probe is sent, and its shortest delay.
+# Round trips without an acknowledgement until a probe is sent, and the shortest delay of one.
 _PROBE_ROUND_TRIPS = 2
 _PROBE_MIN_S = 0.01
 
-# How much longer than the shortest recent one the shortest of a round is if something queues.
+# Excess of a round's shortest round trip over the shortest recent one if messages queue.
 _QUEUE_SHARE = 1 / 4
 _QUEUE_S = 0.005
 _QUEUE_VARIATIONS = 2
 
-# The shortest time of the last one to two periods is what the path takes when nothing queues.
+# The path without queues takes the shortest time of the last one to two periods.
 _LEAST_PERIOD_S = 10.0
 
 
@@ -50,18 +50,18 @@ class RoundTrip:
         self.smoothed: float | None = None
         """The smoothed round trip (SRTT); ``None`` before the first sample."""
         self.timeout = timing.redelivery_first_s
-        """After how long without any acknowledgement a message is sent again (RTO)."""
+        """Time without any acknowledgement until a message is sent again (RTO)."""
         self.probe = self.timeout
-        """After how long without any acknowledgement a probe is sent, when there are samples."""
+        """Time without any acknowledgement until a probe is sent, once there are samples."""
         self.usual = self.timeout
-        """Nearly all acknowledgements come within that time."""
+        """Time within which nearly all acknowledgements come."""
         self._variation = 0.0
         self._turn = -math.inf
         self._before = self._now = math.inf
 
     @property
     def unhurried(self) -> float:
-        """If the shortest round trip of a round exceeds this, something queues on the way."""
+        """Longest round trip without queues: if all of a round exceed it, messages queue."""
         least = self.least
         return least + max(_QUEUE_SHARE * least, _QUEUE_S, _QUEUE_VARIATIONS * self._variation)
 
@@ -71,7 +71,7 @@ class RoundTrip:
         return min(self._before, self._now)
 
     def sample(self, seconds: float, now: float) -> None:
-        """An acknowledgement came at `now`, so long after its message had been sent."""
+        """Take an acknowledgement that came at `now`, `seconds` after its message was sent."""
         if now >= self._turn:
             self._turn = now + _LEAST_PERIOD_S
             self._before, self._now = self._now, seconds

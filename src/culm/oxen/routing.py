@@ -1,4 +1,4 @@
-"""To which neighbour a parcel goes, and how loops are cut.
+"""The choice of a neighbour for each parcel, and the memory that cuts loops.
 
 Source: manual/dev-oxen.md, "Handling failure".
 """
@@ -11,18 +11,18 @@ from culm.oxen.contacts import ContactTable
 
 __all__ = ["ForwardMemory", "Routes"]
 
-# How long a ranking of neighbours is kept, as a part of the time that a link stays usable
+# Time for which a ranking of neighbours is kept, as a part of the time that a link stays usable
 # without contact.
 _CACHE_SHARE = 1 / 64
 
 # Attempts that go straight over a usable link before other paths are tried in between.
 _DIRECT_ATTEMPTS = 2
 
-# One attempt in so many takes a path of which the table knows nothing good.  That is rare, as
-# all those that forward try their luck, too.
+# One attempt in this many takes a path that the table does not recommend.  That is rare because
+# every server on the way does the same.
 _BLIND_PERIOD = 4
 
-# For so many of the longest intervals forwarded messages are remembered.
+# Forwarded messages are remembered for this many of the longest intervals.
 _MEMORY_INTERVALS = 4
 _TIMES_MAX = 64
 
@@ -31,8 +31,8 @@ class Routes:
     """Picks the neighbour for a parcel, not always the same one.
 
     The first choice is the direct link if it may be usable or is `untried`, then the first hop of
-    a shortest path over links that may be usable.  As the table may be wrong, or forged, and as
-    a link may have broken since, later attempts take other paths.
+    a shortest path over links that may be usable.  Later attempts take other paths, because the
+    table may be wrong or forged, and a link may have broken since.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Routes:
         return choices[attempt % len(choices)] if choices else None
 
     def forget(self, to: bytes) -> None:
-        """`to` is no longer known."""
+        """Forget the paths to `to`, which is no longer known."""
         self._cache.pop(to, None)
 
     def _ranked(self, to: bytes, now: float) -> tuple[list[bytes], list[bytes]]:
-        """Usable neighbours with a known path to `to`, shortest first, and without."""
+        """Usable neighbours with a known path to `to`, shortest first, and those without one."""
         cached = self._cache.get(to)
         if cached is not None and 0 <= now - cached[0] < self._cache_s:
             return cached[1], cached[2]
@@ -90,15 +90,15 @@ class Routes:
 
 
 class ForwardMemory:
-    """Remembers what was forwarded, so that nothing goes round in circles.
+    """Remembers forwarded parcels, so that none goes round in circles.
 
-    What goes in circles comes back soon, and from another neighbour than at first; what is
-    sent again comes from the same one as a rule.  So the same parcel is forwarded again only after
+    A parcel in a loop comes back soon, and from another neighbour than at first; a parcel that is
+    sent again usually comes from the same one.  So the same parcel is forwarded again only after
     an interval that doubles each time: it begins with `again_s` if the parcel comes from the same
-    neighbour, as its sender may know already that it was lost, and with `first_s` if from another.
+    neighbour, as its sender may already know that it was lost, and with `first_s` otherwise.
 
-    Nobody sends a message without an ID again, so two that are equal and come from one neighbour
-    are two messages.
+    A message without an ID is never sent again, so two equal ones from one neighbour are two
+    messages.
     """
 
     def __init__(self, *, again_s: float, first_s: float, last_s: float, size_max: int) -> None:
@@ -112,9 +112,9 @@ class ForwardMemory:
         return len(self._seen)
 
     def admit(self, key: Hashable, source: bytes, now: float, *, once: bool = False) -> int | None:
-        """How often `key` was forwarded before, or ``None`` if it must not be forwarded now.
+        """The times that `key` was forwarded before, ``None`` if it must not be forwarded now.
 
-        once: nobody sends that message again.
+        once: the message is never sent again.
         """
         self.expire(now)
         seen = self._seen.get(key)
@@ -132,7 +132,7 @@ class ForwardMemory:
         return 0 if once else times
 
     def expire(self, now: float) -> None:
-        """Forget what nobody sends again any more."""
+        """Forget parcels too old to be sent again."""
         seen, until = self._seen, now - _MEMORY_INTERVALS * self._last_s
         while seen:
             key = next(iter(seen))

@@ -1,4 +1,4 @@
-"""Datagrams that only holders of the cluster's key can read, and each of which counts once."""
+"""Datagrams that only holders of the cluster's key can read, and that count only once each."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _LIFE_SIZE = _TIME_SIZE + _SALT_SIZE
 _NONCE_SIZE = _LIFE_SIZE + _COUNTER_SIZE
 _TAG_SIZE = 16
 OVERHEAD = _NONCE_SIZE + _TAG_SIZE
-"""Bytes that a sealed datagram is longer than its parcel."""
+"""Bytes of a sealed datagram beyond those of its parcel."""
 
-# A datagram counts as seen when so many later ones of its sender, to anybody, have overtaken it.
+# A datagram counts as seen once this many later ones of its sender, to any server, precede it.
 _WINDOW = 2**14
 
 _TIME_MAX = (1 << 8 * _TIME_SIZE) - 1
 
-# Nobody's clock is as much ahead of ours: a life from beyond that, somebody has made up. Without
-# such a bound the last one possible, told once, would shut its server out for ever.
+# No real clock is this far ahead of ours, so a life that began later is forged. Without such a
+# bound the last possible life, announced once, would shut its server out for ever.
 _AHEAD_MAX = 100 * 365 * 86_400 * 1000
 
 
@@ -58,15 +58,16 @@ def open_box(datagram: bytes, *, key: bytes, source: bytes, to: bytes) -> bytes 
 
 
 def _key_between(key: bytes, source: bytes, to: bytes) -> bytes:
-    """The key for one direction between two servers: its datagrams are of no use elsewhere."""
+    """The key for one direction between two servers, so that datagrams are useless elsewhere."""
     names = b"%d:%b%b" % (len(source), source, to)
     return blake2b(names, key=key, digest_size=KEY_SIZE, person=b"culm oxen seal").digest()
 
 
 class Opened(NamedTuple):
-    """The parcel in a datagram, and whether it is of the life that is heard and has not come yet.
+    """The parcel in a datagram.
 
-    later: if not, and the server is to be told so: when the later life began, in milliseconds.
+    fresh: whether it is of the sender's latest life and arrives for the first time.
+    later: start of the sender's later life, in milliseconds, if the sender is to be told of it.
     """
 
     parcel: bytes
@@ -75,7 +76,7 @@ class Opened(NamedTuple):
 
 
 class _Life:
-    """Which of the datagrams have come that a server has sent since it started.
+    """One life of a server, and the datagrams that have arrived from it.
 
     name: orders the lives of a server.
     """
@@ -84,19 +85,19 @@ class _Life:
 
     def __init__(self, name: bytes) -> None:
         self.name = name
-        self._told = -math.inf  # when an earlier one was told of this one
+        self._told = -math.inf  # when a sender in an earlier life was last told of this one
         self._newest = 0
-        self._seen = 0  # a bit for each: the lowest is the newest
+        self._seen = 0  # a bit for each datagram: the lowest is the newest
 
     def tell(self, now: float, again_s: float) -> bool:
-        """Whether to tell an earlier one of this one; no more often than that."""
+        """Whether to tell a sender in an earlier life of this one, at most every `again_s`."""
         if now - self._told < again_s:
             return False
         self._told = now
         return True
 
     def admit(self, counter: int) -> bool:
-        """Whether that one comes for the first time, as far as can be told; it is noted."""
+        """Note a datagram; returns whether it certainly arrives for the first time."""
         ahead = counter - self._newest
         if ahead > 0:
             kept = self._seen << ahead if ahead < _WINDOW else 0
@@ -111,17 +112,17 @@ class _Life:
 
 
 class Seal:
-    """Seals what this server sends, with the first of the keys, and opens what others have sealed.
+    """Seals this server's datagrams with the first of the keys, and opens those of others.
 
-    The nonce is the time at which the server started, chance drawn then, and a counter. So nobody
-    uses one twice, and receivers can tell what they have seen already: of each server they listen
-    to the latest life that they know of, and to no earlier one, ever.  A server whose clock was set
-    back is told of its latest life, and goes on as a later one.
+    The nonce is the time at which the server started, random bytes drawn then, and a counter. So
+    no nonce is used twice, and receivers recognize datagrams seen before: they listen only to the
+    latest life that they know of each server, never to an earlier one.  A server whose clock was
+    set back is told of its latest life, and goes on as a later one.
 
-    again_s: how often a server is told that at most.
-    sources_max: servers to keep account of, more than are ever kept; beyond that, of those that are
-        no peers the one with the earliest life is forgotten, and nobody unknown is heard whose
-        life is not later than that.
+    again_s: shortest time between two such messages to a server.
+    sources_max: servers to keep account of, more than there are peers.  Beyond that, the server
+        with the earliest life that is no peer is forgotten, and from then on no unknown server is
+        heard unless its life is later than that one.
     """
 
     def __init__(
@@ -146,16 +147,16 @@ class Seal:
         self._counter = 0
         self._sources: dict[bytes, _Life] = {}
         self._kept: set[bytes] = set()
-        self._forgotten = _Life(b"")  # the latest of those of servers that were forgotten
+        self._forgotten = _Life(b"")  # the latest life of a forgotten server
 
     overhead = OVERHEAD
 
     def begin(self) -> None:
-        """The server starts; the time must be known."""
+        """Begin this server's life; the time must be known."""
         self._begin(self._milliseconds())
 
     def _milliseconds(self) -> int:
-        """The time as lives count it; the latest one possible is out of every server's reach."""
+        """The time in milliseconds, bounded so that a later life is always possible."""
         return min(max(0, int(self._clock.unix * 1000)), _TIME_MAX - _AHEAD_MAX - 1)
 
     def _begin(self, milliseconds: int) -> None:
@@ -163,15 +164,15 @@ class Seal:
         self._life = milliseconds.to_bytes(_TIME_SIZE) + salt.to_bytes(_SALT_SIZE)
 
     def keep(self, source: bytes) -> None:
-        """That server is a peer, and is not forgotten before others."""
+        """Never forget server `source` while it is a peer."""
         self._kept.add(source)
 
     def release(self, source: bytes) -> None:
-        """That server is no peer any more."""
+        """Allow server `source`, which is no longer a peer, to be forgotten."""
         self._kept.discard(source)
 
     def outlive(self, milliseconds: int) -> None:
-        """A peer knows of a life of ours that began then: if that seems later, ours begins anew."""
+        """Begin a life later than the one that a peer knows of, unless the present one is later."""
         is_possible = milliseconds <= self._milliseconds() + _AHEAD_MAX
         if is_possible and milliseconds >= int.from_bytes(self._life[:_TIME_SIZE]):
             self._begin(milliseconds + 1)
@@ -187,7 +188,7 @@ class Seal:
         return close_box(parcel, nonce, key=self._keys[0], source=self._me, to=to)
 
     def open(self, source: bytes, datagram: Buffer) -> Opened | None:
-        """What is in a datagram from server `source`; ``None`` if it cannot be trusted."""
+        """The content of a datagram from server `source`; ``None`` if it cannot be trusted."""
         datagram = bytes(datagram)
         for key in self._keys:
             parcel = open_box(datagram, key=key, source=source, to=self._me)

@@ -13,12 +13,12 @@ _SEEK_SHARE = 1 / 8
 
 
 class Seeds:
-    """Whom to ask, and for how long each has been missing.  Times are Unix seconds."""
+    """The seeds, and the time since which each is missing.  Times are Unix seconds."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
         self._missing: dict[bytes, float | None] = {}  # since when; `None` while it is a peer
-        self._pauses: dict[bytes, float] = {}  # since when nobody asks it
+        self._pauses: dict[bytes, float] = {}  # since when it is missing and not being asked
 
     def __contains__(self, sid: object) -> bool:
         return sid in self._missing
@@ -42,14 +42,14 @@ class Seeds:
         self._pauses.clear()
 
     def found(self, sid: bytes) -> None:
-        """`sid` has become a peer."""
+        """Note that `sid` has become a peer."""
         self._missing[sid] = None
         self._pauses.pop(sid, None)
 
     def miss(self, sid: bytes, now: float) -> bool:
-        """`sid` is not a peer at `now`, and is not being asked; returns whether it is time to ask.
+        """Note that `sid` is missing and not being asked; returns whether to ask it again now.
 
-        The longer it is missing, the rarer that becomes.
+        The pause before that grows with the time for which it is missing.
         """
         since = self._missing[sid]
         if since is None:
@@ -59,5 +59,5 @@ class Seeds:
         return now - self._pauses.setdefault(sid, now) >= pause
 
     def asked(self, sid: bytes) -> None:
-        """`sid` is being asked once more."""
+        """Note that `sid` is being asked once more."""
         self._pauses.pop(sid, None)

@@ -1,4 +1,4 @@
-"""How much room a datagram has for a message."""
+"""Room for a message in a datagram."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ __all__ = ["payload_sizes"]
 
 
 def payload_sizes(limits: Limits, dialect: Dialect, overhead: int = 0) -> dict[Delivery, int]:
-    """Bytes of the largest message of each kind if all else in its parcel is as long as can be.
-
-    So whether a message can be sent does not depend on the numbers that it happens to get.
+    """Bytes of the largest message of each kind, with all other fields of its parcel at their
+    longest, so that sending never depends on the numbers that a message happens to get.
 
     overhead
         Bytes of a datagram that are not part of its parcel.
@@ -36,7 +35,7 @@ def payload_sizes(limits: Limits, dialect: Dialect, overhead: int = 0) -> dict[D
     }
     sid = bytes(limits.sid_size_max)
     parcel_size_max = limits.datagram_size_max - overhead
-    length = len(str(parcel_size_max))  # of which an empty message has one digit
+    length = len(str(parcel_size_max))  # digits of a size, of which an empty message has one
     left = parcel_size_max - length + 1
     return {
         delivery: left

@@ -24,13 +24,13 @@ class PeerState(Enum):
     """The state of an association."""
 
     SYNCHRONIZING = "synchronizing"
-    """It has not acknowledged our synchronize message, or we have not got its own."""
+    """It has not acknowledged our synchronize message, or we have not received its own."""
     JOINED = "joined"
     """Messages go both ways."""
     FINALIZING = "finalizing"
-    """It is leaving, and messages that it announced are missing yet."""
+    """It is leaving, and messages that it announced are still missing."""
     GIVEN_UP = "given up"
-    """It is not usefully reachable.  What it sends is dropped."""
+    """It is not usefully reachable.  Its messages are dropped."""
 
 
 class Pressure(Enum):
@@ -38,6 +38,6 @@ class Pressure(Enum):
 
     NONE = "none"
     FULL = "full"
-    """There was no room, and the user was not told of any since."""
+    """There was no room, and the user has not been told of any since."""
     STUCK = "stuck"
-    """And the user was told that the peer does not answer."""
+    """There is no room, but the user was told that the queue no longer holds up broadcasts."""

@@ -1,4 +1,4 @@
-"""What a node knows, as plain data and printed as tables.
+"""The knowledge of a node as plain data, and as printed tables.
 
 Source: manual/dev-oxen.md, "Last contact table".
 """
@@ -17,28 +17,28 @@ __all__ = ["PeerView", "format_contacts", "format_peers", "view_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerView:
-    """What a node knows of a peer at one moment."""
+    """A node's knowledge of a peer at one moment."""
 
     sid: bytes
     state: PeerState
     usable: bool
-    """Whether our own link to it is possibly usable."""
+    """Whether our own link to it may be usable."""
     reachable: bool
-    """Whether anybody's is."""
+    """Whether any server's link to it may be usable."""
     age_s: float | None
     """Seconds since our last contact with it; ``None`` if there was none."""
     queued: int
     """Messages that it has not acknowledged."""
     early: int
-    """Messages of it that wait for earlier ones."""
+    """Messages from it that wait for earlier ones."""
     message_size_max: int
-    """Bytes of the largest message in order that it takes in pieces; 0: none, as far as we know."""
+    """Bytes of the largest message in order that it takes in pieces; 0 if none or unknown."""
     tags: Mapping[str, str]
-    """What it says of itself, as far as we know."""
+    """Its tags, as far as we know."""
 
 
 def view_of(peer: Peer, contacts: ContactTable, now: float) -> PeerView:
-    """What is known of `peer` at `now`, in Unix seconds."""
+    """The view of `peer` at `now`, in Unix seconds."""
     time = contacts.get(contacts.me, peer.sid)
     incoming = peer.incoming
     return PeerView(
@@ -59,7 +59,7 @@ def format_contacts(
 ) -> str:
     """The last contact table with ages in whole seconds, rows and columns in order.
 
-    ``-`` means no contact, ``>`` one more than `age_max_s` seconds ago.  `contacts` and `now`
+    ``-`` means no contact, ``>`` a contact more than `age_max_s` seconds ago.  `contacts` and `now`
     are in Unix seconds, as `Node.contacts` and `Node.unix_time` give them.
     """
     sids = sorted(contacts)

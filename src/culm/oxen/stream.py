@@ -20,11 +20,11 @@ class Item:
     """One message to one peer.  Times are monotonic seconds.
 
     number: the caller's number for it; 0 if it is our own, or a piece that is not the last.
-    stream: where it has its `sequence` number, if it is sent in order.
-    order: its place among all that was sent to this peer when it was last sent, at `sent`;
-        `first` is that of the first time.
-    before: when it was sent the time before that.
-    way: which path it took last, as `Routes.hop` counts attempts.
+    stream: the stream of its `sequence` number, if it is sent in order.
+    order: rank of its last transmission, at `sent`, among all transmissions to this peer; `first`
+        is that of the first one.
+    before: time of the transmission before the last one.
+    way: the path that it took last, as `Routes.hop` counts attempts.
     gap: the first number that is skipped, up to `sequence`; 0 if none is.
     """
 
@@ -41,15 +41,14 @@ class Item:
     way: int = field(init=False)
 
     def reword(self, d: Value) -> None:
-        """It says `d` from now on."""
         self.d = d
 
     def await_dispatch(self) -> None:
-        """It is not sent yet, and somebody may ask whether it is."""
+        """Make it distinguishable from sent ones before it has an ID."""
         self.id = -1
 
     def dispatch(self, id: int, order: int, now: float, way: int) -> None:
-        """It is sent for the first time, under that ID."""
+        """Note that it is sent for the first time, under that ID."""
         self.id = id
         self.order = self.first = order
         self.sent = now
@@ -57,14 +56,14 @@ class Item:
         self.way = way
 
     def resend(self, order: int, now: float, way: int) -> None:
-        """It is sent again."""
+        """Note that it is sent again."""
         self.order, self.before, self.sent, self.way = order, self.sent, now, way
 
 
 class Stream:
-    """Numbered messages, of which those within the window are on their way.
+    """Numbered messages, of which those within the window may be under way.
 
-    One in pieces that finds no place at the peer rests for a while, with all that follows it.
+    A message in pieces that finds no place at the peer rests, with all later ones.
     """
 
     __slots__ = (
@@ -82,28 +81,28 @@ class Stream:
 
     def __init__(self, last: int, window: int) -> None:
         self._window = window
-        self.first = last + 1  # the first that is not acknowledged
-        self.last = last  # the last that there is
+        self.first = last + 1  # the first number that is not acknowledged
+        self.last = last  # the last number in use
         self.waiting: deque[Item] = deque()
-        self._acknowledged: dict[int, int] = {}  # after the first: the callers' numbers
+        self._acknowledged: dict[int, int] = {}  # beyond `first`, with the caller's numbers
         self.begun: dict[int, tuple[Item, int]] = {}
-        """First pieces that are not acknowledged, by number, and the callers' numbers."""
-        self._refused: set[int] = set()  # of these
+        """First pieces that are not acknowledged, by number, with the caller's numbers."""
+        self._refused: set[int] = set()  # numbers of first pieces without a place
         self._rest_all()
 
     def _rest_all(self) -> None:
         self.barrier: int | None = None
-        """The first piece of a message without a place: what follows has to wait."""
+        """The first piece of the first message without a place, where all later ones wait."""
         self.rests_until: float | None = None
         """When to ask for a place again."""
         self.rest = 0.0
-        """For how long the last pause was, in seconds; 0 if there was none."""
+        """Length of the last pause in seconds; 0 if there was none."""
 
     def restart(self, last: int) -> list[int]:
-        """Go on after the message of number `last`, whatever became of those before.
+        """Go on after the message of number `last`, and forget earlier ones.
 
-        Returns the caller's numbers of those that are acknowledged and may still wait for
-        earlier ones at the peer.
+        Returns the caller's numbers of acknowledged messages that may still wait for earlier ones
+        at the peer.
         """
         held = [number for number in self._acknowledged.values() if number]
         self.first = last + 1
@@ -127,7 +126,7 @@ class Stream:
         self.waiting.append(Item(number, d, self, self.last))
 
     def begin(self, number: int) -> None:
-        """What was queued last is the first piece of the caller's message `number`."""
+        """Mark the latest piece as the first one of the caller's message `number`."""
         item = self.waiting[-1]
         item.await_dispatch()
         self.begun[self.last] = item, number
@@ -140,7 +139,7 @@ class Stream:
     def skip(self, sequence: int, d: Value) -> bool:
         """Leave out the message of that number, and tell the peer with `d`.
 
-        Returns whether that takes one more item: several in a row are skipped at once.
+        Returns whether that takes one more item: a row of skipped messages takes only one.
         """
         gap = sequence
         if self.waiting and self.waiting[-1].gap:
@@ -150,18 +149,18 @@ class Stream:
         return gap == sequence
 
     def reword(self, word_of: Callable[[int], Value]) -> None:
-        """Tell the peer anew what is skipped, by the last number of each gap."""
+        """Encode the messages that tell the peer of gaps anew, from the last number of each."""
         for item in self.waiting:
             if item.gap:
                 item.reword(word_of(item.sequence))
 
     def beginning(self, sequence: int) -> Item | None:
-        """The first piece of that number, if it is not acknowledged."""
+        """The first piece with that number, if it is not acknowledged."""
         begun = self.begun.get(sequence)
         return None if begun is None else begun[0]
 
     def put_back(self, item: Item) -> int:
-        """The peer has no place for the message that `item` begins, which waits again.
+        """Let `item` wait again: the peer has no place for the message that it begins.
 
         Returns the caller's number of the message if that is news, else 0.
         """
@@ -176,7 +175,7 @@ class Stream:
         return self.begun[item.sequence][1]
 
     def sleep(self, until: float, seconds: float) -> None:
-        """Do not ask for a place again before then, which is so many seconds away."""
+        """Do not ask for a place again before `until`, in `seconds` from now."""
         self.rests_until, self.rest = until, seconds
 
     def wake(self) -> None:
@@ -184,7 +183,10 @@ class Stream:
         self.rests_until = None
 
     def find_place(self, sequence: int) -> int:
-        """The message that begins with that number has a place; the caller's, if it had none."""
+        """Note that the message that begins with number `sequence` has a place.
+
+        Returns the caller's number of the message if it was refused before, else 0.
+        """
         _, number = self.begun.pop(sequence, (None, 0))
         if sequence not in self._refused:
             return 0
@@ -194,7 +196,7 @@ class Stream:
         return number
 
     def acknowledge(self, item: Item) -> list[int]:
-        """The peer has `item`; returns the caller's numbers of those that it has delivered now."""
+        """Note that the peer has `item`; returns the caller's numbers of messages delivered now."""
         delivered = [item.number] if item.number else []
         if item.gap:
             self.first = item.sequence
@@ -211,10 +213,10 @@ class Stream:
         return delivered
 
     def take_into(self, taken: list[Item], room: int) -> None:
-        """Take what may go of what waits, until `taken` holds `room` messages.
+        """Take waiting messages that may go, until `taken` holds `room` messages.
 
-        An item that skips others waits until all before it is acknowledged: otherwise the peer
-        would give that up.
+        An item that skips others waits until all earlier ones are acknowledged: otherwise the peer
+        would give those up, too.
         """
         waiting, end = self.waiting, self.first + self._window
         if self.barrier is not None:

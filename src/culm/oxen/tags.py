@@ -1,4 +1,4 @@
-"""What a node says of itself: a small table of strings that every peer gets.
+"""Tags of a node: a small table of strings that every peer gets.
 
 Tags are like Serf's; groups, which are like Zyre's, are tags with the group's name.
 """
@@ -16,31 +16,31 @@ from culm.wire import xenc
 __all__ = ["TAGS_MAX", "OwnTags", "fits"]
 
 TAGS_MAX = 64
-"""Tags that a node has at most."""
+"""Largest number of tags of a node."""
 
 
 def fits(table: Mapping[str, str], size_max: int) -> bool:
-    """Whether there are not too many tags, and they take no more than so many bytes, encoded."""
+    """Whether the tags are few enough, and take at most `size_max` bytes when encoded."""
     return len(table) <= TAGS_MAX and len(xenc.encode(write_table(table))) <= size_max
 
 
 class OwnTags:
     """The tags of this node, which the user changes.
 
-    size_max: bytes of them, encoded; 0 if there may be none.
+    size_max: bytes of all tags, encoded; 0 turns tags off.
     """
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
         self.table: Mapping[str, str] = {}
         self.version = 0
-        """How often they were changed: of two tables that a peer is sent the later one counts."""
+        """Counts the changes: of two tables, peers use the one with the higher version."""
 
     def replace(self, tags: Mapping[str, str]) -> bool:
-        """Replace all tags by these; returns whether that changes anything.
+        """Replace all tags by `tags`; returns whether that changes anything.
 
-        Raises `LocalProtocolError` (``TAGS_LIMIT``), and `TypeError` or `ValueError` for what is
-        not a string.
+        Raises `LocalProtocolError` (``TAGS_LIMIT``), and `TypeError` or `ValueError` for tags that
+        are not strings.
         """
         check_type("tags", tags, Mapping)
         for text in (*tags.keys(), *tags.values()):
@@ -55,10 +55,10 @@ class OwnTags:
         return True
 
     def renew(self) -> None:
-        """What is told from now on counts as later than anything told before."""
+        """Let the same tags, when sent again, count as later than any sent before."""
         if self.version:
             self.version += 1
 
     def for_one_that_takes(self, size_max: int) -> Mapping[str, str]:
-        """What a peer that takes so many bytes is told: all of the tags or none."""
+        """The tags for a peer that takes at most `size_max` bytes of them: all or none."""
         return self.table if fits(self.table, size_max) else {}

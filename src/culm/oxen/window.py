@@ -1,6 +1,6 @@
-"""How many messages may be under way to one peer: a window that grows and shrinks.
+"""The number of messages that may be under way to one peer: a window that grows and shrinks.
 
-Source: RFC 5681 where something queues; for the rest docs/decisions/oxen-congestion.md.
+Source: RFC 5681 while messages queue; for the rest docs/decisions/oxen-congestion.md.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import math
 __all__ = ["WINDOW_FIRST", "Window"]
 
 WINDOW_FIRST = 16
-"""Messages that may be under way before anything is known of the way."""
+"""Messages that may be under way before anything is known of the path."""
 
 _WINDOW_MIN = 2
 
-# So many more messages a round while nothing queues; one while something does, as in TCP.
+# Growth in messages a round while nothing queues; while messages queue it is one, as in TCP.
 _STEP = 4
 
-# While the window doubles: with this part of a round lost, it has grown too far.
+# The window stops doubling once this part of a round is lost.
 _TOO_FAR = 1 / 8
 
-# It takes so many round trips to tell whether all of a round were long.
+# Round trips needed to judge whether all of a round were long.
 _SAMPLES_MIN = 8
 
 
 class Window:
     """The number of messages that may be under way, `size`.
 
-    A round is the time until all that was under way at its beginning is acknowledged or found to
-    be lost.
+    A round lasts until all messages under way at its beginning are acknowledged or found to be
+    lost.
     """
 
     __slots__ = (
@@ -44,8 +44,8 @@ class Window:
 
     def __init__(self) -> None:
         self.size = float(WINDOW_FIRST)
-        self._threshold = math.inf  # up to which the window doubles
-        self._former: tuple[float, float] | None = None  # both before the last timeout
+        self._threshold = math.inf  # the size up to which the window doubles
+        self._former: tuple[float, float] | None = None  # size and threshold before a timeout
         self._begin()
 
     def _begin(self) -> None:
@@ -56,7 +56,7 @@ class Window:
         self._least = math.inf
 
     def arrived(self, round_trip: float | None) -> None:
-        """A message has been acknowledged, after so many seconds if it was sent once."""
+        """Count an acknowledged message, with its round trip in seconds if it was sent once."""
         self._arrived += 1
         if round_trip is not None:
             self._samples += 1
@@ -64,21 +64,21 @@ class Window:
                 self._least = round_trip
 
     def lost(self) -> None:
-        """A message counts as lost."""
+        """Count a lost message."""
         self._lost += 1
 
     def found(self) -> None:
-        """A message that counted as lost has arrived after all."""
+        """Note that a message taken for lost has arrived after all."""
         self._lost = max(0, self._lost - 1)
         if self._former is not None:
             (self.size, self._threshold), self._former = self._former, None
 
     def limit(self) -> None:
-        """More would have been sent in a larger window: only then has it reason to grow."""
+        """Note that a larger window would have been used: only then does it grow."""
         self._limited = True
 
     def end_round(self, unhurried: float) -> None:
-        """Draw conclusions; if all its round trips exceeded `unhurried`, something queues."""
+        """Adapt the size at the end of a round; round trips all above `unhurried` mean a queue."""
         arrived, lost = self._arrived, self._lost
         share = lost / (arrived + lost) if lost else 0.0
         queues = self._samples >= _SAMPLES_MIN and self._least > unhurried
@@ -96,7 +96,7 @@ class Window:
         self._begin()
 
     def collapse(self) -> None:
-        """Nothing came back for long: begin again, and double up to half of what it was."""
+        """Begin again after a timeout, and double up to half of the former size."""
         if self._former is None:
             self._former = self.size, self._threshold
         self._threshold = max(self.size / 2, _WINDOW_MIN)
@@ -104,5 +104,5 @@ class Window:
         self._begin()
 
     def rest(self) -> None:
-        """Nothing was under way for long: half of what was known is out of date by now."""
+        """Halve the size after an idle time, as half of that knowledge is out of date."""
         self.size = max(self.size / 2, min(self.size, WINDOW_FIRST))
