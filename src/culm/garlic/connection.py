@@ -96,7 +96,7 @@ class Connection(StreamBase[ConnectionEvent]):
     def full(self) -> bool:
         """Whether a listener reads no request before all answers have been taken.
 
-        It waits for all of them so that what is read does not depend on the pieces in which they
+        It waits for all of them so that its reading does not depend on the pieces in which they
         are taken.
         """
         untaken = (self._outbox.size + RESPONSE_SIZE - 1) // RESPONSE_SIZE

@@ -1,4 +1,4 @@
-"""The connections that a node makes: to which peers, and what waits for them."""
+"""The connections that a node makes to its peers, and the requests that wait for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from culm.timers import Deadlines
 
 __all__ = ["Dials"]
 
-_DOUBLINGS_MAX = 64  # beyond that it is the longest pause
+_DOUBLINGS_MAX = 64  # the pause is the longest one by then
 
 
 class Dials:
@@ -22,7 +22,7 @@ class Dials:
 
     pause, pause_max
         Seconds before a peer is dialled again, at first and at most: they double with every
-        connection on which it has not answered anything.
+        connection on which it has answered nothing.
     answer_timeout
         Seconds to wait for an answer without receiving a byte.
     rng
@@ -52,7 +52,7 @@ class Dials:
         self._under_way: set[int] = set()
         self._links: dict[int, Link] = {}
         self._pauses: Deadlines[int] = Deadlines()
-        self._owed: Deadlines[int] = Deadlines()  # when to look whether a peer still answers
+        self._owed: Deadlines[int] = Deadlines()  # the next look at whether a peer still answers
         self._pending: dict[int, Request] = {}
         self._stopped = False
 
@@ -101,7 +101,7 @@ class Dials:
         self._pauses.set(peer, now + pause * self._rng.uniform(0.5, 1.0))
 
     def link_to(self, peer: int) -> Link | None:
-        """The link that frames may go over."""
+        """The link to `peer`, if frames may go over it."""
         link = self._links.get(peer)
         return link if link is not None and link.established else None
 
@@ -132,7 +132,7 @@ class Dials:
         return min((time for time in times if time is not None), default=None)
 
     def advance(self, now: float) -> list[Link]:
-        """Returns the connections whose peers have been silent for too long."""
+        """Let pauses end; returns the connections whose peers have been silent for too long."""
         while self._pauses.pop_due(now) is not None:
             pass
         silent: list[Link] = []

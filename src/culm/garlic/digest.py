@@ -27,7 +27,7 @@ ALGORITHMS: dict[str, Callable[[bytes], str]] = {
     "MD5": lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest(),
 }
 
-# Possessive: what is never given back is not remembered, at 200 bytes for each byte of a text.
+# Possessive: a matcher that may have to go back stores 200 bytes for each byte of a text.
 _PARAMETER = re.compile(
     r"""\s*(?:(?P<scheme>[A-Za-z0-9!#$%&'*+.^_`|~-]+)[ ]+(?=[A-Za-z0-9_*-]+\s*=))?
         (?P<name>[A-Za-z0-9_*-]+)\s*=\s*
@@ -188,7 +188,7 @@ class _Nonce:
 class Nonces:
     """A server's nonces; shared by all of its connections.
 
-    :param rng: where nonces come from; must be unpredictable outside of tests.
+    :param rng: the source of nonces; must be unpredictable outside of tests.
     :param lifetime: seconds for which a nonce is good.
     :param nonces_max: nonces remembered; beyond that the oldest is forgotten.
     """

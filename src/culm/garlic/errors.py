@@ -1,4 +1,4 @@
-"""Why a Garlic Farm connection ends, and what a caller may not do."""
+"""Reasons for the end of a Garlic Farm connection, and for the refusal of a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ErrorCode"]
 class ErrorCode(ProtocolErrorCode):
     """Codes of `culm.machine.ProtocolError` in this package."""
 
-    # What the peer did on a frame level
+    # Bad frames of the peer
     UNKNOWN_MESSAGE_TYPE = 1
     LOG_TOO_LARGE = 2
     TOO_MANY_ENTRIES = 3
@@ -20,7 +20,7 @@ class ErrorCode(ProtocolErrorCode):
     INFLATED_TOO_LARGE = 7
     NUMBER_TOO_LARGE = 8
     TRUNCATED = 9
-    # What the peer did with good frames
+    # Good frames that break a rule
     RESPONSE_AS_REQUEST = 20
     UNEXPECTED_RESPONSE = 21
     WRONG_SOURCE = 22
@@ -34,9 +34,9 @@ class ErrorCode(ProtocolErrorCode):
     HEAD_TOO_LARGE = 44
     HANDSHAKE_TIMEOUT = 45
     CROWDED_OUT = 46
-    # What the peer did not
+    # Silence of the peer
     ANSWER_TIMEOUT = 50
-    # What the caller did
+    # Mistakes of the caller
     QUEUE_FULL = 60
     WRONG_STATE = 61
     UNKNOWN_PEER = 63

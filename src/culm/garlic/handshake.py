@@ -1,6 +1,6 @@
 """The handshake: an HTTP/1.1 upgrade with Digest authentication, then frames.
 
-The later revision (2019-05-20) of the proposal settles what the seed leaves open.  The
+The later revision (2019-05-20) of the proposal settles the seed's open points.  The
 client asks for ``GET /GarlicFarm/CLUSTER/VERSION/websocket``; without good credentials
 the server answers 401 with its challenges and closes; with them 101, and from then on
 the connection carries frames (no WebSocket framing).  Use `culm.stack.then`::
@@ -38,7 +38,7 @@ from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 __all__ = ["ClientHandshake", "ServerHandshake", "path_of"]
 
 _HEAD_END = b"\r\n\r\n"
-_FIELD = re.compile("[\t\x20-\x7e\x80-\xff]*")  # what a header's value may be made of
+_FIELD = re.compile("[\t\x20-\x7e\x80-\xff]*")  # the characters of a header's value
 _HOST = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]*")
 _PATH = re.compile("[!-~]*")
 _DEFAULT_LIMITS = Limits()
@@ -77,7 +77,7 @@ class _Handshake(StreamBase[HandshakeEvent]):
         return self._state
 
     def next_deadline(self) -> float | None:
-        """None: the driver decides how long to wait for a peer."""
+        """None: the driver limits the wait for a peer."""
         return None
 
     def advance(self, now: float) -> None:
@@ -89,7 +89,7 @@ class _Handshake(StreamBase[HandshakeEvent]):
         self._now = now
 
     def _take_head(self) -> bytes | None:
-        """Take a complete HTTP head.  The limit does not depend on how it arrives."""
+        """Take a complete HTTP head.  The limit does not depend on the pieces that it comes in."""
         end = self._inbox.find(_HEAD_END, size_max=self._head_size_max)
         if end >= 0:
             return self._inbox.take(end + len(_HEAD_END))
@@ -176,11 +176,10 @@ class ServerHandshake(_Handshake):
     limits
         Bounds the size of a head.
     extensions
-        What we understand besides JRaft's frames; a peer that names none of them sees no
-        difference.
+        The extensions that we understand; a peer that names none of them sees no difference.
 
-    `Authenticated` comes with the 101; then `Closed` without an error, and what the
-    client has sent after its request is trailing data.  A request without credentials
+    `Authenticated` comes with the 101; then `Closed` without an error, and bytes of the
+    client after its request are trailing data.  A request without credentials
     ends without an error after the 401 as well.  Errors: ``NOT_FOUND`` (404 was sent),
     ``UNAUTHORIZED`` (401), ``BAD_HTTP``, ``HEAD_TOO_LARGE``, ``TRUNCATED``.
 
@@ -299,8 +298,7 @@ class ClientHandshake(_Handshake):
     limits
         Bounds the size of a head.
     extensions
-        What we understand besides JRaft's frames; a peer that names none of them sees no
-        difference.
+        The extensions that we understand; a peer that names none of them sees no difference.
 
     With a cached challenge the request has credentials from the start.  Without one, or
     if it has become stale, the server's challenge is put into the cache, and `Challenged`

@@ -1,4 +1,4 @@
-"""How much a peer may make a node hold."""
+"""Bounds on the memory that a peer may make a node use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on what a peer sends, each with its worst-case memory.
+    """Bounds on the data of a peer, each with its worst-case memory.
 
     Raises `ValueError` for one below 0.
 

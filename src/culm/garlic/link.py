@@ -79,16 +79,16 @@ class Link:
         self._answers: dict[int, Response] = {}  # that wait for earlier ones
         self._unanswered_max = unanswered_max
         self._now = now
-        self._waiting_since = inf  # what was sent last: when it began to wait for being taken
-        self._moved_at = 0.0  # when something came, or went that had to wait, or was first asked
-        self._stirred = False  # bytes have been accepted, or of a dialled link gone after a wait
+        self._waiting_since = inf  # when bytes last began to wait for being taken
+        self._moved_at = 0.0  # when bytes last came, or went after a wait, or a first question went
+        self._stirred = False  # bytes have come over an accepted link, or gone after a wait
         self._fault: RemoteProtocolError | None = None
 
     # Bytes
 
     def receive_data(self, data: Buffer) -> None:
         """See `culm.machine.Link`; the node's events follow."""
-        size = memoryview(data).nbytes  # TypeError for what is no buffer
+        size = memoryview(data).nbytes  # TypeError unless it is a buffer
         if not self.closed:
             self._machine.receive_data(data)
             if size:
@@ -133,11 +133,11 @@ class Link:
 
     @property
     def quiet_since(self) -> float | None:
-        """Since when no byte has moved, if answers are owed to us."""
+        """The time since which no byte has moved, if answers are owed to us."""
         return self._moved_at if self._asked else None
 
     def idle_since(self, before: float) -> float | None:
-        """When a byte moved last, if that was at `before` at the latest and nobody waits for us."""
+        """The time of the last byte, if that was not after `before` and we owe no answer."""
         return None if self._slots or self._moved_at > before else self._moved_at
 
     def rest(self) -> None:
@@ -165,7 +165,7 @@ class Link:
         self._wake(self)
 
     def read_request(self, event: RequestReceived, slot: int) -> m.Request:
-        """Check who asks whom, and translate; raises `RemoteProtocolError`.
+        """Check source and destination, and translate; raises `RemoteProtocolError`.
 
         `slot` is the request's sequence: `answer` finds its place by it.
         """
@@ -191,7 +191,7 @@ class Link:
         return self.user is not None and self._users.get(server_id) == self.user
 
     def read_response(self, event: ResponseReceived) -> m.Response:
-        """Check who answers, and translate; raises `RemoteProtocolError`."""
+        """Check source and destination, and translate; raises `RemoteProtocolError`."""
         asked, response = self._asked.popleft(), event.response
         if response.source != self.peer:
             raise RemoteProtocolError(ErrorCode.WRONG_SOURCE, str(response.source))
@@ -200,7 +200,7 @@ class Link:
         return self._translator.decode_response(asked, response)
 
     def ask(self, message: m.Request) -> bool:
-        """Send a request, unless too many are unanswered, too many bytes unsent, or it is ending.
+        """Send a request, unless too many are unanswered, too many bytes unsent, or the link ends.
 
         A request of an extension that was not agreed upon in the handshake is not sent, nor is one
         that exceeds our own limit of a frame.

@@ -1,8 +1,8 @@
 """The two frames of the wire: requests (45 bytes and log entries) and responses (26 bytes).
 
 Seed: "Message Types", "Requests", "Responses".  All numbers are unsigned big-endian as
-the seed has them; JRaft holds them in Java's signed int and long, so what exceeds 63
-bits is refused where it is a term or an index.  Types that culm adds begin at 64, so that
+the seed has them; JRaft holds them in Java's signed int and long, so terms and indexes
+beyond 63 bits are refused.  Types that culm adds begin at 64, so that
 a mistake is refused and not misread.
 """
 
@@ -85,8 +85,8 @@ RESPONSE_OF: dict[MessageType, MessageType] = {
     MessageType.FORWARD_REQUEST: MessageType.FORWARD_RESPONSE,
 }
 
-# Requests that JRaft does not know, and what must have been agreed on in the handshake
-# (``Culm-Extensions``) before they are sent.
+# Requests that JRaft does not know, each with the extension that must have been agreed on in the
+# handshake (``Culm-Extensions``) before one is sent.
 EXTENSION_OF: dict[MessageType, Extension] = {
     MessageType.PRE_VOTE_REQUEST: Extension.PRE_VOTE,
     MessageType.READ_INDEX_REQUEST: Extension.READ_INDEX,
@@ -185,7 +185,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """A response.  `next_index` is what the sender wants next; a byte offset for snapshots.
+    """A response.  `next_index` is the entry that is wanted next; a byte offset for snapshots.
 
     `destination` is the source of a peer's request, the believed leader for a client's
     (``0xffffffff``, JRaft's -1, if there is none).

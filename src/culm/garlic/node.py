@@ -64,25 +64,24 @@ class Node:
     server_id
         Our id in configurations.
     stored
-        What the store holds for this server.
+        The content of the store, as `Store.load` returns it.
     rng
         The source of election timeouts.
     now
         The time (monotonic seconds).
     timing
-        How long the core waits.
+        The core's waiting times.
     limits
-        How much peers may make us hold, and how much the core takes at a time.
+        Bounds on the data of peers, and on the core.
     users
-        Which user speaks for a server, by its id, if that is to be bound: then a request in the
-        name of a server ends its connection (``WRONG_SOURCE``) unless that user was authenticated
-        there, so handshakes are needed.  Without the table everybody who knows a password
-        speaks for all servers.
+        The user of each server, by the server's id.  A request in the name of a server then ends
+        its connection (``WRONG_SOURCE``) unless the server's user was authenticated there, so
+        handshakes are needed.  Without the table everybody with a password speaks for all servers.
     links_max
         Concurrent accepted connections of guests: authenticated or, without a handshake, from their
-        first request on.  When all places are held, who has been idle for the longest election
-        timeout makes way for a peer that comes.  One connection of each server of the
-        configuration does not count.
+        first request on.  When all places are held, the guest that has been idle for longest, and
+        for the longest election timeout at least, makes way for the next.  One connection of each
+        server of the configuration does not count.
     strangers_max
         Concurrent accepted connections of others; when there are more, the oldest is ended.
     requests_max
@@ -160,10 +159,10 @@ class Node:
         self._handshakes: Deadlines[int] = Deadlines()  # by number of the link
         self._awake: dict[int, Link] = {}  # links that may have events
         self._stirred: dict[int, Link] = {}  # links that may have something to send
-        self._speaking: Link | None = None  # whose request the core has taken last
+        self._speaking: Link | None = None  # the link of the request that the core took last
         self._closing = False
 
-    # What it is
+    # State
 
     @property
     def state(self) -> State:
@@ -206,14 +205,14 @@ class Node:
     def links(self) -> tuple[Link, ...]:
         return tuple(self._links.values())
 
-    # What the user asks for: see `Raft`
+    # The user's verbs: see `Raft`
 
     def propose(self, values: Sequence[Buffer]) -> tuple[int, int]:
-        """See `Raft.propose`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
+        """See `Raft.propose`; also ``VALUE_TOO_LARGE`` for a value that fits no frame."""
         return self._core.propose_bytes(self._read_values(values))
 
     def forward(self, values: Sequence[Buffer]) -> int:
-        """See `Raft.forward`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
+        """See `Raft.forward`; also ``VALUE_TOO_LARGE`` for a value that fits no frame."""
         return self._core.forward_bytes(self._read_values(values))
 
     def _read_values(self, values: Sequence[Buffer]) -> list[bytes]:
@@ -223,7 +222,7 @@ class Node:
         return given
 
     def read(self) -> int:
-        """See `Raft.read`; at a follower the leader is dialled, if it is not yet."""
+        """See `Raft.read`; a follower that has no connection to the leader asks for one."""
         return self._core.read()
 
     def add_server(self, server: Server) -> None:
@@ -243,8 +242,8 @@ class Node:
     def accepted(self, *, handshake: StreamMachine | None = None) -> Link:
         """Open a link over an accepted connection.
 
-        If too many peers have not yet said who they are, the one that has had the most time for it
-        is cut off (``CROWDED_OUT``).  Raises `LocalProtocolError` (``ALREADY_CLOSED``).
+        If there are too many strangers (`strangers_max`), the oldest is cut off (``CROWDED_OUT``).
+        Raises `LocalProtocolError` (``ALREADY_CLOSED``).
         """
         self._check_open()
         link = self._open(ConnectionRole.LISTENER, None, handshake, self._requests_max)
@@ -330,7 +329,7 @@ class Node:
                     continue
                 if self._closing:
                     return None
-            # Whom to dial is told before a link goes on, as if its bytes came one by one.
+            # Dials are asked for before a link goes on, as if its bytes came one by one.
             peer = self._dials.missing(self._core.addressees)
             server = None if peer is None else self._core.find_server(peer)
             if server is not None:
@@ -343,7 +342,7 @@ class Node:
                 return ended
 
     def _next_of_links(self) -> tuple[Link, Event] | None:
-        """The next event of a link; those that have none rest."""
+        """The next event of a link; links without one rest."""
         while self._awake:
             link = next(iter(self._awake.values()))
             if link.peer is not None:
@@ -372,7 +371,7 @@ class Node:
                     self._core.receive_message(message)
                 case ResponseReceived():
                     response = link.read_response(event)
-                    self._speaking = None  # what a response shows ends no connection
+                    self._speaking = None  # no fault that a response shows ends a connection
                     self._dials.answered(response.source)
                     self._core.receive_message(response)
                 case Authenticated():

@@ -12,14 +12,14 @@ __all__ = ["Places"]
 
 
 class Places:
-    """Which accepted connection has which place.
+    """The places of accepted connections.
 
     Each server of the configuration has a place of its own, for one connection.  Guests are other
     peers that are authenticated or, without a handshake, have made a request; all others are
     strangers.
 
     guests_max, strangers_max
-        Places for these.  A guest that is idle makes way for another, the oldest stranger for the
+        Their numbers of places.  An idle guest makes way for another, the oldest stranger for the
         next one.
     """
 
@@ -32,17 +32,17 @@ class Places:
         self._strangers: dict[int, Link] = {}
 
     def come(self, link: Link) -> Link | None:
-        """A new connection; which one makes way for it, if any."""
+        """Take a new connection; returns the one that makes way for it, if any."""
         self._strangers[link.number] = link
         if len(self._strangers) > self._strangers_max:
             return self._strangers.pop(next(iter(self._strangers)))
         return None
 
     def authenticated(self, link: Link, before: float) -> Link | None:
-        """The peer knows a password: it is a guest if there is a place, at most an idle one.
+        """Make a stranger a guest, if a place is free or held by an idle guest.
 
-        Else it may still be a server.  Returns which link makes way, if any.  Who has had to wait
-        since `before` is idle.
+        Otherwise it may still be a server.  Returns the link that makes way, if any.  A guest is
+        idle if no byte has moved since `before`, and no request of it is unanswered.
         """
         if link.number not in self._strangers:
             return None
@@ -57,9 +57,9 @@ class Places:
         return idle
 
     def asked(self, link: Link, before: float, server: int | None) -> Link | None:
-        """The peer has made its first request; returns which link makes way, if any.
+        """The peer has made its first request; returns the link that makes way, if any.
 
-        server: of the configuration, for which it speaks.
+        server: the server of the configuration for which it speaks, if any.
 
         Raises `RemoteProtocolError` (``CROWDED_OUT``) if there is no place for it.
         """
@@ -75,7 +75,7 @@ class Places:
         return idle
 
     def ended(self, link: Link) -> None:
-        """The place is free."""
+        """Free the link's place."""
         self._leave(link)
         if link.peer is not None and self._servers.get(link.peer) is link:
             del self._servers[link.peer]

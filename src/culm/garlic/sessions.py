@@ -1,8 +1,8 @@
 """Client sessions: a value that is proposed twice is applied once (thesis, section 6.3).
 
 A client whose proposal has an uncertain end (`Lost` or `ForwardFailed` that is not certain, or a
-server that died) proposes the same bytes again, at any server: state machines see that the command
-has been there.  That follows from the log alone, so all of them decide alike.
+server that died) proposes the same bytes again, at any server: state machines recognize
+a repeated command.  They decide by the log alone, and therefore alike.
 
 `Sessions` goes around the state machine of every server of the cluster, from its founding on;
 `Session` is the client's side, and makes the values.
@@ -33,15 +33,15 @@ __all__ = [
 ]
 
 # All servers have to agree on these, so they are no settings.
-SESSIONS_MAX = 4096  # open at a time; beyond that the one that was not used for longest ends
+SESSIONS_MAX = 4096  # open at a time; beyond that the least recently used one ends
 WINDOW = 64  # commands of one session whose order is free
 
-# How far ahead of what was applied a client may have been that resumes its session
+# Serials that a client may have used after the last applied one before it resumes its session
 _LIFE = 2**32
 
 _COMMAND = struct.Struct(">BQQ")  # kind, session, serial
 _COUNT = struct.Struct(">I")
-_SESSION = struct.Struct(">QQQ")  # session, highest serial, which of the last serials were applied
+_SESSION = struct.Struct(">QQQ")  # session, highest serial, bits of the applied ones
 _SERIAL_MAX = 2**64 - 1
 _BITS = (1 << WINDOW) - 1
 
@@ -61,12 +61,12 @@ class Outcome(Enum):
 
     APPLIED = "applied"
     OPENED = "opened"  # a session, whose id is the value's index
-    RESUMED = "resumed"  # `Sessions.last_serial` tells where to go on
+    RESUMED = "resumed"  # the next serial follows `Sessions.last_serial`
     CLOSED = "closed"
     REPEATED = "repeated"  # it was applied before
     TOO_OLD = "too old"  # `WINDOW` later ones are known: it was applied before, or never will be
     NO_SESSION = "no session"  # closed, expired, or never opened: not applied now
-    MALFORMED = "malformed"  # nothing that this module makes
+    MALFORMED = "malformed"  # not made by this module
 
 
 def open_session() -> bytes:
@@ -82,9 +82,9 @@ def plain(value: Buffer) -> bytes:
 def resume_session(session: int) -> bytes:
     """A value by which a client that has forgotten its numbers goes on in its session.
 
-    After `Outcome.RESUMED`, no command of its former life will be applied any more, also if a copy
-    is still on its way; `Sessions.last_serial` then is what to make the `Session` with.  Proposed
-    twice, it does no harm.
+    After `Outcome.RESUMED`, no command of its former life will be applied any more, even if a copy
+    is still on its way; the new `Session` begins with `Sessions.last_serial`.  Proposed twice, the
+    value does no harm.
     """
     return _COMMAND.pack(_Kind.RESUME, session, 0)
 
@@ -92,7 +92,7 @@ def resume_session(session: int) -> bytes:
 def inner_value(value: bytes) -> bytes | None:
     """The part of a value that the state machine in `Sessions` may get; ``None`` if there is none.
 
-    For those who look at a value before they propose it.
+    For checks of a value before it is proposed.
     """
     if value[:1] == bytes([_Kind.PLAIN]):
         return value[1:]
@@ -107,8 +107,8 @@ class Session:
     session
         The index at which `open_session` was applied.
     last
-        The last number that was used: 0 in a session that has just been opened, otherwise what the
-        cluster tells (see `resume_session`).  Numbers that are used twice lose commands.
+        The last number used: 0 in a session that has just been opened, otherwise the one that the
+        cluster tells (see `resume_session`).  Commands are lost if numbers are used twice.
 
     At most `WINDOW` commands may be unfinished: with more, a retry of the oldest could not be told
     from one that comes too late.
@@ -162,16 +162,16 @@ class Sessions:
     ) -> None:
         self._machine = machine
         self._tell = tell
-        # Highest serial and, bit by bit, which of those at and before it were applied; by id, that
-        # of the session used last at the end.
+        # By id, the session used last at the end: the highest serial, and bits for it and those
+        # before it, set for the applied ones.
         self._table: dict[int, tuple[int, int]] = {}
 
     def __len__(self) -> int:
-        """How many sessions are open."""
+        """The number of open sessions."""
         return len(self._table)
 
     def last_serial(self, session: int) -> int | None:
-        """The highest number of that session which is taken; ``None`` if it is not open."""
+        """The highest number taken in that session; ``None`` if it is not open."""
         noted = self._table.get(session)
         return None if noted is None else noted[0]
 
@@ -208,7 +208,7 @@ class Sessions:
         return outcome
 
     def _note(self, session: int, serial: int) -> Outcome:
-        """What is to be done with that serial, which is noted; the session was used."""
+        """The outcome of the command with that serial; notes it, and that the session was used."""
         highest, applied = self._table.pop(session)
         outcome = Outcome.APPLIED
         if serial > highest:

@@ -8,14 +8,14 @@ __all__ = ["ConnectionRole", "ConnectionState", "HandshakeState"]
 
 
 class ConnectionRole(Enum):
-    """Who opened the connection; only the dialler sends requests."""
+    """The side that opened the connection, and the other; only the dialler sends requests."""
 
     DIALLER = "dialler"
     LISTENER = "listener"
 
 
 class ConnectionState(Enum):
-    """A connection is open until `Closed`; closing while answers are still owed."""
+    """A connection is open until `Closed`, or closing from a call of `close` on."""
 
     OPEN = "open"
     CLOSING = "closing"

@@ -20,7 +20,7 @@ from culm.wire.json import read_json
 __all__ = ["DestinationStatus", "RouterStatus", "StatusRecord"]
 
 _SIZE_MAX = 64 * 1024
-_COUNT_MAX = 2**53  # what every JSON implementation holds exactly
+_COUNT_MAX = 2**53  # the integers that every JSON implementation holds exactly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class DestinationStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusRecord:
-    """What the server of `raft_id` in `cluster` says of itself."""
+    """The status of the server of `raft_id` in `cluster`, told by itself."""
 
     raft_id: int
     cluster: str
@@ -58,7 +58,7 @@ class StatusRecord:
 
     @staticmethod
     def decode(value: bytes) -> StatusRecord:
-        """Raises `RemoteProtocolError` (``BAD_VALUE``) for anything else than a record."""
+        """Read a record; raises `RemoteProtocolError` (``BAD_VALUE``) for anything else."""
         if len(value) > _SIZE_MAX:
             raise RemoteProtocolError(ErrorCode.BAD_VALUE, f"{len(value)} bytes of status")
         try:

@@ -1,4 +1,4 @@
-"""Where a node's log and snapshots are kept: the interface, and one in memory."""
+"""Stores of a node's log and snapshots: the interface, and one in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["MemoryStore", "StateMachine", "Store", "recover", "restored"]
 class StateMachine(Protocol):
     """The state machine that the log feeds; deterministic: equal values make equal states.
 
-    Values and images may come from anybody who can speak with a server.  What they mean depends on
+    Values and images may come from anybody who can speak with a server.  Their meaning depends on
     their bytes alone: not on the stack, the memory or the Python of one server.  So JSON is to be
     read with `culm.wire.json.read_json`.
     """
@@ -52,10 +52,10 @@ class StateMachine(Protocol):
 
 @runtime_checkable
 class Store(Protocol):
-    """Performs the effects of a node, and loads what it starts from."""
+    """Performs the effects of a node, and loads the state from which it starts."""
 
     def load(self) -> Stored:
-        """What a node starts from; the state machine has the state of its snapshot."""
+        """The state from which a node starts; the state machine then has that of the snapshot."""
         ...
 
     def perform(self, effect: Effect[Any]) -> object:
@@ -145,9 +145,9 @@ class MemoryStore:
 
 
 def restored(machine: StateMachine, image: bytes) -> bool:
-    """Whether a state machine has taken the state of a snapshot; if not, it is as it was.
+    """Let a state machine take the state of a snapshot; if it cannot, it is as before.
 
-    A store tries what has come in, before that replaces anything.
+    Returns whether it could.  A store tries a received image so before it replaces anything.
     """
     before = machine.snapshot()
     try:
@@ -159,13 +159,13 @@ def restored(machine: StateMachine, image: bytes) -> bool:
 
 
 def recover(store: Store, servers: Iterable[Server]) -> Stored:
-    """Make a cluster of `servers` from what one server holds, when a majority is lost for good.
+    """Make a cluster of `servers` from the store of one, when a majority is lost for good.
 
     All of its log is taken for committed, applied, and put into a snapshot whose configuration is
-    `servers`.  Called again after a crash on the way, it continues.  Returns what the server starts
-    from; the others of `servers` start empty, with ``Stored()``, and get the snapshot.
+    `servers`.  Called again after a crash on the way, it continues.  Returns the state from
+    which that server starts; the others start empty, with ``Stored()``, and get the snapshot.
 
-    **This gives up what Raft promises.**  Entries that were committed and are not in this log are
+    **This gives up the promises of Raft.**  Entries that were committed and are not in this log are
     lost; entries in it that were never committed become so.  And no other server of the old cluster
     may ever start again with its old store, or there would be two clusters.
     """

@@ -5,7 +5,7 @@ understands without harm:
 
 * A transfer of leadership is a RequestVoteRequest of the leader in its own term.  No
   candidate ever sends that: its last log term is below its term.
-* The vote request of a candidate that was so asked has commit index 1, otherwise 0.
+* The vote request of a candidate that was asked in this way has commit index 1, any other 0.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def value_size_max(limits: Limits) -> int:
 
 
 def fitting(limits: Limits) -> RaftLimits:
-    """The core's limits, lowered so that no request is too large for the frames of the others."""
+    """The core's limits, lowered so that every request fits the frames of the other servers."""
     room = value_size_max(limits)
     entries_max = max(1, min(limits.entries_max, room // (2 * _ENTRY_SIZE)))
     return replace(
@@ -99,7 +99,7 @@ class Translator:
         self._limits = limits
         self._last_key: tuple[int, int, int] | None = None
         self._last_log = b""
-        # Of the last pack: to whom in which term, where it began, and where it ended
+        # Of the last pack: destination and term, and the offsets of its beginning and its end
         self._pack: tuple[tuple[int, int], dict[int, int]] = ((0, 0), {})
 
     # From the core to the wire
@@ -179,7 +179,7 @@ class Translator:
     def _encode_log(self, message: m.AppendRequest) -> bytes:
         if not message.entries:
             return b""
-        # In one term one leader speaks, and says the same to all at the same place.
+        # A term has one leader, which tells all the same about the same place.
         key = (message.term, message.previous_index, len(message.entries))
         if key != self._last_key:
             self._last_key, self._last_log = key, encode_log(message.entries)
@@ -207,7 +207,7 @@ class Translator:
         return self._DECODERS[request.type](self, request, sequence)
 
     def decode_response(self, asked: m.Request, response: Response) -> m.Response:
-        """The core's response to what it asked."""
+        """The core's response to its own request `asked`."""
         return m.RESPONSE_OF[type(asked)](
             source=response.source,
             destination=response.destination,

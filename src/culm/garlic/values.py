@@ -291,7 +291,7 @@ class LogPack:
         count = index_size // _LONG.size
         if count > limits.entries_max:
             raise _bad(ErrorCode.TOO_MANY_ENTRIES, f"{count} entries in a log pack")
-        # No more is inflated than was declared, and what shows that there is more.
+        # No more is inflated than was declared, and one byte that shows that there is more.
         data = _inflate(inflater.decompress, inflater.unconsumed_tail, size + 1)
         if len(data) > size:
             raise _bad(ErrorCode.INFLATED_TOO_LARGE, "a log pack goes on behind its end")
