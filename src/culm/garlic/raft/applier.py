@@ -15,7 +15,7 @@ __all__ = ["Applier"]
 
 
 class Leader(Protocol):
-    """The part that knows how far the others are."""
+    """The part that knows the progress of the other servers."""
 
     def lag(self) -> Lag: ...
 
@@ -47,7 +47,7 @@ class Applier:
         return self._busy
 
     def next_effect(self, leader: Leader | None) -> Apply | Compact | TakeSnapshot | None:
-        """The next effect for the store; a leader waits for followers that are behind."""
+        """The next effect for the store; a leader puts a snapshot off while it sends one."""
         if self._compact_to is not None:
             index, self._compact_to = self._compact_to, None
             return self._work.hand_out(Compact, lambda _: None, index=index)

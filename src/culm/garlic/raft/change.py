@@ -2,10 +2,10 @@
 
 Adding: the new server is invited (JoinCluster), then given the log in batches (SyncLog)
 or, if the log is compacted, the snapshot first; when it lacks little, the configuration
-with it is appended.  A learner that is to vote is given the log anyway: when it has answered,
-and lacks little, the configuration in which it votes is appended.  Removing: the server is told
-to leave (LeaveCluster), then the configuration without it is appended.  A configuration takes
-effect when it is committed.
+with it is appended.  A learner that becomes a voter is given the log anyway: when it has
+answered, and lacks little, the configuration in which it votes is appended.  Removing: the
+server is told to leave (LeaveCluster), then the configuration without it is appended.  A
+configuration takes effect when it is committed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from culm.garlic.raft.ways import Ways
 __all__ = ["Change", "ChangeState"]
 
 
-# A joiner is given the log from there on.
+# The index from which a joiner is given the log.
 _FIRST_INDEX = 1
 
 
 class ChangeState(Enum):
-    """What the change waits for."""
+    """The step that the change waits for."""
 
     JOINING = "joining"
     PROMOTING = "promoting"
@@ -51,7 +51,7 @@ class ChangeState(Enum):
 class Change:
     """Owns the exchange with one server that is being added or removed.
 
-    A learner that is to vote needs no such exchange: it is a peer like all others.
+    A learner that becomes a voter needs no such exchange: it is a peer like all others.
     """
 
     __slots__ = (
@@ -77,8 +77,8 @@ class Change:
         self._ways = ways
         self._attempts = 0
         self._invitations = 0
-        self._furthest = (0, 0)  # entries, and bytes of a snapshot, that were taken at most
-        self._moved_at = shared.now  # when it last came further than ever
+        self._furthest = (0, 0)  # the most entries, and bytes of a snapshot, that it had
+        self._moved_at = shared.now  # when it last got further than ever
         self.server = server
         self.progress = Progress(next_index=_FIRST_INDEX, heard_at=shared.now)
         self._since = 0  # a learner's answer to an earlier request is no sign of life
@@ -90,17 +90,17 @@ class Change:
         else:
             self.state, self.progress = ChangeState.PROMOTING, learner
             self._since = replicator.want_answers()
-        # Whoever would count learners is not even invited.
+        # A server that would count learners is not even invited.
         self._barred = self.state is ChangeState.JOINING and self.has_learners
         self._send()
 
     @property
     def configuration(self) -> Configuration:
-        """What to append when `state` has become COMMITTING."""
+        """The configuration to append once `state` is COMMITTING."""
         journal, server = self._shared.journal, self.server
         latest = journal.membership.latest
         servers = [member for member in latest.servers if member.server_id != server.server_id]
-        if latest.find(server.server_id) != server:  # who is there as it is was told to leave
+        if latest.find(server.server_id) != server:  # else it is being removed
             servers.append(server)
         return Configuration(journal.log.last_index + 1, latest.log_index, tuple(servers))
 
@@ -115,7 +115,7 @@ class Change:
         self._send()
 
     def _send(self) -> None:
-        """Send what the state wants sent, unless something is unanswered."""
+        """Send the request of the present state, unless one is unanswered."""
         if self._barred or self.progress.in_flight:
             return
         match self.state:
@@ -187,10 +187,10 @@ class Change:
         )
 
     def _send_entries(self, previous: int, entries: Sequence[Entry]) -> None:
-        """Give a server that may be JRaft's the same in AppendEntries, which it takes as well.
+        """Give a server that may be JRaft's the entries in AppendEntries, which it takes as well.
 
-        It writes the places in a pack into its index as they are, and those of any pack but the
-        first are wrong once it has compacted its log on the way.
+        It writes the offsets in a pack into its index as they are, and those of any pack but the
+        first are wrong if it has compacted its log in the meantime.
         """
         journal = self._shared.journal
         previous_term = journal.log.term_at(previous)
@@ -214,7 +214,7 @@ class Change:
         self._send()
 
     def beat(self) -> bool:
-        """Send again what was not answered in time.
+        """Repeat a request that was not answered in time.
 
         Returns false when the server has been silent, or got no further, for too long; an order
         to leave is then taken as heard.
@@ -265,7 +265,7 @@ class Change:
         return flight is not None
 
     def on_join_response(self, response: JoinResponse) -> bool:
-        """Returns false if the server does not want to join."""
+        """Take the answer to an invitation; returns false for a refusal."""
         if self.state is not ChangeState.JOINING or not self._answered(response.sequence):
             return True
         if response.accepted:
@@ -299,7 +299,7 @@ class Change:
                 self._send()
 
     def _invite_again(self) -> None:
-        """The server does not know of its invitation, for instance after a restart.
+        """The server has forgotten its invitation, for instance in a restart.
 
         It is repeated with the next heartbeat, a limited number of times.
         """
@@ -307,7 +307,7 @@ class Change:
         self.progress.in_flight.clear()
 
     def _moved(self, entries: int, offset: int) -> None:
-        """Note how many entries, or bytes of a snapshot, the server has."""
+        """Note the entries, or bytes of a snapshot, that the server has."""
         if (entries, offset) > self._furthest:
             self._furthest, self._moved_at = (entries, offset), self._shared.now
 
@@ -316,7 +316,7 @@ class Change:
             self.state = ChangeState.COMMITTING
 
     def _sync_from(self, next_index: int) -> None:
-        """Go on at `next_index`, or take the server in if it lacks little."""
+        """Go on at `next_index`, or let the server in if it lacks little."""
         log = self._shared.journal.log
         self._moved(next_index - 1, 0)
         self.progress.go_to(next_index)

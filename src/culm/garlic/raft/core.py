@@ -44,27 +44,27 @@ class Raft:
     server_id
         Its id in configurations.
     stored
-        What the store holds for it (`Stored`); raises `ValueError` if something is missing there,
-        or if its configuration is larger than the limits allow.
+        The content of its store; raises `ValueError` if something is missing there, or if the
+        configuration is larger than the limits allow.
     rng
         The source of election timeouts.
     now
         The time (monotonic seconds).
     timing
-        How long it waits.
+        Its waiting times.
     limits
-        How much it takes at a time, and in all.
+        Bounds on amounts, at a time and in all.
     pre_vote
-        Whether it asks who would vote for it before it stands for election (thesis, 9.6), so
-        that its term does not grow while it is cut off.  `reachable` has to tell which peers do
-        not understand the question, or there is no election.
+        Whether it asks the others if it could win before it stands for election (thesis, 9.6), so
+        that its term does not grow while it is cut off.  `reachable` has to tell of the peers that
+        do not understand the question, or there is no election.
     asks_leader
-        Whether it asks the leader for what it cannot do itself (`read`, `forward`), by the ways
-        that `reachable` has told.
+        Whether it has the leader's help in things that only a leader can do (`read`, `forward`),
+        by the ways that `reachable` has told of.
 
     Drive it like every machine: one input, then events until ``None``, then effects,
     then `messages_to_send`, then the deadline.  Messages may be lost, doubled, delayed
-    and reordered on their way.  What depends on a write comes out of
+    and reordered on their way.  Messages that depend on a write come out of
     `messages_to_send` only after `complete` of that write.
 
     The log since the last snapshot is held in memory: let `Limits.snapshot_distance`
@@ -100,7 +100,7 @@ class Raft:
         self._state = State.FOLLOWER
         self._closed = False
 
-    # What it is
+    # State
 
     @property
     def state(self) -> State:
@@ -158,7 +158,7 @@ class Raft:
             leader = self._shared.leader
             if leader is None or not engine.asks:
                 return ()
-            # A joiner may hear its leader before it knows where that one is.
+            # A joiner may hear its leader before it knows the leader's endpoint.
             return () if self.find_server(leader) is None else (leader,)
         return sorted(self._shared.journal.membership.voters - {self.server_id})
 
@@ -177,7 +177,7 @@ class Raft:
             return change.server
         return found
 
-    # What the user asks for
+    # The user's verbs
 
     def propose(self, values: Sequence[Buffer]) -> tuple[int, int]:
         """Append values on the leader; returns the index and the term of the first.
@@ -191,7 +191,7 @@ class Raft:
         return self.propose_bytes(read_buffers("values", values))
 
     def propose_bytes(self, values: Sequence[bytes]) -> tuple[int, int]:
-        """`propose` of values that are known to be bytes, and so are not looked at again."""
+        """`propose` of values known to be bytes, which are not checked again."""
         first = self._leading().append_values(values)
         term = self._shared.journal.term
         if values:
@@ -212,7 +212,7 @@ class Raft:
         return self.forward_bytes(read_buffers("values", values))
 
     def forward_bytes(self, values: Sequence[bytes]) -> int:
-        """`forward` of values that are known to be bytes, and so are not looked at again."""
+        """`forward` of values known to be bytes, which are not checked again."""
         if not values:
             raise ValueError("no values")
         if self._closed:
@@ -223,8 +223,8 @@ class Raft:
     def read(self) -> int:
         """Ask for a linearizable read; `ReadReady` or `ReadFailed` repeats the number.
 
-        With `asks_leader` it works at any server that knows a leader, which it asks how far the
-        local state machine must be.
+        With `asks_leader` it works at any server that knows a leader, whom it asks for the index
+        that the local state machine must have reached.
 
         Raises `LocalProtocolError`: ``NOT_LEADER`` (also if the leader is known not to understand
         the question), ``NO_LEADER``, ``QUEUE_FULL``, ``ALREADY_CLOSED``.
@@ -293,19 +293,19 @@ class Raft:
         """There is a way to `peer`, until `unreachable`.
 
         extensions
-            What it understands besides JRaft's messages.  A peer without pre-vote counts as having
-            no objection, since it will be asked for its vote next.
+            The extensions that it understands.  A peer without pre-vote counts as having no
+            objection, since it will be asked for its vote next.
         """
         if not self._closed:
             self._engine.reachable(peer, frozenset(extensions))
 
     def dropped(self, peer: int) -> None:
-        """Note that the last request to `peer` could not be sent: the way there is full."""
+        """Note that the last request to `peer` could not be sent, since the way there is full."""
         if not self._closed:
             self._engine.dropped(peer)
 
     def still_sending(self, peer: int) -> None:
-        """Note that `peer` is taking the bytes of a request, not all of which have gone yet."""
+        """Note that `peer` is taking the bytes of a request, some of which are still to go."""
         if not self._closed:
             self._engine.still_sending(peer)
 
@@ -355,7 +355,7 @@ class Raft:
         if effect is None and not receiver.installing:
             effect = shared.applier.next_effect(leadership)
         if effect is None and leadership is not None:
-            # Now that nothing else is left to do, peers get all that has gathered.
+            # With nothing else left to do, peers get everything that has gathered.
             leadership.replicator.flush()
             effect = leadership.replicator.next_effect()
         return effect
@@ -388,7 +388,7 @@ class Raft:
         return self._engine.next_deadline()
 
     def advance(self, now: float) -> None:
-        """Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``)."""
+        """Tell the time; raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``)."""
         check_time(now, self._shared.now)
         self._shared.advance(now)
         if not self._closed:
@@ -397,7 +397,7 @@ class Raft:
     def receive_message(self, message: m.Message) -> None:
         """Take a message; a request is answered in time through `messages_to_send`.
 
-        What no server in its right mind asks is refused, and reported (`PeerFault`).
+        A request that no server in its right mind makes is refused, and reported (`PeerFault`).
         """
         if not self._closed:
             try:

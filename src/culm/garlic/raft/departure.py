@@ -1,4 +1,4 @@
-"""Whether this server is on its way out of its cluster."""
+"""This server's way out of its cluster."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["Departure", "DepartureState"]
 
 
 class DepartureState(Enum):
-    """What a leader has said about our leaving."""
+    """The stages of our leaving."""
 
     STAYING = "staying"
     TOLD = "told"  # it ordered us to leave
-    GONE = "gone"  # we are no member, or shall be none, and all was silent after the order
-    NEEDED = "needed"  # we are no member, but nobody can be elected without our log
+    GONE = "gone"  # we are no member, or were told to leave and all has been silent since
+    NEEDED = "needed"  # we are no member, but others need our log to elect a leader
 
 
 class Departure:
@@ -27,8 +27,8 @@ class Departure:
     once a leader of a later term keeps us, or no leader can be elected without us, or all is silent
     and our latest configuration still has us: the removal may have been given up.
 
-    A server that is no member any more may be needed, too (thesis, 4.2.2): those who do not know
-    that its removal is committed want its vote, and cannot have it while they lack its log.
+    A server that is no member any more may be needed, too (thesis, 4.2.2): members that do not
+    know that its removal is committed want its vote, and cannot have it while they lack its log.
     """
 
     __slots__ = ("_deadline", "_shared", "_term", "state")
@@ -36,7 +36,7 @@ class Departure:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._term = 0  # of the order
-        self._deadline: float | None = None  # when silence means that it was carried out
+        self._deadline: float | None = None  # silence up to then means that it was carried out
         self.state = DepartureState.STAYING
 
     @property
@@ -83,7 +83,7 @@ class Departure:
     def heard_candidate(self, term: int, *, has_our_log: bool) -> None:
         """A candidate for `term` was heard.
 
-        has_our_log: if not, neither we nor whoever is like us can elect it.
+        has_our_log: if not, no server with our log can vote for it.
         """
         if has_our_log or term <= self._term:
             self._heard()
@@ -94,7 +94,7 @@ class Departure:
             self._wait()
 
     def _heard(self) -> None:
-        """Not all is silent: if we left because of silence, and are a member, we are back."""
+        """Silence is broken: if we left because of it, and are a member, we are back."""
         if self.state is DepartureState.GONE and self._shared.is_member:
             self.state = DepartureState.TOLD
         if self.state is DepartureState.TOLD:

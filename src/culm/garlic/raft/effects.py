@@ -25,8 +25,8 @@ __all__ = [
 class Persist(Effect[None]):
     """Write `term`, `voted_for` and `commit_index`; then the log.
 
-    If `first_index` is given, the log loses what it has from there on, and `entries`
-    take that place.  Complete (no result) when all of it would survive a crash.  After
+    If `first_index` is given, `entries` replace everything in the log from there on.
+    Complete (no result) when all of it would survive a crash.  After
     a crash on the way any prefix of this may be there: term, vote and commit index
     first, then the cut, then the entries in order.
 
@@ -58,7 +58,7 @@ class TakeSnapshot(Effect[None]):
     """Write the state machine's state, which is that of ``snapshot.index``.
 
     Complete when it would survive a crash.  Nothing is applied until then: a store that
-    needs long for it takes a copy, and writes on its own (the previous snapshot and the
+    needs time for it takes a copy, and writes on its own (the previous snapshot and the
     log must then be kept until it is done).
     """
 
@@ -105,7 +105,7 @@ class ReadSnapshot(Effect[SnapshotChunk | None]):
 class WriteSnapshot(Effect[bool]):
     """Write a chunk of a snapshot from the leader.
 
-    Offset 0 starts a new one and drops whatever there is of another.  With `done` the snapshot is
+    Offset 0 starts a new one and drops any part of another.  With `done` the snapshot is
     complete: it replaces the store's snapshot and log at once, and the state machine's state.
     Complete with ``True`` when it would survive a crash, with ``False`` if it cannot be used (it is
     then sent again): it is tried before it replaces anything.

@@ -24,7 +24,7 @@ class Elector:
     """Owns the role, the votes of a candidacy, and when the next one is due.
 
     pre_vote
-        Whether a candidacy begins by asking who would vote for us (thesis, 9.6).
+        Whether a candidacy begins by asking others if it could win (thesis, 9.6).
     """
 
     __slots__ = (
@@ -121,7 +121,7 @@ class Elector:
         return self._is_quorum(self.votes | silent if asked else silent)
 
     def ask_first(self) -> None:
-        """Become a pre-candidate: ask who would vote for us.  The term stays (thesis, 9.6)."""
+        """Become a pre-candidate: ask whether we could win.  The term stays (thesis, 9.6)."""
         shared, journal = self._shared, self._shared.journal
         self._canvass += 1
         self.votes.clear()
@@ -142,7 +142,7 @@ class Elector:
             )
 
     def _others(self) -> list[int]:
-        """Whom to ask; what they were asked before, and has not left, is void."""
+        """The servers to ask; requests to them that have not left are withdrawn."""
         journal = self._shared.journal
         others = sorted(journal.membership.voters - {self._shared.server_id})
         for peer in others:
@@ -198,8 +198,8 @@ class Elector:
     def give_way(self) -> None:
         """Let another candidate of our term, whose log is ahead of ours, stand again first.
 
-        Without our vote it may not win, and without its log we may not; if each went on in its own
-        time, we could be a term ahead of it again and again.
+        It may be unable to win without our vote, and we without its log; if each went on in its
+        own time, we could be a term ahead of it again and again.
         """
         self.restart_timer()
         self.deadline += self._shared.timing.election_timeout_max_s
@@ -230,7 +230,7 @@ class Elector:
         return self._is_quorum(self.votes)
 
     def _is_quorum(self, others: set[int]) -> bool:
-        """Whether they and we together are a majority."""
+        """Whether `others` and we are a majority together."""
         membership = self._shared.journal.membership
         ours = others | {self._shared.server_id}
         return len(ours & membership.voters) >= membership.quorum

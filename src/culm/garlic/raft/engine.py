@@ -1,4 +1,4 @@
-"""The state of a running server: its role's parts, and who acts on which message."""
+"""The state of a running server: its role's parts, and the roles that act on messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Engine", "Rule"]
 
 
 class Rule(NamedTuple):
-    """Who acts on a kind of message; all others refuse a request and drop a response."""
+    """The roles that act on a kind of message; all others refuse requests and drop responses."""
 
     roles: tuple[State, ...]  # no set: an Enum's hash takes a call
     handle: Callable[..., None]
@@ -40,7 +40,7 @@ _PRE_CANDIDATE = (State.PRE_CANDIDATE,)
 _CANDIDATE = (State.CANDIDATE,)
 _LEADER = (State.LEADER,)
 
-# Refusals that say where the own log ends (as JRaft's do); the others say 0.
+# Requests whose refusal tells the end of our log (as JRaft's does); other refusals say 0.
 _TELLS_LOG_END: frozenset[type[m.Message]] = frozenset(
     (
         m.AppendRequest,
@@ -56,7 +56,7 @@ _TELLS_LOG_END: frozenset[type[m.Message]] = frozenset(
 class Engine:
     """Owns the parts of a role, among them while it lasts the leadership.
 
-    Every method leaves all conclusions drawn from what is durable, applied and answered.
+    Every method draws all conclusions from the writes, applied entries and answers so far.
     """
 
     __slots__ = (
@@ -99,13 +99,13 @@ class Engine:
         return self.shared.journal.log.last_index
 
     def refuse_read(self) -> ErrorCode | None:
-        """Why no read can be taken now, if so."""
+        """The reason not to take a read now, if any."""
         if self.leadership is not None:
             return ErrorCode.QUEUE_FULL if self.leadership.reads_full else None
         return self.follower_reads.refusal if self._asks_leader else ErrorCode.NOT_LEADER
 
     def read(self) -> int:
-        """Start a read; its number."""
+        """Start a read; returns its number."""
         number = next(self._numbers)
         if self.leadership is not None:
             self.leadership.read(number)
@@ -115,13 +115,13 @@ class Engine:
         return number
 
     def refuse_forward(self, values: Sequence[bytes]) -> ErrorCode | None:
-        """Why these cannot be forwarded now, if so; a leader says it when it appends them."""
+        """The reason not to forward these now, if any; a leader gives it on appending them."""
         if self.leadership is not None:
             return None
         return self.forwards.refusal(values) if self._asks_leader else ErrorCode.NOT_LEADER
 
     def forward(self, values: Sequence[bytes]) -> int:
-        """Have the leader append values; the number of it.  Raises `LocalProtocolError`."""
+        """Have the leader append values; returns a number.  Raises `LocalProtocolError`."""
         if self.leadership is not None:
             first = self.leadership.append_values(values)
             number = next(self._numbers)
@@ -134,7 +134,7 @@ class Engine:
 
     @property
     def asks(self) -> bool:
-        """Whether something is wanted from the leader that is another server."""
+        """Whether something is wanted from a leader that is another server."""
         return bool(self.follower_reads.pending or self.forwards.pending)
 
     def end(self) -> None:
@@ -147,7 +147,7 @@ class Engine:
             self.leadership = None
 
     def advance(self) -> None:
-        """Do what is due at ``shared.now``."""
+        """Do everything that is due at ``shared.now``."""
         self.departure.advance()
         if self.transfer.target is not None:
             self.transfer.advance()
@@ -163,13 +163,13 @@ class Engine:
         self.settle()
 
     def still_receiving(self, peer: int) -> None:
-        """Something comes from `peer`."""
+        """Part of a message has come from `peer`."""
         if peer == self.shared.leader:
             self.departure.heard_leader()
             self.elector.still_receiving()
 
     def still_sending(self, peer: int) -> None:
-        """What is on its way to `peer` needs long."""
+        """`peer` is taking the bytes of a request."""
         self.forwards.still_sending(peer)
         if self.leadership is not None:
             self.leadership.replicator.still_sending(peer)
@@ -180,7 +180,7 @@ class Engine:
             self.leadership.replicator.dropped(peer)
 
     def reachable(self, peer: int, extensions: frozenset[m.Extension]) -> None:
-        """There is a way to `peer`, who understands those."""
+        """There is a way to `peer`, which understands `extensions`."""
         self.ways.reachable(peer, extensions)
         if self.leadership is not None:
             self.leadership.reachable(peer)
@@ -218,7 +218,7 @@ class Engine:
         else:
             self.elector.ask_first()
         if self.departure.state is DepartureState.NEEDED:
-            self.elector.give_way()  # a member may have what we have, and does not ask us
+            self.elector.give_way()  # a member may have our entries, and asks others
 
     @property
     def _may_stand(self) -> bool:
@@ -237,7 +237,7 @@ class Engine:
         self.forwards.settle()
 
     def settle(self) -> None:
-        """Draw conclusions from what is durable, applied and answered by now."""
+        """Draw conclusions from the writes, applied entries and answers so far."""
         leadership, elector = self.leadership, self.elector
         if leadership is None:
             if self.transfer.target is not None:
@@ -256,8 +256,8 @@ class Engine:
         if leadership is not None:
             leadership.settle()
             if not self.shared.is_voter and leadership.is_dispensable():
-                # Paper, section 6: a leader that is not in the new configuration steps
-                # down once that is committed.
+                # Paper, section 6: a leader outside of the new configuration steps down
+                # once that is committed.
                 self._follow(self.term)
 
     def _led_by_us(self) -> Leadership:
@@ -302,7 +302,7 @@ class Engine:
         return True
 
     def _go_to(self, term: int) -> None:
-        """Take over a higher term, or come nearer to it if it is far."""
+        """Take over a higher term, or come nearer to it if it is far ahead."""
         reached = self.terms.reach(term)
         if reached > self.term:
             self._follow(reached)
@@ -315,7 +315,7 @@ class Engine:
     def _disregards(self, message: m.Message) -> bool:
         """Whether a server in contact with its leader does not listen to this request.
 
-        Votes are for when no leader is there (paper, section 6), unless the leader
+        Votes are for times without a leader (paper, section 6), unless the leader
         itself has asked for them; and a stranger does not depose a leader.
         """
         if isinstance(message, m.VoteRequest):
@@ -323,7 +323,7 @@ class Engine:
         return message.source != self.shared.leader and not self._knows(message.source)
 
     def refuse(self, message: m.Message) -> None:
-        """Answer a request so that nothing comes of it."""
+        """Refuse a request; a response needs no answer."""
         if isinstance(message, m.Request):
             next_index = 0
             if type(message) in _TELLS_LOG_END:
@@ -335,7 +335,7 @@ class Engine:
         self.departure.heard_candidate(self.term, has_our_log=has_our_log)
 
     def _on_pre_vote_request(self, request: m.PreVoteRequest) -> None:
-        """Say what would become of a vote request in the next term; nothing changes here."""
+        """Tell the fate of a vote request in the next term; nothing changes here."""
         next_term = request.term + 1
         if self._knows(request.source):
             self.terms.heard_member()

@@ -1,4 +1,4 @@
-"""What a caller may not do."""
+"""Reasons for refusals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ErrorCode"]
 
 
 class ErrorCode(ProtocolErrorCode):
-    """Why a call was refused, or a request that no server in its right mind makes."""
+    """Reasons for refusing a call, or a request that no server in its right mind makes."""
 
     NOT_LEADER = 1
     QUEUE_FULL = 2

@@ -75,14 +75,14 @@ class LeadershipTransferred(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerFault(Event):
-    """`peer` has said what no server in its right mind says.
+    """`peer` has said something that no server in its right mind says.
 
     ``CONTRADICTION``: as leader it denies what is committed here, so one of the two has lost data;
     ``SNAPSHOT_TOO_LARGE``: its snapshot exceeds `Limits.snapshot_size_max`.  Both are refused, and
     a node ends the connection that this came on, with that error, instead of reporting it.
 
-    ``LOST_ENTRIES``: as follower it lacks what it had confirmed to this leader, which now serves it
-    from there, and counts it only for what it confirms anew.
+    ``LOST_ENTRIES``: as follower it lacks entries that it had confirmed to this leader, which now
+    serves it from there, and counts it only for entries that it confirms anew.
     """
 
     peer: int
@@ -97,7 +97,7 @@ class Committed(Event):
     other are told of together, those of one `Raft.propose` perhaps in parts.
 
     index, term: those of the first of them; see `Raft.propose`.
-    count: how many values.
+    count: the number of values.
     """
 
     index: int
@@ -127,7 +127,7 @@ class Forwarded(Event):
 
     forward: the number that was returned.
     index, term: those of the first value.
-    count: how many values.
+    count: the number of values.
     """
 
     forward: int
@@ -177,7 +177,7 @@ class SnapshotInstalled(Event):
 class Left(Event):
     """This server is no longer a member, or all was silent after it was told to leave.
 
-    It stands for no election, unless nobody else can be elected without its log.
+    It stands for no election, unless the others need its log to elect a leader.
     """
 
 

@@ -14,7 +14,7 @@ __all__ = ["FollowerReads"]
 
 
 class FollowerReads:
-    """Owns the reads that were asked here: the leader tells how far the state machine must be.
+    """Owns the reads that were asked for here; the leader tells the index to be applied first.
 
     One question is under way at a time, for all reads that came before it was sent; reads that come
     meanwhile wait for the next one.  A read ends with `ReadReady`, or with `ReadFailed` if its
@@ -39,19 +39,19 @@ class FollowerReads:
     def __init__(self, shared: Shared, ways: Ways) -> None:
         self._shared = shared
         self._ways = ways
-        self.pending: dict[int, float] = {}  # reads by number, and when they were asked for
+        self.pending: dict[int, float] = {}  # by number: the time when it was asked for
         self._new: list[int] = []  # of the next question
         self._asked: list[int] = []  # of the one that is under way
         self._confirmed: deque[tuple[int, int]] = deque()  # index to be applied, number
-        self._applied_index = 0  # while some are confirmed: how far the state machine was
-        self._applied_since = 0.0  # and since when
-        self._leader: int | None = None  # whom they are for
+        self._applied_index = 0  # while some are confirmed: the state machine's last index
+        self._applied_since = 0.0  # and the time since which it has had that
+        self._leader: int | None = None  # the one to ask
         self._sequence = 0
         self._sent_at = 0.0
 
     @property
     def refusal(self) -> ErrorCode | None:
-        """Why no read can be taken now, if so."""
+        """The reason not to take a read now, if any."""
         leader = self._shared.leader
         if leader is None:
             return ErrorCode.NO_LEADER
@@ -66,7 +66,7 @@ class FollowerReads:
         self._new.append(number)
 
     def settle(self) -> None:
-        """React to changes: of the leader, the way to it, and what is applied."""
+        """React to changes of the leader, of the way to it, and of the applied index."""
         if self._shared.leader != self._leader:
             self.end()
             return
@@ -150,7 +150,7 @@ class FollowerReads:
     def advance(self) -> None:
         """Give up reads that have waited too long, and repeat questions without an answer."""
         now, timing = self._shared.now, self._shared.timing
-        wait = timing.election_timeout_max_s  # added, as in `next_deadline`: it rounds alike
+        wait = timing.election_timeout_max_s  # added as in `next_deadline`: both round alike
         for numbers in (self._asked, self._new):
             late = [number for number in numbers if self.pending[number] + wait <= now]
             del numbers[: len(late)]

@@ -48,12 +48,12 @@ class Forwards:
         self._size = 0  # bytes of their values
         self._new: list[int] = []  # of later requests
         self._asked: list[int] = []  # of the one that is under way
-        self._leader: int | None = None  # whose they are
+        self._leader: int | None = None  # the leader they are for
         self._sequence = 0
-        self._sent_at = 0.0  # or when bytes of it went last
+        self._sent_at = 0.0  # or the last time when bytes of it went
 
     def refusal(self, values: Sequence[bytes]) -> ErrorCode | None:
-        """Why these cannot be taken now, if so."""
+        """The reason not to take these now, if any."""
         shared, limits = self._shared, self._shared.limits
         if shared.leader is None:
             return ErrorCode.NO_LEADER
@@ -70,7 +70,7 @@ class Forwards:
         return ErrorCode.QUEUE_FULL if waiting >= limits.proposals_max else None
 
     def _fits(self, count: int, size: int) -> bool:
-        """Whether so many values, of so many bytes, go into one request."""
+        """Whether `count` values, of `size` bytes in all, go into one request."""
         limits = self._shared.limits
         return count <= limits.append_entries_max and size <= limits.append_size_max
 
@@ -83,7 +83,7 @@ class Forwards:
         self._new.append(number)
 
     def settle(self) -> None:
-        """React to changes: of the leader, or the way to it."""
+        """React to changes of the leader, or of the way to it."""
         if self._shared.leader != self._leader:
             self.end()
         elif self._new and not self._asked:
@@ -114,7 +114,7 @@ class Forwards:
         )
 
     def _gather(self) -> list[bytes]:
-        """Take as many as fit one request, and one at least."""
+        """Take values as far as they fit one request, but those of one call at least."""
         values: list[bytes] = []
         size = 0
         for number in self._new:
@@ -132,7 +132,7 @@ class Forwards:
             self._fail(self._asked, certain=False)
 
     def still_sending(self, peer: int) -> None:
-        """A request to `peer` takes long to send."""
+        """`peer` is taking the bytes of a request."""
         if peer == self._leader:
             self._sent_at = self._shared.now
 
@@ -144,7 +144,7 @@ class Forwards:
             return
         count = sum(len(self.pending[number].values) for number in self._asked)
         index = response.next_index - count
-        if index < 1:  # where no log has that many entries: nobody knows what was done
+        if index < 1:  # no log has that many entries: the fate is unknown
             self._fail(self._asked, certain=False)
             return
         asked, self._asked = self._asked, []
@@ -175,7 +175,7 @@ class Forwards:
 
     def advance(self) -> None:
         """Give up values that have waited too long."""
-        # Compared as `next_deadline` says it: the other way round would round in another way.
+        # Compared as in `next_deadline`: a difference would be rounded in another way.
         now, wait = self._shared.now, self._shared.timing.election_timeout_max_s
         if self._asked and self._sent_at + wait <= now:
             self._fail(self._asked, certain=False)

@@ -1,4 +1,4 @@
-"""What must be durable, and the messages that wait until it is."""
+"""The durable state of a server, and the messages that wait for its writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Journal"]
 
 
 class _Write(NamedTuple):
-    """A `Persist` under way: the changes up to it, and which entries it writes, if any."""
+    """A `Persist` under way: the number of changes up to it, and its entries, if any."""
 
     changes: int
     first: int | None
@@ -69,11 +69,11 @@ class Journal:
         self._work = work
         self._writes_max = max(1, writes_max)
         self._writes: deque[_Write] = deque()  # under way, in order
-        self._done: set[_Write] = set()  # of them, while others before are not
+        self._done: set[_Write] = set()  # of them, done before an older one
         self._changes = 0
         self._handed = 0  # changes that are in a write, done or not
         self._saved = 0
-        self._unsaved_from: int | None = None  # where the log differs from what is in the writes
+        self._unsaved_from: int | None = None  # where the log begins to differ from the writes
         self._waiting: deque[tuple[int, Message]] = deque()
         self._outbox: list[Message] = []
 
@@ -130,11 +130,11 @@ class Journal:
             self._waiting.append((self._changes, message))
 
     def send_now(self, message: Message) -> None:
-        """Let `message` leave at once: it depends on nothing that is not durable."""
+        """Let `message` leave at once: it depends on no write under way."""
         self._outbox.append(message)
 
     def withdraw(self, peer: int) -> None:
-        """Let no request leave that `peer` was to get: others take their place."""
+        """Drop the requests to `peer` that have not left: others take their place."""
 
         def stays(message: Message) -> bool:
             return message.destination != peer or not isinstance(message, Request)
@@ -149,7 +149,7 @@ class Journal:
     def next_effect(self) -> Persist | None:
         """The next write, if one is due and not too many are under way.
 
-        Its commit index covers only what is durable already: if the write is torn, the
+        Its commit index covers only entries that are durable already: if the write is torn, the
         entries that it replaces must not be taken for committed ones.
         """
         if self._handed == self._changes or len(self._writes) >= self._writes_max:

@@ -57,7 +57,7 @@ class Leadership:
         self._size = size_of(log.slice(shared.journal.commit_index + 1, log.last_index))
         self._beat_at = shared.now + shared.timing.heartbeat_interval_s
         self._quorum_at = shared.now + shared.timing.election_timeout_max_s
-        # Paper, section 8: an entry of the own term commits all that went before.  JRaft
+        # Paper, section 8: an entry of the own term commits all before it.  JRaft
         # has no empty entries; the configuration, said again, is one for all purposes.
         latest = shared.journal.membership.latest
         self._first_index = log.last_index + 1
@@ -68,7 +68,7 @@ class Leadership:
         journal.append((Entry(journal.term, configuration),))
 
     def lag(self) -> Lag:
-        """Whom a snapshot that is taken now would leave behind."""
+        """The lag of the peers that answer, for which a snapshot may have to wait."""
         shared = self._shared
         served = list(self.replicator.peers.values())
         if self._change is not None:
@@ -114,18 +114,18 @@ class Leadership:
     def read(self, asked: int | ReadIndexRequest) -> None:
         """Start a read; its number comes back with `ReadReady` or `ReadFailed`.
 
-        What a follower asks is answered as soon as our leadership is confirmed: it waits for its
-        own state machine.
+        A follower's question is answered as soon as our leadership is confirmed: the follower
+        waits for its own state machine.
 
-        Until an entry of the own term is committed a leader does not know how far the
-        log is, so a read waits for that entry at least.
+        Until an entry of its own term is committed, a leader does not know the end of the
+        committed log, so a read waits for that entry at least.
         """
         sequence = self.replicator.want_answers()
         index = max(self._shared.journal.commit_index, self._first_index)
         self._reads.add(asked, sequence, index)
 
     def settle(self) -> None:
-        """Draw the conclusions of what has come in: changes, commits, and reads that are ready."""
+        """Draw conclusions from the answers so far: changes, commits, and reads that are ready."""
         shared = self._shared
         if self._change is not None:
             self._go_on_with(self._change)
@@ -140,9 +140,9 @@ class Leadership:
                 shared.work.emit(ReadReady(read=number, index=index))
 
     def is_dispensable(self) -> bool:
-        """Whether those who stay can go on without us, who are not among them.
+        """Whether the voters can go on without us, who are none any more.
 
-        A majority of them has to know what is committed.  Else they count us in, and want our vote.
+        A majority of them has to know the commit index; else they count us in, and want our vote.
         """
         if self._farewell is None:
             commit_index = self._shared.journal.commit_index
@@ -167,7 +167,7 @@ class Leadership:
     # Membership and transfer
 
     def refuse_change(self) -> ErrorCode | None:
-        """Why no change can be started now, if so."""
+        """The reason not to start a change now, if any."""
         if self._shared.journal.commit_index < self._first_index:
             return ErrorCode.NOTHING_COMMITTED
         if self._change is not None or self._shared.journal.membership.pending:
@@ -235,7 +235,7 @@ class Leadership:
             self._append(change.configuration)
 
     def peers(self) -> list[PeerStatus]:
-        """All servers that are served: members by id, then who is being added."""
+        """All servers that are served: members by id, then the one being added."""
         peers, change = self.replicator.peers, self._change
         changing = None if change is None else change.server.server_id
         found: list[PeerStatus] = []
@@ -314,7 +314,7 @@ class Leadership:
         return True
 
     def end(self) -> None:
-        """Tell who waits for this leader that it leads no more."""
+        """Tell those that wait for this leader that it leads no more."""
         for asked in self._reads.drop_all():
             if isinstance(asked, int):
                 self._shared.work.emit(ReadFailed(read=asked))

@@ -1,4 +1,4 @@
-"""How long a Raft core waits, and how much it takes."""
+"""The waiting times of a Raft core, and bounds on amounts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from culm.garlic.raft.model import Server
 
 __all__ = ["Limits", "Timing"]
 
-# With 0 of these nothing is ever sent, applied or let in.
+# With 0 for one of these nothing is ever sent, applied or let in.
 _NEVER_0 = ("append_entries_max", "apply_entries_max", "sync_gap")
 
 # With less a deadline could be due again as soon as it is met.
 _SHORTEST_S = 1e-6
 
-# What a server takes in a configuration beside its endpoint, and a learner's endpoint takes more
+# Bytes of a server in a configuration: beside its endpoint, and added to a learner's endpoint
 _SERVER_SIZE, _LEARNER_SIZE = 16, 8
 
 
@@ -32,11 +32,11 @@ class Timing:
         5.2 and 5.6: well above the time of a broadcast).  Within the minimum of hearing the leader
         it disregards other candidates (section 6).
     heartbeat_interval_s
-        How often an idle leader sends heartbeats.
+        The interval at which an idle leader sends heartbeats.
     request_timeout_s
-        After how long a leader repeats an unanswered request.
+        The wait after which a leader repeats an unanswered request.
     change_timeout_s
-        After how long a server that is being added, and makes no progress, is given up.
+        The wait after which a server that is being added, and makes no progress, is given up.
     """
 
     election_timeout_min_s: float = 0.150
@@ -56,7 +56,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much at a time, and in all.  The defaults are JRaft's, where it has one.
+    """Bounds on amounts, at a time and in all.  The defaults are JRaft's, where it has one.
 
     Raises `ValueError` for one below 0, and for a 0 with which nothing would ever be done.
 
@@ -73,14 +73,14 @@ class Limits:
     chunk_size
         Bytes of a snapshot in one request.
     chunk_size_max
-        Up to how many they are doubled, once whenever a newer snapshot replaces the one that is on
-        its way to a peer, which might never have a whole one otherwise.
+        The limit up to which they double, each time that a newer snapshot replaces the one on its
+        way to a peer, which might never have a whole one otherwise.
     snapshot_distance
         Applied entries after which a snapshot is taken; 0: never.
     trailing_entries
         Entries before a snapshot that are kept for slow followers.
     catch_up_entries
-        How many of them a leader keeps at most for followers that answer and are further behind.
+        The most of them that a leader keeps for followers that answer and lag further.
         While such a follower is being sent a snapshot, the next one is put off until it would stand
         for this many entries.
     proposals_max, proposal_size_max
@@ -95,7 +95,7 @@ class Limits:
     snapshot_size_max
         Bytes of a snapshot that is taken from a leader; a longer one is refused (`PeerFault`).
     term_step_max
-        What others say raises the term by this at most in each longest election timeout, or by a
+        The words of others raise the term by this at most in each longest election timeout, or by a
         little more than the elections for which a server may stand in that time.  With the
         defaults 63 bits last for 80,000 years of lies, and a server that was cut off, and stood for
         election seven times a second, is caught up with at once after a day.

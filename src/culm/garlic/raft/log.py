@@ -15,7 +15,7 @@ _term = itemgetter(0)  # of an entry
 
 
 def size_of(entries: Iterable[Entry]) -> int:
-    """How many bytes of values they have."""
+    """Bytes of the values of `entries`."""
     return sum([len(data) for _, data in entries if type(data) is bytes])
 
 
@@ -41,7 +41,7 @@ class LogView(Protocol):
 
 
 class Log:
-    """Entries after `base_index`; what is at or below it lives in snapshots only.
+    """Entries after `base_index`; those up to it live in snapshots only.
 
     Owns the entries and the latest snapshot's description.  ``base_index`` is at most
     ``snapshot.index``: entries before a snapshot may be kept for slow followers.
@@ -60,8 +60,8 @@ class Log:
     def _load(self, first: int, entries: Sequence[Entry]) -> None:
         """Take stored entries, which begin right after the snapshot, or before it.
 
-        Raises `ValueError` for a store that lacks what it once had: a server that went on
-        without that would vote for leaders who lack it, too.
+        Raises `ValueError` for a store that lacks entries it once had: a server that went on
+        without them would vote for leaders that lack them, too.
         """
         snapshot = self.snapshot
         if first > snapshot.index + 1:
@@ -83,7 +83,7 @@ class Log:
                     f"the store's log has an entry of term {entries[position].term} at"
                     f" {snapshot.index}, and its snapshot is of term {snapshot.term}"
                 )
-            # The first entry serves as the base: of what precedes it no term is known.
+            # The first entry serves as the base: the term before it is unknown.
             self.base_index = first
             self._base_term = entries[0].term
             self._entries = list(entries[1:])
@@ -133,7 +133,7 @@ class Log:
         self.last_index = first - 1
 
     def first_conflict(self, previous_index: int, entries: Sequence[Entry]) -> int:
-        """How many of `entries`, which follow `previous_index`, are already here."""
+        """The number of `entries`, which follow `previous_index`, that are already here."""
         if previous_index == self.last_index:
             return 0
         start = previous_index - self.base_index
@@ -144,7 +144,7 @@ class Log:
         return min(len(ours), len(entries))
 
     def retry_index(self, previous_index: int, previous_term: int) -> int:
-        """Where a leader should try next whose entry at `previous_index` is not ours.
+        """The next index to try for a leader whose entry at `previous_index` is not ours.
 
         Paper, 5.3: a refusal passes whole terms, not an entry.  Entries of ours above
         `previous_term` cannot agree with the leader's at or before `previous_index`, so all

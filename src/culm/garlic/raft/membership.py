@@ -1,4 +1,4 @@
-"""Who is in the cluster: the configurations in the log, and the one in force.
+"""The members of the cluster: the configurations in the log, and the one in force.
 
 A configuration takes effect when it is known to be committed, as in JRaft, and a leader
 starts no change while one is uncommitted.  So a server with two changes in its log knows that
@@ -31,7 +31,7 @@ class Membership:
 
     @property
     def quorum(self) -> int:
-        """How many voters make a majority."""
+        """The number of voters that make a majority."""
         return len(self.voters) // 2 + 1
 
     @property
@@ -51,7 +51,7 @@ class Membership:
             if type(entry[1]) is not bytes and index > self._history[0][0]
         ]
         if found:
-            self._history += found  # type: ignore[arg-type]  # what is not bytes is one
+            self._history += found  # type: ignore[arg-type]  # all but bytes are
             self._refresh()
 
     def truncate(self, first: int) -> None:

@@ -74,7 +74,7 @@ class Request(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response(Message):
-    """A response.  `next_index` is what the sender would take next (see each kind)."""
+    """A response.  `next_index` is the entry that the sender wants next (see each kind)."""
 
     next_index: int
     accepted: bool
@@ -163,7 +163,7 @@ class SyncRequest(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncResponse(Response):
-    """`next_index` is what the joiner wants next."""
+    """`next_index` is the entry that the joiner wants next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ class TransferResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadIndexRequest(Request):
-    """A follower asks how far its state machine must be for a read (thesis, 6.4)."""
+    """A follower asks for the index that must be applied for a read (thesis, 6.4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,14 +268,14 @@ RESPONSE_OF: dict[type[Request], type[Response]] = {
     RemoveServerRequest: RemoveServerResponse,
 }
 
-# What is asked only of those who understand it.
+# Requests that are sent only to peers with an extension.
 EXTENSION_OF: dict[type[Request], Extension] = {
     PreVoteRequest: Extension.PRE_VOTE,
     ReadIndexRequest: Extension.READ_INDEX,
     ForwardRequest: Extension.FORWARD,
 }
 
-# What comes from outside of the cluster: terms mean nothing in it.
+# Requests from outside of the cluster, whose terms mean nothing.
 CLIENT_REQUESTS: frozenset[type[Request]] = frozenset(
     (ClientRequest, AddServerRequest, RemoveServerRequest)
 )

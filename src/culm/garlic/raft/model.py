@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     data: bytes | Configuration
 
 
-# What makes entries by the thousand calls this with `Entry`, whose own is several times slower.
+# For making entries by the thousand: `Entry` itself takes several times as long.
 _tuple: type[tuple[int, bytes | Configuration]] = tuple
 new_entry: Callable[[type[Entry], tuple[int, bytes | Configuration]], Entry] = _tuple.__new__
 
@@ -84,7 +84,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerStatus:
-    """What a leader knows about a server that it serves.
+    """A leader's knowledge of a server that it serves.
 
     server_id: the server.
     doing: how it is served: ``probe``, ``search``, ``replicate`` or ``snapshot``; of a server that
@@ -92,10 +92,10 @@ class PeerStatus:
         ``promoting``, ``leaving`` or ``committing``.
     match_index: its log is known to agree up to there, durably; 0 while nothing is known.
     next_index: the entry that it is sent next.
-    in_flight: how many requests it has not answered.
+    in_flight: the number of its unanswered requests.
     heard_at: when it was last heard, on the clock of `advance`; before that, when serving began.
-    snapshot_index, snapshot_offset: the snapshot that is being sent, ``None`` if none is, and how
-        many of its bytes have arrived.
+    snapshot_index, snapshot_offset: the snapshot that is being sent, ``None`` if none is, and the
+        number of its bytes that have arrived.
     """
 
     server_id: int
@@ -110,12 +110,11 @@ class PeerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What a store holds for a node, from which the node starts.
+    """The content of a store, from which a node starts.
 
     A founding member starts from `founding`, which names all founders; a server that will be added
-    later starts from ``Stored()``.  `entries` are
-    those from `first_index` on; `applied_index` is how far the state machine itself is
-    (0 if it starts from the snapshot).
+    later starts from ``Stored()``.  `entries` are those from `first_index` on; `applied_index` is
+    that of the state machine itself (0 if it starts from the snapshot).
     """
 
     term: int = 0
@@ -128,7 +127,7 @@ class Stored:
 
     @classmethod
     def founding(cls, servers: Iterable[Server]) -> Stored:
-        """What each founder of a cluster starts from: the first configuration.
+        """The start of each founder of a cluster: the first configuration.
 
         That is a snapshot of index 0; all founders have to name the same servers.
         """

@@ -1,4 +1,4 @@
-"""What a leader knows of one peer."""
+"""A leader's knowledge of one peer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Flight", "Lag", "Progress", "ProgressState"]
 
 
 class ProgressState(Enum):
-    """How a peer is served.
+    """The way in which a peer is served.
 
     * PROBE: it is not known whether the logs agree; one request at a time goes as if they did.
-    * SEARCH: they do not; one request at a time, without entries, looks for where they part.
+    * SEARCH: they do not; one request at a time, without entries, looks for their first difference.
     * REPLICATE: they agree up to ``next_index - 1``; requests may follow each other.
-    * SNAPSHOT: the peer lacks what the log holds no more; chunks are sent.
+    * SNAPSHOT: the peer lacks entries that the log holds no more; chunks are sent.
     """
 
     PROBE = "probe"
@@ -28,7 +28,7 @@ class ProgressState(Enum):
 
 
 class Lag(NamedTuple):
-    """Of those that answer: whether one is sent a snapshot, and what all of them have."""
+    """Of the peers that answer: whether one is sent a snapshot, and the index that all have."""
 
     sending: bool
     reached: int
@@ -39,9 +39,9 @@ _LOOKING = (ProgressState.PROBE, ProgressState.SEARCH)
 
 
 class Chunk(Enum):
-    """What the answer to a snapshot's chunk means."""
+    """The meaning of the answer to a snapshot's chunk."""
 
-    PART = "part"  # the next one
+    PART = "part"  # the next one is wanted
     WHOLE = "whole"  # the peer has all of it
     REFUSED = "refused"  # the peer does not want this snapshot
 
@@ -59,7 +59,7 @@ class Flight:
 class Progress:
     """Replication to one peer (paper, figure 2: nextIndex, matchIndex).
 
-    `waiting`: its last answer helped nothing, or the way there is full, so nothing is sent before
+    `waiting`: its last answer was of no help, or the way there is full, so nothing is sent before
     the next heartbeat or answer.
     `is_of_term`: it has voted for us, or answered since.
     """
@@ -72,7 +72,7 @@ class Progress:
     in_flight: dict[int, Flight] = field(default_factory=dict[int, Flight])
     sent: int = 0  # sequence of the last request
     acknowledged: int = 0  # sequence of the last answered request
-    lost_at: int = 0  # up to this sequence what it has accepted may be lost
+    lost_at: int = 0  # entries accepted up to this sequence may be lost
     search_step: int = 1
     refused_at: int = 0  # lowest index at which the logs are known to disagree, in a search
     waiting: bool = False
@@ -92,7 +92,7 @@ class Progress:
     def sent_append(
         self, sequence: int, now: float, previous_index: int, count: int, commit_index: int
     ) -> None:
-        """A request with so many entries is on its way, and tells of that commit index."""
+        """A request with `count` entries is on its way, and tells of `commit_index`."""
         self.sent_request(sequence, now, previous_index)
         self.commit_sent = commit_index
         if self.state is ProgressState.REPLICATE:
@@ -118,9 +118,9 @@ class Progress:
         return True
 
     def lost(self, flight: Flight, hint: int) -> bool:
-        """Whether a refusal shows that the peer lacks what it had confirmed before it was asked.
+        """Whether a refusal shows that the peer lacks entries confirmed before it was asked.
 
-        Then nothing counts that it has confirmed.  A server that cannot take entries at the moment
+        Then none of its confirmations count.  A server that cannot take entries at the moment
         says where its log ends, which is not below the match, or 0.
         """
         if not 0 < hint <= flight.previous_index <= flight.match_index:
@@ -131,11 +131,11 @@ class Progress:
     def refused(self, previous_index: int, hint: int, base_index: int) -> None:
         """The logs disagree at `previous_index`; the peer would like to go on at `hint`.
 
-        The hint may help little: JRaft's is its log's end, and nobody knows which of the
-        other's terms are in the own log.  So steps double with every refusal: of n entries
-        in which the logs differ about log2(n) are asked for, and fewer than n are sent
-        that the peer has.  No step passes `base_index`, where our log begins, by itself:
-        before it there is only a snapshot.
+        The hint may help little: JRaft's is its log's end, and neither side knows the terms that
+        it shares with the other.  So steps double with every refusal: of n entries in which the
+        logs differ about log2(n) are asked for, and fewer than n are sent that the peer has.
+        No step passes `base_index`, where our log begins, by itself: before it there is only a
+        snapshot.
         """
         if previous_index <= self.match_index:  # it cannot, for reasons of its own
             self.waiting = True
@@ -161,21 +161,21 @@ class Progress:
         self.in_flight.clear()
 
     def go_to(self, next_index: int) -> None:
-        """A joiner has everything before that."""
+        """A joiner has everything before `next_index`."""
         self.next_index = next_index
 
     def stream(self) -> None:
-        """A joiner gets what follows, batch after batch."""
+        """A joiner gets the following entries, batch after batch."""
         self.state = ProgressState.REPLICATE
 
     def has(self, latest: Snapshot) -> int:
-        """Up to where the peer needs no entries; who gets a snapshot will have that."""
+        """The index up to which the peer needs no entries: it has them, or gets a snapshot."""
         if self.state is ProgressState.SNAPSHOT:
             return (self.snapshot or latest).index
         return self.match_index or self.next_index - 1
 
     def status(self, server_id: int, doing: str) -> PeerStatus:
-        """All this for users; `doing` says what is done with the peer."""
+        """All this for users; `doing` says how the peer is served."""
         return PeerStatus(
             server_id=server_id,
             doing=doing,
@@ -196,7 +196,7 @@ class Progress:
 
     @property
     def snapshot_offset(self) -> int:
-        """How many bytes of a snapshot the peer has taken; 0 if it gets none."""
+        """Bytes of a snapshot that the peer has taken; 0 if it gets none."""
         return self.offset if self._sending else 0
 
     def send_snapshot(self, snapshot: Snapshot) -> None:
@@ -210,7 +210,7 @@ class Progress:
         self.reading = True
 
     def begin_chunk(self, latest: Snapshot, limits: Limits) -> tuple[Snapshot, int, int]:
-        """Of which snapshot the chunk is read, where, and its size; `latest` if none was begun."""
+        """The chunk to read: its snapshot (`latest` if none was begun), offset and size."""
         if self.snapshot is None:
             self.snapshot = latest
         size = limits.chunk_size << self.replaced
@@ -233,8 +233,8 @@ class Progress:
     def took_chunk(self, accepted: bool, offset: int, base_index: int) -> Chunk:
         """The peer has answered it.
 
-        offset: what the peer wants next.
-        base_index: where our log begins; who wants no snapshot may have what it stands for.
+        offset: the byte that the peer wants next.
+        base_index: where our log begins; a peer that wants no snapshot may have its entries.
         """
         assert self.snapshot is not None
         if not accepted:
@@ -248,30 +248,30 @@ class Progress:
             self.probe(index + 1)
             self.matched(index)
             return Chunk.WHOLE
-        wanted = offset if offset <= self.chunk_end else self.offset  # nobody has what was not sent
+        wanted = offset if offset <= self.chunk_end else self.offset  # it cannot have unsent bytes
         self.waiting = wanted == self.offset  # the same once more
         self.offset = wanted
         return Chunk.PART
 
     def unanswered(self, base_index: int) -> None:
-        """What is on its way is lost: of a peer that does not answer only the match is known.
+        """Take the requests on their way for lost: of a silent peer only the match is known.
 
-        What precedes our log, which begins behind `base_index`, it is not asked for.
+        It is asked for no entry before our log, which begins after `base_index`.
         """
         if self.state is ProgressState.REPLICATE:
             self.probe(max(self.match_index, base_index) + 1)
         self.in_flight.clear()
 
     def dropped(self, base_index: int) -> None:
-        """The last request did not go; once there is an answer, or a heartbeat due, one may."""
+        """The last request did not go; the next one may after an answer, or with a heartbeat."""
         self.unanswered(base_index)
         self.waiting = True
 
     def hung_up(self, base_index: int, last_index: int) -> None:
-        """The peer is gone, with what was on its way.
+        """The peer is gone, and with it the requests on their way.
 
-        JRaft hangs up when it is asked for what it has compacted, so whoever does is asked for
-        less: for our last entry, or in a search for half as far back as it was.
+        JRaft hangs up when it is asked for an entry that it has compacted, so a peer that does is
+        asked for a later one: our last, or in a search one half as far back as before.
         """
         match self.state:
             case ProgressState.PROBE:
@@ -289,7 +289,7 @@ class Progress:
         self.waiting = False
 
     def still_sending(self, now: float) -> None:
-        """What is on its way is not all sent yet, and the peer takes it.
+        """The peer is taking the bytes of a request.
 
         That counts as a word only of a server that has said something in this term.
         """

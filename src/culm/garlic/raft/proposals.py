@@ -24,24 +24,24 @@ class _Run:
         return self.first < other.first
 
     def __bool__(self) -> bool:
-        """Whether something of it is to be told of."""
+        """Whether the fate of some of it is still to be told."""
         return self.first <= self.last
 
     def takes(self, first: int, last: int, term: int) -> bool:
-        """Whether these belong to it, and are now part of it."""
+        """Add these values if they continue the run; returns whether they do."""
         if self.last + 1 != first or self.term != term or not self:
             return False
         self.last = last
         return True
 
     def committed(self, reached: int) -> Committed:
-        """Tell of all up to `reached`; the rest stays."""
+        """The event for all up to `reached`; the rest stays."""
         told = Committed(index=self.first, term=self.term, count=reached + 1 - self.first)
         self.first = reached + 1
         return told
 
     def lost(self, *, certain: bool) -> Lost:
-        """Tell of all that is left of it."""
+        """The event for all that is left of it."""
         count = self.last + 1 - self.first
         told = Lost(index=self.first, term=self.term, count=count, certain=certain)
         self.first = self.last + 1
@@ -58,7 +58,7 @@ class Proposals:
     __slots__ = ("_lowest", "_newest", "_waiting")
 
     def __init__(self) -> None:
-        self._lowest: float = inf  # none that waits has a lower term
+        self._lowest: float = inf  # no waiting run has a lower term
         self._waiting: list[_Run] = []
         self._newest = _Run(0, -1, 0)  # the run that was added last
 
@@ -66,7 +66,7 @@ class Proposals:
         return len(self._waiting)
 
     def add(self, first: int, last: int, term: int) -> None:
-        """Entries of ours, in our term, which have just been appended."""
+        """Add values of ours that have just been appended in `term`."""
         if self._newest.takes(first, last, term):
             return
         self._newest = _Run(first, last, term)
@@ -74,7 +74,7 @@ class Proposals:
         self._lowest = min(self._lowest, term)
 
     def settle(self, log: Log, commit_index: int) -> Iterator[Committed | Lost]:
-        """Report what is known, now that everything up to `commit_index` is committed."""
+        """Report all that is known once everything up to `commit_index` is committed."""
         waiting = self._waiting
         while waiting and waiting[0].first <= commit_index:
             run = waiting[0]
@@ -94,7 +94,7 @@ class Proposals:
             yield from self._overtaken(committed)
 
     def _overtaken(self, committed: int) -> Iterator[Lost]:
-        """The loss of all that have a lower term than what is committed, before them.
+        """The loss of all runs of a lower term than `committed`, that of an entry before them.
 
         Terms never fall along a log.  Without this, the end of a log that was cut off would wait
         until the new log is as long, which may be never.

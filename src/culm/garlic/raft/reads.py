@@ -13,9 +13,9 @@ __all__ = ["Reads"]
 
 @dataclass(slots=True)
 class _Read:
-    asked: int | ReadIndexRequest  # a number of our own, or what a follower has asked
+    asked: int | ReadIndexRequest  # a number of our own, or a follower's question
     sequence: int  # an answer to this request, or a later one, confirms leadership
-    index: int  # what must be applied; that of the read's time
+    index: int  # to be applied before the read
 
 
 class Reads:
@@ -36,7 +36,7 @@ class Reads:
     def confirm(self, sequence: int) -> Iterator[tuple[ReadIndexRequest, int]]:
         """A majority has answered requests from `sequence` on.
 
-        Gives what followers have asked, and the index that they must have applied.
+        Gives the questions of followers, and the index that each must have applied.
         """
         while self._waiting and self._waiting[0].sequence <= sequence:
             read = self._waiting.popleft()

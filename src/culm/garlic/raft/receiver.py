@@ -24,10 +24,10 @@ __all__ = ["Receiver"]
 
 
 class Receiver:
-    """Owns what a leader has begun with this server: a snapshot, a sync.
+    """Owns the transfers that a leader has begun: a snapshot, a sync.
 
     Every handler is called with a request of the current term's leader, and answers it, or raises
-    `RemoteProtocolError`: ``CONTRADICTION`` if it denies what is committed, or
+    `RemoteProtocolError`: ``CONTRADICTION`` if it denies a committed entry, or
     ``SNAPSHOT_TOO_LARGE``.
     """
 
@@ -46,14 +46,14 @@ class Receiver:
     def __init__(self, shared: Shared, departure: Departure) -> None:
         self._shared = shared
         self._departure = departure
-        # What is being received: term and leader that send it, and the snapshot
+        # Of the snapshot being received: term and leader that send it, and the snapshot itself
         self._snapshot_key: tuple[int, int, Snapshot] | None = None
         self._offset = 0  # its bytes that are written
         self.due: SnapshotRequest | None = None  # chunk to write
         self._writing: SnapshotRequest | None = None
-        self.installing = False  # the last chunk is due, or being written: it replaces our state
+        self.installing = False  # the last chunk, which replaces our state, is due or being written
         self._synced_by: tuple[int, int] | None = None  # term and leader that let us join
-        self._synced = 0  # up to where our log is known to be that leader's
+        self._synced = 0  # the index up to which our log is known to be that leader's
 
     def on_append(self, request: AppendRequest) -> None:
         """AppendEntries (paper, figure 2, receiver implementation 2 to 5)."""
@@ -84,7 +84,7 @@ class Receiver:
     def _store(self, previous: int, entries: Sequence[Entry], request: Request) -> bool:
         """Make our log agree with `entries`; false if they cannot be the leader's.
 
-        What we have and they do not contradict stays (figure 2, rule 3: only a conflict
+        Entries of ours that they do not contradict stay (figure 2, rule 3: only a conflict
         deletes): the request may be an old one.
         """
         journal = self._shared.journal
@@ -123,7 +123,7 @@ class Receiver:
         shared, snapshot = self._shared, request.snapshot
         log = shared.journal.log
         if snapshot.index <= log.base_index or log.term_at(snapshot.index) == snapshot.term:
-            # Rule 6: we have what it stands for, so log and state stay as they are.
+            # Rule 6: we have the entries that it stands for, so log and state stay as they are.
             self._commit(min(snapshot.index, log.last_index))
             self._synced = max(self._synced, snapshot.index)
             shared.respond(request, request.offset + len(request.data), accepted=True)
@@ -137,12 +137,12 @@ class Receiver:
             self._take_chunk(request)
 
     def _take_chunk(self, request: SnapshotRequest) -> None:
-        """Take the chunk that is wanted next; answer any other with what is wanted.
+        """Take the chunk that is wanted next; answer any other with the offset that is wanted.
 
         A snapshot of another leader may differ in its bytes, so it starts anew.  The answer is
-        accepted even so: JRaft sends a refused chunk again at once and for ever, but goes where
-        an accepted one wants it.  A leader that starts over believes nobody who wants more than it
-        has sent since: of what is here it is told chunk by chunk.
+        accepted even so: JRaft sends a refused chunk again at once and for ever, but goes to the
+        offset that an accepted one wants.  A leader that starts over believes no offset beyond the
+        bytes that it has sent since, so it is told of the bytes here chunk by chunk.
         """
         key = (request.term, request.source, request.snapshot)
         wanted = self._offset if key == self._snapshot_key else 0
@@ -207,8 +207,8 @@ class Receiver:
         """Entries of the leader we join, from the first one on.
 
         The wire does not tell the previous entry's term, so they are taken only where
-        everything before them has come from the same leader in the same term.  Who was restarted
-        has forgotten its invitation; JRaft does not repeat it, and begins again when it is refused.
+        everything before them has come from the same leader in the same term.  A restart makes us
+        forget the invitation; JRaft does not repeat it, and begins again when it is refused.
         """
         shared, previous = self._shared, request.previous_index
         leader = (request.term, request.source)
@@ -227,6 +227,6 @@ class Receiver:
         shared.respond(request, self._synced + 1, accepted=True)
 
     def on_leave(self, request: LeaveRequest) -> None:
-        """We shall go: when the configuration without us is committed, or all is silent."""
+        """We are to go: once the configuration without us is committed, or all is silent."""
         self._departure.told()
         self._shared.respond(request, self._shared.journal.log.last_index + 1, accepted=True)

@@ -1,4 +1,4 @@
-"""The leader's side: entries and snapshots to every peer, and what is committed."""
+"""The leader's side: entries and snapshots to every peer, and the commit index."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from culm.machine import RemoteProtocolError
 __all__ = ["Replicator"]
 
 
-# Requests of one term are counted in so many bits, below the term.
+# Bits that count the requests of one term, below the term.
 _SEQUENCE_BITS = 64
 
 
@@ -35,9 +35,9 @@ class Replicator:
         self._shared = shared
         self.peers: dict[int, Progress] = {}
         # Answers to requests of another term of ours, or of a life before a restart, must
-        # not be taken for answers of this one.
+        # not be taken for answers to requests of this one.
         self.sequence = shared.journal.term << _SEQUENCE_BITS
-        self.needed = 0  # requests from this sequence on are wanted, to confirm reads
+        self.needed = 0  # answers from this sequence on are wanted, to confirm reads
         self._reading: deque[tuple[int, Progress]] = deque()  # chunks to read
         for peer in sorted(shared.journal.membership.members - {shared.server_id}):
             self.add_peer(peer, shared.journal.log.last_index + 1, is_of_term=peer in voters)
@@ -48,10 +48,10 @@ class Replicator:
         )
 
     def members_changed(self, joined: dict[int, int]) -> None:
-        """Serve who is in the configuration in force; `joined` has next indexes.
+        """Serve the members of the configuration in force; `joined` has next indexes.
 
-        Who is out of it gets one last request, so that it learns of that (JRaft sends
-        it as well).
+        A server that is no member any more gets one last request, so that it learns of that
+        (JRaft sends it as well).
         """
         members = self._shared.journal.membership.members
         for peer in sorted(self.peers.keys() - members):
@@ -72,12 +72,12 @@ class Replicator:
         return self.needed
 
     def flush(self) -> None:
-        """Send whatever may be sent."""
+        """Send everything that may be sent."""
         for peer, progress in self.peers.items():
             self.serve(peer, progress)
 
     def serve(self, peer: int, progress: Progress) -> None:
-        """Send `peer` what it lacks, as far as it may have requests unanswered."""
+        """Send `peer` the entries it lacks, as far as it may have requests unanswered."""
         journal, window_max = self._shared.journal, self._shared.limits.in_flight_max
         if progress.waiting:
             return
@@ -105,7 +105,7 @@ class Replicator:
         count_max = 0 if progress.state is ProgressState.SEARCH else limits.append_entries_max
         entries = log.batch(previous + 1, count_max, limits.append_size_max)
         sequence = self.next_sequence()
-        # No more than this request proves: JRaft commits what it has there, whatever it is.
+        # No further than this request proves: JRaft commits its own entries there, of any term.
         commit_index = min(journal.commit_index, previous + len(entries))
         progress.sent_append(sequence, shared.now, previous, len(entries), commit_index)
         journal.send_now(
@@ -122,7 +122,7 @@ class Replicator:
         )
 
     def beat(self) -> None:
-        """Time for heartbeats, and for sending again what was not answered."""
+        """Send heartbeats, and repeat requests that were not answered."""
         shared = self._shared
         overdue = shared.now - shared.timing.request_timeout_s
         for peer, progress in self.peers.items():
@@ -138,26 +138,26 @@ class Replicator:
             progress.unanswered(self._shared.journal.log.base_index)
 
     def unreachable(self, peer: int) -> None:
-        """Whatever is on its way to `peer` is lost."""
+        """Everything on its way to `peer` is lost."""
         progress = self.peers.get(peer)
         if progress is not None and progress.in_flight:
             log = self._shared.journal.log
             progress.hung_up(log.base_index, log.last_index)
 
     def dropped(self, peer: int) -> None:
-        """What was to be sent to `peer` last has no place on the way there."""
+        """The last request to `peer` has no place on the way there."""
         progress = self.peers.get(peer)
         if progress is not None:
             progress.dropped(self._shared.journal.log.base_index)
 
     def still_sending(self, peer: int) -> None:
-        """What is on its way to `peer` needs long."""
+        """`peer` is taking the bytes of a request."""
         progress = self.peers.get(peer)
         if progress is not None:
             progress.still_sending(self._shared.now)
 
     def on_append_response(self, response: AppendResponse) -> bool:
-        """Returns whether the peer's log is now known to agree further than before."""
+        """Take an answer; returns whether the logs are now known to agree further than before."""
         progress = self.peers.get(response.source)
         if progress is None or response.sequence > progress.sent:
             return False
@@ -246,7 +246,7 @@ class Replicator:
         )
 
     def on_snapshot_response(self, progress: Progress, response: SnapshotResponse) -> Chunk | None:
-        """What the answer means; ``None`` if it was not waited for."""
+        """The meaning of the answer; ``None`` if it was not waited for."""
         if response.sequence > progress.sent:
             return None
         flight = progress.answered(response.sequence, self._shared.now)
@@ -255,7 +255,7 @@ class Replicator:
         base_index = self._shared.journal.log.base_index
         return progress.took_chunk(response.accepted, response.next_index, base_index)
 
-    # What a majority has
+    # Majorities
 
     def agreed_index(self) -> int:
         """The highest index that a majority of voters holds durably."""
@@ -272,7 +272,7 @@ class Replicator:
         return self._shared.journal.log.term_at(index) == self._shared.journal.term
 
     def acknowledged_sequence(self) -> int:
-        """The highest sequence that a majority has answered requests from on."""
+        """The highest sequence such that a majority has answered a request from there on."""
         peers, own = self.peers, self._shared.server_id
         answered = [
             self.sequence + 1 if voter == own else peers[voter].acknowledged
@@ -284,7 +284,7 @@ class Replicator:
     def has_told(self, sequence: int, index: int) -> bool:
         """Whether a majority has all up to `index`, and has answered a request from `sequence` on.
 
-        Only of others: we are no voter.
+        Only the others count: we are no voter.
         """
         membership, peers = self._shared.journal.membership, self.peers
         told = sum(

@@ -78,7 +78,7 @@ class Shared:
                 self.work.emit(event)
 
     def members_changed(self) -> None:
-        """Tell that another configuration is in force."""
+        """Report that another configuration is in force."""
         current = self.journal.membership.current
         self.work.emit(ConfigurationChanged(configuration=current))
 

@@ -1,4 +1,4 @@
-"""How far the words of others may raise the term."""
+"""Limits on the terms that the words of others may bring."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from culm.garlic.raft.shared import Shared
 
 __all__ = ["Terms"]
 
-# So many election timeouts without a word of a member, and a server may be the last that does not
-# know who the members are.
+# Election timeouts without a word of a member, after which a server may have missed a change of
+# members.
 _LONELY = 2
 
 
 class Terms:
-    """Whose terms a server takes over, and how much of them at a time.
+    """Owns the rules by which a server takes over higher terms: from whom, and how far at a time.
 
-    A term is stored for good, so a forged one must not use up what there is, nor carry a server
+    A term is stored for good, so a forged one must not use up the numbers, nor carry a server
     where no other can follow.  Within each longest election timeout the words of others raise the
-    term by `Limits.term_step_max` at most: a server that is far behind comes after in steps, and
-    so do all.  Those ahead may go on meanwhile, by one with each election: a step is more than
+    term by `Limits.term_step_max` at most: a server that lags far follows in steps, and so
+    do all.  Those ahead may go on meanwhile, by one with each election: a step is more than
     that.
     """
 
@@ -40,8 +40,8 @@ class Terms:
     def believes(self, source: int) -> bool:
         """Whether a higher term of that server counts.
 
-        A member believes members.  One that hears none of them for long may have missed who they
-        are now, and a server that is no member knows nobody: these believe anybody.
+        A member believes members.  One that hears none of them for long may have missed a change
+        of members, and a server that is no member knows nobody: these believe anybody.
         """
         shared = self._shared
         if source in shared.journal.membership.known or not shared.is_member:
@@ -58,7 +58,7 @@ class Terms:
         return max(term, base + self._step_max)
 
     def reach(self, term: int) -> int:
-        """The term to go to if somebody is at `term`: that one, or a step towards it."""
+        """The term to go to when another server is at `term`: that one, or a step towards it."""
         shared, highest = self._shared, self.highest
         if shared.now >= self._until:
             self._base = shared.journal.term
@@ -67,6 +67,6 @@ class Terms:
 
 
 def _elections(timing: Timing) -> int:
-    """For how many elections a server may stand in the longest election timeout."""
+    """The most elections for which a server may stand in the longest election timeout."""
     shortest, longest = timing.election_timeout_min_s, timing.election_timeout_max_s
     return math.ceil(longest / shortest) if 0 < shortest <= longest < math.inf else 1

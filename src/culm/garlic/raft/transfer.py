@@ -1,4 +1,4 @@
-"""A leadership that is handed over."""
+"""A transfer of leadership."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Transfer"]
 
 
 class Transfer:
-    """Owns to whom the leadership goes, until it is known who has it.
+    """Owns the target of a transfer, until the next leader is known.
 
     This outlives the leadership: a target that stands for election need not win it.
     """
@@ -35,7 +35,7 @@ class Transfer:
             self._until = self._shared.now + self._shared.timing.election_timeout_max_s
 
     def settle(self) -> None:
-        """Say who leads, if a later term has a leader."""
+        """Report the outcome, if a later term has a leader."""
         leader = self._shared.leader
         if leader is None or self._shared.journal.term == self._term:
             return
@@ -46,7 +46,7 @@ class Transfer:
             self.fail()
 
     def fail(self) -> None:
-        """Wait for the target no more, and say so."""
+        """Wait for the target no more, and report that."""
         if self.target is not None:
             self._shared.work.emit(TransferFailed(target=self.target))
         self._forget()

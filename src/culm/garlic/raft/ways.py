@@ -1,4 +1,4 @@
-"""What reachable peers understand, and numbers for the questions that they are asked."""
+"""Extensions of reachable peers, and numbers for the questions that they are asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from culm.garlic.raft.messages import Extension
 
 __all__ = ["Ways"]
 
-# Questions of one life are counted in so many bits, below a number drawn for that life.
+# Bits that count the questions of one life, below a number drawn for that life.
 _SEQUENCE_BITS = 64
 
 
@@ -38,7 +38,7 @@ class Ways:
         return {peer for peer, found in self._extensions.items() if extension not in found}
 
     def next_sequence(self) -> int:
-        """A number that no question has had since the start nor, most likely, before it.
+        """A number that no question has had since the start and, most likely, none before it.
 
         An answer to a question from before a restart must not be taken for one to a present
         question.
