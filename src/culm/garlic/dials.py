@@ -121,7 +121,7 @@ class Dials:
         return True
 
     def established(self, link: Link) -> None:
-        """Frames may go over `link`: send what has waited for it."""
+        """Frames may go over `link`: send the request that has waited for it."""
         peer = link.peer
         request = None if peer is None else self._pending.pop(peer, None)
         if peer is not None and request is not None:

@@ -74,9 +74,10 @@ class Node:
     limits
         Bounds on the data of peers, and on the core.
     users
-        The user of each server, by the server's id.  A request in the name of a server then ends
-        its connection (``WRONG_SOURCE``) unless the server's user was authenticated there, so
-        handshakes are needed.  Without the table everybody with a password speaks for all servers.
+        The only user that may speak for a server, by the server's id.  A request in the name of a
+        server then ends its connection (``WRONG_SOURCE``) unless that user was authenticated there,
+        so handshakes are needed.  Without the table everybody with a password speaks for all
+        servers.
     links_max
         Concurrent accepted connections of guests: authenticated or, without a handshake, from their
         first request on.  When all places are held, the guest that has been idle for longest, and

@@ -294,7 +294,7 @@ class LogPack:
         # No more is inflated than was declared, and one byte that shows that there is more.
         data = _inflate(inflater.decompress, inflater.unconsumed_tail, size + 1)
         if len(data) > size:
-            raise _bad(ErrorCode.INFLATED_TOO_LARGE, "a log pack goes on behind its end")
+            raise _bad(ErrorCode.INFLATED_TOO_LARGE, "a log pack goes on after its end")
         if len(data) < size or not inflater.eof or inflater.unused_data:
             raise _bad(ErrorCode.BAD_VALUE, "a log pack is not one whole gzip member")
         offsets = struct.unpack_from(f">{count}Q", data)

@@ -110,7 +110,7 @@ class Change:
         return any(not server.voter for server in self.configuration.servers)
 
     def let_in(self) -> None:
-        """Note that the server understands what learners are."""
+        """Note that the server understands learners."""
         self._barred = False
         self._send()
 

@@ -77,7 +77,7 @@ class LeadershipTransferred(Event):
 class PeerFault(Event):
     """`peer` has said something that no server in its right mind says.
 
-    ``CONTRADICTION``: as leader it denies what is committed here, so one of the two has lost data;
+    ``CONTRADICTION``: as leader it denies a committed entry, so one of the two has lost data;
     ``SNAPSHOT_TOO_LARGE``: its snapshot exceeds `Limits.snapshot_size_max`.  Both are refused, and
     a node ends the connection that this came on, with that error, instead of reporting it.
 

@@ -15,7 +15,7 @@ _LONELY = 2
 
 
 class Terms:
-    """Owns the rules by which a server takes over higher terms: from whom, and how far at a time.
+    """Owns the limits to the terms that a server takes over: their sources, and their steps.
 
     A term is stored for good, so a forged one must not use up the numbers, nor carry a server
     where no other can follow.  Within each longest election timeout the words of others raise the
