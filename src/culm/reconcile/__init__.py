@@ -1,6 +1,7 @@
 """Range-based set reconciliation: items, monoids, fingerprint trees, sessions.
 
-Two sides that hold sets of items find out what each lacks by comparing fingerprints of ranges.
+Two sides that hold sets of items find the items that each lacks by comparing fingerprints of
+ranges.
 This package knows no protocol: items are byte strings.
 """
 

@@ -1,7 +1,7 @@
 """The compact session: two sets become equal, with as few bytes as possible.
 
 It is a stream machine.  One side is the initiator; each side's bytes are fed to the other until
-both have ended.  Events tell each side what it lacks; the session itself stores nothing.
+both have ended.  Events bring each side the items that it lacks; the session itself stores nothing.
 
 The content of the frames is specified in `culm.reconcile.frames` and
 `culm.kernels.pure_exchange`.
@@ -52,7 +52,7 @@ _LIMITS: Final = Limits()
 AnyRun: TypeAlias = Run | RatelessRun
 
 
-#: Which frames the peer may send in a state; goodbye may come in each.
+#: The frames that the peer may send in a state; goodbye may come in each.
 FRAMES: Final[Mapping[CompactState, frozenset[FrameKind]]] = {
     CompactState.WAITING: frozenset({FrameKind.HELLO}),
     CompactState.SPEAKING: frozenset(),
@@ -78,9 +78,9 @@ class CompactSession(StreamBase[CompactEvent]):
     rng
         Gives salts and keys: pass ``random.SystemRandom()``, which authors of items cannot predict.
     parameters
-        How we ask.
+        Our way of asking.
     limits
-        How much the peer may ask for.
+        Bounds on the peer's questions.
 
     Received items are valid however the session ends.
     """
@@ -142,7 +142,7 @@ class CompactSession(StreamBase[CompactEvent]):
     def _send(self, kind: FrameKind, body: bytes = b"") -> None:
         self._outbox.append(encode_frame(kind, body))
 
-    # What the contract asks for.
+    # The contract of a stream machine.
 
     def _step(self) -> CompactEvent | None:
         if self._closing:
@@ -227,7 +227,7 @@ class CompactSession(StreamBase[CompactEvent]):
         self._state = self._running.listening
 
     def _refuse(self, code: ErrorCode, why: str) -> NoReturn:
-        """End for a reason that the peer would not find by itself."""
+        """End for a reason that the peer has to be told."""
         self._send(FrameKind.GOODBYE, bytes([code]))
         raise RemoteProtocolError(code, why)
 

@@ -1,4 +1,4 @@
-"""What a peer or the caller can do wrong in a reconciliation session."""
+"""The error codes of reconciliation sessions."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ __all__ = ["ErrorCode"]
 
 
 class ErrorCode(ProtocolErrorCode):
-    """Which rule was broken."""
+    """The rule that was broken."""
 
     UNEXPECTED_MESSAGE = 1
     """A message out of turn, or one that cannot stand at that place of a round."""
     BAD_BOUND = 2
-    """A bound that is no bytes or longer than items are, or not behind the one before."""
+    """A bound that is not bytes, is longer than items are, or does not follow the one before."""
     BAD_ITEM = 3
-    """An item of a wrong size, outside of its range, or not above the one before."""
+    """An item of a wrong size, outside its range, or not above the one before."""
     BAD_FINGERPRINT = 4
-    """A fingerprint with a digest of a wrong size, or a count that is none."""
+    """A fingerprint with a digest of a wrong size, or an impossible count."""
     TOO_MANY_RANGES = 5
     """More than `Parameters.ranges_max` ranges in a round."""
     TOO_MANY_ROUNDS = 6
     """A question where no round is left to answer it."""
     BAD_FRAME = 8
-    """A frame of no known kind, too large, or cut inside of what it says."""
+    """A frame of an unknown kind, of a wrong size, or with incomplete content."""
     BAD_NUMBER = 9
-    """A number in a round that cannot be."""
+    """An impossible number in a round."""
     OTHER_PARAMETERS = 10
     """The two sides' items, monoid or version are not the same, or only one wants a key."""
     CHECK_FAILED = 11
-    """Both sides have exchanged all they found, with a key, and still differ."""
+    """Both sides have exchanged everything they found, with a key, and still differ."""
     END_OF_STREAM = 12
     """The stream has ended before the session."""

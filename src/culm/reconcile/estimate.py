@@ -1,4 +1,4 @@
-"""How far apart two sets are, judged by the fingerprints of one round."""
+"""The distance of two sets, judged by the fingerprints of one round."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ class Estimate:
         return load / (1 - exp(-load)) if load > 0 else 1.0
 
     def differences(self, difference: int) -> float:
-        """How many differences to expect in an unequal range with this difference of counts."""
+        """The differences to expect in an unequal range whose counts differ by `difference`."""
         # Different sets do not have equal sums, so an even difference means at least two.
         return max(abs(difference), 3 if difference % 2 else 2, self.expected)

@@ -37,7 +37,7 @@ class ItemsReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFailed(Event):
-    """The sets would not be equal with what both sides have found: a keyed run begins.
+    """The sets would still differ after all that both sides have found: a keyed run begins.
 
     It starts from the view as it is now: a tree into which received items have been inserted gets
     no item twice.
@@ -48,8 +48,8 @@ class CheckFailed(Event):
 class Reconciled(Event):
     """Both sides know the same set: their views together with what they have received.
 
-    This is shown, whoever has made the items: with a key of this run (`keyed`), or because the
-    views' monoid is strong.
+    This is proved even if items were crafted: by a key of this run (`keyed`), or because the views'
+    monoid is strong.
     """
 
     keyed: bool
@@ -57,10 +57,10 @@ class Reconciled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumsEqual(Event):
-    """What both sides know has the same size and the same sum.
+    """The sets that both sides know have the same size and the same sum.
 
-    So it is the same set if nobody has crafted items, and nothing is shown if somebody has: that
-    takes a run with a key, or a monoid that is strong.
+    So they are equal unless items were crafted: to exclude that takes a run with a key, or a monoid
+    that is strong.
     """
 
 

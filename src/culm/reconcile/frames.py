@@ -6,12 +6,12 @@ has more than `BODY_SIZE_MAX` bytes.
 | Kind | | Body |
 | --- | --- | --- |
 | 1 | hello | 24 bytes, see `Hello`: a run begins; rounds of its sender follow |
-| 2 | welcome | how many ranges a round may ask about: the logarithm, one byte |
+| 2 | welcome | the number of ranges that a round may ask about: its logarithm, one byte |
 | 3 | piece | a piece of a round: `culm.kernels.pure_exchange`, `culm.reconcile.rateless` |
 | 4 | last piece | the same; the round is over |
 | 5 | check | 16 bytes of the union: its sender knows it |
 | 6 | agreed | empty: the check is right, both know the union |
-| 7 | goodbye | one byte: its sender leaves, and why (an `ErrorCode`, or 0) |
+| 7 | goodbye | one byte: its sender leaves for this reason (an `ErrorCode`, or 0) |
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class Hello:
     the version (1), the flags (1: keyed, 2: items of varying size, 4: the run is one of coded
     symbols, see `culm.reconcile.rateless`, else one of ranges), the bytes of a sum (4 to 8)
     and the monoid's number (as in `culm.reconcile.tree_format`; 255 if keyed), two for the size
-    of items, big-endian, one for the logarithm to base 2 of how many ranges a round may ask
-    about, and a zero; then the salt.
+    of items, big-endian, one for the logarithm to base 2 of the number of ranges that a round may
+    ask about, and a zero; then the salt.
     """
 
     sum_size: int
@@ -145,7 +145,7 @@ class Hello:
 
     @property
     def shows(self) -> bool:
-        """Whether a check that is right shows that the sets are equal, whoever made the items."""
+        """Whether a matching check proves that the sets are equal, even if items were crafted."""
         return self.monoid is None or self.monoid.is_strong
 
     def check_of(self, count: int, state: bytes) -> bytes:
@@ -190,12 +190,12 @@ class Hello:
 
 
 def encode_ranges_max(ranges_max: int) -> int:
-    """How many ranges a round may ask about, rounded down to a power of two."""
+    """The logarithm of the number of ranges that a round may ask about, rounded down."""
     return ranges_max.bit_length() - 1
 
 
 def decode_ranges_max(logarithm: int) -> int:
-    """Decode it; raises `RemoteProtocolError` if it is less than a first round may need."""
+    """The number of ranges; raises `RemoteProtocolError` if a first round may need more."""
     if not RANGES_MIN <= 1 << logarithm <= 1 << 62:
         raise RemoteProtocolError(ErrorCode.BAD_FRAME, f"2**{logarithm} ranges")
     return 1 << logarithm

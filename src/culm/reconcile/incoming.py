@@ -1,4 +1,4 @@
-"""Reading a round of the peer: what may follow what, and which questions it asks."""
+"""Reading a round of the peer: the order of its messages, and its questions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Incoming:
     _known: array[int] = field(default_factory=lambda: array("Q"))
 
     def read(self, message: Message) -> bytes | None:
-        """Returns the item that the message brings, if we lack it; raises the peer's fault."""
+        """Take a message; returns its item if we lack it, and raises the peer's fault."""
         if isinstance(message, LowerBound):
             self._begin(message.bound)
         elif isinstance(message, Payload):

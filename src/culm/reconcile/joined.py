@@ -14,7 +14,7 @@ __all__ = ["Joined", "join"]
 
 T = TypeVar("T")
 
-_PAIR_ITEMS_MAX = 1 << 12  # so many are put into a tree of their own
+_PAIR_ITEMS_MAX = 1 << 12  # the most items that are put into a tree of their own
 _CUTS_MAX = 8
 
 
@@ -42,8 +42,9 @@ class Joined(View):
         first = self._parts[0]
         self.item_size, self.varying, self.monoid = first.item_size, first.varying, first.monoid
         self._count = sum(map(len, self._parts))
-        # How many items of each part are among so many of all, for the places asked for last: who
-        # splits a range asks for what lies in it, and goes from the end of one part to the next.
+        # By rank in the whole: the number of items of each part below it.  The latest places are
+        # kept, because a range that is split is asked about again, from the end of one part to the
+        # next.
         self._cuts: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
@@ -119,7 +120,7 @@ class Joined(View):
     def _sum(self, fingerprints: Iterable[Fingerprint]) -> Fingerprint:
         return reduce(self.monoid.combine, fingerprints, self.monoid.neutral)
 
-    # Where ranges of ranks are in the parts.
+    # Ranges of ranks in the parts.
 
     def _pieces(self, start: int, count: int) -> Iterator[tuple[View, int, int]]:
         """The ranges of ranks in the parts that make up a range of the whole."""
@@ -142,13 +143,13 @@ class Joined(View):
                     yield part, low, high - low
 
     def _cut(self, rank: int) -> list[int]:
-        """How many items of each part are among the first `rank` of all."""
+        """The number of items of each part among the first `rank` of all."""
         if rank not in self._cuts:
             self._know(self._find_cut(rank))
         return self._cuts[rank]
 
     def _know(self, places: list[int]) -> int:
-        """Remember a cut; returns the rank where it is."""
+        """Remember a cut; returns its rank."""
         rank = sum(places)
         if rank not in self._cuts and len(self._cuts) >= _CUTS_MAX:
             del self._cuts[next(iter(self._cuts))]
@@ -156,14 +157,14 @@ class Joined(View):
         return rank
 
     def _find_cut(self, rank: int) -> list[int]:
-        """Narrow down what is below and above, with an item of the part that is known least."""
+        """Narrow down the bounds of a cut, with an item of the part whose bounds are widest."""
         below = max((each for each in self._cuts if each <= rank), default=0)
         above = min((each for each in self._cuts if each >= rank), default=self._count)
         low: list[int] = [*self._cuts[below]] if below in self._cuts else [0] * len(self._parts)
         high: list[int] = (
             self._cuts[above] if above in self._cuts else [len(part) for part in self._parts]
         )
-        guess = True  # where it would be if all were spread evenly; every other time the middle
+        guess = True  # as if items were spread evenly; every other time the middle
         while below < rank < above:
             widths = list(map(int.__sub__, high, low))
             width = max(widths)

@@ -9,7 +9,7 @@ from culm.kernels import symbols as _symbols
 
 __all__ = ["RANGES_MIN", "Limits"]
 
-#: A first round asks about at most this many.
+#: A first round asks about at most this number of ranges.
 RANGES_MIN = 4096
 
 

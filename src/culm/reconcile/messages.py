@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EmptySet:
-    """The sender has nothing; with `can_respond`, the receiver is to send all it has."""
+    """The sender has no item; with `can_respond`, the receiver is to send all of its own."""
 
     can_respond: bool
 
@@ -44,8 +44,8 @@ class LowerBound:
 class Payload:
     """One of the sender's items; a range has several, and the last one carries its upper bound.
 
-    With `can_respond` they are all that the sender has in it, and the receiver is to send what it
-    has besides.
+    With `can_respond` they are all the sender's items in it, and the receiver is to send its other
+    ones.
     """
 
     item: bytes
@@ -55,7 +55,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class EmptyPayload:
-    """The sender has nothing in the range; the receiver is to send all it has there."""
+    """The sender has no item in the range; the receiver is to send all of its own there."""
 
     upper_bound: bytes
 

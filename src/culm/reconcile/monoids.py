@@ -2,7 +2,7 @@
 
 A fingerprint is the number of items of a set together with the combination of their hashes.  The
 fingerprints of disjoint sets combine, in any order, to that of their union, so that a tree can keep
-them for its parts.  All monoids here are groups: what was combined can be subtracted.
+them for its parts.  All monoids here are groups: a combination can be undone by subtraction.
 
     >>> monoid = named("xxh3-sum")
     >>> both = monoid.combine(monoid.lift(b"one"), monoid.lift(b"two"))
@@ -28,7 +28,7 @@ from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
 __all__ = ["DEFAULT", "ITEM_SIZE_MAX", "MONOIDS", "Fingerprint", "Monoid", "named"]
 
-#: How many bytes an item may have.
+#: The greatest number of bytes of an item.
 ITEM_SIZE_MAX = _kernel.ITEM_SIZE_MAX
 
 _COUNT = Struct(">Q")
@@ -117,7 +117,7 @@ class Monoid:
         return self.digest(fingerprint) + _COUNT.pack(fingerprint.count)
 
     def decode(self, data: Buffer) -> Fingerprint:
-        """Decode what `encode` made; raises `DecodeError` for any other number of bytes.
+        """Decode a result of `encode`; raises `DecodeError` for any other number of bytes.
 
         In a monoid that is not additive the state is the digest, which can only be compared.
         """

@@ -168,16 +168,16 @@ class PlainSession(_Plain):
     """One side of a session, as a stream machine.
 
     It listens only while it is the peer's turn, so the peer's next round may have to wait.  A side
-    that leaves early sends nothing: the peer notices that the stream ends.
+    that leaves early sends no goodbye: the peer notices that the stream ends.
 
     view
-        As of `Session`.
+        As for `Session`.
     role
         Whether we speak first.
     parameters
-        As of `Session`; ``ranges_max`` bounds the memory.
+        As for `Session`; ``ranges_max`` bounds the memory.
     key
-        As of `Session`.
+        As for `Session`.
     """
 
     def __init__(
@@ -192,12 +192,12 @@ class PlainSession(_Plain):
 
     @property
     def check(self) -> bytes | None:
-        """As of `Session`."""
+        """As in `Session`."""
         return self._session.check
 
     def _step_eof(self) -> Closed | None:
         if self._session.state is State.SPEAKING:
-            return None  # it may be the last that is to be said
+            return None  # ours may be the last round
         raise RemoteProtocolError(ErrorCode.END_OF_STREAM)
 
 
@@ -205,15 +205,15 @@ class PlainResponder(_Plain):
     """Answers rounds without keeping anything between them: they may be of several sessions.
 
     Each round of a session may be answered by another responder that has the same items, and the
-    responder that answers it reports the items that it brings.  A responder does not know how far
-    a session has come: the initiator sees to its end, by listing what differs from its
+    responder that answers it reports the items in it.  A responder does not know how far a session
+    has come: the initiator sees to its end, by listing unequal ranges from its
     ``Parameters.list_from`` on.
 
     view
         As of `Session`.
     parameters
-        As of `Session`, but ``rounds_max`` counts the rounds answered of all sessions together, and
-        whatever depends on the number of a round is ignored.
+        As for `Session`, but ``rounds_max`` counts the rounds answered of all sessions together,
+        and parameters that depend on the number of a round are ignored.
     """
 
     def __init__(self, *, view: View, parameters: Parameters = DEFAULTS) -> None:
@@ -236,7 +236,7 @@ class PlainResponder(_Plain):
         return message
 
     def _forget(self) -> None:
-        """The round is answered, or needs no answer."""
+        """Begin anew: the round is answered, or needs no answer."""
         self._session = self._round()
 
     def _round(self) -> Session:

@@ -1,27 +1,29 @@
-"""A rateless run: one side sends coded symbols until the other one can tell what differs.
+"""A rateless run: one side sends coded symbols until the other one can find the differences.
 
 The initiator sends symbols.  The other side subtracts its own, and either asks for more, or has
-found the ids of all items that differ: then it sends the items that the initiator lacks, asks by id
-for those that it lacks itself, and gets them.
+found the ids of all items that only one side has: then it sends the items that the initiator lacks,
+asks by id for those that it lacks itself, and gets them.
 
 **Rounds** are made of pieces as in `culm.reconcile.run`.  A piece is its kind, a byte, and
 
-| Kind | | What follows |
+| Kind | | Content |
 | --- | --- | --- |
 | 1 | symbols | the next symbols, encoded as in `culm.kernels.pure_symbols` |
-| 2 | more | a number: how many symbols are asked for, with those that were sent |
+| 2 | more | a number: the symbols asked for, including those already sent |
 | 3 | wants | ids of 6 bytes, big-endian, ascending in the round: their items are wanted |
 | 4 | items | items, ascending in the round |
 
-An **item** is with how many bytes the one before it in the piece begins, too, as a number; for
-items of varying size how many bytes follow, as a number; and these.  Numbers are canonical VarU64.
+An **item** is the number of bytes that it has in common with the beginning of the one before it in
+the piece; for items of varying size, the number of bytes that follow; and these bytes.  Numbers are
+canonical VarU64.
 
-A round of the initiator is symbols, at most 4,096 in its first round and then as many as were asked
-for, or items.  A round of the other side is either one piece that asks for more, at least a
-sixteenth more than were sent, or wants and then items, with at least one piece of items.
+A round of the initiator consists of symbols, at most 4,096 in its first round and then as many as
+were asked for, or of items.  A round of the other side is either one piece that asks for more
+symbols, at least a sixteenth more than were sent, or wants and then items, with at least one piece
+of items.
 
-Instead of sending a round, either side may end the run by beginning one of ranges: if more symbols
-are needed than it allows, or than are worthwhile.
+Instead of sending a round, either side may end the run by beginning one of ranges, if the symbols
+needed are more than it allows, or more than are worthwhile.
 
 Source: Yang, Gilad and Alizadeh, "Practical Rateless Set Reconciliation" (2024).
 """
@@ -75,7 +77,7 @@ class PieceKind(IntEnum):
     ITEMS = 4
 
 
-#: What may follow a piece of each kind in a round of the other side.
+#: The kinds that may follow a piece of each kind in a round of the other side.
 _FOLLOWING: Final[dict[PieceKind, frozenset[PieceKind]]] = {
     PieceKind.SYMBOLS: frozenset({PieceKind.SYMBOLS}),
     PieceKind.MORE: frozenset(),
@@ -87,7 +89,7 @@ _ANSWERS: Final = frozenset({PieceKind.MORE, PieceKind.WANTS, PieceKind.ITEMS})
 
 
 def symbols_worthwhile(first: int, second: int) -> int:
-    """How many symbols are worthwhile between two sets of these sizes.
+    """The number of symbols that are worthwhile between two sets of these sizes.
 
     With more, about a tenth of both sets differs, and a run of ranges would need fewer bytes, since
     its ids are shorter.
@@ -96,7 +98,7 @@ def symbols_worthwhile(first: int, second: int) -> int:
 
 
 class RatelessRun:
-    """What both sides of a rateless run have: their items, and the round that is being sent."""
+    """The common part of both sides of a rateless run: our items, and the round being sent."""
 
     listening = CompactState.TRYING
 
@@ -113,7 +115,7 @@ class RatelessRun:
         self._piece: bytes | None = None
 
     def welcome(self, ranges_max: int) -> None:
-        """The other side takes part."""
+        """Note that the other side takes part."""
         self.is_welcome = True
 
     # Our rounds.
@@ -142,7 +144,7 @@ class RatelessRun:
         return bool(self._expected)
 
     def _asked(self) -> frozenset[PieceKind]:
-        """What the other side's answer may begin with."""
+        """The kinds of pieces that the other side's answer may begin with."""
         raise NotImplementedError
 
     @property
@@ -166,7 +168,7 @@ class RatelessRun:
             yield start, self._exchange.shorts(start, min(_SHORTS, size - start))
 
     def _items_of(self, ids: Iterable[int]) -> Iterator[bytes]:
-        """Pieces with our items that have one of these ids; at least one piece."""
+        """Pieces with our items of these ids; at least one piece."""
         wanted = _symbols.Ids(self.hello.id_salt, ids)
         last, piece = b"", bytearray([PieceKind.ITEMS])
         for start, shorts in self._shorts():
@@ -210,7 +212,7 @@ class RatelessRun:
             if self._last_item is not None and item <= self._last_item:
                 raise RemoteProtocolError(ErrorCode.BAD_ITEM, "an item that is not above the last")
             self._last_item = item
-            # Of two items with one id, which nobody can tell apart, we may have one.
+            # Two items may have the same id, and one of them may be ours.
             if item not in self._view:
                 self._take(self._exchange.add(item))
                 new.append(item)
@@ -244,7 +246,7 @@ class RatelessRun:
 
 
 class _Sender(RatelessRun):
-    """The side that sends symbols, and then what is wanted."""
+    """The side that sends symbols, and then the items that are wanted."""
 
     def __init__(self, *, view: View, hello: Hello, limits: Limits, first: int) -> None:
         super().__init__(view=view, hello=hello, limits=limits, is_welcome=False)
@@ -290,7 +292,7 @@ class _Sender(RatelessRun):
 
 
 class _Receiver(RatelessRun):
-    """The side that receives symbols, and finds what differs."""
+    """The side that receives symbols, and finds the differences."""
 
     def __init__(self, *, view: View, hello: Hello, limits: Limits) -> None:
         super().__init__(view=view, hello=hello, limits=limits, is_welcome=True)
@@ -323,7 +325,7 @@ class _Receiver(RatelessRun):
             raise RemoteProtocolError(ErrorCode.BAD_NUMBER, "fewer symbols than were asked for")
         size, symbols_max = len(self._view), self._limits.symbols_max
         worthwhile = min(symbols_max, symbols_worthwhile(size, total))
-        # At least this many items of the larger set are not in the other one.
+        # The difference of the sizes is the least number of items that differ.
         if heard > symbols_max or abs(total - size) > worthwhile:
             return Turn.ANOTHER_RUN
         row = self._symbols(heard)
@@ -358,7 +360,7 @@ def rateless_run(
 
 
 def _symbols_needed(difference: _symbols.Difference, ours: _symbols.Symbols) -> int:
-    """How many symbols will most likely suffice.
+    """The number of symbols that will most likely suffice.
 
     If d ids differ, and one side has c more than the other, the difference of the counts of a
     symbol has a mean of ``c * p`` and a variance of ``d * p * (1 - p)``, where p is its share of
@@ -379,7 +381,7 @@ def _symbols_needed(difference: _symbols.Difference, ours: _symbols.Symbols) -> 
 
 
 def _least_after(sent: int) -> int:
-    """How many symbols have to be asked for at least, so that the session ends."""
+    """The least number of symbols to ask for, so that the session ends."""
     return sent + sent // 16 + 1
 
 

@@ -37,18 +37,18 @@ _FAULTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactParameters:
-    """How a side of a compact session asks.  The two sides may differ in all of these.
+    """One side's way of asking in a compact session.  The two sides may differ in all of these.
 
-    Raises `ValueError` for values that make no sense.
+    Raises `ValueError` for values out of range.
 
     list_threshold
         Ranges with at most this many items are listed.
     first_split
-        How many parts the initiator splits the whole set into.
+        Number of parts into which the initiator splits the whole set.
     branching
-        How many parts a range is split into; 0: by the number of differences to expect.
+        Number of parts into which a range is split; 0: by the number of differences to expect.
     parts_per_difference
-        How many parts are made for each of those.
+        Number of parts for each of these differences.
     hurry_from
         From this round on, each round has four times the threshold and three times the parts of the
         one before.
@@ -58,12 +58,12 @@ class CompactParameters:
         Bytes of a sum on the wire, 4 to 8; the initiator's value is used.
     keyed
         Whether states are computed with a key of the run, at the price of hashing all items.  An
-        initiator asks for it, a responder insists on it.  Without it equality is not shown, unless
+        initiator asks for it, a responder insists on it.  Without it equality is not proved, unless
         the monoid is strong: see `SumsEqual`.
     rateless
         Whether the initiator begins with a run of coded symbols; see `culm.reconcile.rateless`.
     first_symbols
-        How many of these it sends in its first round.
+        Number of symbols in its first round.
     """
 
     list_threshold: int = 6
@@ -93,9 +93,9 @@ class Run:
     """One side of a run with the parameters of `hello`.
 
     `view` must not change.  The run ends with round 9 at the latest: in round 6 or 7, whichever is
-    ours, we list everything that is unequal; a list is answered by items and by the ids of those
-    wanted from us, and these are sent.  Only a peer that claims to have something where we have
-    nothing, and never sends it, could continue: its question in round 9 gets no answer.
+    ours, we list all unequal ranges; a list is answered by items and by the ids of those wanted
+    from us, and these are sent.  Only a peer that claims items where we have none, and never sends
+    them, could continue: its question in round 9 gets no answer.
     """
 
     listening = CompactState.LISTENING
@@ -124,7 +124,7 @@ class Run:
             self._exchange.expect()
 
     def welcome(self, ranges_max: int) -> None:
-        """The other side takes part; a round of ours may ask about this many ranges."""
+        """Note that the other side takes part, and the number of ranges that we may ask about."""
         self._asked_max, self.is_welcome = ranges_max, True
 
     @property
@@ -171,7 +171,7 @@ class Run:
     def turn_to_speak(self) -> Turn:
         """End the other side's round.
 
-        Raises `RemoteProtocolError` if it has not answered everything, or asks on for ever.
+        Raises `RemoteProtocolError` if it has not answered everything, or never stops asking.
         """
         exchange = self._exchange
         if exchange.answered < exchange.asked:

@@ -1,15 +1,16 @@
-"""A session: two sides find out, in rounds, which items each of them lacks.
+"""A session: two sides find, in rounds, the items that each of them lacks.
 
 Both make a `Session` on a view of their items that does not change.  One is the initiator; its
 messages are taken with `next_message` and given to the other one's `receive`, and back, until
-both have ended.  Events tell each side what it lacks.
+both have ended.  Events bring each side the items that it lacks.
 
-A range whose fingerprints differ is answered by what tells most for its bytes:
+A range whose fingerprints differ is answered in the way that tells most for its bytes:
 
 - if one side has one or two items more, by these items, which the difference of the
   fingerprints names (or by our own fingerprint, so that the other side finds them);
-- if we have few items in it, by all of them, so that the other side sends what it has besides;
-- otherwise by the fingerprints of its parts, about as many as differences are expected in it.
+- if we have few items in it, by all of them, so that the other side sends its other ones;
+- otherwise by the fingerprints of its parts, their number in proportion to the differences
+  expected in it.
 
 Every session ends: parts have fewer items than the whole, from round `Parameters.list_from` on
 nothing is split, and no round after `Parameters.rounds_max` is answered.
@@ -60,16 +61,16 @@ _PAIR_ITEMS_MAX = 1 << 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """How a side asks.  The two sides may differ in all of these except `digest_size`.
+    """One side's way of asking.  The two sides may differ in all of these except `digest_size`.
 
     payload_threshold
         Ranges of at most this many items are listed.
     first_split
-        How many parts the initiator splits the whole set into.
+        Number of parts into which the initiator splits the whole set.
     branching
-        How many parts a range is split into; None: by the number of differences expected.
+        Number of parts into which a range is split; None: by the number of differences expected.
     parts_per_difference
-        How many parts are made for each of those.
+        Number of parts for each of these differences.
     parts_max
         The greatest number of parts of a range.
     hurry_from
@@ -83,12 +84,13 @@ class Parameters:
     ranges_max
         The greatest number of ranges in a round of the peer: some 200 bytes, and two bounds, are
         held for each that differs, and 8 bytes for each of our items that the peer lists.  It
-        bounds our own rounds as well: what cannot be split then is listed.
+        bounds our own rounds as well: a range that cannot be split for that reason is listed.
     digest_size
         Bytes of a state on the wire; None: all of them.
     echo
-        Answer a range that the peer has listed by everything that we have there, not only by what
-        the peer lacks.  So the peer also learns what we lack: what it lists and we do not.
+        Whether a range that the peer has listed is answered by all our items there, not only by
+        those that the peer lacks.  So the peer also learns which ones we lack: those that it lists
+        and we do not.
     """
 
     payload_threshold: int = 4
@@ -120,14 +122,14 @@ class Session:
     """One side of a reconciliation; `state` says whose turn it is.
 
     view
-        A snapshot or a frozen tree, or a tree that nobody changes meanwhile: changes would make the
-        answers wrong.
+        A snapshot or a frozen tree, or a tree that does not change meanwhile: changes would make
+        the answers wrong.
     role
         Whether we speak first.
     parameters
-        How we ask, and how much the peer may ask for.
+        Our way of asking, and bounds on the peer's questions.
     key
-        16 bytes for the `check` of both sides, made at random when their items have been made.
+        16 bytes for the `check` of both sides, made at random after the items of both.
     """
 
     def __init__(
@@ -165,7 +167,7 @@ class Session:
     def check(self) -> bytes | None:
         """16 bytes of our items and of those received, if there is a key.
 
-        When both sides have ended, theirs are the same: otherwise their sets are not.
+        When both sides have ended, equal checks show that their sets are equal.
         """
         return None if self._union is None else self._union.check
 
@@ -190,7 +192,7 @@ class Session:
         return message
 
     def receive(self, message: Message) -> None:
-        """Take a message of the peer, whatever it is.
+        """Take any message of the peer.
 
         Raises `LocalProtocolError` (``ALREADY_CLOSED``) once the session has ended.
         """
@@ -293,7 +295,7 @@ class Session:
         yield Terminal()
 
     def _parts_max(self, lower: bytes, questions: list[Question]) -> int:
-        """How many parts each answer may have, so that the round has at most `ranges_max` ranges.
+        """The greatest number of parts in an answer: a round has at most `ranges_max` ranges.
 
         It is at least one: each question, and each gap between two, was a range of the peer.
         """
@@ -350,7 +352,7 @@ class Session:
         return self._split(start, count, max(parts, 2), upper)
 
     def _can_name(self, difference: int, count: int) -> bool:
-        """Whether the difference of two fingerprints can name the items behind it."""
+        """Whether the difference of two fingerprints can name the items that cause it."""
         if not self._view.monoid.is_additive or difference not in (1, 2):
             return False
         bits = 8 * self._digest_size - _CHANCE_BITS

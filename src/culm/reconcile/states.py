@@ -1,4 +1,4 @@
-"""Who speaks first, and whose turn it is."""
+"""The roles of the two sides, and the states of sessions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["CompactState", "Role", "State", "Turn"]
 
 
 class Role(Enum):
-    """Who speaks first."""
+    """Whether a side speaks first."""
 
     INITIATOR = "initiator"
     RESPONDER = "responder"
 
 
 class State(Enum):
-    """Whose turn it is."""
+    """The turn in a session."""
 
     SPEAKING = "speaking"
     LISTENING = "listening"
@@ -23,7 +23,7 @@ class State(Enum):
 
 
 class Turn(Enum):
-    """What follows when the peer has ended a round."""
+    """The next turn, once the peer has ended a round."""
 
     OURS = "ours"  # there is something to answer
     OVER = "over"  # we know the union once the peer has sent its check
@@ -31,7 +31,7 @@ class Turn(Enum):
 
 
 class CompactState(Enum):
-    """What is to come."""
+    """The state of a compact session."""
 
     WAITING = "waiting"  # for the initiator's hello
     SPEAKING = "speaking"

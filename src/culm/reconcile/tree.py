@@ -1,8 +1,8 @@
 """Fingerprint trees: sets of items that know the fingerprint of each of their ranges.
 
 Items are byte strings of at most `ITEM_SIZE_MAX` bytes, all of the same size or of varying sizes,
-in byte order.  The same questions can be asked of a tree that changes (`Tree`), of one as it was
-(`Snapshot`), and of one in a file (`Frozen`).
+in byte order.  The same questions can be asked of a tree that changes (`Tree`), of an earlier
+state of it (`Snapshot`), and of a tree in a file (`Frozen`).
 
     >>> tree = Tree(item_size=3)
     >>> tree.insert(b"one"), tree.insert(b"two"), tree.insert(b"one")
@@ -13,7 +13,7 @@ in byte order.  The same questions can be asked of a tree that changes (`Tree`),
     [b'two']
 
 **Ranges lie on a ring.**  A range of keys goes from `start` up to, but not including, `stop`, and
-wraps around the end if `start` is not below `stop`; from any key to itself it is everything.
+wraps around the end if `start` is not below `stop`; from any key to itself it is the whole ring.
 Bounds are byte strings of any size: they need not be items.  A range of ranks is a `start` and a
 `count`, and wraps around as well; `View.range` converts the one into the other.  Ranks out of range
 raise ``ValueError``.
@@ -42,7 +42,7 @@ _SHORT_SIZE = 8
 class View:
     """The questions that can be asked of a set of items.
 
-    Unless said otherwise, each takes logarithmic time, plus the time for what it returns.
+    Unless said otherwise, each takes logarithmic time, plus time in proportion to its result.
     """
 
     __slots__ = ("_kernel", "item_size", "monoid", "varying")
@@ -64,7 +64,7 @@ class View:
         return item in self._kernel
 
     def rank(self, bound: bytes) -> int:
-        """How many items are below `bound`."""
+        """The number of items below `bound`."""
         return self._kernel.rank(bound)
 
     def select(self, rank: int) -> bytes:
@@ -108,9 +108,9 @@ class View:
     def find(self, start: int, count: int, digest: bytes) -> bytes | None:
         """The item in a range of ranks that has this digest, of 1 to 16 bytes, if any.
 
-        This finds what a peer lacks: if one of two ranges has one item more than the other, the
-        difference of their digests is that item's digest.  Takes time in proportion to the range.
-        Raises ``ValueError`` if the monoid is not additive.
+        This finds the item that a peer lacks: if one of two ranges has one item more than the
+        other, the difference of their digests is that item's digest.  Takes time in proportion to
+        the range.  Raises ``ValueError`` if the monoid is not additive.
         """
         short, mask = self._short_and_mask(digest)
         item = self._kernel.find(start, count, short, mask)
@@ -121,7 +121,7 @@ class View:
     def find_pair(self, start: int, count: int, digest: bytes) -> tuple[bytes, bytes] | None:
         """Two items in a range of ranks that together have this digest, if any.
 
-        Takes time in proportion to the range, of which at most 2**24 items are looked at, and up to
+        Takes time in proportion to the range, of which at most 2**24 items are searched, and up to
         24 bytes of memory for each.  Among n items about ``n * n / 2 ** (8 * len(digest) + 1)``
         pairs have it by chance.  Raises ``ValueError`` if the monoid is not additive.
         """
@@ -152,7 +152,7 @@ class View:
         return tree_format.pieces(self._still(), shape, piece_size)
 
     def _still(self) -> _trees.View:
-        """What does not change while it is being read."""
+        """The part that does not change while it is being read."""
         return self._kernel
 
     def _short_and_mask(self, digest: bytes) -> tuple[int, int]:
@@ -171,7 +171,7 @@ def _batches(items: View, start: bytes, stop: bytes, count_max: int) -> Iterator
 
 
 class Snapshot(View):
-    """A tree as it was; made by `Tree.snapshot`.
+    """An earlier state of a tree; made by `Tree.snapshot`.
 
     It keeps the parts of the tree that have changed since, until it is deleted.
     """
@@ -201,7 +201,7 @@ class Tree(View):
 
     @property
     def memory(self) -> int:
-        """How many bytes the tree and its snapshots take."""
+        """The bytes that the tree and its snapshots take."""
         return self._tree.memory
 
     def insert(self, item: bytes) -> bool:
@@ -209,7 +209,7 @@ class Tree(View):
         return self._tree.insert(item)
 
     def insert_many(self, data: Buffer) -> int:
-        """Add the items in `data`, all of one size; returns how many of them are new."""
+        """Add the items in `data`, all of one size; returns the number of new ones."""
         return self._tree.insert_many(data)
 
     def discard(self, item: bytes) -> bool:
@@ -217,7 +217,7 @@ class Tree(View):
         return self._tree.discard(item)
 
     def snapshot(self) -> Snapshot:
-        """The tree as it is now, whatever happens to it later; takes the same time for any size.
+        """The tree as it is now, which later changes do not touch; takes the same time for any size.
 
         Each node is copied when it changes for the first time afterwards.
         """
@@ -247,7 +247,7 @@ class Tree(View):
         self._tree.load(_trees.sort(data, self.item_size))
 
     def load_items(self, items: Iterable[bytes]) -> None:
-        """Fill the empty tree with ascending items; otherwise as `load`."""
+        """Fill the empty tree with ascending items; otherwise like `load`."""
         loaded = list(items)
         cuts = array("Q", accumulate(map(len, loaded), initial=0))
         self._tree.load(b"".join(loaded), cuts)
@@ -257,12 +257,12 @@ class Tree(View):
 
 
 class Frozen(View):
-    """A set in serialised form, used where it lies: in a memory-mapped file, for example.
+    """A set in serialised form, used in place: in a memory-mapped file, for example.
 
-    `data` is what `View.serialise` made; a reference to it is kept.  Opening takes the same time
+    `data` is a result of `View.serialise`; a reference to it is kept.  Opening takes the same time
     for any size.  Raises `culm.wire.errors.DecodeError` for bytes that are not a tree.
 
-    The bytes may come from anybody: nothing outside of them is ever read.  But a forged tree may
+    The bytes may come from a stranger: nothing outside of them is ever read.  But a forged tree may
     give wrong answers; `is_sound` checks it.
     """
 

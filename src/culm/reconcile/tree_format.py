@@ -8,7 +8,7 @@ All numbers are little-endian, except the states and the sizes of items (see bel
 | 8 | 2 | the version of the format, 1 |
 | 10 | 1 | the monoid: 0 is xxh3-sum, 1 xxh3-xor, 2 blake3-lthash |
 | 11 | 1 | 1 if items are of varying size, else 0 |
-| 12 | 2 | the size of all items, or of the largest there may be |
+| 12 | 2 | the size of all items, or the greatest that they may have |
 | 16 | 8 | the count of items |
 | 64 | | the four sections |
 
@@ -48,7 +48,7 @@ _SHORT_SIZE = 8
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is needed to find the sections in the bytes."""
+    """The header's content, from which the places of the sections follow."""
 
     monoid: Monoid
     item_size: int
@@ -57,17 +57,17 @@ class Shape:
 
     @property
     def slot_size(self) -> int:
-        """How many bytes an item takes."""
+        """The bytes that an item takes."""
         return _round_up(self.item_size + (2 if self.varying else 0), 8)
 
     @property
     def block_count(self) -> int:
-        """How many blocks of items have begun."""
+        """The number of blocks of items, the last one perhaps incomplete."""
         return -(-self.count // _kernel.BLOCK)
 
     @property
     def section_sizes(self) -> tuple[int, int, int, int]:
-        """How many bytes each section has, without its padding."""
+        """The bytes of each section, without its padding."""
         return (
             self.count * self.slot_size,
             self.count * _SHORT_SIZE,
@@ -111,7 +111,7 @@ def sections(data: Buffer) -> tuple[Shape, list[memoryview]]:
     """Find the four sections; takes the same time for any size.
 
     Raises `DecodeError` if the header, the size, or the padding between sections is wrong.  The
-    content of sections is not looked at.
+    content of sections is not checked.
     """
     view = memoryview(data).cast("B")
     shape = Shape.decode(view)
