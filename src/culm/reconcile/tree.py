@@ -217,7 +217,7 @@ class Tree(View):
         return self._tree.discard(item)
 
     def snapshot(self) -> Snapshot:
-        """The tree as it is now, which later changes do not touch; takes the same time for any size.
+        """The tree as it is now, untouched by later changes; takes the same time for any size.
 
         Each node is copied when it changes for the first time afterwards.
         """
