@@ -58,11 +58,9 @@ from culm.point2point.replication import (
 from culm.point2point.replication.events import LogEvent
 from culm.point2point.replication.states import (
     PEER_STAGES,
-    PROGRESS,
     STAGES,
     WANTED,
     PeerStage,
-    Progress,
     Stage,
 )
 
@@ -263,7 +261,6 @@ def parts() -> dict[str, str]:
     tables = {
         "stages": table(Stage.IDLE, STAGES, direction="LR"),
         "peer-stages": table(PeerStage.WAITING, PEER_STAGES, wanted=WANTED, direction="LR"),
-        "progress": table(Progress.COMING, PROGRESS),
     }
     return {**drawn, **tables}
 

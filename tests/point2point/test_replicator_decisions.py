@@ -34,17 +34,14 @@ from culm.point2point.replication.decisions import (
 from culm.point2point.replication.events import Want
 from culm.point2point.replication.states import (
     PEER_STAGES,
-    PROGRESS,
     STAGES,
     STANDINGS,
     Aim,
     Answer,
     Change,
     Facts,
-    Fetch,
     HeadPayload,
     PeerStage,
-    Progress,
     Purpose,
     Service,
     Stage,
@@ -155,15 +152,6 @@ def test_how_it_stands_after_every_change() -> None:
             assert after is Standing.RESTING
         else:
             assert after is Standing.LASTING
-
-
-def test_a_range_is_complete_once_and_what_is_lost_stays_so() -> None:
-    for progress, fetch in product(Progress, Fetch):
-        after = PROGRESS[progress][fetch]
-        again = {Progress.LOST, Progress.REPEATED}
-        assert (after in again) is (progress in again or fetch is Fetch.LOSE)
-        whole = {Progress.COMPLETE, Progress.REPEATED}
-        assert (after in whole) is (progress in whole or fetch is Fetch.COMPLETE)
 
 
 def test_a_request_of_the_peer_is_answered_once() -> None:
@@ -394,7 +382,7 @@ def test_ranges_end_before_a_fork() -> None:
 
 
 def test_stages_are_told_apart_by_their_words() -> None:
-    stages = (Stage, PeerStage, Standing, Step, Change, Action, Answer, Purpose, Progress)
+    stages = (Stage, PeerStage, Standing, Step, Change, Action, Answer, Purpose)
     for kind in (*stages, Aim, HeadPayload, Service, Stock, Wait):
         assert len({member.value for member in kind}) == len(kind)
 

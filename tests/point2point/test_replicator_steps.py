@@ -6,11 +6,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from p2p_support import Raw
 from replicator_random import RandomWorld
 from replicator_support import key_of, news_of
 
 from culm.bamboo.effects import LogStatus, ReadLog
-from culm.point2point import EVERYTHING
+from culm.point2point import EVERYTHING, ProposalDropped, Request, RequestEnded
 from culm.point2point.replication import Interest, Want
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.steps import (
@@ -19,9 +20,13 @@ from culm.point2point.replication.steps import (
     Command,
     Happening,
     Input,
+    PayloadLost,
     Propose,
+    Received,
+    Sent,
     Wanted,
 )
+from culm.testing.store_asking import stored_form
 from culm.wire.multihash import YAMF
 
 NEWS = news_of((5, 5))
@@ -85,3 +90,43 @@ def test_steps_are_pure(monkeypatch: pytest.MonkeyPatch, forks: bool) -> None:
     for seed in range(6):
         RandomWorld(seed, forks=forks).go()
     assert len(seen) >= 10
+
+
+def fetching(want: Want) -> tuple[LogSync, Request]:
+    """A log of which the only range that is wanted has been proposed."""
+    state = LogSync.of(key_of(NEWS), Interest(want=None), family=YAMF, following=False)
+    state, _ = told(state, Happening.STARTED, Answered(Happening.LOOKED, NOTHING))
+    state, [ask] = told(state, Wanted(want))
+    assert isinstance(ask, Ask)
+    state, [wish] = told(state, Answered(ask.question, NOTHING))
+    assert isinstance(wish, Propose)
+    connection = Raw().connection
+    request = connection.propose(wish.proposal)
+    state, _ = told(state, Sent(wish.purpose, request))
+    return state, request
+
+
+@pytest.mark.parametrize("lost", [(), (0,), (1,), (0, 1)])
+@pytest.mark.parametrize("received", [False, True])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_range_is_fetched_until_all_of_it_is_here(
+    lost: tuple[int, ...], received: bool, dropped: bool
+) -> None:
+    """It is told once that it has come; what is lost before or behind that is fetched once more."""
+    payload = Want.payload_of(1)
+    state, request = fetching(payload)
+    stored = stored_form(NEWS[0])._replace(payload_stored=0, payload_complete=False)
+    synced = 0
+    for at in (0, 1):
+        if at in lost:
+            state, _ = told(state, PayloadLost(1), Answered(PayloadLost(1), stored))
+        for _ in range(2 * (received and at == 0)):
+            request.incoming.candidates.advance(request.receive_cursor.range.count // 2)
+            state, commands = told(state, Received(request))
+            synced += len(commands)
+    assert synced == received
+    over = ProposalDropped if dropped else RequestEnded
+    event = over(request_id=0, ours=True, winner_id=1) if dropped else over(request_id=0)
+    state, _ = told(state, event)
+    assert bool(state.ranges) is (bool(lost) or (dropped and not received))
+    assert (state.received, state.lost) == (False, False)

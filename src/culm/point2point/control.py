@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import compress
-from operator import and_
 
 from culm.arguments import check_int, check_type
 from culm.bamboo.entry import LogKey
@@ -184,7 +183,7 @@ class RequestTable:
         end = MAX if new.proposal.end is None else new.proposal.end
         # As many as there may be: so it is for the interpreter to go through them.
         starts, ends = zip(*side.values(), strict=True)
-        both = map(and_, map(end.__ge__, starts), map(start.__le__, ends))
+        both = map(all, zip(map(end.__ge__, starts), map(start.__le__, ends), strict=True))
         for rival in [self._requests[request_id] for request_id in compress(side, both)]:
             if rival.unanswered:
                 loser, winner = (new, rival) if _rank(rival) < _rank(new) else (rival, new)

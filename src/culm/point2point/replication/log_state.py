@@ -29,7 +29,6 @@ from culm.point2point.replication.states import (
     Facts,
     HeadPayload,
     PeerStage,
-    Progress,
     Purpose,
     Service,
     Stage,
@@ -125,7 +124,8 @@ class LogState:
     probe: int | None = None  # an entry of which the peer may have a different one
     standing: Standing = Standing.LASTING
     ranges: tuple[Want, ...] = ()
-    progress: Progress = Progress.COMING  # of the first of them
+    received: bool = False  # the peer has sent all of the first of them,
+    lost: bool = False  # and something of it is not in the store after all
     # The requests, and those for which data may flow, now or once they are confirmed.
     ours: Mapping[Purpose, Ours] = field(default_factory=lambda: dict.fromkeys(Purpose, Ours()))
     theirs: Mapping[int, Theirs] = field(default_factory=dict[int, Theirs])

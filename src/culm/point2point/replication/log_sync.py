@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final
 
+from culm.arguments import is_dict
 from culm.bamboo.effects import LogStatus, ReadLog
 from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof, find_fork
@@ -29,16 +30,13 @@ from culm.point2point.replication.events import (
 from culm.point2point.replication.log_state import LogState, Ours, Theirs, without
 from culm.point2point.replication.states import (
     PEER_STAGES,
-    PROGRESS,
     STAGES,
     WANTED,
     Aim,
     Answer,
     Change,
     Facts,
-    Fetch,
     PeerStage,
-    Progress,
     Purpose,
     Stage,
     Step,
@@ -46,8 +44,6 @@ from culm.point2point.replication.states import (
 from culm.point2point.states import RequestState
 
 __all__ = ["LogSync"]
-
-V = TypeVar("V")
 
 _OPEN: Final = frozenset(
     {RequestState.PROPOSED_BY_US, RequestState.PROPOSED_BY_PEER, RequestState.CONFIRMED}
@@ -69,7 +65,7 @@ class LogSync(LogState):
         after = object.__new__(LogSync)
         commands: list[steps.Command] = []
         after.__dict__.update(self.__dict__, _commands=commands)
-        _HANDLERS[type(input)](after, input)
+        self._HANDLERS[type(input)](after, input)
         after._commands = []
         return after, commands
 
@@ -98,7 +94,7 @@ class LogSync(LogState):
             case steps.PayloadLost(seqnum):
                 if result is not None and not result.payload_complete:
                     self._add_range(Want.payload_of(seqnum), again=True)
-            case ForkProof() if isinstance(result, dict):
+            case ForkProof() if is_dict(result):
                 self._compare_links(question, result)
             case ForkProof():
                 self._emit(ForkFound(log=self.log, proof=question))
@@ -193,7 +189,7 @@ class LogSync(LogState):
     def _add_range(self, want: Want, *, again: bool = False) -> None:
         """Fetch another range; `again`: even if it is the one that is being fetched."""
         if again and self.ours[Purpose.RANGE].request is not None and want == self.ranges[0]:
-            self.progress = PROGRESS[self.progress][Fetch.LOSE]
+            self.lost = True
         if want not in self.ranges:
             self.ranges += (want,)
         self._make_room(Purpose.RANGE)
@@ -296,10 +292,9 @@ class LogSync(LogState):
         if request is not self.ours[Purpose.RANGE].request:
             return
         last = self.ranges[0].last
-        progress = PROGRESS[self.progress][Fetch.COMPLETE]
-        if last is None or request.receive_cursor.range.end != last or progress is self.progress:
+        if last is None or request.receive_cursor.range.end != last or self.received:
             return
-        self.progress = progress
+        self.received = True
         self._emit(LogSynced(log=self.log, seqnum=last))
 
     def _confirmed(self, event: Confirmed) -> None:
@@ -390,9 +385,9 @@ class LogSync(LogState):
             self.fork_told = None  # our proposal counts for nothing, nor does its end
         if purpose is Purpose.RANGE:
             again = dropped or stage in (Stage.TURNED_AWAY, Stage.REPEATING)
-            progress, self.progress = self.progress, Progress.COMING
-            if progress is Progress.COMPLETE or (progress is Progress.COMING and not again):
+            if not self.lost and (self.received or not again):
                 self.ranges = self.ranges[1:]
+            self.received = self.lost = False
 
     def _rested(self, rested: steps.Rested) -> None:
         self._change(Change.REST)
@@ -558,27 +553,26 @@ class LogSync(LogState):
         else:
             self._do(steps.Refuse(request))
 
-
-_HANDLERS: Final[dict[type, Callable[[LogSync, Any], None]]] = {
-    steps.Happening: LogSync._happened,
-    steps.Wanted: LogSync._user_wants,
-    steps.Offered: LogSync._offered,
-    steps.Sent: LogSync._sent,
-    steps.Unsent: LogSync._unsent,
-    steps.Rested: LogSync._rested,
-    steps.Received: LogSync._received,
-    steps.Passed: LogSync._passed,
-    steps.Stored: LogSync._stored,
-    steps.PayloadStored: LogSync._payload_stored,
-    steps.PayloadLost: LogSync._payload_lost,
-    steps.PayloadWithheld: LogSync._payload_withheld,
-    steps.GivenUp: LogSync._given_up,
-    steps.Suspected: LogSync._suspected,
-    steps.Contradicted: LogSync._contradicted,
-    steps.Missing: LogSync._look,
-    steps.Answered: LogSync._answered,
-    Confirmed: LogSync._confirmed,
-    Cancelled: LogSync._cancelled,
-    ProposalDropped: LogSync._over,
-    RequestEnded: LogSync._over,
-}
+    _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        steps.Happening: _happened,
+        steps.Wanted: _user_wants,
+        steps.Offered: _offered,
+        steps.Sent: _sent,
+        steps.Unsent: _unsent,
+        steps.Rested: _rested,
+        steps.Received: _received,
+        steps.Passed: LogState._passed,
+        steps.Stored: LogState._stored,
+        steps.PayloadStored: LogState._payload_stored,
+        steps.PayloadLost: LogState._payload_lost,
+        steps.PayloadWithheld: LogState._payload_withheld,
+        steps.GivenUp: _given_up,
+        steps.Suspected: _suspected,
+        steps.Contradicted: _contradicted,
+        steps.Missing: LogState._look,
+        steps.Answered: _answered,
+        Confirmed: _confirmed,
+        Cancelled: _cancelled,
+        ProposalDropped: _over,
+        RequestEnded: _over,
+    }

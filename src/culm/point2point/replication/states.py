@@ -8,7 +8,6 @@ from typing import Final
 
 __all__ = [
     "PEER_STAGES",
-    "PROGRESS",
     "STAGES",
     "STANDINGS",
     "WAITS",
@@ -17,10 +16,8 @@ __all__ = [
     "Answer",
     "Change",
     "Facts",
-    "Fetch",
     "HeadPayload",
     "PeerStage",
-    "Progress",
     "Purpose",
     "Service",
     "Stage",
@@ -225,30 +222,6 @@ STANDINGS: Final[dict[Standing, dict[Change, Standing]]] = {
         Change.FORGIVE: Standing.LASTING,
         Change.WAKE: Standing.LASTING,
     },
-}
-
-
-class Progress(Enum):
-    """How much of the first of the ranges has come."""
-
-    COMING = "some of it has not come"
-    COMPLETE = "all of it has come"
-    LOST = "some has not come, and some that has come is lost: once more"
-    REPEATED = "all of it has come, and some is lost: once more"
-
-
-class Fetch(Enum):
-    """What can happen to it."""
-
-    COMPLETE = "the peer has sent all of it"
-    LOSE = "something that has come turns out to be wrong"
-
-
-PROGRESS: Final[dict[Progress, dict[Fetch, Progress]]] = {
-    Progress.COMING: {Fetch.COMPLETE: Progress.COMPLETE, Fetch.LOSE: Progress.LOST},
-    Progress.COMPLETE: {Fetch.COMPLETE: Progress.COMPLETE, Fetch.LOSE: Progress.REPEATED},
-    Progress.LOST: {Fetch.COMPLETE: Progress.REPEATED, Fetch.LOSE: Progress.LOST},
-    Progress.REPEATED: {Fetch.COMPLETE: Progress.REPEATED, Fetch.LOSE: Progress.REPEATED},
 }
 
 
