@@ -103,7 +103,7 @@ ROOMS = {
     "replication": Room(
         ("point2point/replication/*.py", "replication/*.py", "bamboo/staging.py"),
         ("point2point/test_replicator_*.py", "replication/test_*.py", _MADE),
-        ("decisions", "download", "log_sync", "logs", "staging", "transfers", "upload"),
+        ("decisions", "download", "log_state", "log_sync", "logs", "staging", "upload"),
     ),
     "reconcile": Room(
         ("reconcile/*.py",),

@@ -42,9 +42,8 @@ from culm.point2point.replication.events import (
 )
 from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.log_sync import LogSync
-from culm.point2point.replication.logs import Logs
+from culm.point2point.replication.logs import Logs, Transfers
 from culm.point2point.replication.steps import GivenUp, Happening, Offered, Wanted
-from culm.point2point.replication.transfers import Transfers
 from culm.point2point.states import RequestState, State
 from culm.replication import DurableBase, Quiet
 from culm.wire.multihash import YAMF, HashFamily
