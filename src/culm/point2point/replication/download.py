@@ -31,23 +31,9 @@ from culm.point2point.events import (
 )
 from culm.point2point.handles import Request
 from culm.point2point.pieces import Part, Piece
+from culm.point2point.replication import steps
 from culm.point2point.replication.events import EntryStored, PayloadProgress, PiecesNotified
 from culm.point2point.replication.limits import ENTRY_SIZE, ReplicatorLimits
-from culm.point2point.replication.steps import (
-    Contradicted,
-    GivenUp,
-    Happening,
-    Input,
-    Inputs,
-    Missing,
-    Passed,
-    PayloadLost,
-    PayloadStored,
-    PayloadWithheld,
-    Received,
-    Stored,
-    Suspected,
-)
 from culm.replication import Writes
 from culm.wire.multihash import HashFamily
 
@@ -73,7 +59,7 @@ class _Batches:
     """
 
     def __init__(
-        self, request: Request, *, inputs: Inputs, work: StoreWork, limits: ReplicatorLimits
+        self, request: Request, *, inputs: steps.Inputs, work: StoreWork, limits: ReplicatorLimits
     ) -> None:
         self._request = request
         self._log = request.proposal.log
@@ -104,7 +90,7 @@ class _Batches:
             self.flush()
 
     def _begin(self) -> None:
-        self._inputs.put(self._log, Happening.WRITE_BEGUN)
+        self._inputs.put(self._log, steps.Happening.WRITE_BEGUN)
         self._places.append(self._work.reserve())
 
     def go_on_with(self, staging: StagedPayload) -> None:
@@ -146,7 +132,7 @@ class _Batches:
         self._work.release(batch.size)
         batch.place.fill()
         if batch.staging is None or batch.staging.done:
-            self._inputs.put(self._log, Happening.WRITE_ENDED)
+            self._inputs.put(self._log, steps.Happening.WRITE_ENDED)
             return
         self._unfinished = batch.staging
         if batch.news:
@@ -156,13 +142,13 @@ class _Batches:
         """No more of a payload will be written; returns the events for that."""
         events: list[Event] = []
         if staging.writing is Writing.STORED:
-            self._inputs.put(self._log, PayloadStored(staging.entry), events)
+            self._inputs.put(self._log, steps.PayloadStored(staging.entry), events)
         if staging is self._unfinished:
             self._unfinished = None
             self.flush()
-            self._inputs.put(self._log, Happening.WRITE_ENDED)
+            self._inputs.put(self._log, steps.Happening.WRITE_ENDED)
         if staging.writing is Writing.LOST:
-            self._inputs.put(self._log, PayloadLost(staging.entry.seqnum))
+            self._inputs.put(self._log, steps.PayloadLost(staging.entry.seqnum))
         return events
 
     def _answered(self, batch: _Batch, result: object) -> None:
@@ -176,7 +162,7 @@ class _Batches:
         else:
             self._appended(batch.news, batch.place, batch.staging)
         if batch.staging is None:
-            self._inputs.put(self._log, Happening.WRITE_ENDED)
+            self._inputs.put(self._log, steps.Happening.WRITE_ENDED)
         self.flush()
 
     def _appended(
@@ -184,7 +170,7 @@ class _Batches:
     ) -> None:
         """Report the entries; the store may have had the payloads of those that came without."""
         log, news = self._log, list[Event]()
-        self._inputs.put(log, Stored(batch), news)
+        self._inputs.put(log, steps.Stored(batch), news)
         missing = {entry.seqnum for entry, payload, staged in batch if payload is None or staged}
         uncertain = Intervals()
         for seqnum in sorted(missing):
@@ -228,7 +214,7 @@ class _Batches:
         else:
             batch.place.fill()
         entries = [new.entry for new in batch.news]
-        self._inputs.put(self._log, Contradicted(self._request, refusal, entries))
+        self._inputs.put(self._log, steps.Contradicted(self._request, refusal, entries))
 
     def _saved(self, batch: Sequence[NewEntry], place: Place, result: object) -> None:
         if isinstance(result, StoreError):
@@ -252,7 +238,7 @@ class Download:
         request: Request,
         *,
         family: HashFamily,
-        inputs: Inputs,
+        inputs: steps.Inputs,
         work: StoreWork,
         limits: ReplicatorLimits,
     ) -> None:
@@ -292,7 +278,7 @@ class Download:
                 self._take_back()
             case ForkSuspected():
                 forked = event.entry.seqnum - 1
-                self._put(Suspected(self.request, forked, Reason.WRONG_BACKLINK))
+                self._put(steps.Suspected(self.request, forked, Reason.WRONG_BACKLINK))
             case HashWanted():
                 self._work.ask(
                     ReadHashes,
@@ -310,15 +296,15 @@ class Download:
             case _:
                 pass
         if self.request.receive_cursor.piece is None:
-            self._put(Received(self.request))
+            self._put(steps.Received(self.request))
 
-    def _put(self, input: Input) -> None:
+    def _put(self, input: steps.Input) -> None:
         self._inputs.put(self._log, input)
 
     def _tell(self, event: Notified) -> None:
         cursor = self.request.receive_cursor
         passed = cursor.range.end if cursor.piece is None else cursor.piece.seqnum - 1
-        self._put(Passed(passed or 0))
+        self._put(steps.Passed(passed or 0))
         self._work.emit(
             PiecesNotified(log=self._log, seqnum=event.seqnum, part=event.part, count=event.count)
         )
@@ -459,7 +445,7 @@ class Download:
             return
         if staging is not None:
             staging.stop()
-        self._put(PayloadWithheld(entry.seqnum))
+        self._put(steps.PayloadWithheld(entry.seqnum))
 
     def _forget_payload(self) -> None:
         self._entry = self._staging = None
@@ -478,12 +464,12 @@ class Download:
         if seqnum in hashes:
             self.request.provide_hash(seqnum, hashes[seqnum])
         else:
-            self._put(GivenUp(self.request, Reason.GAP))
+            self._put(steps.GivenUp(self.request, Reason.GAP))
 
     def _provide_entry(self, seqnum: int, stored: StoredEntry | None) -> None:
         request = self.request
         if stored is None:
-            self._put(Missing(request, seqnum))
+            self._put(steps.Missing(request, seqnum))
             return
         entry = decode(stored.encoded, family=self._family)
         if self._entry is None or self._entry.seqnum != entry.seqnum:

@@ -19,31 +19,13 @@ from culm.point2point.connection import Connection
 from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.handles import Request
 from culm.point2point.messages import NOTIFY, CancelReason
+from culm.point2point.replication import steps
 from culm.point2point.replication.download import Download
 from culm.point2point.replication.events import Want
 from culm.point2point.replication.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.replication.log_state import LogState
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.states import Purpose, Stage, Step
-from culm.point2point.replication.steps import (
-    Answered,
-    Ask,
-    Cancel,
-    Command,
-    Confirm,
-    Emit,
-    Happening,
-    Input,
-    Inputs,
-    Notice,
-    Propose,
-    Question,
-    Refuse,
-    Rested,
-    Sent,
-    Shorten,
-    Unsent,
-)
 from culm.point2point.replication.upload import Upload
 from culm.point2point.states import RequestState, State
 from culm.replication import Room, Turns
@@ -67,7 +49,7 @@ class Transfers:
         work: StoreWork,
         limits: ReplicatorLimits,
     ) -> None:
-        self.inputs = Inputs()
+        self.inputs = steps.Inputs()
         """What has happened to the logs of the requests, to be taken from here."""
         self.touched: OrderedDict[int, None] = OrderedDict()
         """The requests to which something has happened."""
@@ -256,7 +238,7 @@ class Logs:
         self._transfers = transfers
         self._work = work
         self._count_max = count_max
-        self._wishes: deque[tuple[LogKey, Propose]] = deque()  # that wait for credit
+        self._wishes: deque[tuple[LogKey, steps.Propose]] = deque()  # that wait for credit
         self._leaving: set[int] = set()  # requests that end to make room for them
         # Logs that are to try again when there is room.  What is taken from the front of a dict
         # has to be passed over every time after that.
@@ -272,7 +254,7 @@ class Logs:
     def take_place(self, log: LogSync) -> None:
         """Give a free place to a log."""
         self._states[log.log] = log
-        self.tell(log.log, Happening.STARTED)
+        self.tell(log.log, steps.Happening.STARTED)
 
     def free(self, wanted: int = 1) -> int:
         """How many places are free, up to `wanted`, when those with nothing to do have made way.
@@ -303,7 +285,7 @@ class Logs:
         for log in withdrawn:
             self.made_way = True
             if self._states[log].under_way:  # that has to end first
-                self.tell(log, Happening.WITHDRAWN)
+                self.tell(log, steps.Happening.WITHDRAWN)
             else:
                 self._leave(log)
         return withdrawn
@@ -316,7 +298,7 @@ class Logs:
 
     # Steps.
 
-    def tell(self, log: LogKey, input: Input, told: list[Event] | None = None) -> None:
+    def tell(self, log: LogKey, input: steps.Input, told: list[Event] | None = None) -> None:
         """Something has happened to a log: do what follows; collect in `told` what to tell."""
         self._unsettled[log] = None
         self._states[log], commands = self._states[log].step(input)
@@ -332,38 +314,38 @@ class Logs:
         while inputs:
             self.tell(*inputs.popleft())
 
-    def _carry_out(self, log: LogKey, command: Command, told: list[Event] | None) -> None:
+    def _carry_out(self, log: LogKey, command: steps.Command, told: list[Event] | None) -> None:
         match command:
-            case Emit(event):
+            case steps.Emit(event):
                 if told is None:
                     self._work.emit(event)
                 else:
                     told.append(event)
-            case Ask():
+            case steps.Ask():
                 self._ask(log, command)
-            case Notice():
+            case steps.Notice():
                 self._heed(log, command)
-            case Propose():
+            case steps.Propose():
                 self._wishes.append((log, command))
                 self.go_on()
                 if self._states[log].ours[command.purpose].stage is Stage.QUEUED:
-                    self.tell(log, Happening.QUEUED)
-            case Confirm():
+                    self.tell(log, steps.Happening.QUEUED)
+            case steps.Confirm():
                 self._confirm(command)
-            case Cancel(request, reason, entry, seqnum, proof):
+            case steps.Cancel(request, reason, entry, seqnum, proof):
                 if request.state in _OPEN:
                     request.cancel(reason, entry=entry, seqnum=seqnum, proof=proof)
                 else:
                     request.pass_over()
-            case Shorten(request, end):
+            case steps.Shorten(request, end):
                 try:
                     request.adjust(end=end, upper_certpool=end)
                 except LocalProtocolError:  # too many, or a sparse range of payloads alone
                     request.cancel(CancelReason.DO_NOT_RETRY)
-            case Refuse(request):
+            case steps.Refuse(request):
                 request.refuse()
 
-    def _ask(self, log: LogKey, ask: Ask) -> None:
+    def _ask(self, log: LogKey, ask: steps.Ask) -> None:
         answered = partial(self._answer, log, ask.question)
         if isinstance(ask.kind, StoredEntry):
             entry = decode(ask.kind.encoded, family=self._states[log].family)
@@ -381,21 +363,21 @@ class Logs:
             self._work.ask(ask.kind, answered, log=log, **ask.fields)
 
     def _answer(
-        self, log: LogKey, question: Question, result: object, told: list[Event] | None = None
+        self, log: LogKey, question: steps.Question, result: object, told: list[Event] | None = None
     ) -> None:
-        self._transfers.inputs.put(log, Answered(question, result), told)
+        self._transfers.inputs.put(log, steps.Answered(question, result), told)
 
-    def _heed(self, log: LogKey, notice: Notice) -> None:
+    def _heed(self, log: LogKey, notice: steps.Notice) -> None:
         match notice:
-            case Notice.NEWS:
+            case steps.Notice.NEWS:
                 for request_id in self._states[log].under_way:
                     self._transfers.tell_news(request_id)
-            case Notice.ROOM:
+            case steps.Notice.ROOM:
                 _ = self._retry_first(self._crowded) or self._retry_first(self._deferred)
-            case Notice.TURNED_AWAY:
+            case steps.Notice.TURNED_AWAY:
                 self._deferred[log] = None
 
-    def _confirm(self, confirm: Confirm) -> None:
+    def _confirm(self, confirm: steps.Confirm) -> None:
         request, want, end = confirm.request, confirm.want, confirm.end
         if want is None:
             request.confirm(NOTIFY, allow_skipping=True, end=end, upper_certpool=end)
@@ -449,18 +431,18 @@ class Logs:
         while self._wishes and self._connection.proposal_credit:
             log, wish = self._wishes.popleft()
             if not self._states[log].still_wants(wish):
-                self.tell(log, Unsent(wish.purpose, Step.OVERTAKE))
+                self.tell(log, steps.Unsent(wish.purpose, Step.OVERTAKE))
                 continue
             request = self._connection.propose(wish.proposal, links=wish.links)
             self._transfers.open(request, wish.begun)
-            self.tell(log, Sent(wish.purpose, request))
+            self.tell(log, steps.Sent(wish.purpose, request))
 
     def give_up(self) -> None:
         """Nobody makes room: what waits is reported as refused."""
         wishes, self._wishes = self._wishes, deque()
         for log, wish in wishes:
             self._crowded[log] = None
-            self.tell(log, Unsent(wish.purpose, Step.GIVE_UP))
+            self.tell(log, steps.Unsent(wish.purpose, Step.GIVE_UP))
 
     def make_room(self, *, patient: bool = True, wanted: int = 0) -> None:
         """End requests that only wait for what is to come.
@@ -479,7 +461,7 @@ class Logs:
             request = self._transfers.idle(request_id)
             if request is not None and self._may_rest(request, patient, ours=not wanted):
                 self._leaving.add(request_id)
-                self.tell(request.proposal.log, Rested(request))
+                self.tell(request.proposal.log, steps.Rested(request))
 
     def _may_rest(self, request: Request, patient: bool, *, ours: bool) -> bool:
         state = self._states[request.proposal.log]
@@ -500,6 +482,6 @@ class Logs:
         while waiting:
             log, _ = waiting.popitem(last=False)
             if self._states[log].deferred:
-                self.tell(log, Happening.ROOM_MADE)
+                self.tell(log, steps.Happening.ROOM_MADE)
                 return True
         return False
