@@ -46,7 +46,7 @@ class CheckFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled(Event):
-    """Both sides know the same set: their views together with what they have received.
+    """Both sides know the same set: their views together with the items received.
 
     This is proved even if items were crafted: by a key of this run (`keyed`), or because the views'
     monoid is strong.

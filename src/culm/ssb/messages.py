@@ -78,7 +78,7 @@ _ORDERS: Final = (
     ["previous", "author", "sequence", "timestamp", "hash", "content", "signature"],
 )
 _BOXES: Final = (".box", ".box2")
-# What the signature adds to the text: a comma, its line, and a line break.
+# The signature's part of the text: a comma, its line, and a line break.
 _SIGNATURE_LINE: Final = len(',\n  "signature": "') + len("=.sig.ed25519") + 87 + len('"\n}')
 
 

@@ -129,7 +129,7 @@ class Relation:
         self.base = 0
 
     def tell(self, demand: Demand) -> None:
-        """Note that the peer is told what we have, and what we want."""
+        """Note that the peer is told our sequence, and whether we want more from it."""
         self.demand = demand
         self.told = self.feed.stored
 

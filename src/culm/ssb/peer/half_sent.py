@@ -25,9 +25,9 @@ class HalfSent:
     size_max: bytes that they may hold together.
     links_max: number of links that there may be.
 
-    Half of the room is for peers that are known, and half for strangers; what one of the two does
-    not need, the other may use.  A link that holds no more than its share, if all links held
-    the same, always stays.
+    Half of the room is for peers that are known, and half for strangers; either may use room that
+    the other does not need.  A link that holds no more than an equal share of its half always
+    stays.
     """
 
     def __init__(self, *, size_max: int, links_max: int) -> None:
