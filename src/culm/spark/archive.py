@@ -7,7 +7,7 @@ numbers are little-endian.  A file is a header of 64 bytes
 | --- | --- | --- |
 | 0 | 8 | ``culmarch`` |
 | 8 | 2 | the version of the format, 1 |
-| 16 | 16 | what kind of records it holds, ASCII: ``bamboo/YAMF``, ``bamboo/YASMF``, ... |
+| 16 | 16 | the kind of its records, ASCII: ``bamboo/YAMF``, ``bamboo/YASMF``, ... |
 | 32 | 16 | the marker: random bytes, different in each file |
 
 and then blocks, one after the other:
@@ -15,7 +15,7 @@ and then blocks, one after the other:
 | At | Bytes | |
 | --- | --- | --- |
 | 0 | 16 | the marker |
-| 16 | 4 | how many records there are, n |
+| 16 | 4 | the number of records, n |
 | 24 | 8 | the size of all entries |
 | 32 | 8 | the size of all payloads |
 | 40 | 8 | XXH3-64 of bytes 16 to 39 and of all that follows |
@@ -25,11 +25,11 @@ and then blocks, one after the other:
 | | | the payloads |
 
 Bytes that are not mentioned are zero.  A reader that starts in the middle of a file looks for the
-marker.  Nobody could know it when the payloads were made, so no payload can hold a forged block; a
-block that contains the marker a second time is damaged.
+marker.  It was unknown when the payloads were made, so no payload can hold a forged block; a block
+that contains the marker a second time is damaged.
 
-The header has no checksum, but all blocks repeat its marker, and the first of them lies where it
-ends.  So the two are compared, and where they differ the second block decides (`find_header`).
+The header has no checksum, but all blocks repeat its marker, and the first of them begins at its
+end.  So the two are compared, and if they differ the second block decides (`find_header`).
 
 A reader trusts nothing: bytes that are not a sound block are skipped up to the next marker and
 reported as `Damage`.  A declared size costs nothing until the file is known to have that many bytes
@@ -77,8 +77,8 @@ __all__ = [
 HEADER_SIZE = 64
 #: Stands for the size of a payload that is absent.
 ABSENT = 2**32 - 1
-#: How many bytes the entries of a block may take, and its payloads, and the sizes of both: as much
-#: as Arrow's 32-bit offsets can address.
+#: Limit in bytes for a block's entries, for its payloads, and for the sizes of both: as much as
+#: Arrow's 32-bit offsets can address.
 BLOCK_SIZE_MAX = 2**30
 
 _VERSION = 1
@@ -88,11 +88,11 @@ _KIND_SIZE = 16
 _HEADER = Struct("<8sH6x16s16s16x")
 _BLOCK = Struct("<16sI4xQQQ")
 _SIZES = Struct("<I4xQQ")
-# So many bytes are read first where a marker may be near, and twice as many each time it is not.
+# Sizes of reads in search of a marker: of the first, and of the largest, by doubling.
 _NEAR, _FAR = 1 << 12, 1 << 20
 # A block is closed once it has this many bytes.
 _BLOCK_SIZE = 4 << 20
-# How large a first block may be that shows the header to be damaged.
+# Limit for a first block that proves the header damaged without a second one.
 _SHARED_SIZE = 2 * _BLOCK_SIZE
 _RECORDS_MAX = 1 << 16
 
@@ -101,22 +101,22 @@ class Fault(StrEnum):
     """Why a part of a file cannot be read."""
 
     UNREADABLE = "UNREADABLE"
-    """The file system fails, or behind the name there is no file."""
+    """The file system fails, or the name leads to no file."""
     WAITING = "WAITING"
-    """Only of streams: nothing can be read behind what has been read, or nothing that is whole.
-    As soon as it can, the stream reads it; nobody else has to."""
+    """Only of streams: after the part already read nothing can be read, or nothing that is whole.
+    The stream reads it as soon as it can; nothing else has to be done."""
     REPLACED = "REPLACED"
-    """The file is shorter than what a stream had read of it: it is another one, read anew."""
+    """The file is shorter than the part that a stream had read: it is another one, read anew."""
     NO_ARCHIVE = "NO_ARCHIVE"
-    """It does not begin as an archive does, or is of a version or kind that is not known."""
+    """It does not begin as an archive does, or its version or kind is unknown."""
     DAMAGED_HEADER = "DAMAGED_HEADER"
-    """The header is damaged; blocks are read by the marker that they have in common."""
+    """The header is damaged; blocks are found by the marker that they share."""
     NO_BLOCK = "NO_BLOCK"
-    """Where a block should begin there is none."""
+    """There is no block where one should begin."""
     TRUNCATED_BLOCK = "TRUNCATED_BLOCK"
     """The file ends before the block does."""
     DAMAGED_BLOCK = "DAMAGED_BLOCK"
-    """The block contradicts itself, or its checksum is not that of its contents."""
+    """The block contradicts itself, or its checksum is wrong."""
 
 
 class ArchiveError(ValueError):
@@ -128,14 +128,14 @@ class ArchiveError(ValueError):
 
 
 class Readable(Protocol):
-    """A file for reading: what is asked for, unless the file ends."""
+    """A file whose reads are complete unless the file ends."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         ...
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Go on from there."""
+        """Continue at another position."""
         ...
 
 
@@ -155,7 +155,7 @@ class Header:
             raise ValueError(f"a kind has 1 to {_KIND_SIZE} printable ASCII characters")
 
     def encode(self) -> bytes:
-        """The 64 bytes."""
+        """Encode into 64 bytes."""
         return _HEADER.pack(_MAGIC, _VERSION, self.kind.encode("ascii"), self.marker)
 
     @classmethod
@@ -188,7 +188,7 @@ class Block:
 
     @property
     def size(self) -> int:
-        """How many bytes it takes of the file."""
+        """Its length in the file, in bytes."""
         return _BLOCK.size + 8 * self.count + len(self.entries) + len(self.payloads)
 
     def records(self) -> Iterator[tuple[bytes, bytes | None]]:
@@ -227,9 +227,9 @@ def encode_block(
     entries: bytes,
     payloads: bytes,
 ) -> bytes:
-    """A block; sizes are 32 bits each, little-endian.
+    """Encode a block; sizes are 32 bits each, little-endian.
 
-    Raises `ValueError` if there are more than `BLOCK_SIZE_MAX` bytes of entries, payloads or sizes.
+    Raises `ValueError` if entries, payloads or sizes have more than `BLOCK_SIZE_MAX` bytes.
     """
     if max(8 * count, len(entries), len(payloads)) > BLOCK_SIZE_MAX:
         raise ValueError(
@@ -280,7 +280,7 @@ class ArchiveWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has been appended as a block, so that a reader of the file can see it."""
+        """Write the appended records as a block, so that a reader of the file can see them."""
         if not self._entries:
             return
         entry_sizes, payload_sizes = bytearray(), bytearray()
@@ -308,7 +308,7 @@ def read_header(file: Readable) -> Header:
 
 
 class Beginning(NamedTuple):
-    """What the beginning of a file shows: a damaged kind is ``None``."""
+    """The header as the beginning of a file shows it; a damaged kind is ``None``."""
 
     kind: str | None
     marker: bytes
@@ -316,10 +316,10 @@ class Beginning(NamedTuple):
 
 
 def find_header(file: Readable, size: int | None = None) -> Beginning:
-    """The header of `file`, with its damage where the first blocks show that it is damaged.
+    """The header of `file`, and its damage if the first blocks show any.
 
-    `size` is how many bytes there are, by default all.  Raises `ArchiveError` if nothing shows
-    that this is an archive.
+    With `size` the file is read as if it ended there.  Raises `ArchiveError` if nothing shows that
+    this is an archive.
     """
     there = file.seek(0, os.SEEK_END)
     size = there if size is None else min(size, there)
@@ -336,7 +336,7 @@ def find_header(file: Readable, size: int | None = None) -> Beginning:
         ):
             raise
         return Beginning(_kind_of(kind), first, damage)
-    # What the system has filled with zeros after a crash is no marker either.
+    # Zeros, with which a system fills files after a crash, are no marker either.
     is_right = header.marker.startswith(first) or not any(first)
     if is_right or not _is_first(file, first, header.marker, size):
         return Beginning(header.kind, header.marker)
@@ -351,9 +351,9 @@ def _kind_of(padded: bytes) -> str | None:
 
 
 def _is_first(file: Readable, marker: bytes, other: bytes, size: int) -> bool:
-    """Whether the file's marker is that at the place of the first block, not the `other` one.
+    """Whether `marker`, at the place of the first block, is the file's, and not the `other` one.
 
-    The second block tells; if there is none, a sound first one does.
+    The second block decides; if there is none, a sound first one does.
     """
     file.seek(HEADER_SIZE)
     head = file.read(_BLOCK.size)
@@ -379,12 +379,12 @@ def read_blocks(
     size: int | None = None,
     is_end: bool = False,
 ) -> Iterator[Block | Damage]:
-    """The blocks that begin from byte `start` up to `stop` (by default all), and what is damaged.
+    """The blocks that begin from byte `start` up to `stop` (by default all), and the damage.
 
-    A file that is read in parts, each up to where the next one starts, gives every block and
-    every damaged stretch exactly once: damage belongs to the part in which the block before it
-    begins.  With `size` the file is read as if it ended there; with `is_end` a block is known to
-    have ended at `start`, and damage found there belongs to this part.
+    A file that is read in adjacent parts gives every block and every damaged stretch exactly once:
+    damage belongs to the part in which the block before it begins.  With `size` the file is read as
+    if it ended there; with `is_end` a block is known to have ended at `start`, and damage found
+    there belongs to this part.
     """
     check_int("start", start)
     there = file.seek(0, os.SEEK_END)
@@ -409,11 +409,11 @@ def read_blocks(
 
 
 def whole_until(file: Readable, *, start: int, size: int) -> int:
-    """How far an archive that is still being written can be read, from `start` on.
+    """The end of the readable part of an archive that is still being written.
 
-    `start` is 0 or an earlier result; `size` is how many bytes there are.  The result is the end
-    of the last complete block, or `size` if this is not an archive and cannot become one.  Unless
-    there is damage, only the beginning of each block is read, except for the last one.
+    `start` is 0 or an earlier result; `size` is the present size of the file.  The result is the
+    end of the last complete block, or `size` if this is not an archive and cannot become one.
+    Without damage only the beginning of each block is read, except for the last one.
     """
     file.seek(0)
     begins = file.read(min(size, HEADER_SIZE))
@@ -436,16 +436,16 @@ def whole_until(file: Readable, *, start: int, size: int) -> int:
         end = at + _BLOCK.size + 8 * count + entries_size + payloads_size
         if end <= size and _is_whole(file, marker, at, end, size):
             whole = at = end
-        else:  # it is unfinished, or broken off where another one begins
+        else:  # unfinished, or broken off and followed by another one
             at = _find(file, marker, at + _MARKER_SIZE, size)
     return whole
 
 
 def _is_whole(file: Readable, marker: bytes, at: int, end: int, size: int) -> bool:
-    """Whether the block that should lie from `at` to `end` does.
+    """Whether the block from `at` to `end` is complete.
 
-    If another one begins there, it does, sound or not; the last one has to be sound: part of the
-    next one may lie in it, where a writer was broken off.
+    If another one follows, it is, sound or not.  The last one has to be sound: part of the next one
+    may lie in it if a writer was broken off.
     """
     file.seek(end)
     behind = file.read(min(_MARKER_SIZE, size - end))
@@ -463,7 +463,7 @@ def read_archive(file: Readable) -> Iterator[tuple[bytes, bytes | None]]:
 
 
 def _damage_at(file: Readable, marker: bytes, at: int, size: int) -> Damage | None:
-    """What lies at `at` if that is neither a marker nor the end of the file."""
+    """The damage at `at`; ``None`` for a marker or the end of the file."""
     file.seek(at)
     if at >= size or file.read(_MARKER_SIZE) == marker:
         return None
@@ -471,7 +471,7 @@ def _damage_at(file: Readable, marker: bytes, at: int, size: int) -> Damage | No
 
 
 def _find(file: Readable, marker: bytes, at: int, size: int) -> int:
-    """Where the first marker is at or behind `at` and before `size`, or `size` if there is none."""
+    """The place of the first marker from `at` up to `size`, or `size` if there is none."""
     step = _NEAR
     while at < size:
         file.seek(at)
@@ -487,7 +487,7 @@ def _find(file: Readable, marker: bytes, at: int, size: int) -> int:
 
 
 def _block_at(file: Readable, marker: bytes, at: int, size: int) -> Block | Damage:
-    """The block whose marker is at `at`, if it is sound."""
+    """The block whose marker is at `at`, or its damage."""
 
     def damage(fault: Fault) -> Damage:
         return Damage(at, _find(file, marker, at + _MARKER_SIZE, size) - at, fault)
@@ -530,7 +530,7 @@ def _read_up_to(file: Readable, marker: bytes, size: int) -> bytes | None:
     tail = b""
     step = _NEAR
     while size and (part := file.read(min(step, size))):
-        # It may lie across two parts.
+        # The marker may lie across two parts.
         if part.find(marker) >= 0 or (tail + part[:_MARKER_SIZE]).find(marker) >= 0:
             return None
         parts.append(part)
@@ -541,7 +541,7 @@ def _read_up_to(file: Readable, marker: bytes, size: int) -> bytes | None:
 
 
 def _adds_up(block: Block) -> bool:
-    """Whether the sizes of records are those of the whole."""
+    """Whether the sizes of records add up to those of the block."""
     entry_sizes, payload_sizes = _numbers(block.entry_sizes), _numbers(block.payload_sizes)
     absent = payload_sizes.count(ABSENT)
     return sum(entry_sizes) == len(block.entries) and sum(payload_sizes) - absent * ABSENT == len(

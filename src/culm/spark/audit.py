@@ -1,8 +1,8 @@
 """The audit of all logs at once: links across entries, gaps, forks, ends.
 
-What `culm.bamboo.audit_log` says of one log, row by row, this says of every log of an archive.
-It works because a log's verdicts follow from a few numbers: unless a log is sparse, an entry is
-verified exactly if all entries before it are.  So it is enough to know, for each log,
+This gives for every log of an archive, row by row, the verdicts that `culm.bamboo.audit_log` gives
+for one.  It works because a log's verdicts follow from a few numbers: unless a log is sparse, an
+entry is verified exactly if all entries before it are.  So it is enough to know, for each log,
 
 - the first entry that is missing,
 - the first with a wrong link, the first fork or lie about a payload's size,
@@ -10,10 +10,10 @@ verified exactly if all entries before it are.  So it is enough to know, for eac
 
 All of them are minima, which can be found wherever the rows lie.  Rows are brought together in
 blocks of 1024 sequence numbers of a log (`culm.spark.blocks`); the few links that leave their
-block are joined with the few entries that such links can lead to; what is found about faulty logs
-is joined back to their rows, again by block.  No step gathers more of a log under one key than a
-block, so one giant log costs no more than many small ones.  The only thing that a malicious author
-can make grow is a block itself, by signing many variants of its entries.
+block are joined with the few entries that such links can lead to; findings about faulty logs are
+joined back to their rows, again by block.  No step gathers more of a log under one key than a
+block, so one giant log costs no more than many small ones.  A malicious author can make only a
+block itself grow, by signing many variants of its entries.
 
 Sequence numbers are unsigned 64-bit numbers, which Spark does not have; inside this module they
 are ordinals, signed numbers with the highest bit flipped, which sort the same way.
@@ -52,8 +52,8 @@ __all__ = [
     "summarise_blocks",
 ]
 
-#: What `audit` needs of a row; `culm.spark.decode.verify_entries` makes it.  All but the links are
-#: there in a row that its author has signed, and numbers are from 1 on: else it is ``MALFORMED``.
+#: The columns that `audit` needs, as `culm.spark.decode.verify_entries` makes them.  In a row that
+#: its author has signed only links may be null, and numbers start at 1: else it is ``MALFORMED``.
 NEEDED = (
     ("log", "binary"),
     ("seqnum", "bigint"),
@@ -97,7 +97,7 @@ _FIRSTS = ("unbroken", "forked_at", "lied_at", "ended_at", "back_at", "lipmaa_at
 class Audit:
     """What an audit found, as DataFrames that are computed when they are used.
 
-    `verdicts` has the given rows with `VERDICT` added: all reasons, as `audit_log` gives them, and
+    `verdicts` has the given rows with `VERDICT` added: all reasons, as from `audit_log`, and
     whether the entry is verified.  `logs` has one row for each log with at least one entry that
     its author has signed (`LOGS`).  `forks` has one row for each forked place (`FORKS`): ``log``,
     ``seqnum``, the number of ``variants`` and, if entries were kept, a ``proof`` made of the first
@@ -146,7 +146,7 @@ def audit(rows: DataFrame, *, faulty_max: int = SENT_MAX) -> Audit:
 def _placed(rows: DataFrame) -> DataFrame:
     """Add each row's ordinal and block, and whether its author has signed it.
 
-    A row without what each signed one has was made elsewhere, and is ``MALFORMED``.
+    A row that lacks a value which every signed one has was made elsewhere, and is ``MALFORMED``.
     """
     from pyspark.sql import functions as f
 
@@ -199,13 +199,13 @@ def _signed(rows: DataFrame) -> DataFrame:
 
 def _blocks(rows: DataFrame) -> DataFrame:
     """A summary of each block: `SUMMARY`."""
-    # Copies are merged before they travel: of one entry there may be any number.
+    # Copies are merged before they travel: an entry may have any number of them.
     signed = _signed(rows).select(*dict(SIGNED))
     return summarise_blocks(signed.mapInArrow(each_once, schema_text(SIGNED)))
 
 
 def summarise_blocks(signed: DataFrame) -> DataFrame:
-    """A summary of each block (`culm.spark.blocks.SUMMARY`) of which there are rows (`SIGNED`)."""
+    """A summary (`culm.spark.blocks.SUMMARY`) of each block that has rows here (`SIGNED`)."""
     from pyspark.sql import functions as f
 
     gathered = signed.select(*dict(SIGNED)).repartition("log", f.shiftright("n", BLOCK_BITS))
@@ -215,14 +215,14 @@ def summarise_blocks(signed: DataFrame) -> DataFrame:
 
 
 def log_rows(blocks: DataFrame) -> DataFrame:
-    """What is said of logs (`LOGS`), of the summaries of all their blocks."""
+    """The rows `LOGS`, from the summaries of all blocks of these logs."""
     return _report(_logs(blocks, _links(blocks)))
 
 
 def _links(blocks: DataFrame) -> DataFrame:
     """The links that leave their block, and whether they lead to the right entry.
 
-    ``missing`` means that there is nothing at the target, ``wrong`` that something else is there.
+    ``missing`` means that there is no entry at the target, ``wrong`` that there is another one.
     """
     from pyspark.sql import functions as f
 
@@ -302,7 +302,7 @@ def _logs(blocks: DataFrame, links: DataFrame) -> DataFrame:
 
 
 def _faulty(blocks: DataFrame, logs: DataFrame) -> DataFrame:
-    """The blocks of faulty logs, with what is needed to judge their rows.
+    """The blocks of faulty logs, with the numbers by which their rows are judged.
 
     By block, so that the rows of a log need not all be gathered in one place.
     """
@@ -423,7 +423,7 @@ def _forks(rows: DataFrame, forked: DataFrame) -> DataFrame:
 
 
 def forks_of(signed: DataFrame) -> DataFrame:
-    """The rows `FORKS`, with the ordinal ``n``, of all rows of blocks that there are (`SIGNED`)."""
+    """The rows `FORKS`, with the ordinal ``n``, from all rows of some blocks (`SIGNED`)."""
     from pyspark.sql import functions as f
 
     return (

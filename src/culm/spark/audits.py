@@ -1,9 +1,9 @@
-"""Audits of an archive that grows: after each batch, at the cost of what the batch touches.
+"""Audits of a growing archive, after each batch and at the cost of what the batch touches.
 
-What an audit has to know of earlier rows is kept in shelves (`culm.spark.shelves`): the signed rows
-without repetition, and the forks among them, by block; summaries of blocks, and what is said of
-logs, by log.  A batch reads and writes the shelves of its blocks and logs.  The rest is not looked
-at, however much it is.
+An audit's memory of earlier rows is kept in shelves (`culm.spark.shelves`): the signed rows without
+repetition, and the forks among them, by block; summaries of blocks, and the rows about logs, by
+log.  A batch reads and writes the shelves of its blocks and logs; the rest is not looked at,
+whatever its size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SHELF_ROWS", "Audits"]
 
-#: How many rows a shelf holds at most, on average.
+#: Limit for the average number of rows on a shelf.
 SHELF_ROWS = 4096
 
 _ROWS = (*SIGNED, ("entry", "binary"))
@@ -41,7 +41,7 @@ _BLOCK, _LOG = ("log", "block"), ("log",)
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """New rows, and the shelves of their blocks and logs among so many."""
+    """New rows, the number of shelves, and which of them hold the rows' blocks and logs."""
 
     number: int
     shelves: int
@@ -54,9 +54,9 @@ class Audits:
     """Audits of everything that `culm.spark.stream.write_batches` has written to `verified`.
 
     Pass an instance as its `then`.  The tables ``logs`` and ``forks`` of `culm.spark.audit.Audit`
-    are kept below `output`, with what the next audit continues from.  `read` gives them as of the
-    last batch.  A batch that was audited before may come again; the verdicts on single rows are not
-    written: for these, make an audit of everything.
+    are kept below `output`, with the memory that the next audit needs.  `read` gives them as of the
+    last batch.  A batch that was audited before may come again.  Verdicts on single rows are not
+    written; they take an audit of everything.
     """
 
     def __init__(self, verified: str, output: str) -> None:
@@ -71,7 +71,7 @@ class Audits:
         self._shelves.begin(number)
         before = self._shelves.snapshot(number - 1)
         if before is None:
-            # The first one, or what came before is not there: all rows are new.
+            # For the first batch, or without the snapshot before this one, all rows are new.
             before = Snapshot.empty(number - 1)
             batch = read_batches(spark, self._verified).filter(f"batch <= {number}").drop("batch")
         rows = _merged(signed_rows(batch)).persist(StorageLevel.DISK_ONLY)
@@ -130,7 +130,7 @@ class Audits:
         return self._shelves.read(spark, newest, table, newest.shelves_of(table, newest.batch))
 
     def name(self) -> str:
-        """A name that no other audits have, as long as these are kept."""
+        """A name that no other audits have; it lasts as long as these are kept."""
         return self._shelves.name()
 
     def _newest(self) -> Snapshot:
@@ -141,7 +141,7 @@ class Audits:
 
 
 def _shelves_for(rows: int, shelves: int) -> int:
-    """How many shelves hold so many rows; no fewer than there are."""
+    """The number of shelves for this number of rows, at least as many as now."""
     while rows > shelves * SHELF_ROWS:
         shelves *= 2
     return shelves

@@ -1,4 +1,4 @@
-"""What a block of a log shows by itself: the part of an audit that runs in Python.
+"""Findings from a block of a log by itself: the part of an audit that runs in Python.
 
 A block is 1024 sequence numbers of a log, which differ only in their last ten bits.  Links rarely
 leave it: entries after a block can link to at most 42 of the entries up to its end
@@ -35,7 +35,7 @@ __all__ = [
     "summarise",
 ]
 
-#: How many of the low bits of a sequence number lie within a block.
+#: The number of low bits of a sequence number that tell its place in a block.
 BLOCK_BITS = 10
 #: The ordinal of sequence number 0: ordinals are 64 bits with a sign, and sort as the numbers do.
 LOWEST = -(2**63)
@@ -76,16 +76,16 @@ SIGNED = (
 _BACK, _LIPMAA = bits(Reason.WRONG_BACKLINK), bits(Reason.WRONG_LIPMAALINK)
 _FORK = bits(Reason.FORK)
 
-#: How many rows are looked at together for copies.
+#: The number of rows among which copies are found.
 WINDOW = 1 << 16
-# How many rows are Python's objects, or travel, at a time.
+# The number of rows that are Python's objects, or travel, at a time.
 _ROWS_MAX = 4096
 
 
 class Signed(NamedTuple):
-    """What the audit needs of a row that its author has signed; sequence numbers are ordinals.
+    """A row that its author has signed, as the audit needs it; sequence numbers are ordinals.
 
-    A row stands for so many `copies`; it `lied` if one of them has a payload that shows it.
+    A row stands for its `copies`; it `lied` if the payload of one of them shows that.
     """
 
     log: bytes
@@ -99,7 +99,7 @@ class Signed(NamedTuple):
     copies: int = 1
 
     def is_copy_of(self, other: Signed) -> bool:
-        """Whether both are one entry; the payloads beside them may differ."""
+        """Whether both are the same entry; their payloads may differ."""
         return self.n == other.n and self[:_TOLD] == other[:_TOLD]
 
     def merged(self, copy: Signed) -> Signed:
@@ -137,22 +137,22 @@ class Summary:
     opens: list[dict[str, Any]] = field(default_factory=list)
 
     def add_gap(self, before: int) -> None:
-        """Entries are missing after this one."""
+        """Note that entries are missing after this one."""
         self.gaps += 1
         self.ends_at(before)
 
     def ends_at(self, last: int) -> None:
-        """The unbroken beginning ends here, unless it has ended before."""
+        """Note that the unbroken beginning ends here, unless it has ended before."""
         if self.unbroken is None:
             self.unbroken = last
 
     def mark_backlink(self, row: Signed) -> None:
-        """A backlink that does not fit."""
+        """Note a backlink that does not fit."""
         self.back_at = row.n if self.back_at is None else self.back_at
         self.marks.append({"n": row.n, "hash": row.hash, "bits": _BACK})
 
     def mark_lipmaalink(self, row: Signed) -> None:
-        """A lipmaalink that does not fit."""
+        """Note a lipmaalink that does not fit."""
         self.lipmaa_at = row.n if self.lipmaa_at is None else self.lipmaa_at
         self.marks.append({"n": row.n, "hash": row.hash, "bits": _LIPMAA})
 
@@ -164,13 +164,13 @@ def _span(block: int) -> tuple[int, int, tuple[int, ...]]:
     last = first + (1 << BLOCK_BITS) - 1
     first = max(first, LOWEST + 1)
     end = last - LOWEST
-    # Behind the largest number there is nothing that could link.
+    # No entry after the largest number could link.
     opens = open_targets(end) if end < SEQNUM_MAX else []
     return first, last, tuple(n + LOWEST for n in opens if n + LOWEST >= first)
 
 
 def summarise(rows: list[Signed]) -> Summary:
-    """The summary of the rows, one or more, of a block; in ascending order of ``n``."""
+    """The summary of a block from its rows, at least one, in ascending order of ``n``."""
     log, block = rows[0].log, rows[0].n >> BLOCK_BITS
     first, last, opens = _span(block)
     places: dict[int, set[bytes]] = {}
@@ -202,7 +202,7 @@ def _look_for_gaps(found: Summary, places: Iterable[int], first: int, last: int)
     expected = first
     for n in places:
         if n != expected:
-            # Whether the entry in front of the block is there is for the join to tell.
+            # The join tells whether the entry before the block exists.
             found.add_gap(expected - 1)
         expected = n + 1
     if expected <= last:
@@ -247,7 +247,7 @@ def _blocks(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[list[Signed]]:
 
 
 def _rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Signed]:
-    """The rows of all batches, of which a few thousand at a time become Python's objects."""
+    """The rows of all batches; a few thousand at a time become Python's objects."""
     for batch in batches:
         for start in range(0, len(batch), _ROWS_MAX):
             part = batch.slice(start, _ROWS_MAX)
@@ -266,7 +266,7 @@ def each_once(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.Record
 
 
 def _windows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
-    """The same rows, in tables of `WINDOW` of them."""
+    """The same rows, in tables of `WINDOW` rows."""
     import pyarrow
 
     held: list[pyarrow.RecordBatch] = []
@@ -284,7 +284,7 @@ def _windows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
 
 
 def merge_copies(rows: pyarrow.Table) -> pyarrow.Table:
-    """One row in place of copies, which are counted; columns are those of `Signed`."""
+    """Merge and count copies; columns are those of `Signed`."""
     names = list(Signed._fields)
     if len(rows.column("hash").combine_chunks().unique()) == len(rows):
         return rows.select(names)

@@ -1,8 +1,8 @@
-"""What a job's findings mean: which of them fail it, and whether there was enough to look at.
+"""Checks on a job's findings: which of them fail it, and whether there was enough to look at.
 
-In the manner of checks on data: a job looks at everything and says all that it finds; `Checks` say
-what of that is a failure to whoever runs it.  An archive of nothing proves nothing, so too few rows
-are a status of their own, which nothing else hides.
+As with checks on data elsewhere, a job reports all its findings, and the user's `Checks` decide
+which of them are failures.  An empty archive proves nothing, so too few rows are a status of their
+own, which nothing else hides.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
     "Status",
 ]
 
-#: Findings that are no reason and no fault: rows that were set aside, for whatever fault,
+#: Findings that are neither reasons nor faults: rows that were set aside, for any fault,
 SET_ASIDE = "SET_ASIDE"
 #: ranges in which replicas differ,
 DIVERGENT = "DIVERGENT"
@@ -52,7 +52,7 @@ CODES: tuple[type[Enum], ...] = (
     *(ErrorCode, OperationFault, MessageErrorCode, WireErrorCode),
     *(TableFault, LineFault, Fault, Reason),
 )
-#: All names that a check can have, but for what machines say of sessions.
+#: All names that a check can have, except those that machines give to errors in sessions.
 KNOWN = frozenset(
     {
         *(SET_ASIDE, DIVERGENT, AT_RISK, REFUSED),
@@ -65,22 +65,22 @@ KNOWN = frozenset(
 
 
 class Status(StrEnum):
-    """What became of a job that was done."""
+    """The result of a job that was done."""
 
     PASSED = "passed"
-    """Nothing is wrong, or nothing that the checks ask for."""
+    """There is no finding, or none that the checks count as a failure."""
     FAILED = "failed"
     """A check has failed."""
     TOO_FEW_ROWS = "too few rows"
-    """An input has fewer rows than it should; what was found may be wrong for that."""
+    """An input has fewer rows than it should, so that the findings may be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a job found: numbers for people and programs, and the findings by name.
+    """The numbers of a job, for people and programs, and its findings by name.
 
-    `findings` are the reasons against records, the faults of rows that were set aside and the like,
-    each with how often it was found; `rows` has the number of rows of each input.
+    `findings` counts the reasons against records, the faults of rows that were set aside and the
+    like; `rows` has the number of rows of each input.
     """
 
     numbers: dict[str, Any]
@@ -95,15 +95,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """What has to hold: none of the findings in `fail_on` (``None`` stands for all there are), and
-    at least `rows_min` rows in each input.
-    """
+    """Conditions: no finding in `fail_on` (``None`` for all), `rows_min` rows in each input."""
 
     fail_on: frozenset[str] | None = None
     rows_min: int = 1
 
     def failed(self, findings: Mapping[str, int]) -> list[str]:
-        """The findings that fail a job, sorted by name."""
+        """The findings that fail the job, sorted by name."""
         found = {name.upper() for name, count in findings.items() if count}
         return sorted(found if self.fail_on is None else found & self.fail_on)
 
@@ -112,12 +110,12 @@ class Checks:
         return sorted(name for name, count in rows.items() if count < self.rows_min)
 
     def status(self, outcome: Outcome) -> Status:
-        """What to say of a job."""
+        """The status of a job with this outcome."""
         if self.short(outcome.rows):
             return Status.TOO_FEW_ROWS
         return Status.FAILED if self.failed(outcome.findings) else Status.PASSED
 
 
 def unknown(names: Iterable[str]) -> list[str]:
-    """Those that no check can have."""
+    """The names that no check can have."""
     return sorted(set(names) - KNOWN)

@@ -43,10 +43,10 @@ __all__ = [
     "validity",
 ]
 
-#: How many rows are broadcast at most: every executor holds them in memory, and the driver, too.
+#: Limit for rows that are broadcast: the driver and every executor hold them in memory.
 SENT_MAX = 100_000
 
-#: How many bytes the values of a batch have, unless a single value is larger.
+#: Limit in bytes for the values of a batch, unless a single value is larger.
 BATCH_SIZE = 4 << 20
 
 _ROWS_MAX = 1000
@@ -61,7 +61,7 @@ class Messages(NamedTuple):
 
 
 def messages(column: pyarrow.Array) -> Messages:
-    """The values of a column of any of Arrow's binary types; nulls give whatever lies there.
+    """The values of a column of any of Arrow's binary types; values of nulls are undefined.
 
     Raises `ColumnError` for another type.
     """
@@ -81,7 +81,7 @@ def messages(column: pyarrow.Array) -> Messages:
 
 
 def cuts_of(sizes: Any) -> Any:
-    """Where adjacent values begin, and where the last one ends."""
+    """The places where adjacent values begin, and the end of the last one."""
     import numpy
 
     cuts: numpy.ndarray[Any, Any] = numpy.zeros(len(sizes) + 1, "int64")
@@ -90,7 +90,7 @@ def cuts_of(sizes: Any) -> Any:
 
 
 def parts_of(cuts: Any) -> Iterator[slice]:
-    """Split values into parts of `BATCH_SIZE` bytes, or of one value; where each part begins."""
+    """Split values, given by `cuts_of`, into parts of at most `BATCH_SIZE` bytes or one value."""
     import numpy
 
     start, count = 0, len(cuts) - 1
@@ -147,7 +147,7 @@ def numbers(
 
 
 def equal_rows(first: bytes, second: bytes, size: int) -> numpy.ndarray[Any, Any]:
-    """Which of the values, of `size` bytes each, are equal in both."""
+    """For each pair of values, of `size` bytes each, whether they are equal."""
     import numpy
 
     pair = (numpy.frombuffer(values, "uint8").reshape(-1, size) for values in (first, second))
@@ -157,9 +157,9 @@ def equal_rows(first: bytes, second: bytes, size: int) -> numpy.ndarray[Any, Any
 def distinct(
     batch: pyarrow.RecordBatch, names: Sequence[str]
 ) -> tuple[pyarrow.RecordBatch, pyarrow.Array | None]:
-    """These columns without repetition, and where each row of `batch` stands among their rows.
+    """These columns without repetition, and the place of each row of `batch` among their rows.
 
-    ``None`` in place of that if no two values of the first column are equal, which costs little.
+    In place of the latter ``None`` if no two values of the first column are equal, a cheap case.
     """
     import numpy
     import pyarrow
@@ -201,7 +201,7 @@ def check_columns(frame: DataFrame, wanted: Sequence[tuple[str, str]]) -> None:
 
 
 def has_column(frame: DataFrame, name: str) -> bool:
-    """Whether an optional column is there; raises `ColumnError` if only in another spelling."""
+    """Whether an optional column exists; raises `ColumnError` if only in another spelling."""
     folded = _folder(frame)
     alike = [column for column in frame.columns if folded(column) == folded(name)]
     if alike and name not in alike:
@@ -210,7 +210,7 @@ def has_column(frame: DataFrame, name: str) -> bool:
 
 
 def _folder(frame: DataFrame) -> Callable[[str], str]:
-    """A function that folds names which the session of `frame` takes for the same."""
+    """A function that folds names which are the same to the session of `frame`."""
     is_exact = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     return str if is_exact else str.lower
 
@@ -253,7 +253,7 @@ def arrow_schema(columns: Iterable[tuple[str, str]]) -> pyarrow.Schema:
 def row_batches(
     rows: Iterable[dict[str, Any]], columns: Sequence[tuple[str, str]]
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Batches of `rows`, of a few megabytes each at most; what a row lacks is null."""
+    """Batches of `rows`, of a few megabytes each at most; values that a row lacks are null."""
 
     schema = arrow_schema(columns)
     batch: list[dict[str, Any]] = []
@@ -268,12 +268,12 @@ def row_batches(
 
 
 def batch_of(rows: list[dict[str, Any]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
-    """A batch of rows; in strings, U+FFFD replaces what Arrow's text cannot hold."""
+    """A batch of rows; in strings, U+FFFD replaces signs that Arrow's text cannot hold."""
     import pyarrow
 
     try:
         return pyarrow.RecordBatch.from_pylist(rows, schema)
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON can say
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can express
         return pyarrow.RecordBatch.from_pylist(
             [{name: _sound_text(value) for name, value in row.items()} for row in rows], schema
         )
@@ -296,7 +296,7 @@ def map_rows(
     kept: Sequence[str],
     made: Sequence[tuple[str, str]],
 ) -> DataFrame:
-    """Add columns to each row, which `make` computes from those that are `needed`.
+    """Add columns to each row, which `make` computes from the `needed` ones.
 
     A column ``fault``, if there is one, is passed to `make`, too.  Raises `ColumnError` if a column
     of `kept` is missing, or ``fault`` is not a string.

@@ -77,11 +77,11 @@ EXIT_USAGE = 2
 EXIT_FAILED = 3
 #: An input has fewer rows than it should; nothing hides that, whatever was found.
 EXIT_TOO_FEW = 4
-#: Somebody has interrupted it, as by Ctrl-C.
+#: The job was interrupted, as by Ctrl-C.
 EXIT_INTERRUPTED = 130
 
 _KIND = "bamboo/YASMF"
-# What is written beside the tables; the last one shows that the output is complete.
+# Files beside the tables; the last one shows that the output is complete.
 _SAID = ("report.html", "summary.txt", "summary.json")
 _EXITS = """\
 Exit status: 0 nothing is wrong; 1 rows were set aside, records are faulty, replicas differ, or a
@@ -93,7 +93,7 @@ _STATUSES = {
     Status.FAILED: EXIT_FOUND,
     Status.TOO_FEW_ROWS: EXIT_TOO_FEW,
 }
-# Of arguments, what is said elsewhere, or says nothing of what was found.
+# Arguments that are told elsewhere, or have no effect on the findings.
 _SECRET, _HIDDEN = re.compile("secret|password|token|access.?key", re.IGNORECASE), "(hidden)"
 _UNSAID = ("job", "input", "output", "json", "quiet", "overwrite")
 
@@ -269,7 +269,7 @@ def _common(parser: ArgumentParser) -> None:
 
 
 def _archive_options(parser: ArgumentParser, given: Namespace) -> Options:
-    """What the arguments say; the defaults of `Options` for those that the job does not have."""
+    """The options in the arguments, with the defaults of `Options` for those that the job lacks."""
     inputs = _inputs(parser, given, several=given.job == "reconcile")
     said = vars(given)
     copies = said.get("copies", 2)
@@ -419,7 +419,7 @@ def config_of(text: str) -> dict[str, Any]:
 
 
 def _inputs(parser: ArgumentParser, given: Namespace, *, several: bool) -> dict[str, str]:
-    """The inputs by name; without a name, the last part of the path is taken."""
+    """The inputs by name, which is the last part of the path unless it is given."""
     found: dict[str, str] = {}
     for text in given.input:
         name, equals, path = text.partition("=")
@@ -450,7 +450,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("culm.spark: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except Exception as error:
-        # Unforeseen: the traceback is shown in full; the exit status must not mean a finding.
+        # An unforeseen error is shown in full, and its exit status must not mean a finding.
         if not type(error).__module__.startswith(("pyspark", "py4j", "culm")):
             traceback.print_exc()
         return _fail(error)
@@ -459,7 +459,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _checks(parser: ArgumentParser, given: Namespace) -> Checks:
-    # What machines say of sessions has names of their own.
+    # Machines have names of their own for errors in sessions.
     wrong = unknown(given.fail_on or ()) if given.job != "sessions" else []
     if wrong:
         near = {each: get_close_matches(each, KNOWN, 1) for each in wrong}
@@ -495,12 +495,12 @@ def _check_places(inputs: Mapping[str, str], output: str, *, overwrite: bool) ->
 
 
 def _run(given: Namespace, options: Any, checks: Checks) -> tuple[dict[str, Any], Status]:
-    """Do the job; returns its summary, and what has become of it."""
+    """Do the job; returns its summary and status."""
     began, clock = datetime.now(UTC), time.monotonic()
     where = {"master": given.master, "remote": given.remote}
     spark = start_session(f"culm {given.job}", **where, settings=dict(given.conf))
     store = Store(spark, given.output)
-    # What an earlier job has summarised no longer holds; nor do the tables of another one.
+    # Summaries and tables of earlier jobs no longer hold.
     for name in dict.fromkeys(
         (*_SAID[::-1], *(table for job in JOBS.values() for table in job.tables))
     ):
@@ -530,13 +530,13 @@ def _run(given: Namespace, options: Any, checks: Checks) -> tuple[dict[str, Any]
 
 
 def _provenance(given: Namespace, began: datetime) -> dict[str, Any]:
-    """What was run, when, and with which versions and arguments."""
+    """The job, its time, versions and arguments."""
     settings = {name: value for name, value in vars(given).items() if name not in _UNSAID}
     settings["fail_on"] = sorted(given.fail_on) if given.fail_on else None
     settings["conf"] = {key: _HIDDEN if _SECRET.search(key) else each for key, each in given.conf}
     return {
         "began": began.isoformat(timespec="seconds"),
-        # Of what a cluster brings, or --py-files, no installer has noted a version.
+        # No installer has noted the versions of packages that a cluster or --py-files brings.
         **{name: import_module(name).__version__ for name in ("culm", "pyspark")},
         "settings": to_plain({name: each for name, each in settings.items() if each is not None}),
     }

@@ -1,8 +1,8 @@
-"""Bamboo entries as columns, and what can be checked of each by itself: decoding and verification.
+"""Bamboo entries as columns: decoding, and verification of each entry by itself.
 
 Input is a DataFrame with a column ``entry`` (binary) and, optionally, ``payload`` (binary, null
-where the payload is not at hand).  All other columns stay with their row, so that it can be traced
-to where it came from.  No row is dropped: an entry that does not decode has a ``fault``.
+if the payload is not on hand).  All other columns stay with their row, so that it can be traced
+to its origin.  No row is dropped: an entry that does not decode has a ``fault``.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ __all__ = [
     "verify_entries",
 ]
 
-#: What `decode_entries` adds to a row: names and types.  Where there is a ``fault``, all others are
-#: null.
+#: The columns that `decode_entries` adds, with their types.  With a ``fault`` all others are null.
 DECODED = (
     ("log", "binary"),
     ("author", "binary"),
@@ -61,7 +60,7 @@ DECODED = (
     ("fault", "string"),
 )
 
-#: What `verify_entries` adds to a row.
+#: The columns that `verify_entries` adds.
 VERIFIED = (*DECODED, ("reasons", "int"))
 
 #: The fault of a row whose entry is null; all others are names of `culm.wire.WireErrorCode`.
@@ -85,7 +84,7 @@ def decode_entries(
 ) -> DataFrame:
     """Add the fields of each entry, its hash included: the columns `DECODED`.
 
-    `keep` names the columns of `frame` that stay; by default all of them do but ``payload``.
+    `keep` names the columns of `frame` that stay, by default all but ``payload``.
     Raises `ColumnError` if ``entry`` is missing or of another type, or if a column of `keep` is
     missing.
     """
@@ -122,7 +121,7 @@ def _mapped(
     else:
         kept = list(keep)
         check_columns(frame, [(name, kinds.get(name, "any type")) for name in kept])
-    if has_column(frame, "fault"):  # of a source, for what it could not read
+    if has_column(frame, "fault"):  # from a source, for parts that it could not read
         check_columns(frame, [("fault", "string")])
         needed.append("fault")
     schema = ", ".join(
@@ -136,14 +135,14 @@ def _mapped(
 def batch_mapper(
     family_name: str, needed: Sequence[str], kept: Sequence[str], made: Sequence[str]
 ) -> Callable[[_Batches], _Batches]:
-    """The function for ``mapInArrow``: what an executor does with its batches."""
+    """The function for ``mapInArrow``, the work of an executor on its batches."""
 
     def work(batches: _Batches) -> _Batches:
         import pyarrow
 
         family = FAMILIES[family_name]
         for batch in batches:
-            # What is repeated in a batch is verified once: a small file can hold any number of it.
+            # Copies in a batch are verified once: a small file can hold any number of them.
             once, places = distinct(batch, needed)
             rows = Rows(once, family)
             columns = rows.columns()
@@ -221,7 +220,7 @@ class Rows:
         return result
 
     def _payload_reasons(self) -> numpy.ndarray[Any, Any]:
-        """As `culm.bamboo.verify.payload_fault`: 0 where there is no payload."""
+        """Faults as of `culm.bamboo.verify.payload_fault`, as bits: 0 if there is no payload."""
         import numpy
 
         payloads = self._batch.column("payload")
@@ -237,7 +236,7 @@ class Rows:
         return result
 
     def _name_faults(self) -> pyarrow.Array:
-        """Names of faults; one that the source has given comes first."""
+        """Names of faults; one that the source has given has priority."""
         import numpy
         import pyarrow
         from pyarrow import compute

@@ -1,7 +1,7 @@
-"""Audits in tables of Delta Lake: appended to and merged into, once for each batch.
+"""Audits in tables of Delta Lake, to which each batch is appended or merged once.
 
-The session needs Delta's extension and catalog; nothing of its Python package is used.  A batch
-that comes again, after a crash for instance, leaves the tables as they are.
+The session needs Delta's extension and catalog; its Python package is not used.  A batch that comes
+again, after a crash for instance, leaves the tables as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["DeltaAudits", "append_once", "merge_rows"]
 
 _NO_DELTA = "DATA_SOURCE_NOT_FOUND"
-#: The tables that are merged, their columns, and by which columns rows are the same.
+#: The tables that are merged, their columns, and their keys.
 _MERGED = {"forks": (FORKS, ("log", "seqnum")), "logs": (LOGS, ("log",))}
 
 
@@ -29,7 +29,7 @@ class DeltaAudits:
     """Audits of a stream in the Delta tables ``verified``, ``forks`` and ``logs`` below `place`.
 
     Pass an instance to `culm.spark.stream.write_batches` as its `then`; it makes the `audits`, too.
-    ``verified`` gets the rows of each batch.  Of ``forks`` and ``logs`` those rows change that the
+    ``verified`` gets the rows of each batch; in ``forks`` and ``logs`` only rows change that the
     batch changes.  Several streams may share tables: each appends under the name of its audits.
     """
 
@@ -51,8 +51,8 @@ class DeltaAudits:
 def append_once(rows: DataFrame, path: str, writer: str, number: int) -> None:
     """Append a batch to the Delta table at `path`, unless `writer` has appended it before.
 
-    Batches of a writer are numbered ascending: one with a number that is not larger than that of
-    its last one is left out.
+    The numbers of a writer's batches ascend: a batch whose number does not exceed that of the last
+    one is left out.
     """
     appending = rows.write.format("delta").mode("append")
     appending = appending.option("txnAppId", writer).option("txnVersion", str(number))
@@ -60,9 +60,9 @@ def append_once(rows: DataFrame, path: str, writer: str, number: int) -> None:
 
 
 def merge_rows(rows: DataFrame, path: str, key: Sequence[str]) -> None:
-    """Put rows into the Delta table at `path`, each in the place of the one with the same `key`.
+    """Put rows into the Delta table at `path`, each in place of the row with the same `key`.
 
-    Rows that are there already stay as they are, and so do files without others.
+    Rows that the table already has stay as they are, and so do files that no other row changes.
     """
     differs = " OR ".join(
         f"NOT (old.{_quoted(name)} <=> new.{_quoted(name)})"
@@ -80,7 +80,7 @@ def merge_rows(rows: DataFrame, path: str, key: Sequence[str]) -> None:
 def _create(spark: SparkSession, path: str, schema: str) -> None:
     try:
         spark.sql(f"CREATE TABLE IF NOT EXISTS delta.{_quoted(path)} ({schema}) USING delta")
-    except Exception as error:  # of which class depends on how the session is reached
+    except Exception as error:  # Spark and Spark Connect raise different classes
         if _NO_DELTA not in str(error):
             raise
         raise SparkSetupError("this session has no Delta Lake: see the page about tables") from None

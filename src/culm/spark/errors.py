@@ -1,4 +1,4 @@
-"""Why a job cannot be started, or not be done."""
+"""Errors that keep a job from being started or completed."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ __all__ = ["ColumnError", "OnError", "SparkSetupError", "UnreadableError", "sent
 _TRACEBACK = "Traceback (most recent call last):"
 # The line at the end of a traceback.
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)$", re.MULTILINE)
-# What says that something has failed, and not what; and what is behind it, the last one first.
+# Messages that something has failed, without a cause; and causes, the last one first.
 _VAGUE = re.compile(r"An error occurred while calling |(\(\S+\) )?Job aborted")
 _CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
-# Where rows should have been written.
+# The place to which rows should have been written.
 _WRITING = re.compile(r"\[TASK_WRITE_FAILED\] (.+?)\.? (?:SQLSTATE.*)?$", re.MULTILINE)
 
 
 class OnError(StrEnum):
-    """Where a file system fails to read (option ``on_io_error``): what becomes of the job."""
+    """The fate of a job when a file system fails to read (option ``on_io_error``)."""
 
     FAIL = "fail"
     """The task fails, so that Spark tries it again; if that does not help, the job fails."""
     QUARANTINE = "quarantine"
-    """A row with the fault ``UNREADABLE`` names the part of the file; all else is read."""
+    """A row with the fault ``UNREADABLE`` names the part of the file; the rest is read."""
 
 
 class SparkSetupError(RuntimeError):
@@ -32,7 +32,7 @@ class SparkSetupError(RuntimeError):
 
 
 class UnreadableError(OSError):
-    """The file system fails to read a part of a file; the message says which part, and why."""
+    """The file system fails to read a part of a file; the message names the part and the cause."""
 
     def __init__(self, path: str, start: int, stop: int, error: OSError) -> None:
         super().__init__(
@@ -44,8 +44,8 @@ class UnreadableError(OSError):
 class ColumnError(ValueError):
     """A DataFrame lacks a column that a job needs, or has it in another type.
 
-    `column` is its name, `wanted` the type that it should have, `found` the one that it has, or
-    ``None`` if it is missing.  Types are named as by Spark's ``simpleString``.
+    `column` is its name, `wanted` the type that it should have, `found` its type, or ``None`` if it
+    is missing.  Types are named as by Spark's ``simpleString``.
     """
 
     def __init__(self, column: str, wanted: str, found: str | None) -> None:
@@ -57,10 +57,10 @@ class ColumnError(ValueError):
 
 
 def sentence_of(error: BaseException) -> str:
-    """What an error says, in a line: of those that come through Spark, what was raised in Python.
+    """An error in one line; from an error that comes through Spark, the one raised in Python.
 
-    Spark hands on the whole traceback of a worker, between those of its own; of what was raised in
-    Java the last cause is told.
+    Spark passes on the whole traceback of a worker, between its own ones; for errors raised in Java
+    the line tells the last cause.
     """
     text = str(error)
     before, found, traceback = text.rpartition(_TRACEBACK)

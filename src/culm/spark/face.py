@@ -1,4 +1,4 @@
-"""Reading, decoding and verifying in one call each, as most programs want it."""
+"""Reading, decoding and verifying in one call each, as most programs need them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def verify(
 ) -> DataFrame:
     """The fields of records of a `kind` of `culm.spark.kinds.KINDS`, and the reasons against each.
 
-    What `culm.spark.audit` needs.  `keep` names the columns that stay, by default all but
-    ``payload``.  Raises `ValueError` for an unknown kind.
+    They are the input of `culm.spark.audit`.  `keep` names the columns that stay, by default all
+    but ``payload``.  Raises `ValueError` for an unknown kind.
     """
     if kind not in KINDS:
         raise ValueError(f"a kind is {', '.join(KINDS)}, not {kind}")

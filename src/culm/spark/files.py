@@ -1,8 +1,8 @@
 """Files on any file system that pyarrow knows: this machine's, ``s3://``, ``gs://``, ``hdfs://``.
 
-Three answers are kept apart: a file of a known size, a name behind which there is nothing that
-could be read (a pipe, a link that leads nowhere), and an error of the file system, which is no
-answer at all: it is an `OSError`, and whether it ends a job is for others to say.
+Three answers are kept apart: a file of a known size, a name that leads to nothing readable (a pipe,
+a broken link), and an error of the file system, which is no answer at all: it is an `OSError`, and
+callers decide whether it ends a job.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ __all__ = [
     "written_whole",
 ]
 
-#: What stands for other signs in patterns of paths.
+#: The signs that have a meaning in patterns of paths.
 PATTERN_SIGN = re.compile(r"[*?\[\]{}\\]")
-# A path of this machine as Spark writes it; it is taken as it is, without escapes.
+# A path of this machine as Spark writes it, which has no escapes.
 _LOCAL = re.compile(r"file:(//(localhost)?)?/+")
 # Names of schemes that Hadoop has, and pyarrow has not.
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
-# What the file system says of a link that leads nowhere.
+# Errors for a name that leads to nothing, a broken link included.
 _NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 class Found(NamedTuple):
-    """A name that was found: its path, how many bytes there are, and when they were changed.
+    """A name that was found: its path, its size in bytes, and the time of its last change.
 
-    A `size` of ``None`` says that there is nothing to be read; `modified` is in seconds of Unix
-    time.  If `is_unknown`, the file system has failed, and all else is a guess.
+    A `size` of ``None`` means that nothing can be read; `modified` is in seconds of Unix time.  If
+    `is_unknown`, the file system has failed, and all else is a guess.
     """
 
     path: str
@@ -67,7 +67,7 @@ class Found(NamedTuple):
 class WatchedFile(io.RawIOBase):
     """A file for reading, which remembers the error that ended a read of it.
 
-    Libraries that decode tell of damage by `OSError`, too: `check` tells one from the other.
+    Decoders raise `OSError` for damage, too: `check` distinguishes the two.
     """
 
     def __init__(self, file: Any) -> None:
@@ -76,28 +76,28 @@ class WatchedFile(io.RawIOBase):
         self._error: OSError | None = None
 
     def check(self) -> None:
-        """Raise the `OSError` that the file system has given, if it has given one."""
+        """Raise the `OSError` of the file system, if there was one."""
         if self._error is not None:
             raise self._error
 
     def read(self, size: int | None = -1) -> bytes:
-        """The next bytes: all that are asked for, unless the file ends."""
+        """Return the next bytes, as many as asked for unless the file ends."""
         with self._watched():
             return bytes(self._file.read(None if size is None or size < 0 else size))
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` as far as there are bytes."""
+        """Fill `buffer` as far as the bytes go."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go on from there."""
+        """Continue at another position."""
         with self._watched():
             return int(self._file.seek(offset, whence))
 
     def tell(self) -> int:
-        """Where the next byte is read."""
+        """The position of the next byte."""
         return int(self._file.tell())
 
     def readable(self) -> bool:
@@ -109,7 +109,7 @@ class WatchedFile(io.RawIOBase):
         return True
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if not self.closed:
             self._file.close()
         super().close()
@@ -124,16 +124,16 @@ class WatchedFile(io.RawIOBase):
 
 
 def canonical(path: str) -> str:
-    """The one form of a path of this machine: absolute, and not as a URL; others as they are."""
+    """A path of this machine in its one form, absolute and no URL; others unchanged."""
     if (local := _LOCAL.match(path)) is not None:
         return os.path.abspath(f"/{path[local.end() :]}")
     return path if "://" in path else os.path.abspath(path)
 
 
 def absolute(path: str) -> str:
-    """A path or pattern of this machine from its root on; others as they are.
+    """A path or pattern of this machine made absolute; others unchanged.
 
-    So it means the same in all processes: those of executors have directories of their own.
+    So it means the same in all processes: executors work in directories of their own.
     """
     if "://" in path or _LOCAL.match(path) is not None or os.path.isabs(path):
         return path
@@ -162,8 +162,8 @@ def open_system(path: str) -> tuple[Any, str]:
 def open_file(path: str) -> WatchedFile:
     """Open a file for reading, with seeks.
 
-    Raises `FileNotFoundError` if there is none, or something else, so that nothing waits for a
-    pipe; other `OSError` if the file system fails.
+    Raises `FileNotFoundError` if there is none, or no regular file, so that a pipe never blocks;
+    other `OSError` if the file system fails.
     """
     from pyarrow import fs
 
@@ -174,7 +174,7 @@ def open_file(path: str) -> WatchedFile:
 
 
 def exists(path: str) -> bool:
-    """Whether there is something; a link that leads nowhere is nothing."""
+    """Whether there is something at a path; a broken link does not count."""
     from pyarrow import fs
 
     system, inside = open_system(path)
@@ -182,7 +182,7 @@ def exists(path: str) -> bool:
 
 
 def list_folder(path: str) -> list[str]:
-    """The names in a directory, sorted; none if it is no directory."""
+    """The names in a directory, sorted; none for anything else."""
     from pyarrow import fs
 
     system, inside = open_system(path)
@@ -194,13 +194,13 @@ def list_folder(path: str) -> list[str]:
 def list_files(path: str, *, is_deep: bool = True, errors_kept: bool = False) -> list[Found]:
     """The files at a path: the path itself, or all in it except hidden ones.
 
-    If it `is_deep`, that includes those of all directories below it.
+    With `is_deep` that includes the files of all directories below it.
 
-    What cannot be a file (a link that leads nowhere, a pipe, a name that is not text) is
-    included, without a size.  Each local directory is visited once, whatever links lead to it.
+    Names that are no readable file (a broken link, a pipe, a name that is not text) are included,
+    without a size.  Each local directory is visited once, whatever links lead to it.
 
     Raises `FileNotFoundError` if there is nothing, other `OSError` if the file system fails; with
-    `errors_kept` a name or directory that it fails for is included as unknown.
+    `errors_kept` a name or directory with such an error is included as unknown.
     """
     from pyarrow import fs
 
@@ -244,9 +244,9 @@ def remove(path: str) -> None:
 
 @contextmanager
 def written_whole(path: str) -> Iterator[IO[bytes]]:
-    """A file to be written; it has a hidden name until it is complete.
+    """A file to be written, with a hidden name until it is complete.
 
-    Nothing of it stays if the writer fails; a writer that is killed leaves the hidden file.
+    If writing fails nothing stays; a process that is killed leaves the hidden file.
     """
     system, inside = open_system(path)
     folder, name = os.path.split(inside)
@@ -256,14 +256,14 @@ def written_whole(path: str) -> Iterator[IO[bytes]]:
             yield file
         system.move(hidden, inside)
     except BaseException:
-        with suppress(OSError):  # that it cannot be removed, either, is not why it has failed
+        with suppress(OSError):  # a failure to remove it would hide the error of the writer
             if system.get_file_info(hidden).is_file:
                 system.delete_file(hidden)
         raise
 
 
 def escaped(path: str) -> str:
-    """The path escaped, so that Spark does not take it for a pattern that matches others."""
+    """The path escaped, so that Spark does not take it for a pattern."""
     return PATTERN_SIGN.sub(r"\\\g<0>", path)
 
 
@@ -273,7 +273,7 @@ def read_table(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _found(path: str, info: Any) -> Found:
-    """A file of a system that is not local; it has no size if it is none."""
+    """A name of a file system that is not local; without a size if it is no file."""
     from pyarrow import fs
 
     size, modified = info.size, info.mtime_ns
@@ -282,7 +282,7 @@ def _found(path: str, info: Any) -> Found:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether a name, or one of its parents, begins like those that are skipped."""
+    """Whether a name, or one of its parents, is hidden and so skipped."""
     return any(
         part.startswith(".") or (part.startswith("_") and "=" not in part)
         for part in path.split("/")
@@ -290,7 +290,7 @@ def is_hidden(path: str) -> bool:
 
 
 def _list_local(path: str, root: str, *, is_deep: bool, errors_kept: bool) -> list[Found]:
-    """The files at a path of this machine, the absolute form of which is `root`."""
+    """The files at a path of this machine, whose absolute form is `root`."""
     try:
         found = os.stat(root)
     except OSError as error:
@@ -307,10 +307,10 @@ def _list_local(path: str, root: str, *, is_deep: bool, errors_kept: bool) -> li
 
 
 def _walk(root: str, *, is_deep: bool, errors_kept: bool) -> Iterator[Found]:
-    """All in `root`, or below it, that are not directories.
+    """Everything in `root`, or below it, except directories.
 
-    Links to directories are followed last, so that a directory keeps its own name where it has
-    one, and a link to a parent leads to nothing new.
+    Links to directories are followed last, so that a directory within `root` keeps its own name,
+    and a link to a parent leads to nothing new.
     """
     seen: set[str] = set()
     waiting, linked = [root], deque[str]()
@@ -323,7 +323,7 @@ def _walk(root: str, *, is_deep: bool, errors_kept: bool) -> Iterator[Found]:
         try:
             names = os.listdir(folder)
         except FileNotFoundError:
-            continue  # it has gone in between
+            continue  # removed in the meantime
         except OSError:
             if not errors_kept:
                 raise
@@ -338,7 +338,7 @@ def _walk(root: str, *, is_deep: bool, errors_kept: bool) -> Iterator[Found]:
                 yield Found(_text(path), None, is_unknown=True)
                 continue
             if found is None:
-                continue  # it has gone in between
+                continue  # removed in the meantime
             if stat.S_ISDIR(found.st_mode):
                 if is_deep:
                     (linked if os.path.islink(path) else waiting).append(path)
@@ -347,7 +347,7 @@ def _walk(root: str, *, is_deep: bool, errors_kept: bool) -> Iterator[Found]:
 
 
 def _stat(path: str) -> os.stat_result | None:
-    """The state of a file, or of a link that leads nowhere; ``None`` if there is no such name."""
+    """The state of a file, or of a broken link; ``None`` if there is no such name."""
     try:
         return os.stat(path)
     except OSError as error:

@@ -1,14 +1,14 @@
-"""Fingerprints of sets of items: of their ranges, and as the tree that a node would build.
+"""Fingerprints of sets of items: of their ranges, and as a tree like that of a node.
 
 Items are the byte strings of `culm.reconcile`, in a column ``item``; `entry_items` makes them from
 Bamboo entries.  They are sorted once, over all tasks, and each task sums up its own: batches become
 small trees (`culm.reconcile.Frozen`) whose sums are kept, so that nothing is hashed twice.  The
-tasks' sums are combined into those of ranges that span several tasks, and show where in the whole
-each task begins: with that, every task makes its own part of the serialised tree, whose bytes
+tasks' sums are combined into those of ranges that span several tasks, and show the place of each
+task in the whole.  From this every task makes its own part of the serialised tree, whose bytes
 equal those of a tree built in one process.
 
 A range is named by the prefix of its items.  *Level* n has one range for each prefix of n bytes;
-level 0 is the whole set.  So the ranges of a set are the same, whoever computes them.
+level 0 is the whole set.  So the ranges of a set depend on its items alone.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Fingerprinted:
     """The fingerprints of a set.
 
     `whole` is that of all items, with their number.  `ranges` has a row for each range of the
-    levels that were asked for (`RANGES`).  `tree` has the pieces of the serialised tree
-    (`PIECES`), in order; `write_tree` writes them to a file.  Both are computed from `items`.
+    given levels (`RANGES`).  `tree` has the pieces of the serialised tree (`PIECES`), in order;
+    `write_tree` writes them to a file.  Both are computed from `items`.
     """
 
     whole: Fingerprint
@@ -109,7 +109,7 @@ def fingerprint(
     monoid: str = DEFAULT,
     levels: Sequence[int] = (0,),
 ) -> Fingerprinted:
-    """Fingerprint a set of items of `item_size` bytes, or of at most so many if they are `varying`.
+    """Fingerprint a set of items of `item_size` bytes, or of at most that if `varying`.
 
     The items are read twice, once to sample their distribution: write them to a file or persist
     them first.  They are sorted before this returns, and stay on disk until `Fingerprinted.close`
@@ -145,7 +145,7 @@ def fingerprint(
     return Fingerprinted(whole, _ranges(chunks, monoid, levels), tree, chunks)
 
 
-# A chunk: the items of a batch, as a tree in its serialised form.
+# A chunk is a serialised tree of the items of a batch.
 
 
 def _chunks(batches: _Batches, *, item_size: int, varying: bool, monoid: str) -> _Batches:
@@ -266,13 +266,13 @@ def _ranges_of(tree: Frozen, level: int) -> Iterator[_Range]:
 
 
 def _behind(prefix: bytes) -> bytes | None:
-    """The least bound above all items that begin with `prefix`; ``None`` if there is none."""
+    """The least upper bound of items that begin with `prefix`; ``None`` if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
 def _range_rows(batches: _Batches, *, monoid: str) -> _Batches:
-    """Whole ranges, made of their sorted parts."""
+    """Whole ranges, merged from their sorted parts."""
     kind = named(monoid)
     parts = (row for batch in batches for row in batch.to_pylist())
     rows = (
@@ -313,7 +313,7 @@ def _pieces(
 def _section_of(
     batches: _Batches, *, section: int, start: int, begins: dict[int, Fingerprint]
 ) -> _Batches:
-    """A partition's part of a section which begins at byte `start`."""
+    """A partition's part of a section that begins at byte `start`."""
     rows = (row for batch in batches for row in batch.to_pylist())
     return row_batches(_section_pieces(rows, section, start, begins), PIECES)
 
@@ -333,7 +333,7 @@ def _section_pieces(
 
 
 class _Piece(NamedTuple):
-    """Bytes of a section, the size of a unit, and how many units come before them."""
+    """Bytes of a section, the size of a unit, and the number of units before them."""
 
     data: bytes
     unit_size: int

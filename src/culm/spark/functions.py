@@ -1,7 +1,7 @@
-"""Functions for SQL: what the pipeline says of a record, for those who write no Python.
+"""Functions for SQL: decoding and verification of records without Python.
 
-`register_functions` makes them known to a session; each gives what the function of Python gives
-that it is named after, as a struct of the same columns.
+`register_functions` makes them known to a session; each is named after a function of Python, and
+returns a struct of the same columns.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _Columns = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function for SQL: its `arguments`, what it gives, and how, for whole columns.
+    """A function for SQL: its `arguments`, its results, and its work on whole columns.
 
-    It gives a struct of columns, or what a type of Spark says.
+    Results are structs of columns, or of a type of Spark.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Function:
 
 
 def _of_entries(*columns: pyarrow.Array, gives: _Columns) -> pyarrow.Array:
-    """Entries, and perhaps their payloads, of hash families that are named in the last column."""
+    """Entries, and perhaps their payloads; the last column names their hash families."""
     import pyarrow
     from pyarrow import compute
 
@@ -70,7 +70,7 @@ def _of_rows(
     make: Callable[[Sequence[dict[str, Any]]], Iterator[dict[str, Any]]],
     gives: _Columns,
 ) -> pyarrow.Array:
-    """Records that are read one by one."""
+    """Records that are processed one by one."""
     rows = [{name: value} for value in column.to_pylist()]
     return _struct([batch_of(list(make(rows)), arrow_schema(gives))], gives)
 
@@ -87,7 +87,7 @@ def _struct(batches: Sequence[pyarrow.RecordBatch], gives: _Columns) -> pyarrow.
 
 
 def _names_of(reasons: pyarrow.Array) -> pyarrow.Array:
-    """The names for which bits stand; there are few different ones in a column."""
+    """The names of the reasons in a column of bits, which has few different values."""
     import pyarrow
 
     coded = reasons.dictionary_encode()
@@ -130,7 +130,7 @@ FUNCTIONS = (
         partial(_of_rows, name="payload", make=operation_rows, gives=OPERATIONS),
         "what an operation of p2panda says",
     ),
-    # One that is SQL itself could not be exploded: Spark refuses that.
+    # Spark refuses to explode the result of a function written in SQL.
     Function(
         "culm_reasons",
         (("reasons", "int"),),
@@ -153,7 +153,7 @@ def register_functions(spark: SparkSession) -> None:
 
 
 def _checked(function: Function) -> Callable[..., Any]:
-    """The function's work, which says what it takes if it is given something else."""
+    """The function's work, with an error that names its arguments if it gets others."""
 
     def work(*columns: pyarrow.Array) -> pyarrow.Array:
         kinds = [kind for _, kind in function.arguments]
@@ -168,7 +168,7 @@ def _checked(function: Function) -> Callable[..., Any]:
             )
         )
 
-    # PySpark would take types for those of another kind of function.
+    # PySpark would take annotations for those of another kind of function.
     return lambda *columns: work(*columns)
 
 

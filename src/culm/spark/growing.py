@@ -1,21 +1,21 @@
-"""Files that grow, read as a stream: how far each has been read, and what is to be read next.
+"""Growing files, read as a stream: the position in each, and the parts to be read next.
 
 An offset of the stream maps each file to the number of bytes that have been read.  An archive is
-read up to its last complete block, lines up to the last line feed: what follows may still be being
-written, and is read once it is complete.  A table has to be complete when it gets its name, and so
-does a compressed file; a table that is not is waited for.  What lies between readable blocks is
-damage, and is reported.  A file that is shorter than what has been read of it, or a complete one of
-another size, must be another one in its place: that is reported, too, and it is read from its
-beginning.
+read up to its last complete block, lines up to the last line feed: the rest may be unfinished, and
+is read once it is complete.  A table has to be complete when it gets its name, and so does a
+compressed file; the stream waits for a table that is not.  Bytes between readable blocks are
+damage, and are reported.  A file that has become shorter than the part already read, or a complete
+one of another size, must be another one in its place: that is reported, too, and it is read from
+its beginning.
 
-Nobody knows the size of what cannot be read, so nothing of it counts as read: it is told once
-(``WAITING``), and read when it can be.  An offset notes that as ``[read, told]``.
+An unreadable file has no known size, so nothing of it counts as read: it is reported once
+(``WAITING``), and read when that is possible.  An offset notes this as ``[read, told]``.
 
-A file that has not changed since it was last looked at is not opened again: behind what is damaged
-there may be gigabytes without a marker.
+A file that has not changed since it was last looked at is not opened again: damage in it may be
+followed by gigabytes without a marker.
 
-Files stand in an offset as in a queue: new ones join at the end, and so does a file of which
-something is read in a batch.  So each has its turn, whatever the others do.
+Files stand in an offset as in a queue: new ones join at the end, and so does a file that is read in
+a batch.  So each has its turn, whatever the others do.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from culm.spark.splits import Form, Split, cut, form_of
 
 __all__ = ["Growing", "Offset"]
 
-#: Of each file how many bytes have been read; if it is waited for, also what was told of it.
+#: The bytes read of each file; for one that is waited for, also the size that was told of it.
 Offset = Mapping[str, int | Sequence[int]]
 
 _TABLE_END = (b"PAR1", b"PARE")
 
 
 class Growing:
-    """The files at some paths, as they grow.  Raises `FileNotFoundError` if nothing is there."""
+    """The files at some paths, as they grow.  Raises `FileNotFoundError` if there is nothing."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -47,13 +47,13 @@ class Growing:
         self._find()
 
     def pin(self) -> None:
-        """From now on, ignore what arrives later."""
+        """From now on, ignore files and bytes that arrive later."""
         self._pinned = {file: found.size for file, found in self._find().items()}
 
     def after(self, start: Offset, files_max: int | None = None) -> Offset:
         """The next offset, further in at most `files_max` files; `start` if nothing is new.
 
-        Raises `OSError` if the file system fails, unless that is to be waited for.
+        Raises `OSError` if the file system fails, unless the policy is to wait.
         """
         there = self._find()
         start = _from_root(start)
@@ -69,7 +69,7 @@ class Growing:
         return {**{file: each for file, each in queue.items() if file not in moved}, **moved}
 
     def between(self, start: Offset, end: Offset) -> list[Split]:
-        """The parts in which what lies between two offsets is read."""
+        """The parts to be read between two offsets."""
         splits: list[Split] = []
         start, end = _from_root(start), _from_root(end)
         for file, value in end.items():
@@ -88,7 +88,7 @@ class Growing:
         return sorted(splits, key=lambda split: split.path)
 
     def _find(self) -> dict[str, Found]:
-        """The files that are there, no longer than they may be."""
+        """The files, with sizes as pinned."""
         found = {each.path: each for each in self._reading.find()}
         pinned = self._pinned
         if pinned is None:
@@ -102,7 +102,7 @@ class Growing:
         }
 
     def _now(self, before: int | Sequence[int] | None, found: Found) -> int | Sequence[int] | None:
-        """What the next offset says of a file; ``None`` if nothing is new."""
+        """The value of a file in the next offset; ``None`` if nothing is new."""
         file, size = found.path, found.size
         done = _read(before or 0)
         waiting = None if isinstance(before, Sequence) else [done, max(done, size or 0)]
@@ -114,7 +114,7 @@ class Growing:
             with open_file(file) as opened:
                 end = _end(form_of(file), opened, done if done < size else 0, size)
         except FileNotFoundError:
-            return None  # it has gone in between
+            return None  # removed in the meantime
         except OSError:
             if self._reading.on_io_error is OnError.FAIL:
                 raise
@@ -128,7 +128,7 @@ class Growing:
 
 
 def _from_root(offset: Offset) -> Offset:
-    """An offset in which files have the names that are found; older ones had those given."""
+    """An offset with absolute paths; older offsets have paths as they were given."""
     return {absolute(file): value for file, value in offset.items()}
 
 
@@ -137,7 +137,7 @@ def _read(value: int | Sequence[int]) -> int:
 
 
 def _end(form: Form, file: WatchedFile, start: int, size: int) -> int | None:
-    """How far a file of that size can be read, of which all before `start` has been.
+    """The end of the readable part of a file, of which all before `start` has been read.
 
     ``None`` if it has to be complete, and is not.
     """
