@@ -2,8 +2,8 @@
 
 Each module named after a protocol registers its machines when it is imported; other packages
 name theirs as entry points of the group ``culm.machines`` (a `MachineType`, or a module that
-registers some).  Whatever drives machines by name builds them from here: the line driver, the
-Spark pipeline and the property suite.
+registers some).  All programs that drive machines by name build them from here: the line driver,
+the Spark pipeline and the property suite.
 """
 
 from __future__ import annotations

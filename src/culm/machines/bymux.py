@@ -19,7 +19,7 @@ __all__ = ["CONNECTION"]
 
 
 class Credit(Enum):
-    """What a credit may be besides a number of bytes."""
+    """Values of a credit besides a number of bytes."""
 
     INFINITE = INFINITE
 

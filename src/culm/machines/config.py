@@ -1,4 +1,4 @@
-"""The keys of a machine's config: what each means; there are no others."""
+"""The keys of a machine's config, with their meanings; other keys are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ConfigError(ValueError):
 class Key:
     """One key of a config.
 
-    type: of the value, a type or a union of types; a member of an enum is given by its name.
+    type: type of the value, or a union of types; a member of an enum is given by its name.
     default: the value if the key is absent.
     meaning: one line, for people.
     """
@@ -62,7 +62,7 @@ def keys_of(made: Callable[..., object], *, without: Sequence[str] = ()) -> tupl
 def read_config(keys: Sequence[Key], config: Config) -> dict[str, Any]:
     """`config` as a machine with these `keys` takes it: with the defaults of absent keys.
 
-    Raises `ConfigError`, which names the possible keys, or says what a value has to be.
+    Raises `ConfigError`, which names the possible keys, or the type that a value should have.
     """
     known = {key.name: key for key in keys}
     for name in config:

@@ -1,7 +1,7 @@
 """The law of driving as a class: one input, then drain.
 
 `Driver` does one operation to a machine and drains it: events until ``None``, then
-effects, then bytes, until a round brings nothing; then the deadline.  What came out is a
+effects, then bytes, until a round brings nothing; then the deadline.  The results form a
 `Turn`.  Links, the property suite, transcripts and the line driver all drive through it.
 A machine with several links is driven like one with a single stream, each link by its number.
 """
@@ -42,10 +42,10 @@ __all__ = [
 ]
 
 EVENTS_MAX = 100_000
-SIZE_MAX = 1 << 28  # bytes; what a machine gives without an input is no more than that
-_FEW = 16  # things; so many are not looked at
+SIZE_MAX = 1 << 28  # bytes that a machine may give without an input
+_FEW = 16  # fewer things are not measured
 
-# What a driver does to a machine is no verb of the machine's user.
+# Inputs and outputs belong to the driver, and are no verbs of the machine's user.
 _INPUTS_AND_OUTPUTS = frozenset(
     {
         "advance",
@@ -68,7 +68,7 @@ _INPUTS_AND_OUTPUTS = frozenset(
 def check_end(what: str, things: Sequence[object], count_max: int = EVENTS_MAX) -> None:
     """Raise `EndlessError` if a machine gives too many things, or they are too large together.
 
-    Call it for each further thing: sizes are looked at whenever their number has doubled.
+    Call it for each further thing: sizes are measured whenever the number has doubled.
     """
     count = len(things)
     if count > count_max:
@@ -105,12 +105,12 @@ class WrongKindError(TypeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One input and all that came of it, in the order of the law.  Compared by value.
+    """One input and all its results, in the order of the law.  Compared by value.
 
     operation: the input; ``None`` for the drain of a machine just built.
-    error: the `LocalProtocolError` with which the operation was refused, if it was.
-    result: what the call returned, as plain data.
-    events, states: each event, and the machine's state when it had been returned.
+    error: the `LocalProtocolError` with which the operation was refused, if any.
+    result: the call's return value, as plain data.
+    events, states: the events, and the machine's state after each was returned.
     sent: the bytes taken; datagrams: (destination, bytes) taken; links: (number of the
         link, bytes) taken, by number.
     """
@@ -130,10 +130,10 @@ class Turn:
 class Driver:
     """Drives one machine.
 
-    verbs: what `Call` may name besides the machine's own public methods.
+    verbs: calls that `Call` may name besides the machine's own public methods.
     respond: answers the effects, when `answer` is called; without it they wait for `Complete`.
-    take: how a drain takes the bytes of a stream machine, or of a link; all at once by
-        default.  With it, what is left in a link is taken at a later drain.
+    take: takes the bytes of a stream machine, or of a link, in a drain; all at once by
+        default.  Bytes that it leaves in a link are taken in a later drain.
     """
 
     def __init__(
@@ -161,27 +161,27 @@ class Driver:
         self._is_durable = hasattr(machine, "next_effect")
 
     def take_by(self, take: Callable[[Any], bytes] | None) -> None:
-        """Let drains take the bytes in that way from now on."""
+        """Let drains take bytes with `take` from now on."""
         self.take = take
 
     def answer_by(self, respond: Responder | None) -> None:
-        """Let effects be answered in that way from now on; ``None``: they wait for `Complete`."""
+        """Let `respond` answer effects from now on; with ``None`` they wait for `Complete`."""
         self.respond = respond
 
     def listen(self, hear: Callable[[Operation], object]) -> None:
-        """Let `hear` know of each operation from now on, before it is done."""
+        """Call `hear` with each operation from now on, before it is done."""
         self._hear = hear
 
     def call_by(self, call: CallVerb) -> None:
-        """Let the registry's verbs be called in that way: name, verb, machine, arguments."""
+        """Call the registry's verbs through `call`: name, verb, machine, arguments."""
         self._call_verb = call
 
     def withhold(self, effect: Effect[Any]) -> None:
-        """Never answer an effect that waits."""
+        """Never answer `effect`, which waits for an answer."""
         self.unanswered = [each for each in self.unanswered if each is not effect]
 
     def wrap(self, machine: Any) -> None:
-        """Let what is around the machine drive it from now on."""
+        """Drive `machine`, a wrapper around the present one, from now on."""
         self.machine = machine
 
     @classmethod
@@ -203,7 +203,7 @@ class Driver:
 
     @property
     def is_stream(self) -> bool:
-        """Whether the machine is one for a single stream."""
+        """Whether the machine has a single stream."""
         return self._is_stream
 
     @property
@@ -225,11 +225,11 @@ class Driver:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the machine wants to be told the time."""
+        """Whether the machine has deadlines."""
         return self._is_timed
 
     def read_size(self, link: int | None = None) -> int:
-        """How many bytes the machine, or that link of it, wants now; 0 for an unknown link."""
+        """Bytes that the machine, or that link of it, wants now; 0 for an unknown link."""
         if self._is_stream:
             size: int = self.machine.read_size()
             return size
@@ -241,7 +241,7 @@ class Driver:
         return [self.drain(None), *self.answer()]
 
     def run(self, operation: Operation) -> list[Turn]:
-        """Do `operation`, drain, and answer the effects if they are to be; returns all turns."""
+        """Do `operation`, drain, and answer effects if `respond` is set; returns all turns."""
         return [self.do(operation), *self.answer()]
 
     def tell(self, operations: Iterable[Operation]) -> list[Turn]:
@@ -262,19 +262,19 @@ class Driver:
         return self.drain(operation, result=to_plain(result))
 
     def answer(self) -> list[Turn]:
-        """Answer all effects taken so far and those that come of that, oldest first."""
+        """Answer all effects taken so far, and those that follow from the answers, oldest first."""
         turns: list[Turn] = []
         while self.respond is not None and self.unanswered:
             effect = self.unanswered[0]
             turns.append(self.do(Complete(effect.ticket, self.respond(effect))))
             self._spend(
                 effect.ticket
-            )  # what the machine refuses from the spec's store, it never gets
+            )  # also after a refusal: the store of the registry has no other answer
             check_end("effects", turns, self.events_max)
         return turns
 
     def apply(self, operation: Operation) -> object:
-        """Do `operation` without draining; returns what a call returned.
+        """Do `operation` without draining; returns a call's result.
 
         Raises what the machine raises, `UnknownVerbError`, `WrongKindError` and, for an
         argument that names no member of its enum, `ValueError`.
@@ -339,7 +339,7 @@ class Driver:
                 self.take_datagrams(),
                 self.take_links(),
             )
-            if not any(taken):  # nothing was taken, so no room was made
+            if not any(taken):  # nothing was taken, so no room was made for more
                 break
             effects += taken[0]
             sent.append(taken[1])
@@ -362,7 +362,7 @@ class Driver:
         )
 
     def take_events(self) -> tuple[tuple[Event, ...], tuple[Enum, ...]]:
-        """Take the events that there are, each with the state as of then."""
+        """Take all events, and the state after each."""
         machine = self.machine
         events: list[Event] = []
         states: list[Enum] = []
@@ -380,7 +380,7 @@ class Driver:
         return event
 
     def take_effects(self) -> tuple[Effect[Any], ...]:
-        """Take the effects that there are; they are `unanswered` from now on."""
+        """Take all effects; they are `unanswered` from now on."""
         if not self._is_durable:
             return ()
         effects: list[Effect[Any]] = []
@@ -397,7 +397,7 @@ class Driver:
         return effect
 
     def take_bytes(self) -> bytes:
-        """Take the bytes for the peer, as `take` says."""
+        """Take the bytes for the peer, with `take` if it is set."""
         if not self._is_stream:
             return b""
         sent: bytes = self.machine.data_to_send() if self.take is None else self.take(self.machine)
@@ -410,7 +410,7 @@ class Driver:
         return tuple(self.machine.datagrams_to_send())
 
     def take_links(self) -> tuple[tuple[int, bytes], ...]:
-        """Take the bytes of links, with each link's number, as `take` says."""
+        """Take the bytes of links, each with its link's number, with `take` if it is set."""
         if not self._is_linked:
             return ()
         named: Sequence[Link] = self.machine.links_to_send()
@@ -422,7 +422,7 @@ class Driver:
         )
 
     def deadline(self) -> float | None:
-        """When the machine wants to be told the time; ``None`` if it does not care."""
+        """When the machine next needs the time; ``None`` if never."""
         return self.machine.next_deadline() if self._is_timed else None
 
     def _link(self, number: int) -> Link:

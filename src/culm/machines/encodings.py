@@ -1,4 +1,4 @@
-"""How protocols write numbers, so that hostile ones can be put in their place."""
+"""Encodings of numbers in protocols, so that hostile ones can replace them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "Encoding",
 ]
 
-#: The numbers at which something ends for some width, and their neighbours.
+#: The numbers around the limit of some integer width.
 EXTREMES: tuple[int, ...] = tuple(
     sorted(
         {
@@ -34,10 +34,10 @@ EXTREMES: tuple[int, ...] = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One way of writing numbers.
+    """One encoding of numbers.
 
     encode: the bytes of a number; ``None`` if it has no such encoding.
-    size: how many bytes the number at an index of some data takes; 0 if there is none.
+    size: bytes of the number at an index of some data; 0 if there is none.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Encoding:
     size: Callable[[bytes, int], int]
 
     def places(self, data: bytes) -> list[tuple[int, int]]:
-        """The start and end of everything in `data` that may be a number."""
+        """The start and end of each possible number in `data`."""
         sizes = ((at, self.size(data, at)) for at in range(len(data)))
         return [(at, at + size) for at, size in sizes if 0 < size <= len(data) - at]
 
@@ -83,7 +83,7 @@ def _cbor_size(data: bytes, at: int) -> int:
 
 
 def _cbor_kinds() -> list[Encoding]:
-    """Heads of integers, byte strings, texts, arrays and maps: what declares a size."""
+    """Heads of integers, byte strings, texts, arrays and maps, most of which declare a size."""
 
     def head_of(kind: int) -> Callable[[int], bytes | None]:
         def encode(number: int) -> bytes | None:
@@ -96,7 +96,7 @@ def _cbor_kinds() -> list[Encoding]:
 
 
 def _decimal_size(data: bytes, at: int) -> int:
-    """Of the whole number at its first digit, of none at the others."""
+    """Digits of the number that begins at `at`; 0 within a number."""
     if at and data[at - 1 : at].isdigit():
         return 0
     end = at
@@ -109,6 +109,6 @@ VARU64 = Encoding("VarU64", _varu64, _varu64_size)
 BIG_ENDIAN: Sequence[Encoding] = tuple(_fixed(size, "big") for size in (1, 2, 4, 8))
 LITTLE_ENDIAN: Sequence[Encoding] = tuple(_fixed(size, "little") for size in (2, 4, 8))
 CBOR: Sequence[Encoding] = tuple(_cbor_kinds())
-#: Of HTTP, Bencode and XENC, lengths of strings included.
+#: The numbers of HTTP, Bencode and XENC, lengths of strings included.
 DECIMAL = Encoding("decimal", lambda number: b"%d" % number, _decimal_size)
 EVERY: Sequence[Encoding] = (VARU64, *BIG_ENDIAN, *LITTLE_ENDIAN, *CBOR, DECIMAL)

@@ -1,6 +1,6 @@
 """Garlic Farm: ``garlic`` (frames) and ``garlic-handshake`` (frames after it).
 
-Verbs: ``ask`` sends a request, ``answer`` answers the oldest one that is unanswered.
+Verbs: ``ask`` sends a request, ``answer`` answers the oldest unanswered one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FRAMES_KEYS = (
 
 
 class HandshakeRole(Enum):
-    """Which side of the handshake a machine is."""
+    """The side of the handshake that a machine takes."""
 
     CLIENT = 1
     SERVER = 2

@@ -2,7 +2,7 @@
 
 Members of a meeting are named by their ids.  Verbs: ``accepted`` and ``dialled`` open links
 (with the handshake, if the config says so), ``add_server`` takes an id and whether it votes,
-``close_link`` gives one connection up.
+``close_link`` gives up one connection.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def chance(seed: int) -> Random:
 
 
 def chosen(config: Config, keys: Sequence[Key]) -> dict[str, Any]:
-    """What the config has for `keys`, by name."""
+    """The values in the config of `keys`, by name."""
     return {key.name: config[key.name] for key in keys}
 
 
@@ -92,28 +92,28 @@ class Values:
 
 
 def server(number: int) -> Server:
-    """The server of that id."""
+    """The server with that id."""
     return Server(number, f"tcp://farm:{9000 + number}")
 
 
 def founded(config: Config) -> Stored:
-    """What a server starts from: the cluster of ``founders``, or nothing if there are none."""
+    """The initial state of a server: the cluster of ``founders``, or none without any."""
     founders = tuple(server(number) for number in config["founders"])
     return Stored.founding(founders)
 
 
 def timing_of(config: Config) -> Timing:
-    """The core's times that the config has."""
+    """The core's times from the config."""
     return Timing(**chosen(config, keys_of(Timing)))
 
 
 def limits_of(config: Config) -> raft.Limits:
-    """The core's limits that the config has."""
+    """The core's limits from the config."""
     return raft.Limits(**chosen(config, keys_of(raft.Limits)))
 
 
 class _Cache(CredentialCache):
-    """A challenge is used once more when that is said, and not when a handshake looks at it."""
+    """A cache that counts a use of a challenge only when told, not when a handshake takes it."""
 
     def use(self, server: str, now: float) -> tuple[Challenge, int] | None:
         entry = self._entries.get(server)
@@ -127,7 +127,7 @@ class _Cache(CredentialCache):
 
 
 class _Member(Node):
-    """A node with what its handshakes need."""
+    """A node with a challenge cache and a source of randomness for its handshakes."""
 
     def __init__(self, config: Config) -> None:
         number = config["id"]
@@ -146,7 +146,7 @@ class _Member(Node):
         self._chance = chance(number)
 
     def reach(self, peer: int) -> Link:
-        """A connection that begins with a handshake; one that is refused uses up nothing."""
+        """Open a connection that begins with a handshake; a refused one uses up nothing."""
         host, chance = server(peer).endpoint, copy(self._chance)
         handshake = ClientHandshake(
             host=host,

@@ -1,6 +1,6 @@
-"""Machines driven by lines of JSON, as the line driver and recorded sessions have them.
+"""Machines driven by lines of JSON, as in the line driver and in recorded sessions.
 
-A line is an operation (see `culm.machines.operations`); what comes of it is one JSON object a
+A line is an operation (see `culm.machines.operations`); its results are one JSON object a
 line.  Every answer ends with the object that has the key ``deadline``.
 """
 
@@ -33,11 +33,11 @@ class LineDriver:
             self._driver.answer_by(None)
 
     def start(self) -> Iterator[JSON]:
-        """What the machine has to say before any input."""
+        """Start the machine; returns its output before any input."""
         yield from self._answer(self._driver.start)
 
     def do(self, value: JSON) -> Iterator[JSON]:
-        """Do the operation that `value` describes; returns what comes of it."""
+        """Do the operation that `value` describes; returns its results."""
         yield from self._answer(lambda: self._driver.run(self._read(value)))
 
     def refuse(self, error: Exception) -> Iterator[JSON]:
@@ -48,7 +48,7 @@ class LineDriver:
     def _answer(self, run: Callable[[], list[Turn]]) -> Iterator[JSON]:
         try:
             turns = run()
-        except Exception as error:  # whatever the caller or a verb got wrong
+        except Exception as error:  # any mistake of the caller or of a verb
             yield {"error": plain_error(error)}
             turns = [self._driver.drain(None), *self._driver.answer()]
         for turn in turns:
@@ -100,7 +100,7 @@ def describe(machine: MachineType) -> Iterator[str]:
 
 
 def verb_words(machine: MachineType) -> list[str]:
-    """How to call each verb: those of the registry, and the methods that JSON can call."""
+    """Signatures of the verbs: those of the registry, and the methods that JSON can call."""
     made = machine.make({})
     verbs = dict(machine.verbs)
     for name in own_verbs(made):

@@ -39,11 +39,11 @@ Responder = Callable[[Effect[Any]], object]
 class VerbErrorCode(ProtocolErrorCode):
     """Codes for the local errors that verbs raise."""
 
-    NO_SUCH_HANDLE = 1  # no stream, request or other handle that the arguments name
+    NO_SUCH_HANDLE = 1  # the arguments name a stream, request or other handle that is not there
 
 
 def close_link(machine: LinkedMachine, link: int) -> None:
-    """The verb that gives up a connection.  Raises `LocalProtocolError` (``NO_SUCH_HANDLE``)."""
+    """Give up a connection, as a verb.  Raises `LocalProtocolError` (``NO_SUCH_HANDLE``)."""
     for each in machine.links:
         if each.number == link:
             each.close()
@@ -53,14 +53,14 @@ def close_link(machine: LinkedMachine, link: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialling:
-    """How the links of a machine come to be, for programs that connect machines with each other.
+    """The calls that open links, for programs that connect machines with each other.
 
     wanted: the name of the member that an event asks to be dialled; ``None`` for all other
         events.
-    made: the call that says that the connection to that member is there; it returns the
-        new link or its number.
-    failed: the call that says that nobody was there.
-    accepted: the call that says that a connection came from elsewhere; returns the link.
+    made: the call that reports a new connection to that member; it returns the new link or its
+        number.
+    failed: the call that reports that the member was not reached.
+    accepted: the call that reports a connection from elsewhere; returns the link.
     """
 
     wanted: Callable[[Event], str | None]
@@ -71,9 +71,9 @@ class Dialling:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of a peer's bytes that a layer below has wrapped.
+    """Bytes of a peer, without the wrapping of a layer below.
 
-    seal: wraps other bytes in place of `data`, such that the layer below takes them.
+    seal: wraps other bytes in place of `data`, so that the layer below accepts them.
     """
 
     data: bytes
@@ -82,15 +82,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """How a machine's bytes, and the answers that it gets, are written.
+    """The formats of a machine's bytes, and of the answers to its effects.
 
-    results: the answer to an effect of that type, made from the JSON result of a ``complete``
-        line; bytes are read already.
-    encodings: how the peer writes numbers.
-    unwrapped: what the peer says in some bytes of a conversation, if a layer below has
-        wrapped that; in all, the parts sealed again are the bytes.
-    messages: cuts bytes of a conversation into messages (`culm.machines.messages`); in all, they
-        are the bytes.  Without it each of the `unwrapped` parts is one.
+    results: makes the answer to an effect of a type from the JSON result of a ``complete``
+        line, in which bytes are already decoded.
+    encodings: the encodings of numbers that the peer uses.
+    unwrapped: the parts in some bytes of a conversation, without the wrapping of a layer
+        below; sealed again and joined, the parts are the same bytes.
+    messages: cuts bytes of a conversation into messages (`culm.machines.messages`); joined, they
+        are the same bytes.  Without it each of the `unwrapped` parts is a message.
     """
 
     results: Mapping[type[Effect[Any]], Callable[[Any], object]] = field(
@@ -101,7 +101,7 @@ class Codec:
     messages: Callable[[bytes], Sequence[bytes]] | None = None
 
     def cut(self, data: bytes) -> list[bytes]:
-        """The messages in `data`; what belongs to none stays as it is: in all they are `data`."""
+        """The messages in `data`, and bytes between them; joined, the pieces are `data`."""
         if self.messages is not None:
             return [each for each in self.messages(data) if each]
         return [sealed for part in self.unwrapped(data) if (sealed := part.seal(part.data))]
@@ -112,16 +112,16 @@ class MachineType:
     """A machine as the registry knows it.
 
     name: its name in the line driver and in reports, for example ``bymux``.
-    build: a new machine from a config that has every key of `keys`; called by `make`.
-    keys: what a config may say, with its default; other keys are refused.
-    verbs: what users do with handles, by name: ``verb(machine, **args)``.  The machine's
+    build: makes a machine from a config that has every key of `keys`; called by `make`.
+    keys: the keys that a config may have, with defaults; other keys are refused.
+    verbs: calls on handles for users, by name: ``verb(machine, **args)``.  The machine's
         own public methods need none.  An argument whose annotation is an enum may be given
-        by the name of a member.  A verb is one call: it raises `LocalProtocolError`
-        alone (with `VerbErrorCode.NO_SUCH_HANDLE` where it does not find what to act upon),
-        and then has changed nothing.
+        by the name of a member.  A verb is one call: it raises only `LocalProtocolError`
+        (with `VerbErrorCode.NO_SUCH_HANDLE` for a handle that is not there), and then has
+        changed nothing.
     respond: makes, for a config with every key, a fresh store that answers effects at
         once; called by `store`.  Machines that have effects must have one.
-    dialling: how links come to be, for a machine that has several.
+    dialling: the calls that open links, for a machine that has several.
     """
 
     name: str
@@ -133,7 +133,7 @@ class MachineType:
     codec: Codec = field(default_factory=Codec)
 
     def make(self, config: Config) -> AnyMachine:
-        """A new machine.  Raises `ConfigError` and what the machine says to wrong values."""
+        """A new machine.  Raises `ConfigError`, and the machine's own errors for wrong values."""
         return self.build(read_config(self.keys, config))
 
     def store(self, config: Config) -> Responder | None:

@@ -1,4 +1,4 @@
-"""How much memory a machine retains: the sum over all objects that only it refers to."""
+"""The memory that a machine retains, summed over the objects reachable from it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PROGRAM = (
 def retained_size(machine: object) -> int:
     """Bytes of all objects reachable from `machine`, each counted once.
 
-    Follows what the garbage collector follows, including buffers under memoryviews and variables
-    captured by closures, but not classes, modules and globals.  What a compiled class allocates
-    itself counts as far as its ``__sizeof__`` tells.
+    Follows the references that the garbage collector follows, including buffers under memoryviews
+    and variables captured by closures, but not classes, modules and globals.  Memory that a
+    compiled class allocates itself counts as far as its ``__sizeof__`` reports it.
     """
     seen = {id(machine)}
     pending: list[object] = [machine]

@@ -1,4 +1,4 @@
-"""Where the messages in bytes begin: for `Codec.messages`."""
+"""Functions that cut bytes into messages, for `Codec.messages`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def lines(data: bytes) -> list[bytes]:
 
 
 def cbor_items(data: bytes) -> list[bytes]:
-    """Items of CBOR one after the other; the rest together, if there is something else."""
+    """Consecutive items of CBOR; from the first byte that begins none, the rest together."""
     return _cut(data, _cbor_size)
 
 
 def sized(header_size: int, size_at: slice, extra: int = 0) -> Callable[[bytes], list[bytes]]:
-    """Messages with a header, whose bytes `size_at` say how many bytes follow it, and `extra`."""
+    """Messages with a header, whose bytes `size_at`, plus `extra`, count the bytes after it."""
 
     def size_of(data: bytes) -> int | None:
         if len(data) < header_size:

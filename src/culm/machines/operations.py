@@ -1,9 +1,9 @@
-"""What can be done to a machine, as data: the alphabet of conversations.
+"""Operations on a machine, as data: the alphabet of conversations.
 
-The same operations come over the wire of the line driver, stand in recorded
+The same operations come over the wire of the line driver, make up recorded
 conversations and are mutated by the property suite.  In JSON::
 
-    {"op": "receive", "hex": "..."}, of a machine with links also "link": 1
+    {"op": "receive", "hex": "..."}, with "link": 1 for a machine with links
     {"op": "eof"}, likewise
     {"op": "datagram", "source": ..., "hex": "..."}
     {"op": "advance", "now": 1.5}
@@ -46,7 +46,7 @@ class BadOperationError(ValueError):
 
 
 class StoreFault(Exception):
-    """What `Fail` says that the store has raised.  Compared by value."""
+    """The error that, according to `Fail`, the store has raised.  Compared by value."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StoreFault) and self.args == other.args
@@ -57,7 +57,7 @@ class StoreFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """Bytes from the peer arrive: `receive_data`, of a link if the machine has several."""
+    """Bytes from the peer arrive: `receive_data`, on a link if the machine has several."""
 
     data: bytes
     link: int | None = None
@@ -65,7 +65,7 @@ class Receive:
 
 @dataclass(frozen=True, slots=True)
 class Eof:
-    """The peer sends no more: `receive_eof`, of the link of that number if there are several."""
+    """The peer sends no more: `receive_eof`, on a link if the machine has several."""
 
     link: int | None = None
 
@@ -87,7 +87,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The user calls `method`, a verb of the machine's spec or a method of the machine."""
+    """The user calls `method`, a verb of the registry or a method of the machine."""
 
     method: str
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -95,7 +95,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The store answers the effect of that ticket: `complete`."""
+    """The store answers the effect with that ticket: `complete`."""
 
     ticket: int
     result: object = None
@@ -103,7 +103,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The store could not do the effect of that ticket: `fail`, with a `StoreFault`."""
+    """The store could not do the effect with that ticket: `fail`, with a `StoreFault`."""
 
     ticket: int
     message: str = ""
@@ -113,7 +113,7 @@ Operation = Receive | Eof | ReceiveDatagram | Advance | Call | Complete | Fail
 
 
 def call(method: str, /, **args: object) -> Call:
-    """``call("write", stream=1, data=b"x")``: a `Call` as one would write it."""
+    """A `Call`, written like the call itself: ``call("write", stream=1, data=b"x")``."""
     return Call(method, args)
 
 

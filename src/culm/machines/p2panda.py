@@ -179,7 +179,7 @@ def _build_replicator(config: Config) -> Replicator:
 
 
 class _Recorder(MemoryStore):
-    """Remembers what was kept in it, in order."""
+    """A store that remembers the operations kept in it, in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class _Recorder(MemoryStore):
 
 @lru_cache(maxsize=64)
 def _written(count: int, owner: bytes) -> list[NewOperation]:
-    """So many documents, half of them by everybody, as they are written once and for all."""
+    """The operations of `count` documents, half of them the same for every `owner`."""
     store = _Recorder()
     common, own = (Author(SigningKey(seed.ljust(32, b"-")), store) for seed in (b"", owner))
     for number in range(count):

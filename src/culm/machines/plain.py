@@ -18,7 +18,7 @@ from culm.machine import Effect, Event
 
 __all__ = ["JSON", "from_plain", "hashable", "plain_error", "plain_fields", "to_plain"]
 
-# Named tuples of so many fields are keys or addresses, which come back as such.
+# Named tuples with at most this many fields are keys or addresses, which come back as such.
 _KEY_SIZE_MAX = 2
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -27,7 +27,7 @@ JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | Non
 def to_plain(value: object) -> JSON:
     """`value` as data that `json.dumps` takes.
 
-    An object that is neither data nor dataclass is written as its type alone: an
+    An object that is neither data nor a dataclass is written as its type alone, as an
     address in memory would differ from run to run.
     """
     match value:

@@ -114,12 +114,12 @@ CONNECTION_KEYS = (
 
 
 def limits_of(config: Config) -> Limits:
-    """The limits of the wire machine that `config` names."""
+    """The limits of the wire machine from `config`."""
     return Limits(**{key.name: config[key.name] for key in _LIMITS})
 
 
 def setup_of(config: Config) -> Setup:
-    """What that machine says of itself first."""
+    """The setup that the wire machine sends first, from `config`."""
     names = "send_mode", "receive_mode", "send_window_max", "receive_window_max"
     return Setup(**{name: config[name] for name in names})
 
@@ -144,7 +144,7 @@ def _eagerness(value: str | int) -> Eagerness:
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a verb, their eagerness as such."""
+    """Options of a verb, with eagerness decoded."""
     made = dict(options)
     if made.get("eagerness") is not None:
         made["eagerness"] = _eagerness(made["eagerness"])
@@ -160,7 +160,7 @@ def _propose(
     expected: int | None = None,
     **options: Any,
 ) -> int:
-    """Propose; `expected`: with the hash of that entry, whichever would be the right one."""
+    """Propose; `expected` names the entry whose hash is given, in place of the right one."""
     if start_offset is None and lower_certpool is None:
         lower_certpool = start
     if expected is None and start_offset is not None:
@@ -242,7 +242,7 @@ def _provide_entry(machine: Connection, request: int, seqnum: int) -> None:
 
 
 def unwrapped(data: bytes) -> Sequence[Part]:
-    """The packets of bymux in `data`; what a Write carries is a part, wrapped in the Write."""
+    """The packets of bymux in `data`; the bytes in a Write are a part, sealed by a Write."""
     inbox = ReceiveBuffer()
     inbox.append(data)
     parts: list[Part] = []

@@ -1,8 +1,8 @@
 """The Raft core: ``raft``, whose messages are datagrams of JSON.
 
 The core knows no bytes; here a message is a JSON object, as the line driver would write it,
-and a server's address is its id.  What is no message is dropped, and so is what comes from
-somebody else than it says; well-formed messages of any value reach the core.
+and a server's address is its id.  Other datagrams are dropped, and so are messages that do not
+come from the server that they name; well-formed messages of any value reach the core.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def encode_message(message: m.Message) -> bytes:
 
 
 def decode_message(data: Buffer) -> m.Message:
-    """The message of a datagram.  Raises `ValueError` if it is none."""
+    """The message in a datagram.  Raises `ValueError` if there is none."""
     plain = read_json(data)
     if not is_dict(plain) or str(plain.get("type")) not in _KINDS:
         raise ValueError("not a message")
@@ -101,8 +101,8 @@ def _value(hint: Any, plain: Any) -> Any:
 class RaftOverDatagrams(Raft):
     """A core as a `culm.machine.DatagramMachine`.
 
-    As a `culm.garlic.Node` does, it lets only so many requests be unanswered, and pairs
-    answers with requests by itself.
+    Like a `culm.garlic.Node`, it bounds the number of unanswered requests, and pairs answers
+    with requests by itself.
     """
 
     def __init__(self, config: Config) -> None:
@@ -116,10 +116,10 @@ class RaftOverDatagrams(Raft):
             asks_leader=True,
         )
         self._slots = count(1)
-        self._asked: dict[int, tuple[Hashable, int]] = {}  # whom to answer, and by which sequence
+        self._asked: dict[int, tuple[Hashable, int]] = {}  # source and sequence of each request
 
     def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
-        """Take a message, unless it is none or does not come from whom it says."""
+        """Take a message; others than messages from the server that they name are dropped."""
         check_buffer(data)
         try:
             message = decode_message(data)

@@ -1,7 +1,7 @@
 """Reconciliation: ``reconcile-compact``, and ``reconcile-plain`` for sessions of abstract messages.
 
-Config: the role, which items there are, the parameters and the limits.  Items are made from
-their names: ``shared`` ones both sides have, ``own`` ones are those of the role.
+Config: the role, the items, the parameters and the limits.  Items are made from their names:
+both sides have the ``shared`` ones, and only one role has its ``own``.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _KEYS = (
 
 
 def _item_named(name: str, config: Config) -> bytes:
-    """The item of that name, of a size that the name decides as well if sizes vary."""
+    """The item with that name, which also decides its size if sizes vary."""
     size = config["item_size"]
     item = blake2b(name.encode(), digest_size=size).digest()
     return item[: item[-1] % (size + 1)] if config["varying"] else item
 
 
 def tree_of(config: Config) -> Tree:
-    """A tree of the items that the config says."""
+    """A tree of the items in the config."""
     check_type("role", config["role"], Role)
     check_type("more", config["more"], list)
     for name in ("shared", "own"):
@@ -74,11 +74,11 @@ def tree_of(config: Config) -> Tree:
     return tree
 
 
-_VIEWS: dict[str, View] = {}  # by what the config says of the items: made once
+_VIEWS: dict[str, View] = {}  # by the config's values for the items
 
 
 def _view_of(config: Config) -> View:
-    """The items that the config says, which do not change."""
+    """An unchanging view of the items in the config, made once."""
     said = repr([config[key.name] for key in _SETS])
     if said not in _VIEWS:
         _VIEWS[said] = tree_of(config).snapshot()

@@ -1,4 +1,4 @@
-"""All machines by name: those of culm, and of packages that join in."""
+"""All machines by name: those of culm and of other packages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def register(machine: MachineType) -> MachineType:
 
 
 def lookup(name: str) -> MachineType:
-    """The machine of that name.  Raises `UnknownMachineError`."""
+    """The machine with that name.  Raises `UnknownMachineError`."""
     _load()
     try:
         return _types[name]

@@ -17,12 +17,12 @@ LOG_LENGTH = 14  # entries of a log for tests: lipmaalinks of three levels
 
 
 def alike(number: int) -> bytes:
-    """A payload of so many times 7 bytes, which are easy to compress."""
+    """A payload of `number` times 7 bytes, which are easy to compress."""
     return bytes([number % 256]) * (7 * number)
 
 
 def varied(number: int) -> bytes:
-    """A payload of so many times 7 bytes, no two of which are the same (up to 36 times)."""
+    """A payload of `number` times 7 bytes, no two of which are the same (up to 36 times)."""
     return bytes((31 * number + place) % 256 for place in range(7 * number))
 
 
@@ -36,9 +36,9 @@ def make_log(
     seed: int = 1,
     payload: Callable[[int], bytes] = alike,
 ) -> tuple[NewEntry, ...]:
-    """A log of `count` entries, each with its `payload` (by number, from 0 on) behind `branch`.
+    """A log of `count` entries, each with `branch` and then its `payload` (by number from 0).
 
-    Logs of the same `seed` (which makes the key) and log id but other `branch` fork each
+    Logs with the same `seed` (which makes the key) and log id but another `branch` fork each
     other at entry 1.
     """
     author = LogAuthor(SigningKey(bytes([seed]) * 32), family=family, log_id=log_id)

@@ -1,7 +1,7 @@
-"""Values that come from JSON, read as the types that a signature names.
+"""Values from JSON, converted to the types in a signature.
 
 JSON has no enums: a member is given by its name, as culm writes it everywhere.  The functions
-here look at annotations alone, so that verbs and constructors say only once what they take.
+here rely on annotations alone, so that verbs and constructors state their arguments only once.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def signature_of(function: Callable[..., object]) -> inspect.Signature:
     """The signature of `function`, its annotations as types where they can be found."""
     try:
         return inspect.signature(function, eval_str=True)
-    except NameError:  # known to type checkers alone
+    except NameError:  # a name that only type checkers know
         return inspect.signature(function)
 
 
 def by_name(name: str, annotation: object, value: Any) -> Any:
-    """`value`, or the member that it names if `annotation` is an enum or offers one.
+    """`value`, or the member that it names if `annotation` is or includes an enum.
 
     Names may be in upper or lower case.  Raises `ValueError`, which lists the names.
     """
@@ -78,7 +78,7 @@ def is_one_of(annotation: object, value: object) -> bool:
 
 
 def named_arguments(function: Callable[..., object], args: Mapping[str, Any]) -> dict[str, Any]:
-    """`args` as `function` takes them: with members of enums in place of their names."""
+    """`args` for `function`, with members of enums in place of their names."""
     if not any(isinstance(value, str) for value in args.values()):
         return dict(args)
     parameters = signature_of(getattr(function, "__func__", function)).parameters
@@ -89,7 +89,7 @@ def named_arguments(function: Callable[..., object], args: Mapping[str, Any]) ->
 
 
 def type_words(annotation: object) -> str:
-    """What JSON has to hold for `annotation`, in words for people: ``int``, ``A | B``, ``null``."""
+    """The JSON values for `annotation`, in words for people: ``int``, ``A | B``, ``null``."""
     words: list[str] = []
     for kind in _alternatives(annotation):
         if isinstance(kind, type) and issubclass(kind, Enum):
@@ -111,7 +111,10 @@ def json_can_write(function: Callable[..., object]) -> bool:
 
 
 def call_words(name: str, function: Callable[..., object], *, skip: int = 0) -> str:
-    """How to call `function`: ``send(stream: int, data: bytes = ...)``, less `skip` of them."""
+    """The signature of `function` without its first `skip` parameters, in words for people.
+
+    For example ``send(stream: int, data: bytes = ...)``.
+    """
     words: list[str] = []
     for parameter in list(signature_of(function).parameters.values())[skip:]:
         word = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
@@ -130,11 +133,11 @@ def on_handle(
     """`method` of a handle as a verb of the machine, which takes the handle's number.
 
     handle: the name of that argument; find: the machine's method that returns the handle
-        of that number, or raises a local error.
+        with that number, or raises a local error.
     """
 
     def verb(machine: Any, /, **args: Any) -> object:
-        # By their names, so that whoever stands before the machine is asked.
+        # By their names, so that a wrapper around the machine is asked.
         found = getattr(machine, find.__name__)(args.pop(handle))
         return getattr(found, method.__name__)(**args)
 
@@ -148,7 +151,7 @@ def on_handle(
 
 
 def _alternatives(annotation: object) -> tuple[object, ...]:
-    """The parts of a union, or the one type that it is: of ``list[int]``, ``list``."""
+    """The parts of a union, or the single type; ``list`` stands for ``list[int]``."""
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
         return tuple(part for each in get_args(annotation) for part in _alternatives(each))

@@ -20,7 +20,7 @@ __all__ = ["BOX_STREAM", "HANDSHAKE", "HandshakeRole"]
 
 
 class HandshakeRole(Enum):
-    """Which end of the handshake a machine is."""
+    """The side of the handshake that a machine takes."""
 
     CLIENT = 1
     SERVER = 2
@@ -36,7 +36,7 @@ _EPHEMERAL = {role: PrivateKey(_seed(f"{role.name} ephemeral")) for role in Hand
 
 
 def _build_handshake(config: Config) -> StreamMachine:
-    """A handshake and, if it comes that far, the box stream after it."""
+    """A handshake and, if it succeeds, the box stream after it."""
     role = HandshakeRole(config["role"])
     identity, ephemeral = _IDENTITY[role], _EPHEMERAL[role]
     if role is HandshakeRole.SERVER:

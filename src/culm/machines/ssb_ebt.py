@@ -1,8 +1,8 @@
 """Epidemic Broadcast Trees: ``ssb-ebt``, a replicator whose links carry lines of JSON.
 
-Members of a meeting are named by words, of which their feeds' ids are made; verbs take words,
-too.  ``dial`` asks for a connection, ``dialled`` and ``accepted`` open links, ``publish`` appends
-messages to the own feed.
+Members of a meeting are named by words, from which their feeds' ids are made; verbs also take
+words.  ``dial`` asks for a connection, ``dialled`` and ``accepted`` open links, ``publish``
+appends messages to the machine's own feed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _accepted(machine: ReplicatorOverLines) -> LineLink:
 
 
 def dialling(names: Mapping[str, str]) -> Dialling:
-    """Connections between members of a meeting; `names` has theirs by their feeds."""
+    """Connections between members of a meeting; `names` maps feeds to their names."""
     return Dialling(
         wanted=lambda event: (
             names.get(event.peer, "nobody") if isinstance(event, DialWanted) else None
@@ -83,11 +83,11 @@ def dialling(names: Mapping[str, str]) -> Dialling:
 
 
 def dial_failed(machine: object, name: str) -> None:
-    """The verb of who could not be reached: of that an SSB machine is not told."""
+    """Ignore that a member could not be reached: SSB machines have no call for it."""
 
 
 def peer_clock(plain: Any) -> PeerClock:
-    """What `LoadClock` is answered with, from its plain form."""
+    """The answer to `LoadClock`, from its plain form."""
     fields = plain["fields"]
     sets = {name: frozenset(fields.get(name, ())) for name in ("refused", "distrusted")}
     return PeerClock(**fields | sets)

@@ -53,7 +53,7 @@ _PIECE = 16384
 
 
 def feed(name: str) -> str:
-    """The id of a feed, the same for a name in every run."""
+    """The id of a named feed, the same in every run."""
     check_text("name", name)
     return feed_id_of(sha256(name.encode()).digest())
 
@@ -66,13 +66,13 @@ class DialWanted(Event):
 
 
 def encode_fields(fields: dict[str, Any]) -> Message:
-    """The message that these fields make; its id is a hash of its bytes."""
+    """A message with these fields; its id is a hash of its bytes."""
     data = json.dumps(fields, separators=(",", ":")).encode()
     return Message(fields["author"], fields["sequence"], sha256(data).hexdigest(), data)
 
 
 def next_message(author: str, after: Head | None, text: str) -> Message:
-    """The message of a feed that follows that one."""
+    """The next message of a feed, which follows `after`."""
     sequence, previous = (1, None) if after is None else (after.sequence + 1, after.id)
     content = {"type": "post", "text": text}
     return encode_fields(
@@ -84,7 +84,7 @@ _DEPTH_MAX = 64
 
 
 class LineFormat:
-    """What checks messages that nobody signs."""
+    """The format of unsigned messages, for the core to check."""
 
     def check(self, previous: str | None, received: dict[str, Any]) -> Message:
         if received.get("valid") is False:
@@ -121,7 +121,7 @@ class LineLink:
             self.outbox.append(json.dumps(owner).encode() + b"\n")
 
     def begin(self, session: int) -> None:
-        """It is known who is there, and the session with them begins."""
+        """Begin a session with the peer, which has given its name."""
         self.session = session
 
     def end(self) -> None:
@@ -247,7 +247,7 @@ class ReplicatorOverLines:
             if self._step(link):
                 return True
             if link.closed or self._takes(link):
-                del self._awake[link.number]  # it waits for its peer, and not for the store
+                del self._awake[link.number]  # it waits for its peer, not for the store
         return False
 
     def _step(self, link: LineLink) -> bool:
@@ -275,7 +275,7 @@ class ReplicatorOverLines:
         except JsonError as error:
             return self._fail(link, RemoteProtocolError(ErrorCode.NOT_NOTES, str(error)))
         if link.session is not None and not self._core.is_ready(link.session):
-            return self._fail(link, None)  # its end is here already
+            return self._fail(link, None)  # the end has arrived
         if link.session is None:
             return self._introduced(link, value)
         if is_message(value):

@@ -1,6 +1,6 @@
 """Secure Scuttlebutt: ``ssb-muxrpc``.
 
-Config: what the peer may call, and the limits.  Verbs name calls by number.
+Config: the procedures that the peer may call, and the limits.  Verbs name calls by number.
 """
 
 from __future__ import annotations

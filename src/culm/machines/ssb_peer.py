@@ -1,8 +1,8 @@
 """Peers of Secure Scuttlebutt: ``ssb-peer``, all layers over links.
 
-Members of a meeting are named by words, of which their keys are made; verbs take words, too.
-``dial`` asks for a connection, ``dialled`` and ``accepted`` open sealed links, ``attached`` one on
-which nothing is sealed; ``close_link`` ends one.
+Members of a meeting are named by words, from which their keys are made; verbs also take words.
+``dial`` asks for a connection, ``dialled`` and ``accepted`` open sealed links, ``attached`` opens
+an unsealed one, and ``close_link`` ends one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _key(name: str) -> SigningKey:
 
 @cache
 def feed_of(name: str) -> str:
-    """The id of a feed, the same for a name in every run."""
+    """The id of a named feed, the same in every run."""
     return feed_id_of(bytes(_key(name).verify_key))
 
 
@@ -52,7 +52,7 @@ _NAMES = {feed_of(name): name for name in ("alice", "bob", "carol", "dave")}
 
 
 class _DiallingPeer(Peer):
-    """A peer whose user may want connections."""
+    """A peer whose user may ask for connections."""
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(identity=_key(name), **options)
@@ -60,7 +60,7 @@ class _DiallingPeer(Peer):
         self._dials: list[str] = []
 
     def dial(self, name: str) -> None:
-        """Ask for a connection."""
+        """Ask for a connection to the peer `name`."""
         check_type("name", name, str)
         if self.state is not State.OPEN:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
@@ -73,7 +73,7 @@ class _DiallingPeer(Peer):
 
 
 def _store(config: Config) -> MemoryStore:
-    """With the first messages of the peer's own feed."""
+    """A store with the first messages of the peer's own feed."""
     check_int("posts", config["posts"], 0, _POSTS_MAX)
     store = MemoryStore()
     if config["posts"]:

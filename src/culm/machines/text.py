@@ -1,6 +1,6 @@
-"""What is done to a machine, and what comes of it, as text to be read.
+"""Operations on a machine and their results, as readable text.
 
-A line says one thing; ``>`` goes into a machine, ``<`` comes out of it::
+Each line has one item; ``>`` goes into a machine, ``<`` comes out of it::
 
     > receive 01 ff
     . Opened(stream=1) -> OPEN
@@ -8,7 +8,7 @@ A line says one thing; ``>`` goes into a machine, ``<`` comes out of it::
     < send 'hello'
     @ deadline 30.0
 
-``.`` is an event and the state as of then, ``*`` an effect with its ticket, ``=`` the result
+``.`` is an event and the state after it, ``*`` an effect with its ticket, ``=`` the result
 of a call, ``!`` a refusal, ``@`` the deadline when it has changed.  Bytes are in hex, text in
 quotes.
 """
@@ -43,7 +43,7 @@ Show = Callable[[bytes], str]
 
 
 def turn_lines(turn: Turn, deadline_before: float | None, show: Show | None = None) -> list[str]:
-    """What a turn says; `show` writes bytes for people, in place of hex."""
+    """The lines of a turn; `show` writes bytes for people, in place of hex."""
     lines: list[str] = []
     show = _hex if show is None else show
     if turn.operation is not None:
