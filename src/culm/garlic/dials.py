@@ -57,7 +57,7 @@ class Dials:
         self._stopped = False
 
     def missing(self, peers: Iterable[int]) -> int | None:
-        """One of `peers` that has not been dialled; it counts as being dialled from now on."""
+        """One of `peers` that is to be dialled now; it counts as being dialled from now on."""
         if self._stopped:
             return None
         for peer in peers:

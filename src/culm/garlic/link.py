@@ -141,7 +141,7 @@ class Link:
         return None if self._slots or self._moved_at > before else self._moved_at
 
     def rest(self) -> None:
-        """Note that everything that has come or gone is reported."""
+        """Note that all movement of bytes has been reported."""
         self._stirred = False
 
     def next_event(self) -> Event | None:

@@ -229,7 +229,7 @@ class Sessions:
         return b"".join((_COUNT.pack(len(self._table)), *sessions, self._machine.snapshot()))
 
     def restore(self, image: bytes) -> None:
-        """Raises `ValueError` for bytes that `snapshot` has not made."""
+        """Take over a snapshot; raises `ValueError` for bytes that are none."""
         count = _COUNT.unpack_from(image)[0] if len(image) >= _COUNT.size else SESSIONS_MAX + 1
         end = _COUNT.size + count * _SESSION.size
         if count > SESSIONS_MAX or len(image) < end:

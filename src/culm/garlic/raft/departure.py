@@ -76,7 +76,7 @@ class Departure:
 
     @property
     def _stays(self) -> bool:
-        """Whether the latest configuration that we know has us."""
+        """Whether the latest configuration that we know includes us."""
         latest = self._shared.journal.membership.latest
         return latest.find(self._shared.server_id) is not None
 

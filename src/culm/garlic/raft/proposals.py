@@ -119,6 +119,6 @@ class Proposals:
             yield run.lost(certain=True)
 
     def drop_all(self) -> Iterator[Lost]:
-        """Forget all proposals: their fate will not be reported."""
+        """Report all proposals as lost without certainty: no more will be known of them."""
         while self._waiting:
             yield heappop(self._waiting).lost(certain=False)

@@ -46,7 +46,7 @@ class Reads:
                 yield read.asked, read.index
 
     def take_ready(self, applied_index: int) -> list[tuple[int, int]]:
-        """Number and index of the reads that the state machine is new enough for."""
+        """Number and index of the reads whose index has been applied."""
         ready: list[tuple[int, int]] = []
         while self._confirmed and self._confirmed[0][1] <= applied_index:
             ready.append(self._confirmed.popleft())

@@ -77,7 +77,7 @@ class Receiver:
         shared.respond(request, end + 1, accepted=True)
 
     def _contradiction(self, request: Request, index: int) -> RemoteProtocolError:
-        """The leader has something else where an entry is committed."""
+        """The error of a leader that has another entry at a committed index."""
         told = f"leader {request.source} of term {request.term} has another entry {index}"
         return RemoteProtocolError(ErrorCode.CONTRADICTION, f"{told}, which is committed here")
 

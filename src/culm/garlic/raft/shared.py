@@ -83,7 +83,6 @@ class Shared:
         self.work.emit(ConfigurationChanged(configuration=current))
 
     def advance(self, now: float) -> None:
-        """Set the time."""
         self.now = now
 
     def follow(self, leader: int | None) -> None:
