@@ -64,10 +64,12 @@ ROOMS = {
     "contract": Room(
         ("*.py", "effects.py", "pump/*.py"),
         ("contract/test_*.py", "pump/test_*.py"),
-        ("buffer", "durable", "effects", "engine", "stack", "timers"),
+        ("buffer", "effects", "engine", "stack", "timers"),
     ),
     "bamboo": Room(
-        ("bamboo/*.py",), ("bamboo/test_*.py",), ("answers", "forks", "links", "store", "verify")
+        ("bamboo/*.py",),
+        ("bamboo/test_*.py", "point2point/test_replicator_payloads.py"),
+        ("answers", "forks", "links", "staging", "store", "verify"),
     ),
     "bymux": Room(
         ("bymux/*.py",),
@@ -101,9 +103,9 @@ ROOMS = {
         ("control", "direction", "output", "handles", "pieces", "receiving", "runs"),
     ),
     "replication": Room(
-        ("point2point/replication/*.py", "replication/*.py", "bamboo/staging.py"),
+        ("point2point/replication/*.py", "replication/*.py"),
         ("point2point/test_replicator_*.py", "replication/test_*.py", _MADE),
-        ("decisions", "download", "log_state", "log_sync", "logs", "staging", "upload"),
+        ("base", "decisions", "download", "log_state", "log_sync", "logs", "upload", "writes"),
     ),
     "reconcile": Room(
         ("reconcile/*.py",),
