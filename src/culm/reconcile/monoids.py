@@ -52,7 +52,7 @@ class Monoid:
     `digest_size` is the number of bytes of a full digest.  With `is_additive` the digest is the
     state itself, any number of its last bytes works as a state as well, and the difference of two
     of them names an item that only one set has; otherwise the digest is a hash of the state.  If it
-    `is_strong`, nobody can make two sets with the same fingerprint.
+    `is_strong`, two sets with the same fingerprint are infeasible to make.
     """
 
     name: str

@@ -236,7 +236,7 @@ class Exchange:
             feed.take(message, now)
             self._write(message)
             if session.reach(relation, sequence, now) and sequence < feed.claimed:
-                self.sources.wait(feed)  # somebody else is ahead
+                self.sources.wait(feed)  # another peer is ahead
             if self._searches:
                 self.sources.moved(feed, session)
 

@@ -134,17 +134,17 @@ class Relation:
         self.told = self.feed.stored
 
     def ask(self) -> None:
-        """The peer becomes our source."""
+        """Make the peer our source."""
         self.asked = self.feed.received
         self.asks += 1
         self.brought = 0
 
     def bring(self) -> None:
-        """The peer has sent the next message."""
+        """Count the next message as brought by the peer."""
         self.brought += 1
 
     def release(self) -> None:
-        """The peer is no longer our source of the feed: it refuses it, or the feed is dropped."""
+        """End the peer's time as our source: it refuses the feed, or the feed is dropped."""
         self.demand = Demand.UNTOLD
 
     def move(self, happened: SupplyInput) -> None:

@@ -57,7 +57,7 @@ class Timing:
         If a feed's source, which claims to have more of it, has sent nothing at all for this long,
         the feed goes to another peer that claims to have more.  A source that has brought nothing,
         or takes its claim back, gets another turn after twice this time, then four times, and so
-        on; if all others have been asked it is asked beside them.
+        on; if all others have been asked it is asked besides them.
     stall_feed_s
         The same if the source sends something, but nothing of this feed.
     turn_s

@@ -59,8 +59,8 @@ class Replicator:
 
     A peer's fault ends only its session (`SessionEnded`).  If the store fails, everything ends.
 
-    Worst-case memory beside that of the feeds (about 500 bytes each): for each session what
-    `Limits` says of `feeds_max` and `unsent_size_max`, and `unwritten_size_max` once.
+    Worst-case memory besides that of the feeds (about 500 bytes each): for each session the amounts
+    that `Limits` gives for `feeds_max` and `unsent_size_max`, and `unwritten_size_max` once.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class Sources:
     sessions: the open ones by number, oldest first.
     follows: whether we follow a peer.
     tell: gets the events.
-    searches: feeds that do not move, for which others are asked beside the source.
+    searches: feeds that do not move, for which others are asked besides the source.
 
     Peers that claim more of a feed stand in a line: each at the place of its session's number, and
     after a turn behind all sessions that exist by then.  While a feed moves, the peer that claims

@@ -9,7 +9,7 @@ from culm.ssb.ebt.model import Message
 
 __all__ = ["Writer"]
 
-_OVERHEAD = 512  # bytes of a message beside its data
+_OVERHEAD = 512  # bytes of a message besides its data
 
 
 class Writer:

@@ -8,7 +8,7 @@ from culm.arguments import check_int
 
 __all__ = ["Early", "EarlyRoom"]
 
-_OVERHEAD: Final = 256  # bytes of a message beside its data
+_OVERHEAD: Final = 256  # bytes of a message besides its data
 
 
 class EarlyRoom:

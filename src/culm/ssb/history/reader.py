@@ -181,7 +181,7 @@ class HistoryReader:
             self._ask(now)
 
     def call_ended(self, event: CallEnded, now: float) -> None:
-        """The peer has ended a call, or answered our end of it."""
+        """Take the peer's end of a call, or its answer to our end."""
         feed = self._by_call.get(event.number)
         if feed is None:
             return

@@ -198,7 +198,7 @@ class Connection(StreamBase[ConnectionEvent]):
         packet = _PACKETS[header.stream, header.end]
         number = -header.number  # as in our packets
         if not number:
-            return None  # a message to nobody, as JavaScript once sent them
+            return None  # a packet of no call, as JavaScript peers once sent them
         scope = self._table.scopes.get(number)
         if scope is None:
             return self._receive_unknown(number, packet, header.type, body)

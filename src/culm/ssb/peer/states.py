@@ -38,7 +38,7 @@ class ExchangeInput(Enum):
     SESSION_REFUSED = "session refused"  # ended by the peer with an error: scenario 1
     SESSION_ENDED = "session ended"  # without one, or by us
     SESSION_LOST = "session lost"  # it gave way, or the first notes were late
-    NO_PLACE = "no place"  # for a session, beside those with others
+    NO_PLACE = "no place"  # for a session, besides those with others
     RESUMED = "resumed"  # there is no session with the peer, and we ask
     HISTORY_ASKED = "history asked"  # by the peer, instead of a session: scenario 2
     WAITED = "waited"  # long enough for a session: scenario 3
