@@ -138,7 +138,7 @@ def serving(store: Path) -> Iterator[int]:
             yield int(json.loads(line)["port"])
         finally:
             process.send_signal(signal.SIGTERM)
-        said = process.stderr.read().strip()
+            said = process.stderr.read().strip()  # to its end: its folder may be gone after that
     if process.returncode:
         raise DemoError(f"the server has ended with status {process.returncode}: {said}")
 
@@ -148,9 +148,11 @@ def _kill_when_stored(command: tuple[object, ...], store: Path, log: LogKey, cou
     with subprocess.Popen(
         [sys.executable, _PROGRAM, *map(str, command)], stdout=subprocess.PIPE, text=True
     ) as process:
-        while _stored(store, log) < count and process.poll() is None:
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
+        try:
+            while _stored(store, log) < count and process.poll() is None:
+                time.sleep(0.002)
+        finally:  # an interrupt does not leave it behind either
+            process.send_signal(signal.SIGKILL)
     if process.returncode != -signal.SIGKILL:
         raise DemoError("the fetch had ended before it could be killed")
 

@@ -68,7 +68,7 @@ from directory.report import log_id
 from directory.serve import Bounds, serve_logs
 from directory.sparse import certify, fetch_entry
 from directory.tree import read_records
-from ending import IMPOSSIBLE, INTERRUPTED, end_with
+from ending import DONE, IMPOSSIBLE, INTERRUPTED, end_with
 from stores.sqlite_store import SqliteStore, StoreFileError
 from tables import Table, show
 
@@ -101,13 +101,9 @@ def publish(options: argparse.Namespace) -> int:
     ):
         key = load_key(options.store, create=not store.logs())
         done = Published(LogKey(bytes(key.verify_key), 0))
-        error: Exception | None = None
-        try:
-            _publish(options, store, key, done, bars)
-        except _FAULTS as fault:
-            error = fault
+        status, error = _attempt(partial(_publish, options, store, key, done, bars))
         head = store.head(done.log)
-    return _tell_published(options, done, head, error, started)
+    return _tell_published(options, done, head, status, error, started)
 
 
 def _publish_dry(options: argparse.Namespace, started: float) -> int:
@@ -115,15 +111,29 @@ def _publish_dry(options: argparse.Namespace, started: float) -> int:
     key, store = SigningKey.generate(), MemoryStore(family=YAMF)
     done = Published(LogKey(bytes(key.verify_key), 0))
     with Progress("publishing", quiet=options.quiet) as bars:
-        _append(options, store, key, done, bars, settled=None)
-    return _tell_published(options, done, None, None, started)
+        status, error = _attempt(partial(_append, options, store, key, done, bars, settled=None))
+    return _tell_published(options, done, None, status, error, started)
+
+
+def _attempt(publishing: Callable[[], None]) -> tuple[int, str | None]:
+    """Publish; the status, and why that has ended early, if it has."""
+    try:
+        publishing()
+    except _FAULTS as fault:
+        return IMPOSSIBLE, str(fault)
+    except KeyboardInterrupt:
+        # The summary is yet to come: further signals must not cut it short.
+        block_signals()
+        return INTERRUPTED, "interrupted"
+    return DONE, None
 
 
 def _tell_published(
     options: argparse.Namespace,
     done: Published,
     head: Head | None,
-    error: Exception | None,
+    status: int,
+    error: str | None,
     started: float,
 ) -> int:
     for kind, path in done.paths:
@@ -134,9 +144,9 @@ def _tell_published(
     dry = {"dry_run": True} if options.dry_run else {}
     _write(report.of_publish(done, head, error) | dry | {"seconds": seconds})
     if error is not None:
-        _tell(str(error))
-        return 2
-    return 3 if done.findings.failed else 0
+        _tell(error)
+        return status
+    return 3 if done.findings.failed else status
 
 
 def _publish(

@@ -36,7 +36,7 @@ def log_id(log: LogKey) -> str:
     return f"{log.author.hex()}/{log.log_id}"
 
 
-def of_publish(done: Published, head: Head | None, error: Exception | None) -> dict[str, Any]:
+def of_publish(done: Published, head: Head | None, error: str | None) -> dict[str, Any]:
     """What has come of publishing."""
     return {
         "log": log_id(done.log),
@@ -48,7 +48,7 @@ def of_publish(done: Published, head: Head | None, error: Exception | None) -> d
         "hard_links": len(done.findings.hard_links),
         "failed": len(done.findings.failed),
         **_of_head(head),
-        "error": None if error is None else str(error),
+        "error": error,
     }
 
 

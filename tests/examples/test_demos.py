@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 
 import pytest
 from pictures import words_of
+
+import demo_replicate
+from culm.bamboo.entry import LogKey
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS_MAX = 120
@@ -106,6 +110,59 @@ def test_a_demo_that_fails_says_why(tmp_path: Path, name: str, figures: dict[str
     assert status == 1
     assert f"{source}: not a directory" in errors
     assert "FAILED: publish has failed" in errors
+
+
+SLOW_TO_END = """
+import signal, sys, time
+from pathlib import Path
+
+def end(number, frame):
+    time.sleep(0.5)
+    Path(sys.argv[3]).touch()
+    sys.exit()
+
+signal.signal(signal.SIGTERM, end)
+print('{"port": 1}', flush=True)
+time.sleep(600)
+"""
+
+
+def test_an_interrupted_demo_waits_for_its_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose folder is about to be removed."""
+    program, ended = tmp_path / "program", tmp_path / "ended"
+    program.write_text(SLOW_TO_END)
+    monkeypatch.setattr(demo_replicate, "_PROGRAM", str(program))
+    with pytest.raises(KeyboardInterrupt), demo_replicate.serving(ended):
+        raise KeyboardInterrupt
+    assert ended.exists()
+
+
+def test_an_interrupted_demo_does_not_leave_its_fetch_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, processes = tmp_path / "program", list[subprocess.Popen[str]]()
+    program.write_text("import time; time.sleep(600)")
+
+    class Popen(subprocess.Popen[str]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            processes.append(self)
+
+    def interrupt(store: Path, log: LogKey) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo_replicate, "_PROGRAM", str(program))
+    monkeypatch.setattr(demo_replicate, "_stored", interrupt)
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    with pytest.raises(KeyboardInterrupt):
+        demo_replicate._kill_when_stored((), tmp_path, LogKey(bytes(32), 0), 1)
+    (process,) = processes
+    try:
+        assert process.wait(timeout=10) == -signal.SIGKILL
+    finally:
+        process.kill()
 
 
 WITHOUT_SPARK = """

@@ -194,8 +194,21 @@ def test_a_full_disk_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert done == Materialised(written=1)
 
 
-def test_a_full_disk_ends_publishing_with_what_was_appended(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("fault", "status", "error"),
+    [
+        (sqlite3.OperationalError("the disk is full"), 2, "the disk is full"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+    ids=["full", "interrupted"],
+)
+def test_publishing_that_ends_early_says_what_was_appended(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: BaseException,
+    status: int,
+    error: str,
 ) -> None:
     source, store = tmp_path / "source", tmp_path / "store"
     make_tree(source, {f"file{n}": bytes(MIB) for n in range(9)})
@@ -205,14 +218,16 @@ def test_a_full_disk_ends_publishing_with_what_was_appended(
     def append(self: SqliteStore, log: LogKey, entries: Sequence[NewEntry]) -> None:
         batches.append(len(entries))
         if len(batches) == 2:
-            raise sqlite3.OperationalError("database or disk is full")
+            raise fault
         really_append(self, log, entries)
 
     with monkeypatch.context() as patch:
         patch.setattr(SqliteStore, "append", append)
-        assert replicate_directory.main(["publish", str(source), "--store", str(store)]) == 2
-    summary = json.loads(capsys.readouterr().out)
-    assert summary["error"] == "database or disk is full"
+        patch.setattr(replicate_directory, "block_signals", lambda: None)
+        assert replicate_directory.main(["publish", str(source), "--store", str(store)]) == status
+    said = capsys.readouterr()
+    summary = json.loads(said.out)
+    assert (summary["error"], said.err) == (error, f"replicate_directory: {error}\n")
     assert summary["entries"] == summary["head"] == batches[0]
     complete = summary["changed"]
     assert 0 < complete < 9
