@@ -1,4 +1,4 @@
-"""A long search for what breaks a law of one machine: ``python -m culm.testing.campaign``.
+"""A long search for conversations that break a law of one machine.
 
 ::
 
@@ -8,8 +8,8 @@
 The specs of culm's own machines are in ``tests/specs`` of its repository; those of other packages
 are found by their entry points, or in a module that ``--specs`` names.
 
-At least N conversations with the machine are tried in all, shared out among the laws as the
-suite does it.  The same seed tries the same ones, so that a campaign can be run in slices with
+At least N conversations with the machine are tried in all, distributed over the laws as in the
+suite.  The same seed tries the same ones, so that a campaign can be run in slices with
 seeds of their own.  A line is written for each law, and one at the end; the exit status is 1
 if a law was broken.
 """
@@ -31,7 +31,7 @@ __all__ = ["campaign", "main"]
 
 CONVERSATIONS = 100_000
 _SLICE = 1_000
-_SEEDS = 1 << 32  # of each campaign, apart from those of others
+_SEEDS = 1 << 32  # seeds of a campaign, distinct from those of others
 
 
 def campaign(
@@ -42,14 +42,14 @@ def campaign(
     laws: Iterable[Property] = PROPERTIES,
     say: Callable[[str], None] = print,
 ) -> bool:
-    """Try `conversations` with the machine of `spec`; whether all laws were kept."""
+    """Try `conversations` with the machine of `spec`; returns whether all laws were kept."""
     drawn = [law for law in laws if law.check_example is not None and law.applies(spec)]
     shares = sum(law.share for law in drawn)
     tried = broken = 0
     for law in drawn:
         wanted, found = ceil(conversations * law.share / shares), 0
         try:
-            while found < wanted:  # in slices: one search remembers all that it has tried
+            while found < wanted:  # in slices, because a search keeps all its examples in memory
                 chance = seed * _SEEDS + tried + found
                 found += law.search(spec, min(wanted - found, _SLICE), chance=chance)
         except Exception:

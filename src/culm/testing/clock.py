@@ -22,19 +22,19 @@ class VirtualClock:
         return self._now
 
     def advance_to(self, now: float) -> None:
-        """Let it be `now`; an earlier time than the present one changes nothing."""
+        """Move the clock to `now`; an earlier time than the present one changes nothing."""
         self._now = max(self._now, now)
 
 
 @dataclass(frozen=True, slots=True)
 class SkewedClock:
-    """How one node reads the true time: ``offset + rate * time``; `rate` is over 0."""
+    """The clock of one node, which shows ``offset + rate * time``; `rate` is positive."""
 
     offset: float = 0.0
     rate: float = 1.0
 
     def local(self, time: float) -> float:
-        """What the node's clock shows at the true `time`."""
+        """The node's time at the true `time`."""
         return self.offset + self.rate * time
 
     def true(self, local: float) -> float:
@@ -43,7 +43,7 @@ class SkewedClock:
 
 
 class Timetable:
-    """Calls to be made at virtual times; at one time in the order of their entry."""
+    """Calls to be made at virtual times; calls for the same time keep the order of their entry."""
 
     def __init__(self, clock: VirtualClock | None = None) -> None:
         self.clock = VirtualClock() if clock is None else clock
@@ -66,7 +66,7 @@ class Timetable:
         return self._heap[0][0] if self._heap else None
 
     def step(self) -> bool:
-        """Go on to the time of the next call and make it; false if there is none."""
+        """Move the clock to the next call and make it; false if there is none."""
         if not self._heap:
             return False
         time, _, action = heapq.heappop(self._heap)

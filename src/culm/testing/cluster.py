@@ -23,12 +23,12 @@ Address = Hashable
 
 
 class Node:
-    """One address: a machine that may crash and be built again, and what outlives it.
+    """One address: a machine that may crash and be built again, and the data that outlive it.
 
     events: (true time, event) of all its lives.
     turns: all turns of the present life, if the cluster records.
-    disk: outlives crashes, without what was not synced.
-    incarnation: how many lives it has begun.
+    disk: outlives crashes, except for unsynced writes.
+    incarnation: number of lives that it has begun.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Node:
         )
 
     def start(self) -> None:
-        """Begin a life; nothing if it is up."""
+        """Begin a life; has no effect if it is up."""
         if self._driver is not None:
             return
         self.incarnation += 1
@@ -110,7 +110,7 @@ class Node:
         self._run(None, *self._time())
 
     def crash(self) -> None:
-        """End a life without warning; what is on its way to the node, or not synced, is at risk."""
+        """End a life without warning; datagrams on their way and unsynced writes are at risk."""
         if self._driver is None:
             return
         self._driver = None
@@ -145,7 +145,7 @@ class Node:
     def _time(self) -> list[Operation]:
         """The operation that tells the machine the time, if it does not know it yet.
 
-        None if nothing is due: then it is told at once, and what comes of that with the next turn.
+        Empty if nothing is due: then the machine is told here, and the next turn has the results.
         """
         now, driver = self.now, self._up()
         if not driver.is_timed or now == self._told:
@@ -157,7 +157,7 @@ class Node:
         return []
 
     def _run(self, *operations: Operation | None) -> Turn | None:
-        """Do the operations (``None``: just drain) and what is queued meanwhile.
+        """Do the operations (``None``: just drain) and those queued meanwhile.
 
         Returns the turn of the last one; ``None`` if the node crashed before it.
         """
@@ -202,7 +202,7 @@ class Node:
 
     def _set_alarm(self) -> None:
         deadline = None if self._driver is None else self._deadline
-        # An earlier wake-up looks for the deadline of then: one at a time is enough.
+        # An earlier wake-up checks the deadline again: one at a time is enough.
         if deadline is None or (self._alarm is not None and self._alarm <= deadline):
             return
         self._alarm = deadline
@@ -212,7 +212,7 @@ class Node:
         if self._driver is None or alarm != self._alarm:
             return  # of a former life, or overtaken by an earlier one
         self._alarm = None
-        # The way to true time and back may round down: the alarm's time has come all the same.
+        # Converting to true time and back may round down, but the alarm's time has come.
         now = max(self.now, alarm)
         deadline = self._driver.deadline()
         if deadline is not None and deadline <= now:
@@ -229,9 +229,9 @@ class Cluster:
     """Nodes on one `network`.
 
     on_event: called with the node for every event.
-    after_step: called after everything that happens: for invariants.
-    records: keep every turn, to make conversations of them.
-    log: all turns of all nodes in their order, with addresses, if it records.
+    after_step: called after every step, to check invariants.
+    records: keep every turn, for conversations.
+    log: all turns of all nodes in order, with addresses, if it records.
     """
 
     def __init__(
@@ -280,8 +280,8 @@ class Cluster:
         """Add a node and start it.
 
         build: makes the machine of each life; it may read ``node.disk`` and ``node.now``.
-        verbs: what `Node.call` may name besides the machine's methods.
-        effects: is given each effect and answers it with ``node.complete``, at once or
+        verbs: calls that `Node.call` may name besides the machine's methods.
+        effects: called with each effect, which it answers with ``node.complete``, at once or
             later by ``node.after``.
         """
         if address in self.nodes:

@@ -1,6 +1,6 @@
-"""Contents of a frame that have the same size and little else in common: for `Frame.contents`.
+"""Contents of a frame with the same size and little else in common, for `Frame.contents`.
 
-Each is a function of the size that it is to have, about.  The first of a table is flat.
+Each is a function of its approximate size.  The first of a table is flat.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _nested(opens: bytes, inner: bytes, closes: bytes) -> Content:
 
 
 def _numbered(before: bytes, unit: bytes, after: bytes) -> Content:
-    """Units with a number each, so that they all differ."""
+    """Units that all differ, as each has a number."""
 
     def content(size: int) -> bytes:
         width = len(str(size))

@@ -1,4 +1,4 @@
-"""A disk that forgets: what was not synced may be lost or torn at a crash."""
+"""A disk that forgets: unsynced writes may be lost or torn at a crash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Disk"]
 class _Change:
     """One unsynced change of one file.
 
-    data at `offset`; if that is ``None``, the whole new content (``None``: no file).
+    data: the bytes at `offset`; if that is ``None``, the whole new content (``None``: no file).
     """
 
     name: str
@@ -25,7 +25,7 @@ class Disk:
 
     At a crash every unsynced change is lost with probability `loss`, otherwise torn with
     probability `tearing`, otherwise kept; they need not survive in order.  Each sector of
-    `sector_size` bytes of a torn write survives or is lost on its own.  `replace` and
+    `sector_size` bytes of a torn write survives or is lost independently.  `replace` and
     `delete` are never torn: they happen or do not.
     """
 
@@ -55,7 +55,7 @@ class Disk:
         return len(self._seen.get(name, b""))
 
     def append(self, name: str, data: bytes) -> None:
-        """Write `data` at the end of the file, which is made if there is none."""
+        """Write `data` at the end of the file, which is created if there is none."""
         self.write(name, self.size(name), data)
 
     def write(self, name: str, offset: int, data: bytes) -> None:
@@ -67,7 +67,7 @@ class Disk:
         self._change(_Change(name, None, bytes(self._seen.get(name, b"")[:size])))
 
     def replace(self, name: str, data: bytes) -> None:
-        """Set the whole content, as writing another file and renaming it does."""
+        """Set the whole content, as if by writing another file and renaming it."""
         self._change(_Change(name, None, bytes(data)))
 
     def delete(self, name: str) -> None:
@@ -82,7 +82,7 @@ class Disk:
         self._pending = [] if name is None else [c for c in self._pending if c.name != name]
 
     def crash(self) -> None:
-        """Lose, tear or keep what was not synced; the rest is what there is from now on."""
+        """Lose, tear or keep each unsynced change; reads see the result from now on."""
         for change in self._pending:
             # Drawn in any case, so that one change's fate does not decide that of the next.
             lost, torn = self._rng.random() < self._loss, self._rng.random() < self._tearing

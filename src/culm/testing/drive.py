@@ -1,9 +1,9 @@
 """The line driver: any registered machine, driven by lines of JSON.
 
 ``python -m culm.testing.drive NAME [--config JSON] [--respond]`` reads an operation a
-line (see `culm.machines.operations`) and writes what comes of it, one JSON object a line:
+line (see `culm.machines.operations`) and writes its results, one JSON object a line:
 first for the new machine, then for every line read.  ``--list`` names the machines;
-``--help NAME`` says what a config of that one may hold, and what verbs it has.
+``--help NAME`` lists the keys of that machine's config, and its verbs.
 Every answer ends with the line that has the key ``deadline``, so that another process
 knows when it may go on; each line is flushed.
 """
@@ -26,7 +26,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the line driver on stdin and stdout; the exit status."""
+    """Run the line driver on stdin and stdout; returns the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.list:

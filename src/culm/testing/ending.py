@@ -1,4 +1,4 @@
-"""How the programs of this package end."""
+"""The end of this package's programs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["end_with"]
 def end_with(main: Callable[[], int]) -> NoReturn:
     """Run a program that has no sockets, and exit with its status.
 
-    Where nobody reads its output any more (``| head``), SIGPIPE ends it, as it ends others: only
-    while the program runs, as a caller in the same process may have sockets.
+    When its output is no longer read (``| head``), SIGPIPE ends it like any other program; but only
+    while it runs, as a caller in the same process may have sockets.
     """
     if not hasattr(signal, "SIGPIPE"):
         sys.exit(main())

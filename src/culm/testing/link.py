@@ -1,7 +1,7 @@
 """A connection in memory between two stream machines.
 
-Bytes are cut as a chunker says, either direction may be slow, held up or closed, and
-time passes only when nothing else is left to do.  What is random comes from the
+A chunker cuts the bytes, either direction may be slow, held up or closed, and
+time passes only when nothing else is left to do.  All randomness comes from the
 `random.Random` objects that are passed in.
 """
 
@@ -39,7 +39,7 @@ _OTHER: dict[Side, Side] = {"left": "right", "right": "left"}
 
 
 def whole(available: int) -> int:
-    """Deliver all that is there."""
+    """Deliver all available bytes."""
     return available
 
 
@@ -59,7 +59,7 @@ def random_sizes(rng: Random) -> Sizer:
 
 
 class End:
-    """One end of a link: its machine and what it has done."""
+    """One end of a link: its machine, and the turns so far."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -67,7 +67,7 @@ class End:
 
     @property
     def machine(self) -> Any:
-        """The machine itself; after calling it, `Link.run` carries on."""
+        """The machine itself; `Link.run` carries on after direct calls to it."""
         return self.driver.machine
 
     @property
@@ -82,7 +82,7 @@ class End:
 
     @property
     def operations(self) -> list[Operation]:
-        """All that was done to the machine, without the answers of its own store."""
+        """All operations on the machine, without the answers of its own store."""
         return [
             turn.operation
             for turn in self.turns
@@ -95,12 +95,12 @@ class Link:
     """Joins `left` and `right` and runs them until they are quiet.
 
     left, right: drivers of stream machines (see `Link.of` and `Link.of_machines`).
-    chunker: how bytes are cut on their way; `sizer`: how they are taken from a machine.
+    chunker: cuts bytes on their way; `sizer`: gives the sizes in which a machine's are taken.
     rng: chooses which direction moves next; strictly in turns without it.
     latency: seconds that bytes take, from left to right and from right to left.
-    capacity: bytes under way in one direction at most; senders wait when it is full.
+    capacity: most bytes under way in one direction; senders wait when it is full.
     steps_max: deliveries and moves of the clock before a run counts as endless; `size_max`:
-        bytes that either side sends.
+        bytes from either side before it does.
     """
 
     def __init__(
@@ -193,17 +193,17 @@ class Link:
         self._pipes[side].end()
 
     def hold(self, side: Side) -> None:
-        """Keep the bytes that `side` sends under way until `release`."""
+        """Hold up the bytes that `side` sends until `release`."""
         self._pipes[side].hold()
 
     def release(self, side: Side) -> None:
-        """Let the bytes of `side` go on."""
+        """Let the bytes that `side` sends go on."""
         self._pipes[side].hold(False)
 
     def run(self, until: float | None = None) -> Link:
         """Run until nothing is under way and nothing happens; returns the link.
 
-        Time passes as far as bytes under way need to arrive; with `until`, in seconds,
+        Time passes until the bytes under way have arrived; with `until`, in seconds,
         it goes on to that time over every deadline on the way (`math.inf`: until there
         is no deadline left).  Raises `EndlessError` when that takes too many steps or bytes.
         """
@@ -240,11 +240,11 @@ class Link:
         else:
             operation = Receive(pipe.take(min(size, max(1, self._chunker(size)))))
         self._note(receiver, self._ends[receiver].driver.run(operation))
-        self._flush(side)  # which may have waited for room
+        self._flush(side)  # it may have waited for room
         return True
 
     def _deliverable(self, side: Side) -> int:
-        """Bytes that `side` has sent and the other may get now; 1 if it is the end."""
+        """Bytes from `side` that the other may get now; 1 if only the end is left."""
         pipe, receiver = self._pipes[side], self._ends[_OTHER[side]]
         if receiver.driver.closed is not None:
             return 0
@@ -256,7 +256,7 @@ class Link:
         return min(arrived, receiver.machine.read_size()) if arrived else 0
 
     def _flush(self, side: Side) -> None:
-        """Take what `side` has to say now, of itself or because there is room again."""
+        """Take the output of `side`, new or held back for lack of room."""
         driver = self._ends[side].driver
         self._note(side, [driver.drain(None), *driver.answer()])
 

@@ -1,6 +1,6 @@
 """Several machines with links, connected with each other in memory.
 
-A machine is connected with whomever it asks to dial; bytes are cut and held up as on a
+A machine is connected with each member that it asks to dial; bytes are cut and held up as on a
 `culm.testing.link.Link`, and time passes only when nothing else is left to do.
 """
 
@@ -47,11 +47,11 @@ class Mesh:
     """Joins members as they ask for it, and runs them until they are quiet.
 
     members: drivers of machines with links, by name.
-    dialling: how links come to be.
-    chunker: how bytes are cut on their way; `sizer`: how they are taken from a link.
-    rng: chooses what moves next; in turns without it.
-    capacity: bytes under way in one direction of a connection at most.
-    log: all turns, in their order, each with its member.
+    dialling: the calls that open links.
+    chunker: cuts bytes on their way; `sizer`: gives the sizes in which a link's are taken.
+    rng: chooses which direction moves next; in turns without it.
+    capacity: most bytes under way in one direction of a connection.
+    log: all turns in order, each with its member.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class Mesh:
         self._size_max = size_max
         self._ways: dict[_Place, _Way] = {}
         self._strangers: set[_Place] = set()
-        self._early: dict[_Place, bytes] = {}  # what was said before anything was connected
-        self._dials: deque[tuple[str, str]] = deque()  # who wants to talk to whom
+        self._early: dict[_Place, bytes] = {}  # bytes sent before the connection was there
+        self._dials: deque[tuple[str, str]] = deque()  # the dialling member, and the dialled one
         for name, driver in members.items():
             driver.take_by(partial(self._take, name))
             self._note(name, driver.start())
@@ -98,7 +98,7 @@ class Mesh:
         return [event for name, turn in self.log if name == member for event in turn.events]
 
     def operations(self, member: str) -> list[Operation]:
-        """All that was done to `member`, without the answers of its own store."""
+        """All operations on `member`, without the answers of its own store."""
         return [
             turn.operation
             for name, turn in self.log
@@ -115,9 +115,9 @@ class Mesh:
             self._run(member, operation)
 
     def admit(self, member: str) -> int | None:
-        """Let a stranger connect with `member`: the number of the link, or ``None`` if it may not.
+        """Connect a stranger with `member`; returns the link's number, ``None`` if it is refused.
 
-        What it says is up to `do`; what it is sent, nobody takes.
+        The stranger's bytes come by `do`; bytes for it are never taken.
         """
         link = self._run(member, self._dialling.accepted)
         if not isinstance(link, int):
@@ -128,7 +128,7 @@ class Mesh:
     def run(self, until: float | None = None) -> Mesh:
         """Run until nothing is under way and nothing happens; returns the mesh.
 
-        With `until`, in seconds, time goes on to then, over every deadline on the way.
+        With `until`, in seconds, time goes on to that, over every deadline on the way.
         Raises `EndlessError` when that takes too many steps or bytes.
         """
         for way in self._ways.values():
@@ -146,7 +146,7 @@ class Mesh:
         return self
 
     def _move(self) -> bool:
-        """Let something happen that can; false if nothing can."""
+        """Make one dial or delivery that is possible; false if there is none."""
         if self._dials:
             self._dial(*self._dials.popleft())
             return True
@@ -155,7 +155,7 @@ class Mesh:
             return False
         place = ready[0] if self._rng is None else self._rng.choice(ready)
         way, size = self._ways[place], self._deliverable(place)
-        if self._rng is None:  # others first, next time
+        if self._rng is None:  # in turns: others go first next time
             self._ways[place] = self._ways.pop(place)
         if way.pipe.eof_due():
             way.pipe.deliver_eof()
@@ -163,11 +163,11 @@ class Mesh:
         else:
             data = way.pipe.take(min(size, max(1, self._chunker(size))))
             self._run(way.to.member, Receive(data, way.to.link))
-        self._flush(place.member)  # which may have waited for room
+        self._flush(place.member)  # it may have waited for room
         return True
 
     def _deliverable(self, place: _Place) -> int:
-        """How many bytes from `place` the other end may get now; 1 if it is their end."""
+        """Bytes from `place` that the other end may get now; 1 if only the end is left."""
         way = self._ways[place]
         link = self.members[way.to.member].links[way.to.link]
         if link.closed:
@@ -196,7 +196,7 @@ class Mesh:
             self._ways[place].pipe.put(self._early.pop(place, b""), self.clock.now)
 
     def _run(self, member: str, operation: Operation) -> object:
-        """Do `operation`; returns the result of the call."""
+        """Do `operation`; returns a call's result."""
         turns = self.members[member].run(operation)
         self._note(member, turns)
         return turns[0].result

@@ -2,7 +2,7 @@
 
 All randomness comes from one seed.  Every direction of every link has its own random numbers,
 and each datagram takes the same number of draws from them, so that a change in one place
-leaves the luck of the others alone.  An exception that leaves the network's
+does not affect the others.  An exception that leaves the network's
 ``with`` block, or a run of it, carries the seed as a note.
 """
 
@@ -28,10 +28,10 @@ STEPS_MAX = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What happens to datagrams in one direction of one link.
+    """The faults in one direction of one link.
 
     loss, duplication, reordering: probabilities from 0 to 1.
-    delay_min, delay_max: seconds under way, evenly spread between the two.
+    delay_min, delay_max: seconds under way, evenly distributed between the two.
     hold_max: a reordered datagram is held back by up to that many seconds more.
     size_max: bytes; longer datagrams are lost.
     """
@@ -56,7 +56,7 @@ class Conditions:
 
 @dataclass(slots=True)
 class Statistics:
-    """What happened to datagrams; a duplicated one is sent once and delivered twice."""
+    """The fates of datagrams, counted; a duplicated one is sent once and delivered twice."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -67,20 +67,20 @@ class Statistics:
     reordered: int = 0
     cut: int = 0  # lost to a partition
     oversize: int = 0
-    unreachable: int = 0  # nobody was at the address when it arrived
+    unreachable: int = 0  # the address had no receiver when it arrived
 
     def count(self, **numbers: int) -> None:
-        """Add to the numbers of these names."""
+        """Add to the numbers with these names."""
         for name, number in numbers.items():
             setattr(self, name, getattr(self, name) + number)
 
     def send(self, size: int) -> None:
-        """One of so many bytes was sent."""
+        """Count a sent datagram of `size` bytes."""
         self.sent += 1
         self.sent_bytes += size
 
     def deliver(self, size: int) -> None:
-        """One of so many bytes was delivered."""
+        """Count a delivered datagram of `size` bytes."""
         self.delivered += 1
         self.delivered_bytes += size
 
@@ -93,8 +93,8 @@ class Statistics:
 class Network:
     """Carries payloads (bytes, or anything `size` can measure) between addresses.
 
-    Addresses need a ``repr`` that is the same in every run.  `timetable` makes the
-    changes to come: ``network.timetable.at(30.0, network.heal)``.
+    Addresses need a ``repr`` that is the same in every run.  `timetable` schedules
+    changes: ``network.timetable.at(30.0, network.heal)``.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Network:
         return Random(f"{self.seed} {purpose}")
 
     def attach(self, address: Address, deliver: Deliver) -> None:
-        """Call ``deliver(payload, source)`` for what arrives at `address`."""
+        """Call ``deliver(payload, source)`` for each payload that arrives at `address`."""
         self._receivers[address] = deliver
 
     def detach(self, address: Address) -> None:
@@ -177,7 +177,7 @@ class Network:
     def partition(self, *groups: Iterable[Address], one_way: bool = False) -> None:
         """Cut every link between members of different groups, in addition to other cuts.
 
-        With `one_way`, only towards groups that are named later.
+        With `one_way`, only towards groups later in the list.
         """
         parts = [list(group) for group in groups]
         for index, group in enumerate(parts):
@@ -195,7 +195,7 @@ class Network:
         return (source, destination) in self._cuts
 
     def send(self, source: Address, destination: Address, payload: Any) -> None:
-        """Put one datagram on its way; conditions and cuts of this moment decide on it."""
+        """Put one datagram on its way; present conditions and cuts decide its fate."""
         conditions = self.conditions(source, destination)
         counted = self._statistics_of(source, destination)
         luck = self._luck(source, destination)
@@ -235,7 +235,7 @@ class Network:
         return total
 
     def step(self) -> bool:
-        """Let the next thing happen; returns false if there is none."""
+        """Make the next scheduled call; false if there is none."""
         with self:
             return self.timetable.step()
 

@@ -17,7 +17,7 @@ Sizer = Callable[[], "int | None"]  # -> size_max for the next data_to_send; Non
 class Pipe:
     """Bytes under way in one direction, each piece with the time at which it arrives.
 
-    latency: seconds that bytes take; capacity: bytes under way at most.
+    latency: seconds that bytes take; capacity: most bytes under way.
     held: nothing arrives for the moment; ended: the sender sends no more.
     """
 
@@ -34,21 +34,21 @@ class Pipe:
         self._allowed = math.inf
 
     def allow(self, size: float) -> None:
-        """Let at most about `size` bytes more be sent, so that two chatterers are found."""
+        """Let at most about `size` more bytes be sent, to detect endless conversations."""
         self._filled, self._allowed = 0, size
 
     @property
     def room(self) -> float:
-        """How many bytes may be put in."""
+        """Bytes that may be put in."""
         return self.capacity - self._size
 
     def fill(self, source: Any, now: float, sizer: Sizer | None) -> bytes:
-        """Send as much of what `source` has as there is room for, in pieces; returns that.
+        """Send bytes of `source` in pieces, as far as there is room; returns them.
 
-        source: has `data_to_send`.
-        sizer: the sizes of the pieces.
+        source: an object with `data_to_send`.
+        sizer: gives the sizes of the pieces.
 
-        Raises `EndlessError` when it is more than `allow` has allowed.
+        Raises `EndlessError` beyond the bytes that `allow` has allowed.
         """
         pieces: list[bytes] = []
         while not self.ended and self.room > 0:
@@ -68,7 +68,7 @@ class Pipe:
         return b"".join(pieces)
 
     def put(self, data: bytes, now: float) -> None:
-        """Send `data` at the time `now`."""
+        """Send `data` at time `now`."""
         if self._sunk:
             return
         arrival = now + self.latency
@@ -79,7 +79,7 @@ class Pipe:
         self._size += len(data)
 
     def arrived(self, now: float) -> int:
-        """How many bytes have arrived by `now`."""
+        """Number of bytes that have arrived by `now`."""
         return sum(len(data) for time, data in self._pieces if time <= now)
 
     def next_arrival(self, now: float) -> float | None:
@@ -101,23 +101,23 @@ class Pipe:
         return bytes(taken)
 
     def end(self) -> None:
-        """The sender sends no more."""
+        """Note that the sender sends no more."""
         self.ended = True
 
     def end_unless_full(self) -> None:
-        """The sender is closed: if there is room, it has nothing left."""
+        """Note that the sender is closed; as long as there is no room, it may have bytes left."""
         self.ended |= self.room > 0
 
     def hold(self, value: bool = True) -> None:
-        """Let nothing arrive, or let it go on."""
+        """Hold up the bytes under way, or let them go on."""
         self.held = value
 
     def deliver_eof(self) -> None:
-        """The receiver learns of the end."""
+        """Note that the receiver has learned of the end."""
         self.eof_delivered = True
 
     def sink(self) -> None:
-        """Drop what is under way and all that is to come."""
+        """Drop all bytes under way, and all later ones."""
         self._sunk = True
         self._pieces.clear()
         self._size = 0

@@ -1,7 +1,7 @@
-"""What a store of Garlic Farm has to keep, as plain values, and work for it.
+"""A model of a store of Garlic Farm in plain values, and effects to test a store with.
 
-`Kept` is what a store may be found with; `steps` tells what an effect makes of that, moment
-by moment, and so what a crash may leave.
+`Kept` is the durable state of a store; `steps` gives the states through which an effect takes it,
+any of which a crash may leave.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TICKET: Ticket[Any] = Ticket(0)
 _SERVERS = tuple(Server(number, f"tcp://localhost:{9000 + number}") for number in (1, 2, 3))
 FOUNDING = Stored.founding(_SERVERS)
 
-#: The beginning of images that `Values` cannot be restored from.
+#: The beginning of images from which `Values` cannot be restored.
 UNREADABLE = b"\0no state"
 
 
@@ -67,7 +67,7 @@ class Values:
         self.values = image.split(b"\n") if image else []
 
     def become(self, values: Sequence[bytes]) -> None:
-        """Take on these values, whatever was applied: a node that starts may apply some again."""
+        """Replace the applied values: a node that starts may apply some again."""
         self.values = list(values)
 
 
@@ -75,9 +75,10 @@ class Values:
 class Kept:
     """The durable state of a server.
 
-    entries: those of the log from `base` on, since that was founded or installed.
-    compacted: up to where a store may have dropped them.
-    image: of the snapshot; incoming: of one that comes in, which need not survive a crash.
+    entries: the log's entries from `base` on, where it was founded or installed.
+    compacted: index up to which a store may have dropped them.
+    image: the snapshot's bytes; incoming: those of a snapshot being received, which need not
+        survive a crash.
     """
 
     term: int = 0
@@ -95,7 +96,7 @@ class Kept:
         return self.base + len(self.entries) - 1
 
     def difference(self, found: Stored, image: bytes) -> str | None:
-        """How `found`, with that state of the state machine, differs from this; ``None`` if not."""
+        """The difference of `found`, with that `image`, from this state; ``None`` if none."""
         for name in ("term", "voted_for", "commit_index", "snapshot"):
             ours, theirs = getattr(self, name), getattr(found, name)
             if ours != theirs:
@@ -113,9 +114,9 @@ class Kept:
 
 
 def steps(kept: Kept, effect: Effect[Any], state: bytes) -> list[Kept]:
-    """What may be kept in the course of `effect`: a crash leaves one of these, the end the last.
+    """The durable states in the course of `effect`: a crash leaves one of them, the end the last.
 
-    state: the state machine's, before the effect.
+    state: the state machine's state before the effect.
     """
     match effect:
         case Persist():
@@ -131,7 +132,7 @@ def steps(kept: Kept, effect: Effect[Any], state: bytes) -> list[Kept]:
 
 
 def _persisting(kept: Kept, effect: Persist) -> list[Kept]:
-    """Term, vote and commit index; the cut; each entry."""
+    """The states while term, vote and commit index, the cut, and each entry are written."""
     found = [
         kept,
         replace(
@@ -167,7 +168,7 @@ def _written(kept: Kept, effect: WriteSnapshot) -> Kept:
 
 
 def entries_of(term: int, *names: bytes) -> list[Entry]:
-    """Entries of that term with these values."""
+    """Entries with that term and these values."""
     return [Entry(term, name) for name in names]
 
 
@@ -223,7 +224,7 @@ LIFE: tuple[Effect[Any], ...] = (
 
 
 class RandomLife:
-    """Effects as a core may ask for them, drawn at random; follows what they make of the store."""
+    """Random effects that a core may ask for, and the state in which they leave the store."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -257,7 +258,7 @@ class RandomLife:
                 return self._persist(first, [self._entry(first + at) for at in range(count)])
 
     def did(self, effect: Effect[Any], state: bytes) -> None:
-        """`effect` was done when the state machine had `state`."""
+        """Note that `effect` was done while the state machine had `state`."""
         self.kept = steps(self.kept, effect, state)[-1]
         if isinstance(effect, WriteSnapshot) and effect.done:
             self._applied = effect.snapshot.index

@@ -1,6 +1,6 @@
-"""What every store of Garlic Farm has to do, as a suite of tests for any implementation.
+"""The duties of every store of Garlic Farm, as a suite of tests for any implementation.
 
-Subclass `RaftStoreSuite`, say how a store is made, found again after a restart and, if it
+Subclass `RaftStoreSuite`, define how a store is made, found again after a restart and, if it
 outlives that, after a crash, and let pytest collect it::
 
     class TestMyStore(RaftStoreSuite):
@@ -56,7 +56,7 @@ _WALK_LENGTH = 120
 class Crashed:
     """A store that was opened again after a crash, with its new state machine.
 
-    returned: how many calls of `perform` had returned before it.
+    returned: number of calls of `perform` that had returned before the crash.
     """
 
     store: Store
@@ -65,7 +65,7 @@ class Crashed:
 
 
 class _Run:
-    """A store that does effects, its state machine, and what it has to keep."""
+    """A store that does effects, its state machine, and the state that it has to keep."""
 
     def __init__(self, suite: _Suite, founding: Stored = FOUNDING) -> None:
         self._suite = suite
@@ -75,7 +75,7 @@ class _Run:
         self.check(self.store)
 
     def do(self, effect: Effect[Any]) -> Any:
-        """Do `effect`; its result, which must be one of that effect."""
+        """Do `effect`; returns its result, which must be one that the effect accepts."""
         before = self.machine.snapshot()
         result = self.store.perform(effect)
         assert effect.accepts(result), (effect, result)
@@ -83,7 +83,7 @@ class _Run:
         return result
 
     def reopen(self) -> None:
-        """What is kept is there after a restart."""
+        """Check that the store has its state after a restart."""
         machine = Values()
         store = self._suite.reopen(self.store, machine, FOUNDING)
         if store is not self.store:
@@ -91,7 +91,7 @@ class _Run:
         self.check(store)
 
     def check(self, store: Store) -> None:
-        """The store loads what is kept, as often as it is asked."""
+        """Check that the store loads its state, as often as it is asked."""
         for _ in range(2):
             self.machine.become([b"nothing that was kept"])
             found = store.load()
@@ -100,10 +100,10 @@ class _Run:
 
 
 class _Suite:
-    """How the tests get their stores."""
+    """The stores for the tests."""
 
     def make_store(self, machine: Values, founding: Stored) -> Store:
-        """A new store: another one at each call."""
+        """A new store, another one at each call."""
         raise NotImplementedError
 
     def reopen(self, store: Store, machine: Values, founding: Stored) -> Store:
@@ -113,7 +113,7 @@ class _Suite:
     def crash(self, effects: Sequence[Effect[Any]], point: int) -> Crashed | None:
         """A new store that does `effects`, crashes at that point, and is opened again.
 
-        Points are counted from 0, however finely the store can be interrupted, the time
+        Points are counted from 0, as finely as the store can be interrupted, the time
         before its first effect included; ``None`` if all was done before that point.  The
         store is founded with `FOUNDING` and was loaded before its first effect.
         """
@@ -359,7 +359,7 @@ class RaftStoreSuite(_LogRules, _SnapshotRules):
             self._goes_on(crashed, state)
 
     def _goes_on(self, crashed: Crashed, state: list[bytes]) -> None:
-        """What was interrupted is done again, and all that follows."""
+        """Check that the interrupted effect and all later ones can be done."""
         done = crashed.returned
         while done < len(LIFE) and isinstance(again := LIFE[done], WriteSnapshot) and again.offset:
             done -= 1
@@ -372,8 +372,8 @@ class RaftStoreSuite(_LogRules, _SnapshotRules):
 
 
 def _history() -> list[tuple[Kept, list[bytes], list[Kept]]]:
-    """After none, one, two... effects of `LIFE`: what is kept, the state machine's values,
-    and what may be kept on the way through the next."""
+    """The durable state and the state machine's values after none, one, two... effects of `LIFE`,
+    and the durable states on the way through the next effect."""
     machine = Values()
     twin = MemoryStore(machine, FOUNDING)
     twin.load()

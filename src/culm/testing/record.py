@@ -32,7 +32,7 @@ class Recording(NamedTuple):
 
 
 def play(machine: MachineType, scenario: Scenario, **options: Any) -> Link:
-    """Run `scenario` over a new `Link`, which gets the `options`, and return that."""
+    """Run `scenario` over a new `Link` with the `options`, and return the link."""
     peer = machine if scenario.peer is None else lookup(scenario.peer)
     link = Link.of(machine, scenario.left, peer, scenario.right, **options).run()
     for side, operation in scenario.script:
@@ -42,9 +42,9 @@ def play(machine: MachineType, scenario: Scenario, **options: Any) -> Link:
 
 
 def record(machine: MachineType, scenario: Scenario) -> Recording:
-    """The two conversations of which `scenario` consists.
+    """The two conversations in `scenario`.
 
-    Raises `AssertionError` if a call of the script is refused: then it is not valid.
+    Raises `AssertionError` if a call of the script is refused: then the scenario is not valid.
     """
     link = play(machine, scenario)
     for side, turn in link.log:
@@ -64,7 +64,7 @@ def record(machine: MachineType, scenario: Scenario) -> Recording:
 
 
 def meet(machine: MachineType, meeting: Meeting, **options: Any) -> Mesh:
-    """Run `meeting` in a new `Mesh`, which gets the `options`, and return that."""
+    """Run `meeting` in a new `Mesh` with the `options`, and return the mesh."""
     mesh = Mesh.of(machine, meeting.members, **options).run()
     for member, operation in meeting.script:
         mesh.do(member, operation)
@@ -73,7 +73,7 @@ def meet(machine: MachineType, meeting: Meeting, **options: Any) -> Mesh:
 
 
 def record_meeting(machine: MachineType, meeting: Meeting) -> list[Conversation]:
-    """Every member's conversation.  Raises `AssertionError` if a call is refused."""
+    """The conversations of all members.  Raises `AssertionError` if a call is refused."""
     mesh = meet(machine, meeting)
     for name, turn in mesh.log:
         if turn.error is not None:
@@ -109,6 +109,6 @@ def driver_for(machine: MachineType, conversation: Conversation) -> Driver:
 
 
 def replay(machine: MachineType, conversation: Conversation) -> list[Turn]:
-    """Do `conversation` to a new machine; all turns, that before any input first."""
+    """Run `conversation` with a new machine; returns all turns, first that before any input."""
     driver = driver_for(machine, conversation)
     return driver.tell(conversation.operations)

@@ -24,7 +24,7 @@ _loaded = False
 
 
 def register(spec: MachineSpec) -> MachineSpec:
-    """Add `spec`, and its machine to the registry of these.  Returns it.
+    """Add `spec`, and its machine to the registry of machines.  Returns `spec`.
 
     Raises `ValueError` if the name of either is taken.
     """
@@ -35,7 +35,7 @@ def register(spec: MachineSpec) -> MachineSpec:
 
 
 def spec_of(name: str) -> MachineSpec:
-    """The spec of that machine.  Raises `UnknownMachineError`."""
+    """The spec of the machine with that name.  Raises `UnknownMachineError`."""
     for spec in specs():
         if spec.name == name:
             return spec
@@ -50,7 +50,7 @@ def specs() -> list[MachineSpec]:
 
 
 def load(place: str) -> None:
-    """Import what registers specs: a module's name, or the path of a module or a package.
+    """Import a module that registers specs: its name, or the path of a module or a package.
 
     The folder around a path is put on ``sys.path``, where the module finds its neighbours.
     Raises ``ImportError``.

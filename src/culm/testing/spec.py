@@ -1,8 +1,8 @@
-"""What the author of a machine states once about it, so that the suite can test it.
+"""The author's description of a machine, from which the suite can test it.
 
-A `MachineSpec` names the machine, as the registry has it, and says four things of it: what its
-users do (`Usage`), what hostile peers try (`Attacks`), what it may cost (`Bounds`), and what is
-the same in two runs (`Comparison`).
+A `MachineSpec` names a machine of the registry, and describes four things: its users' actions
+(`Usage`), the attempts of hostile peers (`Attacks`), its permitted costs (`Bounds`), and how two
+runs are compared (`Comparison`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Side = Literal["left", "right"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """One machine's side of a valid conversation: how it is built, what it is told."""
+    """One machine's side of a valid conversation: its config, and the operations on it."""
 
     name: str
     operations: Sequence[Operation]
@@ -43,7 +43,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Two stream machines on one connection, and what their users do.
+    """Two stream machines on one connection, and the actions of their users.
 
     The two run until quiet, then each step of `script` is done to its side and the two
     run until quiet again.  `Call`, `Complete`, `Advance` (the one clock of both) and
@@ -59,10 +59,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
-    """Machines with links that connect with each other, and what their users do.
+    """Machines with links that connect with each other, and the actions of their users.
 
     They run until quiet, then each step of `script` is done to its member and they run
-    until quiet again.  `Advance` moves the one clock of all, over every deadline on the
+    until quiet again.  `Advance` moves the common clock over every deadline on the
     way; `Receive` and `Eof` come on a link that the script itself has opened.
 
     members: their configs, by the names that `Dialling` uses.
@@ -75,17 +75,17 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flood:
-    """Input by which a hostile peer tries to fill memory: `opening`, then `unit` for ever.
+    """Input with which a hostile peer tries to fill memory: `opening`, then `unit` for ever.
 
-    unit: bytes, or a function that makes the bytes of the unit of that number, from 0 on
+    unit: bytes, or a function that makes the bytes of a unit from its number, from 0 on
         (streams with new numbers, entries that differ).
-    after: the name of a conversation; the flood comes when that is through, on its config.
+    after: the name of a conversation; the flood follows it, with its config.
         Without it the flood meets a new machine.
     config: overrides `Bounds.tight`, for example to choose the role.
-    source: for datagram machines, where opening and units are datagrams: the address
-        from which the unit of that number comes.
-    calls: what the user does about the unit of that number, once it has been received.
-    link: for machines with links: on which one it comes, which `after` has opened.
+    source: for datagram machines, where opening and units are datagrams: gives a unit's source
+        address from its number.
+    calls: the user's calls about a unit, by its number, once it has been received.
+    link: for machines with links: the link of the flood, which `after` has opened.
     """
 
     unit: bytes | Callable[[int], bytes]
@@ -102,12 +102,12 @@ class Frame:
     """A message with a content that a peer may choose freely.
 
     wrap: makes the message from the content.
-    contents: what the content may be, by name, each a function of its size; the first is flat
+    contents: possible contents by name, each a function of its size; the first is flat
         (`culm.testing.contents` has some).
     size: bytes of the content.
-    refused: the flat content is refused on purpose, however little of it has come.  Otherwise half
-        of the message has to be read before it is, or something has to come of a datagram.
-    after, config, link: as of a `Flood`; `source` is that of a datagram.
+    refused: the flat content is refused on purpose, perhaps at its first bytes.  Otherwise half
+        of the message has to be read first, or a datagram has to have an effect.
+    after, config, link: as in a `Flood`; `source` is that of a datagram.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one input may cost, with all that follows from it until the next: in steps.
+    """The permitted cost of one input, in steps, with all its consequences until the next.
 
     An input of k bytes is worth ``base + per_byte * k``.  A step is an executed line
     of Python, or 16 bytes that a function returns (`culm.testing.suite.meter`).
@@ -135,21 +135,20 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What the users of a machine do, and what is said then.
+    """The actions of a machine's users, and the conversations that follow.
 
-    scenarios: what two of these machines say to each other; meetings: what several say
-        that have links, which connect as the machine's `dialling` says.
-    conversations: further valid conversations, for example from other implementations'
-        vectors; called with the spec itself.  Scenarios and meetings are recorded without
-        that.
-        Valid means: no call is refused and the peer breaks no rule.
-    bad_calls: calls that are to be refused with `LocalProtocolError` in some state that
+    scenarios: exchanges of two of these machines; meetings: those of several with links, which
+        connect by the machine's `dialling`.
+    conversations: makes further valid conversations, for example from other implementations'
+        vectors; called with the spec itself.  Those of scenarios and meetings are recorded
+        automatically.  In a valid conversation no call is refused and the peer breaks no rule.
+    bad_calls: calls that have to be refused with `LocalProtocolError` in some state that
         the conversations pass through.
-    interruptions: what the user may do at any moment, such as to end things: the peer's bytes
-        meet a machine that does not want them any more, or knows better by then.
-    growth: what may become many, each a function of how many of it there are to be: the
-        conversation or, to be played first, the scenario.  The work in it must not grow
-        faster than their number.  Floods, and calls that the conversations make, need none.
+    interruptions: actions that the user may take at any moment, such as ending a request: the
+        peer's bytes then meet a machine that no longer wants them.
+    growth: things of which there may be many, each a function that makes, for a number of them,
+        the conversation, or the scenario to be recorded.  The work in it must not grow faster
+        than the number.  Floods, and calls in the conversations, need no entry.
     """
 
     scenarios: Sequence[Scenario] = ()
@@ -164,13 +163,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attacks:
-    """What hostile peers of a machine try.
+    """The attempts of a machine's hostile peers.
 
     floods: inputs with which `Bounds.retained_max` is checked, besides those that the suite
         makes from the conversations.
-    bombs: bytes that cost a peer little and could cost much, such as compressed data that
-        expands without end; they come between any two inputs of a conversation, on whatever
-        link, or from whatever source.
+    bombs: bytes that cost a peer little and could cost the machine much, such as compressed data
+        that expands without end; they come between any two inputs of a conversation, on any
+        link, or from any source.
     frames: messages in which a byte of any content has to cost about as much as any other.
     """
 
@@ -181,16 +180,17 @@ class Attacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a machine may cost.
+    """The permitted costs of a machine.
 
-    retained_max: bytes; the most by which the memory the machine holds may grow above that
-        of a new one, whatever a peer sends, under the config `tight`.  Follows from the
-        worst cases that the machine's limits state.
-    unsent_max: bytes; the most that may wait to be taken, whatever a peer sends while nothing
-        is taken, under the config `tight`.
+    retained_max: most bytes by which the memory of the machine may exceed that of a new one,
+        whatever a peer sends, under the config `tight`.  Follows from the worst cases that the
+        machine's limits state.
+    unsent_max: most bytes that may wait to be taken, whatever a peer sends while none are taken,
+        under the config `tight`.
     tight: config with small limits, for the floods.
-    work: what an input may cost; the law of work is for machines that state it.
-    alike_max: how many times as much as a flat one any content of a frame may cost.
+    work: the permitted cost of an input; without it the law of work does not apply.
+    alike_max: most by which the cost of a frame's content may exceed that of a flat one, as a
+        factor.
     """
 
     retained_max: int
@@ -202,13 +202,13 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What is the same in two runs of a machine.
+    """The comparison of two runs of a machine.
 
     lazy_output: the bytes are scheduled when they are taken, so that other sizes of
-        ``data_to_send`` may give other bytes that mean the same.
-    normalise: what of an event list must be the same however the peer's bytes were
-        scheduled and cut; the list itself by default.
-    kept: what an effect puts into the store, as items that can be compared; nothing for one
+        ``data_to_send`` may give other bytes with the same meaning.
+    normalise: reduces a list of events to the part that must not depend on how the peer's bytes
+        were scheduled and cut; the list itself by default.
+    kept: the items that an effect puts into the store, for comparison; none for an effect
         that reads.  Without it the law of faults does not apply.
     """
 
@@ -219,7 +219,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MachineSpec:
-    """A machine, and what the suite has to know of it."""
+    """A machine, with its description for the suite."""
 
     machine: MachineType
     bounds: Bounds

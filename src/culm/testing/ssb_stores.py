@@ -1,7 +1,7 @@
-"""What every store of Secure Scuttlebutt's feeds has to do, as a suite for any implementation.
+"""The duties of every store of Secure Scuttlebutt's feeds, as a suite for any implementation.
 
-Subclass `FeedStoreSuite`, say how a store is made, found again after a restart and, if it outlives
-that, after a crash, and let pytest collect it::
+Subclass `FeedStoreSuite`, define how a store is made, found again after a restart and, if it
+outlives that, after a crash, and let pytest collect it::
 
     class TestMyStore(FeedStoreSuite):
         def make_store(self):
@@ -49,7 +49,7 @@ _MANY = 1 << 30
 class Crashed:
     """A store that was opened again after a crash.
 
-    returned: how many calls of `perform` had returned before it.
+    returned: number of calls of `perform` that had returned before the crash.
     """
 
     store: FeedStore
@@ -103,7 +103,7 @@ _LIFE: tuple[Effect[Any], ...] = (
 
 @dataclass
 class _Kept:
-    """What a store has to have."""
+    """The content that a store has to have."""
 
     feeds: dict[str, list[Message]] = field(default_factory=dict[str, list[Message]])
     clocks: dict[str, PeerClock] = field(default_factory=dict[str, PeerClock])
@@ -125,7 +125,7 @@ class _Kept:
         return _Kept(feeds, clocks, forked)
 
     def on_the_way(self, effect: Effect[Any]) -> list[_Kept]:
-        """What may be there after a crash within an effect."""
+        """The possible contents after a crash within an effect."""
         if not isinstance(effect, AppendMessages):
             return [self, self.after(effect)]
         counts = range(len(effect.messages) + 1)
@@ -147,10 +147,10 @@ class _Kept:
 
 
 class _Suite:
-    """How the tests get their stores."""
+    """The stores for the tests."""
 
     def make_store(self) -> FeedStore:
-        """A new store: another one at each call."""
+        """A new store, another one at each call."""
         raise NotImplementedError
 
     def reopen(self, store: FeedStore) -> FeedStore:
@@ -160,7 +160,7 @@ class _Suite:
     def crash(self, effects: Sequence[Effect[Any]], point: int) -> Crashed | None:
         """A new store that does `effects`, crashes at that point, and is opened again.
 
-        Points are counted from 0, however finely the store can be interrupted, the time before
+        Points are counted from 0, as finely as the store can be interrupted, the time before
         its first effect included; ``None`` if all was done before that point.
         """
         return None
@@ -176,7 +176,7 @@ def _raises(kind: type[Exception]) -> Generator[None]:
 
 
 class _Rules(_Suite):
-    """One rule each."""
+    """Tests of one rule each."""
 
     def test_a_new_store_has_nothing(self) -> None:
         store = self.make_store()
@@ -230,7 +230,7 @@ class _Rules(_Suite):
         ):
             with _raises(ValueError):
                 store.perform(_append(*good, *wrong))
-            assert kept.is_in(store)  # nothing of it
+            assert kept.is_in(store)  # none of the messages was appended
 
     def test_clocks_are_kept_by_peer(self) -> None:
         store = self.make_store()
@@ -283,7 +283,7 @@ class _Walks(_Suite):
             assert kept.is_in(store)
 
     def test_crashes(self) -> None:
-        """What had returned is there, what was cut short may be, and life goes on."""
+        """Finished effects are in the store, an interrupted one may be, and life goes on."""
         for point in count():
             crashed = self.crash(_LIFE, point)
             if crashed is None:
@@ -296,7 +296,7 @@ class _Walks(_Suite):
             found = [each for each in allowed if each.is_in(crashed.store)]
             assert found, point
             kept = found[0]
-            if rest and isinstance(rest[0], AppendMessages):  # what is there is not written again
+            if rest and isinstance(rest[0], AppendMessages):  # only the missing ones are appended
                 there = allowed.index(kept)
                 rest[:1] = [_append(*rest[0].messages[there:])] if there < len(allowed) - 1 else []
             for effect in rest:
@@ -331,4 +331,4 @@ def _expected(kept: _Kept, effect: ReadMessages) -> tuple[bytes, ...]:
 
 
 class FeedStoreSuite(_Rules, _Walks):
-    """Everything that a `culm.ssb.store.FeedStore` has to do."""
+    """Tests for a `culm.ssb.store.FeedStore`; see the module."""

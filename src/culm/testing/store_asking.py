@@ -1,4 +1,4 @@
-"""What the suite of log stores is built of: how it gets its stores, and what it asks of them."""
+"""The basis of the suite of log stores: the stores themselves, and the effects asked of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 _TICKET: Ticket[Any] = Ticket(0)
 
-# A byte that is read from a wrong place is a wrong byte.
+# Payloads whose bytes differ, so that a byte read from a wrong place is noticed.
 varied_log = partial(make_log, payload=varied)
 
 
@@ -40,7 +40,7 @@ def head_of(new: NewEntry) -> Head:
 
 
 def stored_form(new: NewEntry, staged: int | None = None) -> StoredEntry:
-    """What is stored of `new`, or of its entry with so many bytes of payload staged."""
+    """The stored form of `new`, or of its entry with `staged` bytes of payload staged."""
     entry = new.entry
     complete = staged is None and new.payload is not None
     size = entry.payload_size if complete else staged or 0
@@ -56,7 +56,7 @@ def stored_form(new: NewEntry, staged: int | None = None) -> StoredEntry:
 
 
 class RandomEffects:
-    """Effects on two logs and their forks, drawn at random; most of them make sense."""
+    """Random effects on two logs and their forks, most of which make sense."""
 
     def __init__(self, family: HashFamily, random: Random) -> None:
         self._random = random
@@ -121,10 +121,10 @@ def _ask(kind: Callable[..., Effect[Any]], **fields: Any) -> Effect[Any]:
 
 
 class AskedStore:
-    """A `LogStore` that is asked as a machine asks it: by effects.
+    """A `LogStore` that is asked by effects, as machines do.
 
-    Every answer has to be one that the effect accepts and that is of the store's family: of
-    the right type, in order, within bounds.  The caller's list is emptied after an append.
+    Every answer has to be one that the effect accepts, of the right type, in order and within
+    bounds, and of the store's family.  The caller's list is emptied after an append.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -211,7 +211,7 @@ class AskedStore:
 
 
 def contents(store: LogStore) -> dict[LogKey, object]:
-    """All that can be read of a store, for comparison."""
+    """All readable content of a store, for comparison."""
     return {
         log: (
             store.head(log),
@@ -227,7 +227,7 @@ def contents(store: LogStore) -> dict[LogKey, object]:
 
 
 class StoreSuite:
-    """How the tests get their stores, and what they put into them."""
+    """The stores for the tests, and logs to put into them."""
 
     families: Sequence[HashFamily] = (YAMF, YASMF)
 
@@ -241,7 +241,7 @@ class StoreSuite:
 
     @contextmanager
     def refused(self, store: LogStore, code: StoreErrorCode, seqnum: int) -> Generator[None]:
-        """The block has to raise that `StoreError` and leave the store as it was."""
+        """Check that the block raises that `StoreError` and leaves the store as it was."""
         before = contents(store)
         refusal = None
         try:

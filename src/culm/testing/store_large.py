@@ -1,4 +1,4 @@
-"""What a log store has to do with large numbers, large payloads and many entries."""
+"""The duties of a log store with large numbers, large payloads and many entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MANY = 1200
 
 
 def _entry(family: HashFamily, seqnum: int, payload_size: int = 0, *, log_id: int = 0) -> Entry:
-    """An entry with arbitrary links, which a store does not look at."""
+    """An entry with arbitrary links, which a store does not check."""
     hash = family.hash(b"")
     return sign(
         SigningKey(bytes(32)),
@@ -40,7 +40,7 @@ def _nothing(seqnum: int) -> bytes:
 
 
 class LargeRules(StoreSuite):
-    """A peer chooses numbers, and any of them may be asked for."""
+    """Tests with extreme numbers, as a peer may choose any and ask for any."""
 
     def test_great_numbers_are_answered_as_any_others(self) -> None:
         for store, news, log in self.stores():

@@ -1,15 +1,15 @@
-"""What every `LogStore` has to do, as a suite of tests for any implementation.
+"""The duties of every `LogStore`, as a suite of tests for any implementation.
 
-Subclass `LogStoreSuite`, say how a store is made, and let pytest collect it::
+Subclass `LogStoreSuite`, define how a store is made, and let pytest collect it::
 
     class TestMyStore(LogStoreSuite):
         def make_store(self, family):
             return MyStore(family=family)
 
-For a store that outlives the process, `reopen` says how it is found again; the page on
-testing shows a class for one in files.
+For a store that outlives the process, `reopen` finds it again; the page on testing shows a class
+for one in files.
 
-Whatever a test asks, the answer has to be one that a machine accepts.  The suite has tests of
+Every answer has to be one that a machine accepts.  The suite has tests of
 one rule each, and a random walk that compares the store, step by step, with one in memory.
 """
 
@@ -359,7 +359,7 @@ class _PayloadRules(StoreSuite):
                 store.discard_payload(log, seqnum)
                 store = self.reopened(store)
                 left_out = stored_form(NewEntry(news[2].entry))
-                begun = stored_form(news[4], 0)  # what was wrong is to be had from others
+                begun = stored_form(news[4], 0)  # others may send it without the mistake
                 assert store.entry(log, seqnum) == {3: left_out, 5: begun}[seqnum]
                 assert store.read_payload(log, seqnum, 0, 100) == b""
             assert store.head(log) == head_of(news[4])

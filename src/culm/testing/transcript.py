@@ -35,9 +35,9 @@ def of_link(link: Link) -> str:
 def of_cluster(cluster: Cluster, show: Show) -> str:
     """The transcript of all nodes in the order of their turns, each under its address.
 
-    The cluster must record.  `show` says how datagrams are written: their meaning, in the
-    protocol's own terms.  Deadlines are left out: nodes that look after each other have a
-    new one at every turn.
+    The cluster must record.  `show` writes the meaning of datagrams in the protocol's own
+    terms.  Deadlines are left out, as nodes that watch each other have a new one at every
+    turn.
     """
     log = [(_address(address), turn) for address, turn in cluster.log]
     width = max((len(address) for address, _ in log), default=0)
@@ -51,7 +51,7 @@ def of_cluster(cluster: Cluster, show: Show) -> str:
 def of_mesh(mesh: Mesh, show: Show) -> str:
     """The transcript of all members in the order of their turns, each under its name.
 
-    `show` says how bytes are written: their meaning, in the protocol's own terms.
+    `show` writes the meaning of bytes in the protocol's own terms.
     """
     width = max(map(len, mesh.members), default=0)
     lines: list[str] = []

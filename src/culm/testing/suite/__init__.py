@@ -7,7 +7,7 @@ In pytest, over all registered machines::
         law.check(spec)
 
 or for one machine: ``check_machine(spec)``.  Hypothesis draws conversations, cuts and
-mutations; how many examples it tries is the loaded profile's choice.
+mutations; the loaded profile sets the number of examples.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _HEALTH_OF_NO_CONCERN = (
 class Property:
     """One law.
 
-    check_example: raises `PropertyError` for one drawn example; or for a law without
-        chance `check_once`.
-    share: of the profile's number of examples.
+    check_example: raises `PropertyError` for one drawn example; `check_once` is for a law
+        without chance.
+    share: part of the profile's number of examples.
     """
 
     name: str
@@ -68,17 +68,17 @@ class Property:
         return self.name
 
     def check(self, spec: MachineSpec) -> None:
-        """Raise what is wrong with the machine of `spec`, in the smallest example found."""
+        """Raise the error of the machine of `spec`, if any, in the smallest example found."""
         if self.check_once is not None:
             self.check_once(spec)
         if self.check_example is not None:
             self.search(spec, max(1, round(settings().max_examples * self.share)))
 
     def search(self, spec: MachineSpec, examples: int, *, chance: int | None = None) -> int:
-        """Check so many examples; the number of those that were tried.
+        """Check up to `examples` examples; returns the number of those tried.
 
-        chance: a seed that fixes them; without it the loaded profile says whether the same
-            are tried again.
+        chance: a seed that fixes them; without it the loaded profile decides whether the same
+            ones are tried again.
         """
         check, tried = self.check_example, 0
         assert check is not None
@@ -97,7 +97,7 @@ class Property:
                 check(spec, data.draw)
             tried += 1
 
-        # The name keeps apart, in Hypothesis' database, what failed for which machine.
+        # The name separates the failures of different machines in Hypothesis' database.
         example.__qualname__ = example.__name__ = f"{spec.name}_{self.name}"
         if chance is not None:
             seed(chance)(example)
@@ -203,6 +203,6 @@ def check_machine(spec: MachineSpec | str, laws: Iterable[Property] = PROPERTIES
 
 
 def cases(of: Iterable[MachineSpec] | None = None) -> list[tuple[MachineSpec, Property]]:
-    """Each spec, or each one that is registered, with every law that applies to it."""
+    """Each spec, by default each registered one, with every law that applies to it."""
     found = specs() if of is None else of
     return [(spec, law) for spec in found for law in PROPERTIES if law.applies(spec)]

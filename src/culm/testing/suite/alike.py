@@ -1,4 +1,4 @@
-"""The property that all bytes of a frame cost alike, whatever they are."""
+"""The property that all contents of a frame cost alike."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from culm.testing.suite.runs import PropertyError, watchdog
 __all__ = ["alike"]
 
 _MEMORY_PER_STEP = 16  # bytes
-_PIECES = 16  # in which a frame comes when it is found out how much of it is read
+_PIECES = 16  # pieces of a frame that shows how much of it is read
 
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What a frame costs: steps, and the most memory that was taken meanwhile."""
+    """The cost of a frame: steps, and the peak of memory meanwhile."""
 
     steps: int
     memory: int
     size: int
 
     def __float__(self) -> float:
-        """Steps for a byte, memory among them."""
+        """Steps for each byte, memory included."""
         return (self.steps + self.memory / _MEMORY_PER_STEP) / self.size
 
 
 def alike(spec: MachineSpec) -> None:
     """Every content of a frame costs about as much for each byte as a flat one.
 
-    Counted are the steps of `work`, and for each 16 bytes of the memory that is taken at most
-    meanwhile another one, which is how objects are seen that a reader in C makes.  The
-    factor is `MachineSpec.alike_max`; what is flat counts as at least a step for each 8 bytes.
-    What is refused at its first bytes costs nothing, and shows nothing: half of a flat frame has to
-    be read, unless `Frame.refused` says otherwise.
+    Counted are the steps of `work`, and another one for each 16 bytes of peak memory, which
+    reveals objects made by a reader in C.  The factor is `Bounds.alike_max`; a flat content
+    counts as at least a step for each 8 bytes.  A frame that is refused at its first bytes costs
+    nothing, and proves nothing: half of a flat one has to be read, unless `Frame.refused` is set.
     """
     for frame in spec.attacks.frames:
         contents = iter(frame.contents.items())
@@ -57,7 +56,7 @@ def alike(spec: MachineSpec) -> None:
 
 
 def _check_read(spec: MachineSpec, frame: Frame, data: bytes) -> None:
-    """Raise `PropertyError` for a frame whose content is not looked at."""
+    """Raise `PropertyError` for a frame whose content is not read."""
     with watchdog():
         driver = _before(spec, frame)
         if hasattr(driver.machine, "receive_datagram"):
@@ -74,7 +73,7 @@ def _check_read(spec: MachineSpec, frame: Frame, data: bytes) -> None:
 
 
 def _bytes_read(driver: Driver, frame: Receive) -> int:
-    """After how many bytes, about, of a frame no more is read; all of them if that goes on."""
+    """The approximate number of bytes of a frame that the machine reads."""
     step = -(-len(frame.data) // _PIECES)
     for at in range(0, len(frame.data), step):
         if driver.closed is not None or not wanted(driver, frame):
@@ -85,7 +84,7 @@ def _bytes_read(driver: Driver, frame: Receive) -> int:
 
 
 def _before(spec: MachineSpec, frame: Frame) -> Driver:
-    """A driver of a machine to which all has happened that comes before the frame."""
+    """A driver of a machine after the conversation that precedes the frame."""
     told = {each.name: each for each in conversations(spec)}
     before = told[frame.after] if frame.after is not None else NOTHING_TOLD
     before = replace(before, config={**before.config, **frame.config})

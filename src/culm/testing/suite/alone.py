@@ -1,4 +1,4 @@
-"""The property that a connection on which nothing moves holds up nobody else."""
+"""The property that a connection on which nothing moves holds up no other."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["alone"]
 
 
 def alone(spec: MachineSpec, draw: Draw) -> None:
-    """What waits, waits alone; and who has gone leaves no trace.
+    """A waiting connection waits alone, and one that has gone leaves no trace.
 
-    At some step of a meeting a stranger connects with a member, takes nothing of what it is
-    sent, and says nothing, or a message that never becomes whole; it hangs up, or stays.
+    At some step of a meeting a stranger connects with a member, takes no bytes, and sends none,
+    or a message that never becomes whole; it hangs up, or stays.
     The members see the same events as without it, as the spec normalises them.
     """
     meeting = pick(spec.usage.meetings, draw)
@@ -40,7 +40,7 @@ def alone(spec: MachineSpec, draw: Draw) -> None:
 
 
 class _Visit:
-    """A stranger at a member."""
+    """A stranger's connection with a member."""
 
     def __init__(self, member: str, said: bytes, *, hangs_up: bool) -> None:
         self._member, self._said, self._hangs_up = member, said, hangs_up
@@ -60,7 +60,7 @@ class _Visit:
         mesh.run()
 
     def beside(self, member: str, operation: Operation) -> Operation:
-        """The operation as it reads now that the stranger has a number, too."""
+        """The operation with links renumbered, as the stranger's link has a number, too."""
         if self._link is None or member != self._member:
             return operation
         if isinstance(operation, (Receive, Eof)) and operation.link is not None:
@@ -71,7 +71,7 @@ class _Visit:
         return operation
 
     def overlooked(self, member: str, events: Sequence[Event]) -> list[Event]:
-        """What happened beside the stranger, with the numbers that links have without it."""
+        """The events of other links than the stranger's, with their numbers without it."""
         if self._link is None or member != self._member:
             return list(events)
         beside = [event for event in events if getattr(event, "link", None) != self._link]
@@ -105,7 +105,7 @@ def _meet(
 
 
 def _said(spec: MachineSpec, draw: Draw) -> bytes:
-    """Nothing, or a beginning of a message."""
+    """The beginning of a message, perhaps empty."""
     heard = [op.data for op in conversation(spec, draw).operations if isinstance(op, Receive)]
     parts = [part for data in heard for part in spec.machine.codec.cut(data)]
     whole = pick(parts, draw) if parts else b""

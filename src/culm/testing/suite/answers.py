@@ -1,4 +1,4 @@
-"""What a store may say to a machine, and what the machine makes of it."""
+"""Right and wrong answers of a store, failures included, and their effect on a machine."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from culm.testing.suite.values import answer_type, conforms, values
 
 __all__ = ["answers", "every_answer"]
 
-_FAILURES_MAX = 12  # of a conversation, those that are tried without chance
+_FAILURES_MAX = 12  # failures tried without chance in each conversation
 _MESSAGE = "the disk is full"
-# Numbers that are no tickets, and what is no number.
+# Numbers that are no tickets, and values that are no numbers.
 _NO_TICKETS: tuple[Any, ...] = (-1, 0, 1 << 64, 0.5, "1", None, [], object())
 
 
 def every_answer(spec: MachineSpec) -> None:
-    """The law of `answers` for the conversations as they are."""
+    """The law of `answers` for unchanged conversations."""
     for told in conversations(spec):
         story = list(told.operations)
         with retold(spec, told):
@@ -51,15 +51,15 @@ def every_answer(spec: MachineSpec) -> None:
 
 
 def answers(spec: MachineSpec, draw: Draw) -> None:
-    """A machine takes what answers an effect, once, or a failure in its place.
+    """A machine takes one answer to an effect, or a failure in its place.
 
     A wrong answer raises `LocalProtocolError` and changes nothing: a value that is not of
-    the type which the effect declares (the ``R`` of ``Effect[R]``), or one that it does not
-    accept.  So does an answer to what was not handed out, or is answered already.  What is
-    accepted does no harm, however odd it is.
+    the type that the effect declares (the ``R`` of ``Effect[R]``), or one that it does not
+    accept.  So does an answer to an effect that was never handed out, or is already answered.
+    An accepted answer does no harm, however odd it is.
 
-    After a failure `StoreFailed` comes once, and `Closed` at the latest at the end.  Nothing
-    comes out that would not come without an answer: no event, and where the machine ends,
+    After a failure `StoreFailed` comes once, and `Closed` at the latest at the end.  There is no
+    output that would not come without an answer: no event, and where the machine ends,
     no bytes but those of its goodbye.
     """
     told = conversation(spec, draw)
@@ -76,9 +76,9 @@ Responder = Callable[["_Play", int, Effect[Any], Complete], None]
 
 
 class _Play:
-    """A story whose effects are answered one at a time, as `responder` does it.
+    """A story whose effects are answered by `responder`, one at a time.
 
-    starts: for each answer that was due, which turn comes next.
+    starts: for each answer that was due, the index of the next turn.
     """
 
     def __init__(self, spec: MachineSpec, told: Conversation, responder: Responder) -> None:
@@ -104,7 +104,7 @@ class _Play:
         return self
 
     def end(self) -> _Play:
-        """Do all that must end the machine; the store answers what is asked meanwhile."""
+        """Do all that must end the machine, while the store answers its effects."""
         self.driver.answer_by(self._respond)
         self.turns += finish(self.driver)
         return self
@@ -115,7 +115,7 @@ class _Play:
         return turn
 
     def withhold(self, effect: Effect[Any]) -> None:
-        """Let an effect go unanswered for ever."""
+        """Never answer an effect."""
         self.driver.withhold(effect)
 
     def _answer_all(self) -> None:
@@ -126,7 +126,7 @@ class _Play:
     def _answer(self, effect: Effect[Any], answer: Complete) -> None:
         self.starts.append(len(self.turns))
         self._responder(self, len(self.starts) - 1, effect, answer)
-        self.withhold(effect)  # it is answered, or never will be
+        self.withhold(effect)  # answered by now, or never
 
     def _waiting(self, ticket: int) -> Effect[Any] | None:
         return next((each for each in self.driver.unanswered if each.ticket == ticket), None)
@@ -137,7 +137,7 @@ def _rightly(play: _Play, number: int, effect: Effect[Any], right: Complete) -> 
 
 
 def _otherwise(at: int, answer: Responder) -> Responder:
-    """All rightly but one."""
+    """A responder that answers all effects rightly but one."""
 
     def responder(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
         (answer if number == at else _rightly)(play, number, effect, right)
@@ -149,10 +149,10 @@ def _otherwise(at: int, answer: Responder) -> Responder:
 
 
 def _refuse_what_is_wrong(spec: MachineSpec, told: Conversation, story: Story) -> _Play:
-    """Every wrong answer at every moment changes nothing; the story without them."""
+    """Check that no wrong answer at any moment changes anything; returns the story without them."""
     plain = _Play(spec, told, _rightly).run(story)
     others = [op.result for turn in plain.turns if isinstance(op := turn.operation, Complete)]
-    # One of each kind is enough.
+    # One result of each type is enough.
     others = list({type(result): result for result in others}.values())
 
     def responder(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
@@ -163,7 +163,7 @@ def _refuse_what_is_wrong(spec: MachineSpec, told: Conversation, story: Story) -
             _expect(play, Complete(effect.ticket, value), ContractErrorCode.WRONG_RESULT)
         _check_unchanged("a wrong answer", play, before)
         if play.do(right).error is not None:
-            return  # recorded of another story
+            return  # the answer was recorded in another story
         before = visible(play.driver)
         for again in (right, Fail(effect.ticket, _MESSAGE)):
             _expect(play, again, ContractErrorCode.UNKNOWN_TICKET)
@@ -175,7 +175,7 @@ def _refuse_what_is_wrong(spec: MachineSpec, told: Conversation, story: Story) -
 
 
 def _no_tickets(turns: Sequence[Turn]) -> Iterator[Any]:
-    """Tickets that were not handed out: among them the next one."""
+    """Tickets that were not handed out, the next one included."""
     tickets = {int(effect.ticket) for turn in turns for effect in turn.effects}
     for number in (max(tickets, default=0) + 1, *_NO_TICKETS):
         if not isinstance(number, Hashable) or number not in tickets:
@@ -209,7 +209,7 @@ def _check_unchanged(what: str, play: _Play, before: object) -> None:
 
 
 def _fail(spec: MachineSpec, told: Conversation, story: Story, plain: _Play, number: int) -> None:
-    """Let the store fail where the story has that answer."""
+    """Let the store fail in place of the answer with that number."""
     asked: list[tuple[Effect[Any], bool]] = []
 
     def failing(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
@@ -229,7 +229,7 @@ def _fail(spec: MachineSpec, told: Conversation, story: Story, plain: _Play, num
     )
     effect, over = asked[0]
     _check_told(failed, number, StoreFailed(effect=effect, error=StoreFault(_MESSAGE)), over=over)
-    # What the machine would say if it were still waiting, or had been closed.
+    # The events of a machine that still waits, or was closed.
     allowed = _events(waited, number) | _events(closed, number)
     if untrue := _events(failed, number) - allowed:
         raise PropertyError(f"{effect} failed, and yet: {[*untrue]}")
@@ -237,7 +237,7 @@ def _fail(spec: MachineSpec, told: Conversation, story: Story, plain: _Play, num
 
 
 def _check_told(play: _Play, number: int, failure: StoreFailed, *, over: bool) -> None:
-    """The failure is told once, unless the end was told before, and there is an end."""
+    """Check that the failure is told once, unless the end came first, and that there is an end."""
     turns = play.turns[play.starts[number] :]
     if turns[0].error is not None:
         raise PropertyError(f"{turns[0].operation} is refused: {turns[0].error}")
@@ -250,7 +250,7 @@ def _check_told(play: _Play, number: int, failure: StoreFailed, *, over: bool) -
 
 
 def _events(play: _Play, number: int) -> Counter[str]:
-    """What was told from that answer on, but for the failure and the end."""
+    """The events from that answer on, except for the failure and the end."""
     return Counter(
         str(to_plain(event))
         for turn in play.turns[play.starts[number] :]
@@ -260,7 +260,7 @@ def _events(play: _Play, number: int) -> Counter[str]:
 
 
 def _check_left(failed: _Play, closed: _Play, plain: _Play, number: int) -> None:
-    """Nothing left that would not have left without the answer."""
+    """Check that no bytes left that would not have left without the answer."""
     after, goodbye, stored = (
         _left(play.turns[play.starts[number]]) for play in (failed, closed, plain)
     )
@@ -275,7 +275,7 @@ def _check_left(failed: _Play, closed: _Play, plain: _Play, number: int) -> None
 
 
 def _left(turn: Turn) -> dict[Hashable, bytes]:
-    """What left, by where it went."""
+    """The bytes that left, by destination."""
     left: dict[Hashable, bytes] = {}
     for way, data in (("the peer", turn.sent), *turn.datagrams, *turn.links):
         left[way] = left.get(way, b"") + data
@@ -285,7 +285,7 @@ def _left(turn: Turn) -> dict[Hashable, bytes]:
 def _answer_oddly(
     spec: MachineSpec, told: Conversation, story: Story, number: int, draw: Draw
 ) -> None:
-    """Give another answer that is accepted: all that may follow is an end."""
+    """Give another acceptable answer, after which the machine at most ends."""
 
     def responder(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
         declared = answer_type(type(effect))

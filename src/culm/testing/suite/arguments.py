@@ -1,4 +1,4 @@
-"""What a user may say to a machine that is no argument, and what the machine makes of it."""
+"""Wrong arguments of a user's calls, and their effect on a machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DEPTH_MAX = 3  # of values within values
 _TRIES_MAX = 32
 _REFUSALS = (LocalProtocolError, TypeError, ValueError)
 
-# Of no type, or of the wrong one in most places, and beyond what numbers may be.
+# Values of the wrong type in most places, and numbers beyond most ranges.
 _ODD: tuple[Any, ...] = (None, object(), "nonsense", b"nonsense", [], [object()], 0.5, float("nan"))
 _NUMBERS: tuple[Any, ...] = (-1, 0, 1 << 31, 1 << 32, 1 << 63, 1 << 64)
 _LONG = 1 << 17
@@ -46,10 +46,10 @@ _HALF = "\ud800"  # half a surrogate pair: text in Python, and in no encoding
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """One argument of one call that an operation makes of the machine, made wrong.
+    """A wrong argument, or part of one, in one call that an operation makes of the machine.
 
-    number: of the call among those; path: the argument, and what of it.
-    harmful: if it is taken, something else is done than was meant.
+    number: index of the call; path: the argument, and the path to the part.
+    harmful: whether the machine, if it takes the value, does something else than was meant.
     """
 
     number: int
@@ -63,7 +63,7 @@ class Wrong:
 
 
 def every_argument(spec: MachineSpec) -> None:
-    """The law of `arguments` for each argument of each call, where it is met first."""
+    """The law of `arguments` for the first occurrence of each argument of each call."""
     _check_configs(spec)
     met: set[Any] = set()
     for told in conversations(spec):
@@ -76,13 +76,13 @@ def every_argument(spec: MachineSpec) -> None:
 
 
 def arguments(spec: MachineSpec, draw: Draw) -> None:
-    """Of a wrong argument comes a refusal, at once, or no harm.
+    """A wrong argument is refused at once, or does no harm.
 
     Each argument of each call, and each part of it, is made wrong at some moment: of another
     type, a number out of range, or text that has no encoding.  The call raises
     `LocalProtocolError`, `TypeError` or `ValueError` (but no codec's, which names no argument),
-    and has changed nothing; or it is taken, and then nothing is raised later but by a call that
-    refuses its own arguments.  So it is with what a machine is made of.
+    and has changed nothing; or it is taken, and then later calls raise only for their own
+    arguments.  The same holds for the config of a machine.
     """
     told = conversation(spec, draw)
     with retold(spec, told):
@@ -96,11 +96,11 @@ def arguments(spec: MachineSpec, draw: Draw) -> None:
             return
 
 
-# Calls that a machine sees, and one of them made wrong.
+# Recording of calls, one of which may be made wrong.
 
 
 class _Seen:
-    """A machine, or a handle of it, whose calls are seen, and one of which may be made wrong."""
+    """A machine, or a handle of it, whose calls are recorded and one of which may be made wrong."""
 
     def __init__(self, inner: Any, seen: list[tuple[str, Mapping[str, Any]]], wrong: Wrong | None):
         self.__dict__.update(_inner=inner, _seen=seen, _wrong=wrong)
@@ -141,7 +141,7 @@ def _is_handle(value: object) -> bool:
 
 
 def _apply(driver: Driver, operation: Operation, wrong: Wrong | None = None) -> list[Any]:
-    """Do `operation` without draining; the calls that it made of the machine."""
+    """Do `operation` without draining; returns the calls that it made of the machine."""
     seen: list[Any] = []
     machine = driver.machine
     match operation, wrong:
@@ -160,18 +160,18 @@ def _apply(driver: Driver, operation: Operation, wrong: Wrong | None = None) -> 
     return seen
 
 
-# What may be wrong.
+# Places of wrong values, and the values.
 
 
 def _paths(value: Any, depth: int = 0) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The parts of a value, itself first: (the way there, the part)."""
+    """The parts of a value, itself first, each after its path."""
     yield (), value
     if depth == _DEPTH_MAX:
         return
     inside: list[tuple[Any, Any]] = []
     if is_dataclass(value) and not isinstance(value, type):
         made_of = [field.name for field in fields(value) if field.init]
-        # With a private part it is one of those that its module has made.
+        # An instance with a private field is only made by its own module.
         if not any(name.startswith("_") for name in made_of):
             inside = [(name, getattr(value, name)) for name in made_of]
     elif is_tuple(value) and hasattr(value, "_fields"):
@@ -186,7 +186,7 @@ def _paths(value: Any, depth: int = 0) -> Iterator[tuple[tuple[Any, ...], Any]]:
 
 
 def _changed(value: Any, path: Sequence[Any], wrong: Any) -> Any:
-    """`value` with what is at `path` made `wrong`; may be refused by who makes it."""
+    """`value` with `wrong` at `path`, which its constructor may refuse."""
     if not path:
         return wrong
     name, *rest = path
@@ -202,7 +202,7 @@ def _changed(value: Any, path: Sequence[Any], wrong: Any) -> Any:
 
 
 def _wrong(right: Any) -> Iterator[Any]:
-    """What is no such value, or hardly."""
+    """Values unlike `right`, or nearly like it."""
     yield from _ODD
     yield from _NUMBERS
     if isinstance(right, str):
@@ -247,7 +247,7 @@ _Part = tuple[str, tuple[Any, ...], list[Wrong]]
 
 
 def _calls(spec: MachineSpec, told: Conversation) -> Iterator[tuple[int, list[_Part]]]:
-    """Each operation's calls of the machine, by their parts."""
+    """The parts of each operation's calls of the machine."""
     driver = driver_for(spec, told)
     driver.start()
     for at, operation in enumerate(told.operations):
@@ -286,7 +286,7 @@ def _calls(spec: MachineSpec, told: Conversation) -> Iterator[tuple[int, list[_P
 def _try(
     spec: MachineSpec, told: Conversation, at: int, wrongs: Sequence[Wrong]
 ) -> Iterator[Wrong]:
-    """Say each of `wrongs` at the operation of that number; those that are not refused."""
+    """Try each of `wrongs` in operation number `at`; yields those that are not refused."""
     story = list(told.operations)
     driver, turns, any_refused = *_told(spec, told, story[:at]), False
     for wrong in wrongs:
@@ -334,7 +334,7 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _go_on(spec: MachineSpec, told: Conversation, at: int, wrong: Wrong) -> None:
-    """Tell the rest of the story to who has taken `wrong`, and end it."""
+    """Tell the rest of the story to a machine that has taken `wrong`, and end it."""
     story = list(told.operations)
     driver, _ = _told(spec, told, story[:at])
     _refused(driver, story[at], wrong)
@@ -365,7 +365,7 @@ def _check_unharmed(turns: Sequence[Turn]) -> None:
 
 
 def _check_configs(spec: MachineSpec) -> None:
-    """What a machine is made of is refused as it is made, or does no harm."""
+    """Check that a wrong config is refused when the machine is made, or does no harm."""
     plain = read_config(spec.machine.keys, {})
     told = Conversation(name="made of what is wrong", operations=[])
     for key in spec.machine.keys:

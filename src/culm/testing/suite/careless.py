@@ -1,4 +1,4 @@
-"""A driver that does not follow the law of driving, and what the machine makes of it."""
+"""A driver that does not follow the law of driving, and its effect on a machine."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _TAKES_MAX = (4, 32)  # between two inputs
 _WEIGHTS = (1, 1, 8, 32)
 _GIVES_UP = 0.1
 _SIZES = (0, 1, 7, 1 << 16, None)
-# What no stream and no datagram is; some of it can be added to bytes all the same.
+# Values that are no bytes of a stream or a datagram, though some can be added to bytes.
 _NO_BUFFERS: tuple[Any, ...] = ("text", [1, 2], 5, None)
 
 
 def careless(spec: MachineSpec, draw: Draw) -> None:
-    """Whoever takes too little, too late or in another order gets less, and breaks nothing.
+    """A driver that takes too little, too late or in another order gets less, and breaks nothing.
 
-    Between two inputs a driver takes an event or none, bytes before the events, a piece of
-    them, an effect now and then; it answers late and in any order, gives up links, says what
-    is no buffer, and closes in the middle.  Nothing is raised but what refuses a call.  After
-    `Closed` comes no event, no effect and no deadline, and it comes once all is taken.
+    Between two inputs it takes an event or none, bytes before the events, a piece of
+    them, an effect now and then; it answers late and in any order, gives up links, passes values
+    that are no buffers, and closes in the middle.  Nothing is raised except to refuse a call.
+    After `Closed` comes no event, no effect and no deadline, and it comes once all output is taken.
     """
     told = conversation(spec, draw)
     story = variant(told.operations, draw)
@@ -55,31 +55,31 @@ def careless(spec: MachineSpec, draw: Draw) -> None:
 
 
 class _Careless:
-    """Drives a machine by chance."""
+    """Drives a machine at random."""
 
     def __init__(self, driver: Driver, sources: Sequence[Hashable], rng: Random) -> None:
         self._driver, self._sources, self._rng = driver, sources, rng
         self._events: list[Event] = []
-        self._answers: list[Complete] = []  # that the store has given, and nobody has passed on
+        self._answers: list[Complete] = []  # the store's answers, not yet passed on
         self._takes: list[Callable[[], None]] = [self._take_event, self._take_bytes]
         if hasattr(driver.machine, "next_effect"):
             self._takes += [self._take_effect, self._answer]
         if driver.is_linked:
             self._takes.append(self._give_up)
         self._takes.append(self._say_nonsense)
-        # One driver forgets the events, another the effects, and some hardly anything.
+        # Some drivers mostly forget the events, some the effects, and some hardly anything.
         self._weights = [rng.choice(_WEIGHTS) for _ in self._takes]
         self._takes_max = rng.choice(_TAKES_MAX)
 
     def do(self, operation: Operation) -> None:
-        """Do `operation`, and then some of what is to be done."""
+        """Do `operation`, and then take some of the output."""
         refused(self._driver, operation)
         count = self._rng.randrange(self._takes_max)
         for take in self._rng.choices(self._takes, self._weights, k=count):
             take()
 
     def end(self) -> None:
-        """Do all that is left."""
+        """Do all remaining work and end the machine."""
         self._say_nonsense()
         while self._answers:
             self._answer()
@@ -97,7 +97,7 @@ class _Careless:
                 if turn.effects:
                     raise PropertyError(f"an effect comes after Closed: {turn.effects}")
 
-    # What a driver takes.
+    # Output that a driver takes.
 
     def _take_event(self) -> None:
         event = self._driver.take_event()
@@ -129,7 +129,7 @@ class _Careless:
         else:
             self._driver.take_datagrams()
 
-    # What else it does.
+    # Its other actions.
 
     def _give_up(self) -> None:
         links = list(self._driver.links.values())
@@ -137,7 +137,7 @@ class _Careless:
             self._rng.choice(links).close()
 
     def _say_nonsense(self) -> None:
-        """What is no buffer is refused, whatever has happened before."""
+        """Check that values that are no buffers are refused at any time."""
         machine = self._driver.machine
         streams = [machine] if self._driver.is_stream else list(self._driver.links.values())
         ways: list[Callable[[Any], None]] = [stream.receive_data for stream in streams]

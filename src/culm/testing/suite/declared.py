@@ -1,4 +1,4 @@
-"""What a machine gives according to its annotations, and whether it gives nothing else."""
+"""The events and effects that a machine's annotations declare, and a check for others."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def check_declared(machine: object, turns: Sequence[Turn]) -> None:
 
 
 def declared_events(machine: type[Any]) -> tuple[type[Any], ...]:
-    """The types that ``next_event`` of that class declares."""
+    """The types that the class declares for ``next_event``."""
     return _returned(machine, "next_event") or (Event,)
 
 
 def declared_effects(machine: type[Any]) -> tuple[type[Any], ...]:
-    """The types that ``next_effect`` of that class declares; none if it has no such method."""
+    """The types that the class declares for ``next_effect``; none without that method."""
     return (
         (_returned(machine, "next_effect") or (Effect,)) if hasattr(machine, "next_effect") else ()
     )
@@ -40,7 +40,7 @@ def declared_effects(machine: type[Any]) -> tuple[type[Any], ...]:
 def _returned(machine: type[Any], method: str) -> tuple[type[Any], ...]:
     try:
         returned = get_type_hints(getattr(machine, method)).get("return", NoneType)
-    except NameError:  # imported for type checkers alone
+    except NameError:  # imported only for type checkers
         return ()
     given = {
         parameter: argument

@@ -1,4 +1,4 @@
-"""The property that one bad item costs that item, however the bytes around it are cut."""
+"""The property that one bad item costs only that item, however the bytes around it are cut."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from culm.testing.suite.strategies import Draw, Story, chunks, conversation, mut
 
 __all__ = ["every_fault", "faults"]
 
-_PLACES_MAX = 24  # of a machine's conversations, those at which something is spoilt without chance
+_PLACES_MAX = 24  # places in a machine's conversations that are spoilt without chance
 
 
 def faults(spec: MachineSpec, draw: Draw) -> None:
-    """What is in the store does not depend on how the peer's bytes were cut, spoilt or not.
+    """The content of the store does not depend on how the peer's bytes were cut, spoilt or not.
 
-    An item that is spoilt, or a bomb, comes between two messages of a conversation.  What the
-    machine has had kept (`MachineSpec.kept`) when all that came before it has been dealt with
-    is kept as well if everything comes in one chunk, byte by byte, or cut anyhow; and
-    what is kept in the end is the same each time.
+    A spoilt item, or a bomb, comes between two messages of a conversation.  The items
+    that the machine has stored (`Comparison.kept`) once all messages before it have been dealt
+    with are also stored if everything comes in one chunk, byte by byte, or cut at random; and
+    the items in the end are the same each time.
     """
     told = conversation(spec, draw)
     said = _said(spec, told)
@@ -50,7 +50,7 @@ def faults(spec: MachineSpec, draw: Draw) -> None:
 
 
 def every_fault(spec: MachineSpec) -> None:
-    """The law of `faults`: before and after each of many messages comes one slightly wrong."""
+    """The law of `faults` with a slightly wrong message before and after each of many."""
     spoilt = [
         (told, said, at)
         for told in conversations(spec)
@@ -66,7 +66,7 @@ def every_fault(spec: MachineSpec) -> None:
 
 
 def _said(spec: MachineSpec, told: Conversation) -> Story:
-    """The conversation, message by message."""
+    """The conversation with one message in each `Receive`."""
     return [
         replace(operation, data=data) if isinstance(operation, Receive) else operation
         for operation in told.operations
@@ -77,7 +77,7 @@ def _said(spec: MachineSpec, told: Conversation) -> Story:
 
 
 def _wrong(spec: MachineSpec, operation: Operation) -> Iterator[tuple[Operation, int]]:
-    """What is wrong, and whether it comes after `operation`."""
+    """Wrong inputs, each with whether it comes after `operation` rather than before."""
     assert isinstance(operation, Receive)
     for after, at in enumerate((len(operation.data) // 2, len(operation.data) - 1)):
         data = bytearray(operation.data)
@@ -90,16 +90,15 @@ def _wrong(spec: MachineSpec, operation: Operation) -> Iterator[tuple[Operation,
 def _spoilt(
     spec: MachineSpec, told: Conversation, said: Story, at: int, bad: Operation
 ) -> list[Story]:
-    """The story with something bad in it, in parts that may come at once.
+    """The story with `bad` in it, in parts that may each come at once.
 
-    No part has what the peer cannot have said before it heard the machine's answer to another
-    message of that part.
+    No message of a part depends on the machine's answer to another message of that part.
     """
     driver = driver_for(spec, told)
     driver.start()
     parts: list[Story] = [[], []]
     for place, operation in enumerate([*said, None]):
-        if place == at:  # for that nobody has to wait
+        if place == at:  # this depends on no answer
             parts[-1 if parts[-1] else -2].append(bad)
         if operation is None:
             break
@@ -110,7 +109,7 @@ def _spoilt(
 
 
 def _chunked(parts: Sequence[Story]) -> list[Story]:
-    """Message by message, and each part as a whole."""
+    """The story message by message, and with each part as a whole."""
     return [
         [operation for part in parts for operation in part],
         [operation for part in parts for operation in merged(part)],
@@ -145,7 +144,7 @@ def _few(items: frozenset[Hashable]) -> str:
 
 
 def _kept(spec: MachineSpec, told: Conversation, story: Story) -> frozenset[Hashable]:
-    """What the machine has had kept once it was told that story."""
+    """The items that the machine has stored by the end of the story."""
     driver = driver_for(spec, told)
     turns: list[Turn] = driver.tell(story)
     assert spec.comparison.kept is not None

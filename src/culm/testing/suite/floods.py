@@ -1,4 +1,4 @@
-"""The property that a machine's memory stays within bounds, whatever a peer pours in."""
+"""The property that a machine's memory stays within bounds, whatever a peer sends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
     "welcome",
 ]
 
-HEADER_SIZE = 28  # of IP and UDP: what an empty datagram costs its sender
+HEADER_SIZE = 28  # of IP and UDP, the cost of an empty datagram to its sender
 NOTHING_TOLD = Conversation(name="nothing", operations=())
 
 _CHUNK_SIZE = 4096
@@ -45,7 +45,7 @@ _SLACK_SIZE = 32 * 1024  # beyond twice the limit, so that small limits are pass
 
 @dataclass(frozen=True, slots=True)
 class _Habit:
-    """What the driver does besides taking events while the flood comes in."""
+    """Actions of the driver, besides taking events, while the flood comes in."""
 
     name: str
     takes_bytes: bool = True
@@ -63,12 +63,12 @@ _SMALLEST = (b"", b"x")
 
 
 def limits(spec: MachineSpec, draw: Draw) -> None:
-    """What a machine holds stays under its limits as long as `read_size` is honoured.
+    """A machine's memory stays under its limits as long as `read_size` is honoured.
 
     Floods are made from conversations: a beginning, then a piece of it or garbage for
     ever.  The memory is the machine's growth over a new one (`culm.machines.memory`), under
-    the spec's tight config, and the bound is `retained_max`.  It holds also if the peer does
-    not read what it is sent, and if the store does not answer.
+    the spec's tight config, and the bound is `retained_max`.  It also holds if the peer does
+    not read, and if the store does not answer.
     """
     told = conversation(spec, draw)
     links = links_in(told)
@@ -87,9 +87,9 @@ def limits(spec: MachineSpec, draw: Draw) -> None:
 
 
 def floods(spec: MachineSpec) -> None:
-    """`limits` for the floods that the spec itself lists, whatever the driver does.
+    """`limits` for the floods that the spec itself lists, with all habits of drivers.
 
-    Nothing tells who sends datagrams to wait, so those may also come without a break, and
+    Senders of datagrams are never told to wait, so those may also come without a break, and
     then the smallest ones as well, in every conversation.
     """
     told = {each.name: each for each in conversations(spec)}
@@ -142,7 +142,7 @@ def _is_of_datagrams(spec: MachineSpec) -> bool:
 
 
 def poured(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
-    """Everything that comes of the units of `flood`, one after the other, for ever."""
+    """The operations for the units of `flood`, one unit after the other, for ever."""
     of_datagrams = _is_of_datagrams(spec)
 
     def receive(data: bytes, number: int) -> Operation:
@@ -158,7 +158,7 @@ def poured(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
 
 
 def _pieces(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
-    """The units of `flood`, of a stream in larger pieces unless something is done about each."""
+    """The units of `flood`; those of a stream joined into larger pieces unless they have calls."""
     pending = b""
     for unit in poured(spec, flood):
         if len(unit) > 1 or not isinstance(unit[0], Receive):
@@ -173,7 +173,7 @@ def _pieces(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
 def _pour_in(
     driver: Driver, pieces: Iterator[list[Operation]], total: int, *, drains: bool
 ) -> Iterator[int]:
-    """Pour `total` bytes in, as long as the machine wants them; yields how many that were."""
+    """Pour in `total` bytes, as long as the machine wants them; yields the number so far."""
     poured = 0
     while poured < total:
         for operation in next(pieces):
@@ -189,7 +189,7 @@ def _pour_in(
 
 
 def welcome(driver: Driver, operation: Operation) -> Iterator[Operation]:
-    """`operation`, bytes in such pieces as the machine asks for, until it asks for none."""
+    """`operation`, with bytes in the pieces that the machine asks for, until it asks for none."""
     if not isinstance(operation, Receive):
         yield operation
         return
@@ -200,12 +200,12 @@ def welcome(driver: Driver, operation: Operation) -> Iterator[Operation]:
 
 
 def wanted(driver: Driver, operation: Operation) -> bool:
-    """Whether the machine reads on where the bytes of `operation` come, if it has any."""
+    """Whether the machine reads bytes where `operation` has some."""
     return not isinstance(operation, Receive) or driver.read_size(operation.link) > 0
 
 
 def received_size(operation: Operation) -> int:
-    """How many bytes come with `operation`, and with a datagram those of its headers."""
+    """Number of bytes received with `operation`, a datagram's headers included."""
     if isinstance(operation, Receive):
         return len(operation.data)
     return HEADER_SIZE + len(operation.data) if isinstance(operation, ReceiveDatagram) else 0

@@ -1,4 +1,4 @@
-"""The property that every limit may be as low as its machine takes it."""
+"""The property that every limit may be as low as its machine accepts it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from culm.testing.suite.runs import PropertyError, finish, watchdog
 __all__ = ["least"]
 
 _DOUBLINGS_MAX = 20
-_STAGES_MAX = 3  # for each limit; for the next one they are others
+_STAGES_MAX = 3  # for each limit, others for the next one
 _REFUSALS = (LocalProtocolError, TypeError, ValueError)
 
 
 def least(spec: MachineSpec) -> None:
     """With each limit at its least, all scenarios and meetings come to rest.
 
-    Calls may be refused; nothing is raised otherwise, and all members end when they are told to.
-    What is a limit: each key with a name in ``_max`` and a whole number.
+    Calls may be refused; nothing else is raised, and all members end when they are told to.
+    A limit is a key for a whole number with a name that ends in ``_max``.
     """
     stages: list[Scenario | Meeting] = [*spec.usage.scenarios, *spec.usage.meetings]
     limits = [key for key in spec.machine.keys if key.name.endswith("_max") and key.type is int]
@@ -40,7 +40,7 @@ def least(spec: MachineSpec) -> None:
 
 
 def _least(spec: MachineSpec, key: Key, stage: Scenario | Meeting) -> Iterator[int]:
-    """The least value of a power of two with which all machines of the stage can be made."""
+    """The least power of two with which all machines of the stage can be made, if any."""
     configs = stage.members.values() if isinstance(stage, Meeting) else (stage.left, stage.right)
     for doublings in range(_DOUBLINGS_MAX):
         if all(_is_made(spec, {**config, key.name: 1 << doublings}) for config in configs):

@@ -1,8 +1,8 @@
-"""How much a machine works: steps, which are the same in every run, not seconds.
+"""The work of a machine in steps, which are the same in every run, not in seconds.
 
-A step is a line of Python executed by the machine or by what it calls, or 16 bytes (or
-items) that one of their functions returns.  The latter is how the output of kernels and
-of the standard library is seen, and bytes that are copied again and again.
+A step is a line of Python executed by the machine or by functions that it calls, or 16 bytes (or
+items) that one of their functions returns.  The latter reveals the output of kernels and
+of the standard library, and bytes that are copied again and again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 RETURNED_PER_STEP = 16
 
-# The kernels' two twins work differently and bring the same; what drives is no machine.
+# The kernels' two twins work differently with the same results; drivers are no machines.
 _NOT_COUNTED = tuple(
     str(Path(module.__path__[0]).resolve())
     for module in (culm.kernels, culm.machines, culm.testing)
@@ -34,13 +34,13 @@ _TUPLE_SIZE_MAX = 4
 
 
 class EndlessWorkError(BaseException):
-    """Work went over what was allowed, and was stopped there; nothing must catch this."""
+    """Work exceeded the allowed steps and was stopped there; nothing must catch this."""
 
 
 class Meter:
-    """Counts the steps of what is done by `count`.
+    """Counts the steps of functions called by `count`.
 
-    allowed: at so many steps the work is stopped, by an exception in the middle of it.
+    allowed: steps at which the work is stopped, by an exception in the middle of it.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Meter:
         self._counts: dict[CodeType, bool] = {}
 
     def allow(self, steps: float) -> None:
-        """Stop the work at so many steps, counted from the beginning."""
+        """Stop the work at `steps`, counted from the beginning."""
         self.allowed = steps
 
     def count(self, act: Callable[[], T]) -> T:
@@ -57,7 +57,7 @@ class Meter:
         return _traced_by(self._enter, act)
 
     def apart(self, function: Callable[..., T]) -> Callable[..., T]:
-        """`function`, with nothing counted while it runs: it is not part of the machine."""
+        """`function`, not counted while it runs, as it is not part of the machine."""
         return lambda *args: _traced_by(None, lambda: function(*args))
 
     def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:

@@ -17,7 +17,7 @@ from culm.testing.suite.runs import PropertyError
 
 __all__ = ["LeftOutWarning", "processes"]
 
-# Answers one line with another until there are no more; what a spec raises goes back as text.
+# Answers each line with another until there are no more; errors of a spec go back as text.
 _PROGRAM = """
 import importlib, json, sys, traceback
 answers, sys.stdout = sys.stdout, sys.stderr
@@ -38,7 +38,7 @@ class LeftOutWarning(UserWarning):
 
 
 class _Address(NamedTuple):
-    """A module's name for a spec, or for the list in which it is."""
+    """A module's name for a spec, or for the list that has it."""
 
     module: str
     name: str
@@ -48,8 +48,8 @@ class _Address(NamedTuple):
 def processes(spec: MachineSpec) -> None:
     """The conversations go the same way in processes that hash strings differently.
 
-    Catches an order that comes from a set.  The other process has to find the spec under a
-    name in a module, perhaps in a list.  `LeftOutWarning` if it cannot.
+    Detects order that comes from a set.  The other process has to find the spec under a
+    name in a module, perhaps in a list.  Warns with `LeftOutWarning` if it cannot.
     """
     address = _address(spec)
     if address is None:
@@ -82,7 +82,7 @@ def _address(spec: MachineSpec) -> _Address | None:
 
 @cache
 def _interpreter(hash_seed: str) -> subprocess.Popen[str]:
-    """Another process, which stays until this one ends, as starting it costs most."""
+    """Another process, which stays until this one ends, as the start is the expensive part."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},

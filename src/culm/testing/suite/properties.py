@@ -1,7 +1,7 @@
 """The properties that every machine keeps, each a function that raises `PropertyError`.
 
-A property takes the spec and Hypothesis' ``draw``.  What it proves stands in its docstring
-as a law, which ``docs/testing.md`` repeats.
+A property takes the spec and Hypothesis' ``draw``.  Its docstring states the law that it checks,
+which ``docs/testing.md`` repeats.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ _LATENCY_MAX = 0.001
 def sound(spec: MachineSpec) -> None:
     """The spec itself is sound.
 
-    An empty config builds; there are conversations, all valid, which survive the way
-    through JSON; the machine's effects have a store; each bad call is refused somewhere; and
+    An empty config builds; there are conversations, all valid, which survive the conversion
+    to JSON and back; the machine's effects have a store; each bad call is refused somewhere; and
     if the machine has deadlines, a conversation waits for one.
     """
     Driver.of(spec.machine, {})
@@ -107,9 +107,9 @@ def sound(spec: MachineSpec) -> None:
 def chunking(spec: MachineSpec, draw: Draw) -> None:
     """Every chunking of the peer's bytes gives the same, valid or not.
 
-    The same are: events, the state as of each, effects, errors, trailing data, and the
-    bytes and the deadline at the end of each run of bytes.  Until there effects are not
-    answered and bytes not taken, since doing so is an input or a choice of its own.
+    Compared are events, the state after each, effects, errors, trailing data, and the
+    bytes and the deadline at the end of each run of bytes.  Until then effects are not
+    answered and bytes not taken, since these are inputs or choices of their own.
     """
     told = tightened(spec, conversation(spec, draw), draw)
     story = merged(
@@ -128,7 +128,7 @@ def chunking(spec: MachineSpec, draw: Draw) -> None:
 
 
 def determinism(spec: MachineSpec, draw: Draw) -> None:
-    """Two machines that are told the same do the same."""
+    """Two machines with the same inputs do the same."""
     told = conversation(spec, draw)
     story = variant(told.operations, draw)
     with retold(spec, told):
@@ -137,9 +137,9 @@ def determinism(spec: MachineSpec, draw: Draw) -> None:
 
 
 def survives(spec: MachineSpec, draw: Draw) -> None:
-    """Whatever the peer sends: nothing is raised, all comes to rest, `Closed` comes last.
+    """Whatever the peer sends: nothing is raised, the machine comes to rest, `Closed` comes last.
 
-    Calls may be refused with `LocalProtocolError`, nothing else may be raised.
+    Calls may be refused with `LocalProtocolError`; nothing else may be raised.
     """
     told = tightened(spec, conversation(spec, draw), draw)
     story: Story = []
@@ -183,9 +183,9 @@ def ends(spec: MachineSpec, draw: Draw) -> None:
 def refusals(spec: MachineSpec, draw: Draw) -> None:
     """A `LocalProtocolError` leaves the machine as it was.
 
-    Whatever is refused at any moment can be left out: all else stays equal.  Tried are
+    Refused operations at any moment can be left out: all else stays equal.  Tried are
     the spec's bad calls, its conversations' calls at other moments, data after the end of
-    the stream, answers to effects that are not there, and times that went by.
+    the stream, answers to effects that are not there, and past times.
     """
     told = conversation(spec, draw)
     story = list(told.operations)
@@ -211,7 +211,7 @@ def refusals(spec: MachineSpec, draw: Draw) -> None:
 def _bothered(
     spec: MachineSpec, told: Conversation, story: Story, bad: Sequence[Operation]
 ) -> tuple[Driver, list[Turn]]:
-    """A machine that was told `story`, and then what it refuses; the turns of the former."""
+    """A machine that was told `story`, then operations that it refuses; and the story's turns."""
     driver = driver_for(spec, told)
     turns = driver.tell(story)
     for operation in bad:
@@ -224,8 +224,8 @@ def purity(spec: MachineSpec, draw: Draw) -> None:
 
     ``state``, ``read_size``, ``next_deadline`` and ``trailing_data`` may be asked at any
     moment and any number of times; ``receive_data`` and ``receive_eof`` leave ``state``
-    alone until an event is taken; a machine that was drained has nothing more to give; a
-    deadline that has been reached is one no longer, also when the law itself waits for it.
+    alone until an event is taken; a drained machine has no more output; a
+    deadline that has been reached is gone, also when the law itself waits for it.
     """
     told = conversation(spec, draw)
     story = variant(told.operations, draw)
@@ -251,8 +251,8 @@ def pieces(spec: MachineSpec, draw: Draw) -> None:
 
     A piece is at most as long as asked for, and empty only if nothing is left.  A machine
     that schedules its bytes when they are taken (``lazy_output``) may give others for
-    other sizes: then the same sizes give the same, all else stays equal, and `links` sees
-    to it that the peer understands the same.  What is no size is refused and takes nothing.
+    other sizes: then the same sizes give the same, all else stays equal, and `links` checks
+    that the peer understands the same.  Values that are no sizes are refused and take nothing.
     """
     told = conversation(spec, draw)
     wanted = sizes(draw)
@@ -329,7 +329,7 @@ def _check_valid(spec: MachineSpec, told: Conversation) -> None:
         if turn.error is not None:
             raise PropertyError(f"{told.name}: {turn.operation} is refused: {turn.error}")
         if isinstance(turn.operation, Advance):
-            continue  # who is silent for too long has broken no rule yet
+            continue  # a peer that is silent for too long has broken no rule
         for event in turn.events:
             if (error := getattr(event, "error", None)) is not None:
                 raise PropertyError(f"{told.name}: the peer is at fault: {error}")
@@ -371,7 +371,7 @@ def _refused_in(spec: MachineSpec, told: Conversation, bad: Operation) -> bool:
 def _in_chunks(
     spec: MachineSpec, told: Conversation, story: Story, cut: Sequence[Sequence[bytes]]
 ) -> list[object]:
-    """Turns, where each run of bytes arrives in the chunks of `cut`; trailing data last."""
+    """The turns when each run of bytes arrives in the chunks of `cut`, then trailing data."""
     driver = driver_for(spec, told)
     turns: list[object] = [*driver.start()]
     for operation, parts in zip(story, cut, strict=True):
@@ -397,7 +397,7 @@ def _check_ended(driver: Driver, turns: list[Turn]) -> None:
 
 
 def _ending(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
-    """Up to three things by which a conversation may end."""
+    """Up to three operations that may end a conversation."""
     garbage = draw(st.binary(min_size=1, max_size=32))
     sources = [op.source for op in told.operations if isinstance(op, ReceiveDatagram)]
     choices: list[Operation] = [Call("close"), *spec.usage.interruptions]
@@ -413,7 +413,7 @@ def _ending(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
 
 
 def _candidates(spec: MachineSpec, told: Conversation) -> list[Operation]:
-    """Operations that may be refused at some moment or other."""
+    """Operations that may be refused at some moment."""
     machine = driver_for(spec, told).machine
     found: list[Operation] = list(spec.usage.bad_calls)
     for other in conversations(spec):
@@ -430,7 +430,7 @@ def _candidates(spec: MachineSpec, told: Conversation) -> list[Operation]:
 
 
 def _made_bad(operation: Operation, turns: Sequence[Turn]) -> Operation:
-    """For `Advance`: a time before the last one that the machine was told."""
+    """`operation`, but for `Advance` with a time before the last one told to the machine."""
     if not isinstance(operation, Advance):
         return operation
     times = [turn.operation.now for turn in turns if isinstance(turn.operation, Advance)]
@@ -438,7 +438,7 @@ def _made_bad(operation: Operation, turns: Sequence[Turn]) -> Operation:
 
 
 class _Questioned:
-    """A machine that is asked all there is to ask before and after whatever is done to it."""
+    """A machine that is asked all questions before and after each operation on it."""
 
     def __init__(self, machine: Any, ask: Callable[[], object]) -> None:
         self._machine, self._ask = machine, ask
@@ -487,7 +487,7 @@ _NO_SIZES = (-1, 0.5, 2.5, "1")
 
 
 def _in_pieces(wanted: Sequence[int], no_sizes: Sequence[object] = _NO_SIZES) -> Any:
-    """A `take` that asks for pieces of the sizes `wanted`, over and over, and before of none."""
+    """A `take` that first tries `no_sizes`, then takes pieces of the sizes `wanted` in turn."""
 
     def take(machine: Any) -> bytes:
         for wrong in no_sizes:
@@ -509,7 +509,7 @@ def _in_pieces(wanted: Sequence[int], no_sizes: Sequence[object] = _NO_SIZES) ->
 
 
 def _refuse_size(machine: Any, size: Any) -> None:
-    """What is no size is refused; that nothing has changed is seen by what is taken later."""
+    """Check that a value that is no size is refused; later pieces show that nothing changed."""
     try:
         machine.data_to_send(size)
     except (TypeError, ValueError):

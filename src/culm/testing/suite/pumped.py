@@ -32,8 +32,8 @@ def pumped(spec: MachineSpec, draw: Draw) -> None:
     Events, effects, bytes, datagrams and the deadline are those of the suite's own driver, for
     all sizes of pieces and wherever a drain gives way: the time is told more often, at no later
     times, and bytes are taken a piece at a time.  (Of a machine with `lazy_output` bytes may
-    differ; `links` sees to it that they mean the same.)  Whoever calls the pump wrongly is told so
-    at once, and makes no difference either.
+    differ; `links` checks that they mean the same.)  A wrong call of the pump raises at once,
+    and makes no difference either.
     """
     told = tightened(spec, conversation(spec, draw), draw)
     story = variant(told.operations, draw)
@@ -81,7 +81,7 @@ def _sent(turns: Sequence[Turn]) -> dict[int | None, bytes]:
 
 
 class _Pumped:
-    """A new machine for a conversation, in a pump, and all that has come out of it."""
+    """A new machine for a conversation, in a pump, and all its output."""
 
     def __init__(
         self, spec: MachineSpec, told: Conversation, limits: Limits, *, mistake_every: int
@@ -110,16 +110,16 @@ class _Pumped:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the machine wants to be told the time."""
+        """Whether the machine has deadlines."""
         return self._driver.is_timed
 
     def deadline(self) -> float | None:
-        """The machine's own deadline: a pump has others besides."""
+        """The machine's own deadline, without those of the pump."""
         return self._driver.deadline()
 
     def run(self, operation: Operation) -> None:
-        """Do it, let the peer take all there is, and answer effects, oldest first."""
-        with suppress(LocalProtocolError):  # what is refused is so in a pump or not
+        """Do `operation`, let the peer take all bytes, and answer effects, oldest first."""
+        with suppress(LocalProtocolError):  # the machine refuses the same without a pump
             self._apply(operation)
         self._finish()
         unanswered, respond = self._driver.unanswered, self._driver.respond
@@ -157,7 +157,7 @@ class _Pumped:
             self._err()
 
     def _err(self) -> None:
-        """Now and then, make every mistake there is."""
+        """Now and then, make every kind of mistake."""
         self._count += 1
         if self._count % self._mistake_every:
             return

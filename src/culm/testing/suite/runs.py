@@ -66,7 +66,7 @@ def run_story(
 
 
 def merged(story: Sequence[Operation]) -> list[Operation]:
-    """The story with adjacent bytes joined to one chunk."""
+    """The story with adjacent bytes joined into one chunk."""
     result: list[Operation] = []
     for operation in story:
         last = result[-1] if result else None
@@ -84,7 +84,7 @@ def merged(story: Sequence[Operation]) -> list[Operation]:
 def finish(driver: Driver) -> list[Turn]:
     """Do all that must end a machine: eof, close, answers, every deadline.
 
-    The turns; ``driver.closed`` is set at the end, or the machine does not end.
+    Returns the turns; ``driver.closed`` is set in the end, unless the machine does not end.
     """
     turns = driver.answer()
     ends: list[Operation] = (
@@ -105,13 +105,13 @@ def finish(driver: Driver) -> list[Turn]:
 
 
 def check_past(now: float, deadline: float | None) -> None:
-    """Raise `PropertyError` if a machine that knows it is `now` waits for that or earlier."""
+    """Raise `PropertyError` if a machine that was told `now` waits for that time or earlier."""
     if deadline is not None and deadline <= now:
         raise PropertyError(f"told that it is {now}, the machine still waits for {deadline}")
 
 
 def check_closed(driver: Driver, turns: Sequence[Turn]) -> None:
-    """`Closed` is the last event, and a closed machine asks for nothing any more."""
+    """Check that `Closed` is the last event, and that a closed machine asks for nothing."""
     events = [event for turn in turns for event in turn.events]
     closings = [index for index, event in enumerate(events) if isinstance(event, Closed)]
     if closings and closings != [len(events) - 1]:
@@ -151,16 +151,16 @@ def expect_equal(what: str, expected: object, found: object) -> None:
 
 
 class _Witness:
-    """Hears what is done to the machines of an example, by the law itself as well.
+    """Records the operations on the machines of an example, also those of the law itself.
 
-    story: all that was done to the machine that was driven last, as the line driver reads it.
+    story: all operations on the machine that was driven last, as the line driver reads them.
     """
 
     def __init__(self, story: Sequence[Operation]) -> None:
         self.story: Sequence[Operation | _Answered] = story
 
     def follow(self, driver: Driver) -> None:
-        """Hear what is done to the machine of `driver`, and see what its store answers."""
+        """Record the operations on the machine of `driver`, and recognize its store's answers."""
         heard: list[Operation | _Answered] = []
         answers: dict[int, object] = {}
 
@@ -179,7 +179,7 @@ class _Witness:
             driver.answer_by(answer)
 
     def lines(self) -> Iterator[str]:
-        """The story for the line driver, a line each; without what JSON cannot say."""
+        """The story for the line driver, a line each, without operations that JSON cannot write."""
         for operation in self.story:
             if isinstance(operation, _Answered):
                 yield json.dumps({"op": "respond", "ticket": operation.ticket})
@@ -190,7 +190,7 @@ class _Witness:
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """The store's own answer to the effect of that ticket."""
+    """The store's own answer to the effect with that ticket."""
 
     ticket: int
 
@@ -199,7 +199,7 @@ def _from_store(operation: Operation, answers: Mapping[int, object]) -> Operatio
     match operation:
         case Complete(int(ticket), result) if ticket in answers and answers[ticket] is result:
             return _Answered(ticket)
-        case _:  # laws also complete what is no ticket
+        case _:  # laws also use values that are no tickets
             return operation
 
 
@@ -210,10 +210,10 @@ _witnesses: list[_Witness] = []  # of the examples under way, one within the oth
 def retold(
     spec: MachineSpec, told: Conversation, story: Sequence[Operation] = ()
 ) -> Generator[None]:
-    """Add all that was done, as the line driver reads it, to an exception that leaves the block.
+    """Add the operations, as the line driver reads them, to an exception that leaves the block.
 
-    That is what the machine of the latest driver (of `driver_for`) was told in the block; or
-    `story`, if there is none.
+    They are those on the machine of the latest driver (of `driver_for`) in the block, or
+    `story` if there is none.
     """
     witness = _Witness(story)
     _witnesses.append(witness)
@@ -229,7 +229,7 @@ def retold(
 
 
 def driver_for(spec: MachineSpec, conversation: Conversation) -> Driver:
-    """`record.driver_for`, whose machine's story is told when a law is broken (`retold`)."""
+    """`record.driver_for`, with the operations recorded for `retold`."""
     driver = record.driver_for(spec.machine, conversation)
     for witness in _witnesses[-1:]:
         witness.follow(driver)
@@ -261,7 +261,7 @@ def watchdog(seconds: float = SECONDS_MAX) -> Generator[None]:
 
 
 def refused(driver: Driver, operation: Operation) -> LocalProtocolError | None:
-    """Do `operation` without draining; the `LocalProtocolError`, if it is refused."""
+    """Do `operation` without draining; returns the `LocalProtocolError`, if it is refused."""
     try:
         driver.apply(operation)
     except LocalProtocolError as error:
@@ -270,7 +270,7 @@ def refused(driver: Driver, operation: Operation) -> LocalProtocolError | None:
 
 
 def visible(driver: Driver) -> dict[str, Any]:
-    """What can be asked of a machine without changing it."""
+    """The answers to all questions that do not change a machine."""
     machine = driver.machine
     seen = {"state": machine.state, "deadline": driver.deadline()}
     if driver.is_stream:
@@ -282,7 +282,7 @@ def visible(driver: Driver) -> dict[str, Any]:
 
 
 def check_idle(what: str, driver: Driver, turn: Turn) -> None:
-    """Raise `PropertyError` if anything came of it."""
+    """Raise `PropertyError` if `turn` has any output or refusal."""
     if turn.error or turn.events or turn.effects or turn.sent or turn.datagrams or turn.links:
         raise PropertyError(f"{what} had an effect: {turn}")
     if driver.is_stream and driver.machine.data_to_send(0) != b"":

@@ -47,7 +47,7 @@ def conversation(spec: MachineSpec, draw: Draw) -> Conversation:
 
 
 def tightened(spec: MachineSpec, told: Conversation, draw: Draw) -> Conversation:
-    """The conversation on its own config or on the tight one, where limits may bite."""
+    """The conversation with its own config or the tight one, where limits may apply."""
     if not spec.bounds.tight or draw(st.booleans()):
         return told
     return replace(told, config={**told.config, **spec.bounds.tight})
@@ -60,7 +60,7 @@ def pick(items: Sequence[T], draw: Draw) -> T:
 
 
 def links_in(told: Conversation) -> list[int]:
-    """The links on which something arrives."""
+    """The links on which bytes arrive."""
     return sorted({op.link for op in told.operations if isinstance(op, Receive) and op.link})
 
 
@@ -73,7 +73,7 @@ def ways_in(told: Conversation) -> list[Receive | ReceiveDatagram]:
 def chunks(data: bytes, draw: Draw, *, single_max: int | None = None) -> list[bytes]:
     """`data` cut byte by byte or at random places.
 
-    single_max: how many bytes come one by one at most, somewhere in `data`; ``None`` is all.
+    single_max: most bytes that come one by one, somewhere in `data`; ``None`` for all.
     """
     if len(data) < 2:
         return [data]
@@ -89,7 +89,7 @@ def chunks(data: bytes, draw: Draw, *, single_max: int | None = None) -> list[by
 
 
 def sizes(draw: Draw) -> list[int]:
-    """Some sizes of pieces, each over 0."""
+    """Some positive sizes of pieces."""
     magnitudes = st.one_of(st.integers(1, 8), st.integers(1, 1 << 16))
     chosen: list[int] = draw(st.lists(magnitudes, min_size=1, max_size=6))
     return chosen
@@ -106,7 +106,7 @@ def cut_short(operations: Sequence[Operation], draw: Draw) -> Story:
 
 
 def hurried(operations: Sequence[Operation], draw: Draw) -> Story:
-    """The story of a peer that waits for nothing: all that it sends comes at once."""
+    """The story of a peer that waits for nothing: its bytes come at once."""
     places = [i for i, operation in enumerate(operations) if isinstance(operation, Receive)]
     if not places:
         return list(operations)
@@ -125,16 +125,16 @@ def hurried(operations: Sequence[Operation], draw: Draw) -> Story:
 
 
 def variant(operations: Sequence[Operation], draw: Draw) -> Story:
-    """The story as it is, hurried, mutated or both."""
+    """The story unchanged, hurried, mutated or both."""
     story = hurried(operations, draw) if draw(st.booleans()) else list(operations)
     return mutated(story, draw) if draw(st.booleans()) else story
 
 
 def hostile(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
-    """The story of a peer that means harm, perhaps at a moment that it did not choose.
+    """The story of a hostile peer, perhaps after an unexpected action of the user.
 
-    Extreme numbers stand in it, or bombs, or it is mutated; before that the user may have
-    done something at a moment of its own: an interruption, or any call of the spec's.
+    It has extreme numbers or bombs, or is mutated; at some moment before that the user may
+    interrupt, or make any call of the spec's conversations.
     """
     story = variant(told.operations, draw)
     start = draw(st.integers(0, max(_places(story), default=0)))
@@ -163,7 +163,7 @@ def _calls(spec: MachineSpec) -> list[Operation]:
 
 
 def _make_extreme(spec: MachineSpec, story: Story, draw: Draw) -> None:
-    """Write an extreme number in place of something, or between, where the peer speaks."""
+    """Write an extreme number into some bytes of the peer, or insert it there."""
     places = _places(story)
     if not places:
         return
@@ -189,7 +189,7 @@ def _places(story: Story) -> list[int]:
 
 
 def mutated(operations: Sequence[Operation], draw: Draw) -> Story:
-    """The story with one to three things changed in what the peer sends."""
+    """The story with one to three changes in the peer's bytes."""
     story = list(operations)
     for _ in range(draw(st.integers(1, _MUTATIONS_MAX))):
         places = _places(story)

@@ -29,11 +29,11 @@ _STEP_S = 0.25
 
 
 def time(spec: MachineSpec, draw: Draw) -> None:
-    """What is no time is refused at every moment, and nothing changes.
+    """Values that are no times are refused at every moment, and nothing changes.
 
     NaN and the infinities (``NOT_A_TIME``) and times before the last (``TIME_WENT_BACK``)
-    may be told before the first time, between any two inputs and after the end.  The time told
-    last may be told again: unless something is due, that makes no difference either, now or later.
+    may be told before the first time, between any two inputs and after the end.  The last time
+    may be told again: unless something is due, that makes no difference either, now or later.
     """
     told = conversation(spec, draw)
     story = _with_times(variant(told.operations, draw), draw)
@@ -52,7 +52,7 @@ def time(spec: MachineSpec, draw: Draw) -> None:
 
 
 def _with_times(story: Story, draw: Draw) -> Story:
-    """The story; with times between its operations if there are none."""
+    """The story, with times between its operations if it has none."""
     if any(isinstance(operation, Advance) for operation in story):
         return story
     now: float = draw(st.integers(0, 8)) * _STEP_S
@@ -66,7 +66,7 @@ def _with_times(story: Story, draw: Draw) -> Story:
 
 
 def _bother(driver: Driver, turns: Sequence[Turn]) -> None:
-    """Tell what is not a time, after `turns`."""
+    """Tell values that are not times, after `turns`."""
     told = (turn.operation.now for turn in turns if isinstance(turn.operation, Advance))
     last = max(told, default=None)
     _tell_again(driver, last)
@@ -82,7 +82,7 @@ def _bother(driver: Driver, turns: Sequence[Turn]) -> None:
 
 
 def _tell_again(driver: Driver, last: float | None) -> None:
-    """Tell the time told last, as a driver may that tells it before every input."""
+    """Tell the last time again, like a driver that tells it before every input."""
     due = driver.deadline()
     if last is None or (due is not None and due <= last):
         return

@@ -1,4 +1,4 @@
-"""The property that what nobody takes stays little, whatever a peer says meanwhile."""
+"""The property that output that is not taken stays small, whatever a peer sends meanwhile."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from culm.testing.suite.strategies import Draw, Story, conversation, hostile, pi
 
 __all__ = ["repeats", "unsent"]
 
-_TOGETHER_MAX = 3  # messages that are said in turns
-_TIMES = 6  # the limit comes in: what answers a sixth of each byte is found
+_TOGETHER_MAX = 3  # messages that are sent in turns
+_TIMES = 6  # the limit comes in: answers of a sixth of each byte are found
 _SLACK_SIZE = 2048
 _TURNS_MAX = 4_000
-_PROBES = (16, 64)  # turns; what does not grow from one to the other is not followed further
+_PROBES = (16, 64)  # turns; output that does not grow from one to the other is not followed
 _SINGLES_MAX = 32
 
 _Flood = Callable[[], Iterable[Sequence[Operation]]]
 
 
 def unsent(spec: MachineSpec, draw: Draw) -> None:
-    """What waits to be taken stays under a limit, or reading stops.
+    """Output that waits to be taken stays under a limit, or reading stops.
 
-    From some moment of a conversation on nothing is taken, of no link and of no datagrams.  The
-    peer says one thing again and again, as long as it is read: up to three messages that some
+    From some moment of a conversation on no bytes and no datagrams are taken.  The
+    peer sends the same again and again, as long as it is read: up to three messages that some
     conversation of the machine has, perhaps mutated, with extreme numbers or one that counts,
-    or bombs.  Time may pass meanwhile, from deadline to deadline.  Then all is taken, and may be
-    `MachineSpec.unsent_max` bytes.  The config is the tight one.
+    or bombs.  Time may pass meanwhile, from deadline to deadline.  Then all output is taken, and
+    may be up to `Bounds.unsent_max` bytes.  The config is the tight one.
     """
     told = conversation(spec, draw)
     story = list(told.operations[: draw(st.integers(0, len(told.operations)))])
@@ -55,9 +55,9 @@ def unsent(spec: MachineSpec, draw: Draw) -> None:
 
 
 def repeats(spec: MachineSpec) -> None:
-    """The law of `unsent` for the floods of the spec, and for single messages said again.
+    """The law of `unsent` for the floods of the spec, and for repeated single messages.
 
-    The latter are said when a conversation has come as far as it goes without an end.
+    The latter follow a conversation up to the point before it ends.
     """
     told = {each.name: each for each in conversations(spec)}
     for flood in spec.attacks.floods:
@@ -83,7 +83,7 @@ def repeats(spec: MachineSpec) -> None:
 
 
 def _unended(spec: MachineSpec, told: Conversation) -> Story:
-    """The conversation until shortly before its machine ends, or somebody wants that."""
+    """The conversation before the operation that ends the machine, or an interruption."""
     driver = driver_for(spec, told)
     driver.start()
     for at, operation in enumerate(told.operations):
@@ -94,7 +94,7 @@ def _unended(spec: MachineSpec, told: Conversation) -> Story:
 
 
 def _unit(spec: MachineSpec, told: Conversation, draw: Draw) -> list[bytes]:
-    """What is said again and again."""
+    """The messages that are sent again and again."""
     other = told if draw(st.booleans()) else conversation(spec, draw)
     said: list[Operation] = list(other.operations)
     if draw(st.integers(0, 2)) == 0:
@@ -107,7 +107,7 @@ def _unit(spec: MachineSpec, told: Conversation, draw: Draw) -> list[bytes]:
 
 
 def _counted(spec: MachineSpec, data: bytes, draw: Draw) -> Callable[[int], bytes]:
-    """Always `data`, or each time with another number somewhere in it."""
+    """A function that gives `data`, perhaps each time with another number somewhere in it."""
     encoding = pick(spec.machine.codec.encodings, draw)
     places = encoding.places(data)
     if not places or draw(st.booleans()):
@@ -124,7 +124,7 @@ def _counted(spec: MachineSpec, data: bytes, draw: Draw) -> Callable[[int], byte
 def _grows(
     spec: MachineSpec, told: Conversation, story: Story, flood: _Flood, *, waits: bool = False
 ) -> bool:
-    """Whether it is worth while to go on: more waits after more of it."""
+    """Whether more output waits after more of the flood, so that it is worth following."""
     first, second = (
         _pour(spec, told, story, islice(flood(), turns), waits=waits)[1] for turns in _PROBES
     )
@@ -152,7 +152,7 @@ def _pour(
     *,
     waits: bool,
 ) -> tuple[int, int]:
-    """How many bytes came, and how many wait to be sent then."""
+    """The number of bytes received, and of those that then wait to be sent."""
     driver = driver_for(spec, replace(told, config={**told.config, **spec.bounds.tight}))
     driver.tell(story)
     came = 0
@@ -171,7 +171,7 @@ def _pour(
 
 
 def _tell(driver: Driver, operation: Operation) -> None:
-    """Do it, take events and answer effects, and take no bytes."""
+    """Do `operation`, take events and answer effects, and take no bytes."""
     refused(driver, operation)
     while driver.take_events()[0] or driver.take_effects():
         while driver.respond is not None and driver.unanswered:
@@ -181,7 +181,7 @@ def _tell(driver: Driver, operation: Operation) -> None:
 
 
 def _waiting(driver: Driver) -> int:
-    """How many bytes wait to be sent; they are taken, once."""
+    """Take the bytes that wait to be sent, once; returns their number."""
     if driver.is_stream:
         return len(driver.machine.data_to_send())
     if driver.is_linked:

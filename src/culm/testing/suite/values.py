@@ -1,4 +1,4 @@
-"""Values that an effect may be answered with, and which of them its type allows."""
+"""Values to answer effects with, and a check of whether an effect's type allows them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIELDS: tuple[Any, ...] = (None, object(), -1, b"", "", True)
 
 
 def answer_type(kind: type[Effect[Any]]) -> Any:
-    """The ``R`` that is declared by an effect of class `kind` as an ``Effect[R]``.
+    """The ``R`` that the class `kind` declares as an ``Effect[R]``.
 
     Raises `PropertyError` if it declares none.
     """
@@ -30,7 +30,7 @@ def answer_type(kind: type[Effect[Any]]) -> Any:
 
 
 def _declared(kind: type) -> Any:
-    """What a class gives to `Effect`: a type, a variable or nothing."""
+    """The argument of `Effect` in the bases of a class: a type, a variable or none."""
     bases: tuple[Any, ...] = kind.__dict__.get("__orig_bases__", kind.__bases__)
     for base in bases:
         origin = get_origin(base) or base
@@ -45,7 +45,7 @@ def _declared(kind: type) -> Any:
 
 
 def conforms(value: object, declared: Any) -> bool:
-    """Whether `value` is of that type; a bool is no int here."""
+    """Whether `value` is of the declared type; a bool is no int here."""
     origin, given = get_origin(declared), get_args(declared)
     if declared is Any or declared is object:
         return True
@@ -66,7 +66,7 @@ def conforms(value: object, declared: Any) -> bool:
 
 
 def values(right: object) -> Iterator[object]:
-    """All kinds of values, and such as are nearly `right`."""
+    """Values of all kinds, and some that are nearly `right`."""
     yield from (
         None,
         False,
@@ -106,5 +106,5 @@ def _near(right: Any) -> Iterator[object]:
             for each in _FIELDS:
                 try:
                     yield replace(right, **{field.name: each})
-                except Exception:  # it looks at what it is made of, and so it should
+                except Exception:  # its constructor rightly checks its fields
                     continue

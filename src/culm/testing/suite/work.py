@@ -1,4 +1,4 @@
-"""The properties that a machine's work is bounded by its input, and grows no faster than that."""
+"""The properties that a machine's work is bounded by its input, and grows no faster."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ __all__ = ["Worker", "at_once", "work"]
 _TOLD_MAX = 200  # operations before a bomb, at all moments of a conversation together
 _GROWTH_START = 32
 _GROWTH_MAX = 2.1
-_GROWTH_SLACK = 600  # steps; less than that is no growth
+_GROWTH_SLACK = 600  # steps that do not count as growth
 
 ManyOf = Callable[[int], Sequence[Conversation]]
 
 
 def work(spec: MachineSpec, draw: Draw) -> None:
-    """What a machine does is bounded by what it is given, as `MachineSpec.work` states.
+    """The work of a machine is bounded by its input, as `Bounds.work` states.
 
-    An input of k bytes is worth ``base + per_byte * k`` steps.  All that follows from it
-    until there is further input has to do with that: what is executed and returned, with
-    all events and effects.  What is left over of ``per_byte`` stays for later, since bytes
-    may have to wait; of ``base`` nothing stays.  The answer that the store gives at once
-    adds what its bytes are worth and no more, for the peer has not sent it.
+    An input of k bytes is worth ``base + per_byte * k`` steps.  These have to suffice for all that
+    follows until the next input: all code executed and all values returned, with
+    events and effects.  Unused steps of ``per_byte`` are saved for later, since bytes
+    may have to wait; those of ``base`` are not.  An answer that the store gives at once
+    adds only the worth of its bytes, as the peer has not sent it.
 
-    Work beyond is stopped in its midst: a machine that hangs is found like any other.
+    Work beyond is stopped in the middle, so a machine that hangs is found like any other.
     """
     told = tightened(spec, conversation(spec, draw), draw)
     story = hostile(spec, told, draw)
@@ -49,7 +49,7 @@ def work(spec: MachineSpec, draw: Draw) -> None:
 
 
 def at_once(spec: MachineSpec) -> None:
-    """What needs no chance: `bombs` and `growth`."""
+    """The laws without chance: `bombs` and `growth`."""
     bombs(spec)
     growth(spec)
 
@@ -57,8 +57,8 @@ def at_once(spec: MachineSpec) -> None:
 def bombs(spec: MachineSpec) -> None:
     """`work` for the bombs of the spec at every moment of every conversation.
 
-    Of long conversations only some moments are tried; each of them also after whatever
-    interrupts it: then a bomb meets a machine that throws it away.  A bomb
+    Of long conversations only some moments are tried, each of them also after every
+    interruption: then a bomb meets a machine that discards it.  A bomb
     comes by all ways that are open at that moment, one after the other.
     """
     for told in conversations(spec) if spec.attacks.bombs else ():
@@ -71,7 +71,7 @@ def bombs(spec: MachineSpec) -> None:
 
 
 def _savings(spec: MachineSpec, told: Conversation) -> list[int]:
-    """What is left over of earlier bytes before each operation, and at the end."""
+    """The steps saved from earlier bytes before each operation, and at the end."""
     with retold(spec, told):
         worker = Worker(spec, told)
         savings = [worker.savings]
@@ -108,8 +108,8 @@ def _ways_in(driver: Driver, told: Conversation) -> Sequence[Receive | ReceiveDa
 def growth(spec: MachineSpec) -> None:
     """Twice as much input is at most about twice the work.
 
-    Tried with n, 2n and 4n of what the spec says may become many, of its floods' units,
-    and of every call of its conversations, made again and again.  The work that is added
+    Tried with n, 2n and 4n of the things in `Usage.growth`, of the floods' units,
+    and of every call of the conversations, made again and again.  The added work
     may bend once, where something begins; if it does so again from 4n to 8n, it grows.
     """
     for name, many in _growing(spec):
@@ -121,14 +121,14 @@ def growth(spec: MachineSpec) -> None:
 
 
 class Worker:
-    """A driver that lets its machine work only as much as has been paid for."""
+    """A driver that lets its machine do only the work that inputs have paid for."""
 
     def __init__(self, spec: MachineSpec, told: Conversation) -> None:
         self.driver = driver_for(spec, told)
         self.meter = Meter()
         assert spec.bounds.work is not None
         self._work = spec.bounds.work
-        self.savings = 0  # steps, of `per_byte`, that are left over
+        self.savings = 0  # unused steps of `per_byte`
         if (respond := self.driver.respond) is not None:
 
             def answer(effect: Effect[Any]) -> object:
@@ -138,12 +138,12 @@ class Worker:
         self._pay(None, self.driver.start)
 
     def tell(self, story: Sequence[Operation]) -> None:
-        """Do the whole story; the same as `run` for each operation."""
+        """Do the whole story with `run`."""
         for operation in story:
             self.run(operation)
 
     def repeat(self, story: Sequence[Operation], savings: int) -> None:
-        """Do, without counting, what has been paid for before, when so much was left over."""
+        """Do, without counting, a story counted before, which left those `savings`."""
         for operation in story:
             self.driver.run(operation)
         self.savings = savings
@@ -192,7 +192,7 @@ def _input_size(operation: Operation | None) -> int:
 
 
 def _growing(spec: MachineSpec) -> Iterator[tuple[str, ManyOf]]:
-    """What may become many, by name: the conversations in which there are so many of it."""
+    """Things of which there may be many, by name, each with its conversations by number."""
     for name, many in spec.usage.growth.items():
         yield name, partial(_played, spec, many)
     told = {each.name: each for each in conversations(spec)}
