@@ -1,7 +1,7 @@
-"""The links between servers, without regard to what messages mean.
+"""The links between servers, regardless of the meaning of messages.
 
 Parcels come in and go out here: keepalives are sent and answered, gossip is spread and
-taken over, routes are chosen, and what is meant for others is forwarded.
+taken over, routes are chosen, and parcels for others are forwarded.
 """
 
 from __future__ import annotations

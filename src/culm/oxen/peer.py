@@ -1,4 +1,4 @@
-"""One peer: the association with it, and what remains when that is over."""
+"""One peer: the association with it, and the remains of a former one."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class ForwardMemory:
         self._first_s = first_s
         self._last_s = last_s
         self._size_max = size_max
-        self._seen: dict[Hashable, tuple[float, int, bytes]] = {}  # time, how often, from whom
+        self._seen: dict[Hashable, tuple[float, int, bytes]] = {}  # time, count, source
 
     def __len__(self) -> int:
         return len(self._seen)

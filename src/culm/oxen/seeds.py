@@ -37,7 +37,7 @@ class Seeds:
         self._pauses.pop(sid, None)
 
     def clear(self) -> None:
-        """Stop asking anybody."""
+        """Stop asking all seeds."""
         self._missing.clear()
         self._pauses.clear()
 

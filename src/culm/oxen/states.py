@@ -13,7 +13,7 @@ class State(Enum):
     IDLE = auto()
     """Neither `Node.start` nor `Node.join` was called."""
     JOINING = auto()
-    """A server was asked for help, and nobody has joined yet."""
+    """A server was asked for help, and no peer has joined yet."""
     ACTIVE = auto()
     LEAVING = auto()
     """Goodbyes are on their way."""
