@@ -101,11 +101,11 @@ class WatchedFile(io.RawIOBase):
         return int(self._file.tell())
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def close(self) -> None:

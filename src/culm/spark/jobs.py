@@ -1,7 +1,7 @@
 """The jobs of the command line: files in, Parquet and a summary out.
 
-Each job reads with the format ``culm``, writes each of its tables once, and continues from what it
-has written, so that nothing is computed twice, and an interrupted run leaves what it has finished.
+Each job reads with the format ``culm``, writes each of its tables once, and continues from the
+written tables, so that nothing is computed twice, and an interrupted run leaves finished tables.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ __all__ = [
     "verify_job",
 ]
 
-#: The file of a tree beside the tables.
+#: The file of the tree, beside the tables.
 TREE = "tree.culmtree"
 
-#: The columns that say where a record was read; they stay with it.
+#: The columns of a record's origin, which stay with it.
 _PLACE = ("entry", "kind", "file", "block", "row", "block_end", "size", "payload_bytes")
 
-#: The columns of a verdict that are written: which record it is about, and what is said.  The rest
-#: is in the table of verified rows.
+#: The columns of a verdict that are written: the record's identity and origin, and the verdict.
+#: The others are in the table of verified rows.
 _VERDICTS = (
     "log",
     "seqnum",
@@ -66,7 +66,7 @@ _VERDICTS = (
     "verified",
 )
 
-# How many of the rows that were set aside are looked at for a hint.
+# The number of rows set aside that are looked at for a hint.
 _SAMPLE = 20
 
 #: Called with the name of each step.
@@ -75,7 +75,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a job: its `inputs` by name, the kind of their records, and how to read them.
+    """The options of a job: its `inputs` by name, the kind of their records, and those of reading.
 
     ``levels`` of ``None`` stands for those of the kind.
     """
@@ -90,12 +90,12 @@ class Options:
     copies_min: int = 2
 
     def said(self) -> dict[str, Any]:
-        """What the summary says about them."""
+        """The part of the summary about them."""
         return {"kind": self.kind, "inputs": dict(self.inputs)}
 
 
 class Store:
-    """The directory of a job's output, with a Parquet table for each DataFrame."""
+    """The directory of a job's output, with its Parquet tables."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
@@ -129,7 +129,7 @@ def _read(spark: SparkSession, options: Options, path: str) -> DataFrame:
 def _verified(
     spark: SparkSession, options: Options, store: Store, tell: Tell
 ) -> tuple[DataFrame, dict[str, Any]]:
-    """The verified rows of all inputs, and their numbers for the summary."""
+    """The verified rows of all inputs, and their counts for the summary."""
     kind = KINDS[options.kind]
     tell(f"verifying {', '.join(options.inputs)}")
     rows = _of_all(spark, options, lambda given: kind.verify(given, _PLACE))
@@ -144,7 +144,7 @@ def _verified(
 def _of_all(
     spark: SparkSession, options: Options, work: Callable[[DataFrame], DataFrame]
 ) -> DataFrame:
-    """What `work` makes of the rows of each input, with the name of the input."""
+    """The rows of all inputs after `work`, with the name of the input."""
     from pyspark.sql import functions as f
 
     frames = [
@@ -155,7 +155,7 @@ def _of_all(
 
 
 def _named(rows: DataFrame) -> DataFrame:
-    """The rows with their reasons as text, besides the bits."""
+    """The rows, with their reasons as text beside the bits."""
     return rows.withColumn("reason_names", names("reasons"))
 
 
@@ -165,7 +165,7 @@ def _rows_said(rows: DataFrame, options: Options) -> dict[str, Any]:
 
 
 def fault_counts(rows: DataFrame) -> dict[str, Any]:
-    """How many rows there are, how many can be used, and how many were set aside for each fault."""
+    """The number of all rows, of usable ones, and of those set aside for each fault."""
     faults = count_faults(rows)
     good = faults.pop(None, 0)
     return {
@@ -176,12 +176,12 @@ def fault_counts(rows: DataFrame) -> dict[str, Any]:
 
 
 def rows_of(rows: DataFrame, column: str, inputs: Iterable[str]) -> dict[str, int]:
-    """How many rows each input has, which `column` names; 0 for one without any."""
+    """The number of rows of each input, which `column` names; 0 for one without any."""
     return {**dict.fromkeys(sorted(inputs), 0), **counts(rows, column)}
 
 
 def _hints(aside: DataFrame, kind: Kind) -> list[str]:
-    """What may be behind rows that were set aside: that their records are of another kind."""
+    """A possible cause of rows set aside, that their records are of another kind."""
     some = aside.filter("record is not null").limit(_SAMPLE).collect()
     return [
         f"of {len(some)} records that were set aside all can be read as {other}:"
@@ -191,19 +191,19 @@ def _hints(aside: DataFrame, kind: Kind) -> list[str]:
 
 
 def counts(rows: DataFrame, column: str) -> dict[str, int]:
-    """How many rows there are of each value of a column, sorted by value."""
+    """The number of rows for each value of a column, sorted by value."""
     return dict(
         sorted((str(row[column]), row["count"]) for row in rows.groupBy(column).count().collect())
     )
 
 
 def _reasons_said(rows: DataFrame) -> dict[str, int]:
-    """How many rows each reason stands against."""
+    """The number of rows against which each reason stands."""
     return _reasons_counted(rows.groupBy("reasons").count().collect())
 
 
 def _reasons_counted(groups: Iterable[Row]) -> dict[str, int]:
-    """The same for groups of rows with equal ``reasons``, of which there are few."""
+    """The same from groups of rows with equal ``reasons``, which are few."""
     found: Counter[str] = Counter()
     for group in groups:
         found.update({reason.name: group["count"] for reason in reasons_of(group["reasons"])})
@@ -217,7 +217,7 @@ def verify_job(spark: SparkSession, options: Options, store: Store, tell: Tell) 
 
 
 def outcome(said: dict[str, Any], *kinds: str, **others: int) -> Outcome:
-    """The outcome that these numbers tell of: what was set aside, reasons, and what else there is.
+    """The outcome in these numbers: rows that were set aside, reasons, and other findings.
 
     `kinds` name further counts in the numbers, by findings; `others` are findings themselves.
     """
@@ -254,7 +254,7 @@ def audit_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -
 
 
 def operations_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
-    """Entries of p2panda and what they do: table ``operations``, of all inputs."""
+    """Entries of p2panda and their operations: table ``operations``, of all inputs."""
     kind = KINDS[options.kind]
     tell(f"decoding {', '.join(options.inputs)}")
     rows = _of_all(

@@ -79,7 +79,7 @@ KINDS = {
 
 
 def other_kinds(records: Sequence[bytes], kind: Kind) -> list[str]:
-    """The names of other kinds of which all these records may be; none if there are no records."""
+    """The names of other kinds that all these records may be; none if there are no records."""
     others = (other for other in KINDS.values() if other is not kind)
     return [other.name for other in others if records and all(map(other.reads, records))]
 
@@ -88,7 +88,7 @@ def signed_items(verified: DataFrame, kind: Kind) -> DataFrame:
     """The inventory of all records that their authors have signed, for `culm.spark.reconcile`.
 
     Columns are ``item``, ``size`` and, if the `kind` has payloads, ``payload_bytes``.  A payload
-    that is not what its entry says is not there.
+    that differs from its entry's description counts as absent.
     """
     from pyspark.sql import functions as f
 

@@ -1,9 +1,9 @@
 """Files of lines, as programs export them: each line is a record, mostly JSON.
 
-Lines end with a line feed, before which a carriage return is dropped; what follows the last line
-feed is a line, too.  Empty lines are skipped, and so is the mark that some programs put in front of
-UTF-8.  The content of a line is not looked at here: whoever decodes it reports what is wrong, also
-with a last line that was cut short.
+Lines end with a line feed, before which a carriage return is dropped; bytes after the last line
+feed are a line, too.  Empty lines are skipped, and so is the mark that some programs put in front
+of UTF-8.  The content of a line is not looked at here: its decoder reports errors, also in a last
+line that was cut short.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = [
     "read_lines",
 ]
 
-#: What is raised where a compressed file is damaged or cut short.
+#: Errors of a compressed file that is damaged or cut short.
 GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 
 _UTF8, _UTF16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
 _SEARCH_SIZE = 1 << 16
 
-#: How many bytes a line may have.
+#: Limit in bytes for a line.
 LINE_SIZE_MAX = 1 << 24
 
 
@@ -45,13 +45,13 @@ class LineFault(StrEnum):
     LONG_LINE = "LONG_LINE"
     """It has more than `LINE_SIZE_MAX` bytes."""
     UTF_16 = "UTF_16"
-    """The file is text in UTF-16, by the mark in front of it; lines are UTF-8."""
+    """The file is text in UTF-16, by its first two bytes; lines are UTF-8."""
     DAMAGED_GZIP = "DAMAGED_GZIP"
-    """The compressed file ends too early, or is damaged: what follows cannot be read."""
+    """The compressed file ends too early, or is damaged: the rest cannot be read."""
 
 
 class Line(NamedTuple):
-    """A line from byte `offset` to `end` of its file; ``None`` stands for one that is too long."""
+    """A line from byte `offset` to `end` of its file; `data` is ``None`` if it is too long."""
 
     offset: int
     data: bytes | None
@@ -59,33 +59,33 @@ class Line(NamedTuple):
 
 
 class GzipText(io.RawIOBase):
-    """The text of a compressed file, as far as it can be had; then one of `GZIP_ERRORS`."""
+    """The text of a compressed file, as far as it can be read; then one of `GZIP_ERRORS`."""
 
     def __init__(self, file: Readable) -> None:
         super().__init__()
         self._file = gzip.GzipFile(fileobj=cast(IO[bytes], file), mode="rb")
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` with what there is already."""
+        """Read some text into `buffer`; less than fits, perhaps, before the end."""
         data = self._file.read1(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go on from there, which takes time in proportion to `offset`."""
+        """Continue at another position, in time proportional to `offset`."""
         return self._file.seek(offset, whence)
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
 
 def is_utf16(file: Readable) -> bool:
-    """Whether the file says to be text in UTF-16."""
+    """Whether the file begins with the mark of UTF-16."""
     file.seek(0)
     return file.read(2) in _UTF16
 
@@ -93,10 +93,10 @@ def is_utf16(file: Readable) -> bool:
 def read_lines(file: Readable, *, start: int = 0, stop: int | None = None) -> Iterator[Line]:
     """The lines that begin from byte `start` up to `stop` (by default all).
 
-    A file that is read in parts, each up to where the next one starts, gives each line once.
+    A file that is read in adjacent parts gives each line once.
     """
     file.seek(max(start - 1, 0))
-    # Files of pyarrow are raw, and read all of what they are asked for.
+    # Files of pyarrow are raw, and their reads are complete.
     reader = io.BufferedReader(cast(io.RawIOBase, file), 1 << 16)
     at = start
     if start:
@@ -118,9 +118,9 @@ def read_lines(file: Readable, *, start: int = 0, stop: int | None = None) -> It
 
 
 def lines_until(file: Readable, *, start: int, size: int) -> int:
-    """How far a file of lines that is still being written can be read: to its last line feed.
+    """The end of the readable part of a growing file of lines, after its last line feed.
 
-    `start` is 0 or an earlier result; `size` is how many bytes there are.
+    `start` is 0 or an earlier result; `size` is the present size of the file.
     """
     at = size
     while at > start:

@@ -1,4 +1,4 @@
-"""What the members of an enumeration mean, in the words that stand below each in its source."""
+"""The meanings of an enumeration's members, as the words below each in the source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["meanings"]
 
 @cache
 def meanings(codes: type[Enum]) -> dict[str, str]:
-    """The sentence below each member, by its name; nothing where the source is not at hand."""
+    """The sentence below each member, by its name; nothing without the source."""
     try:
         [found] = ast.parse(textwrap.dedent(inspect.getsource(codes))).body
     except OSError:

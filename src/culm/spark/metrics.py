@@ -1,7 +1,7 @@
-"""Numbers about rows, told while something else is done with them.
+"""Counts of rows, told while the rows are used for something else.
 
-`observe` adds them to a DataFrame, without a pass of its own: of a batch they come with
-``pyspark.sql.Observation``, of a stream in each of its ``StreamingQueryProgress``.  They have the
+`observe` adds them to a DataFrame, without a pass of its own: a batch tells them by
+``pyspark.sql.Observation``, a stream in each of its ``StreamingQueryProgress``.  They have the
 names of findings, so that `culm.spark.checks.Checks` can judge them, through `outcome_of`.
 """
 
@@ -21,14 +21,14 @@ __all__ = ["METRICS", "NAME", "ROWS", "observe", "outcome_of"]
 
 #: The name under which a stream tells them.
 NAME = "culm"
-#: How many rows there are.
+#: The number of rows.
 ROWS = "ROWS"
 #: All names: rows, those that were set aside, and those against which each reason stands.
 METRICS = (ROWS, SET_ASIDE, *(reason.name for reason in Reason))
 
 
 def observe(rows: DataFrame, by: str | Observation = NAME) -> DataFrame:
-    """The same rows, of which `METRICS` are told as they pass: those that were verified or audited.
+    """The same rows, verified or audited ones, whose `METRICS` are told as they pass.
 
     `by` is the name under which a stream tells them, or an ``Observation``.  Raises `ColumnError`
     if there is no ``fault`` or no ``reasons``.
@@ -45,9 +45,9 @@ def observe(rows: DataFrame, by: str | Observation = NAME) -> DataFrame:
 
 
 def outcome_of(metrics: Mapping[str, int]) -> Outcome:
-    """What `culm.spark.checks.Checks` take: ``checks.status(outcome_of(observation.get))``.
+    """An outcome for `culm.spark.checks.Checks`: ``checks.status(outcome_of(observation.get))``.
 
-    Of a stream, `metrics` are ``progress.observedMetrics["culm"].asDict()``.
+    For a stream, `metrics` are ``progress.observedMetrics["culm"].asDict()``.
     """
     found = {name: metrics[name] for name in METRICS if name != ROWS}
     return Outcome(dict(metrics), found, {NAME: metrics[ROWS]})

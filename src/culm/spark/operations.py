@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_PAYLOAD", "OPERATIONS", "decode_operations", "operation_rows"]
 
-#: What `decode_operations` adds to a row; all but ``fault`` are null where that is not.
+#: The columns that `decode_operations` adds; with a ``fault`` all others are null.
 OPERATIONS = (
     ("action", "string"),
     ("schema_id", "string"),
@@ -33,9 +33,9 @@ NO_PAYLOAD = "NO_PAYLOAD"
 
 
 def decode_operations(frame: DataFrame, *, keep: Sequence[str] | None = None) -> DataFrame:
-    """Add what the operation in each ``payload`` says: the columns `OPERATIONS`.
+    """Add the fields of the operation in each ``payload``: the columns `OPERATIONS`.
 
-    ``fields`` is JSON, in which bytes are hexadecimal, and what JSON has no numbers for is text:
+    ``fields`` is JSON, in which bytes are hexadecimal, and numbers that JSON lacks are text:
     ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.  `keep` names the columns that stay, by
     default all but ``payload``.  A fault that is already there stays.  Raises `ColumnError` if
     ``payload`` is missing or of another type.
@@ -74,7 +74,7 @@ def _fields(payload: bytes) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """A value that JSON has; numbers that it does not have are spelled out."""
+    """A value in JSON's types; numbers that JSON lacks are spelled out."""
     if isinstance(value, float) and not isfinite(value):
         return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -1,6 +1,6 @@
-"""The options of the format ``culm``: what is read, and how.
+"""The options of the format ``culm``.
 
-Those that Spark's own formats have are called as they are there, and mean the same.
+Those that Spark's own formats have, too, are named as there, and mean the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from culm.wire.json import read_json
 
 __all__ = ["FILES_MAX", "READ", "STREAMED", "WRITTEN", "Reading", "check_known", "paths_of", "plan"]
 
-#: How many files make a batch of a stream, unless the option ``files_max`` is given.
+#: The number of files in a batch of a stream, unless the option ``files_max`` is given.
 FILES_MAX = 100
 
 _READ = ("path", "paths", "split_size", "column", "on_io_error", "pathGlobFilter")
@@ -27,13 +27,13 @@ _READ = ("path", "paths", "split_size", "column", "on_io_error", "pathGlobFilter
 READ = (*_READ, "recursiveFileLookup", "modifiedAfter", "modifiedBefore", "timeZone", "rests")
 STREAMED = (*_READ, "recursiveFileLookup", "files_max")
 WRITTEN = ("path", "kind", "partition_by")
-# A catalog adds these, which say nothing of how to read.
+# A catalog adds these, which have no effect on reading.
 _CATALOGUED = frozenset({"serialization.format", "owner", "location", "provider", "external"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What is read: the files at `paths` that pass the `filter`, or parts of files (`rests`).
+    """The input: the files at `paths` that pass the `filter`, or parts of files (`rests`).
 
     Raises `ValueError` unless `split_size` is positive.
     """
@@ -50,7 +50,7 @@ class Reading:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Reading:
-        """What options say.  Raises `ValueError` for a value that none can have."""
+        """The input that options describe.  Raises `ValueError` for an impossible value."""
         given = {name.lower(): value for name, value in options.items()}
         rests = [Split(*each) for each in read_json(given.get("rests", "[]"))]
         return cls(
@@ -70,8 +70,8 @@ class Reading:
     def find(self) -> list[Found]:
         """The files, each once, in the order of their paths.
 
-        Raises `FileNotFoundError` if there is nothing at a path, other `OSError` as the policy
-        says.
+        Raises `FileNotFoundError` if there is nothing at a path, other `OSError` if the file system
+        fails and the policy is to fail.
         """
         return find_files(
             self.paths, self.filter, errors_kept=self.on_io_error is OnError.QUARANTINE
@@ -79,7 +79,7 @@ class Reading:
 
 
 def plan(reading: Reading) -> list[Split]:
-    """The parts in which files are read; none of them is opened.
+    """The parts in which files are read; no file is opened.
 
     Raises `OSError` as `Reading.find` does.
     """
@@ -93,7 +93,7 @@ def plan(reading: Reading) -> list[Split]:
 
 
 def paths_of(options: Mapping[str, str]) -> tuple[str, ...]:
-    """One path, or several; Spark passes on a list of them as JSON."""
+    """One path, or several, which Spark passes on as a list in JSON."""
     path, paths = options.get("path"), options.get("paths")
     found = (*([path] if path else []), *(read_json(paths) if paths else []))
     if not found and "rests" not in options:
@@ -105,7 +105,7 @@ def paths_of(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def check_known(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
-    """Raise `ValueError` for an option that is not known for `what` is done."""
+    """Raise `ValueError` for an option that `what`, the use of the format, does not have."""
     folded = {name.lower() for name in known} | _CATALOGUED
     unknown = sorted(name for name in options if name.lower() not in folded)
     if unknown:

@@ -22,14 +22,14 @@ class Bar(NamedTuple):
 
 
 class Code(NamedTuple):
-    """Text to be copied; `whole` is shown when it is pointed at."""
+    """Text to be copied; `whole` is shown under the pointer."""
 
     text: str
     whole: str = ""
 
 
 class Query(NamedTuple):
-    """A query for rows, to be copied; it is folded, so that it does not make its row tall."""
+    """A query for rows, to be copied, and folded so that its row stays low."""
 
     text: str
 
@@ -38,7 +38,7 @@ Cell = str | int | float | Bar | Code | Query | None
 
 
 class Table(NamedTuple):
-    """Rows under the names of columns; `note` says what is left out, if anything is."""
+    """Rows under the names of columns; a `note` tells of rows that are left out."""
 
     title: str
     columns: Sequence[str]
@@ -53,7 +53,7 @@ class Section(NamedTuple):
     tables: Sequence[Table]
 
 
-# From so many rows on, a table whose columns have names has a field to filter them.
+# Tables with named columns and at least this number of rows have a field to filter them.
 _FILTERED = 30
 # Text that is no longer than this stays on one line.
 _SHORT = 24
@@ -152,7 +152,7 @@ def _table(table: Table) -> str:
 
 
 def _is_numeric(table: Table, column: int) -> bool:
-    """Whether there are numbers alone; `None` is one that does not exist."""
+    """Whether a column has only numbers, or ``None`` for absent ones."""
     values = [row[column] for row in table.rows if row[column] is not None]
     return bool(values) and all(isinstance(each, (int, float, Bar)) for each in values)
 

@@ -13,7 +13,7 @@ from culm.spark.files import PATTERN_SIGN
 
 __all__ = ["folder_of", "names_in", "values_of"]
 
-# What stands for null, and for no text at all.
+# Stands for null, and for empty text.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
@@ -27,7 +27,7 @@ def folder_of(values: Mapping[str, object]) -> str:
 def values_of(path: str, paths: Iterable[str]) -> dict[str, str | None]:
     """The values in the directories of a file, below the one of `paths` that leads to it.
 
-    Of a pattern, all below its plain beginning.
+    For a pattern, they are in all directories below its plain beginning.
     """
     plain = (PATTERN_SIGN.split(each, maxsplit=1) for each in paths)
     begins = (each[0] if len(each) == 1 else each[0].rpartition("/")[0] for each in plain)
@@ -41,7 +41,7 @@ def values_of(path: str, paths: Iterable[str]) -> dict[str, str | None]:
 
 
 def names_in(files: Iterable[str], paths: Sequence[str], taken: Iterable[str]) -> list[str]:
-    """The names of such columns in the paths of `files`, but for those that are `taken`."""
+    """The names of such columns in the paths of `files`, except those `taken`."""
     known = {name.lower() for name in taken}
     found: dict[str, None] = {}
     for file in files:

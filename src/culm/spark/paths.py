@@ -2,7 +2,7 @@
 
 A path that exists stands for itself, whatever signs are in it.  Otherwise ``*``, ``?``, ``[ab]``,
 ``[^a]`` and ``{a,b}`` stand for parts of names as in Hadoop's patterns, and a backslash in front of
-such a sign for the sign.  No pattern matches what is hidden.
+such a sign for the sign.  No pattern matches hidden names.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = ["Filter", "expanded", "find_files", "matches"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which files of a directory are read.
+    """The choice of files in a directory.
 
-    Those whose name matches `name_glob`; with `is_recursive` those of all directories below it,
-    too; those that were changed `after` and `before`, in seconds of Unix time.
+    Read are files whose name matches `name_glob`, with `is_recursive` also in all directories
+    below, if they were changed `after` and `before` these times, in seconds of Unix time.
     """
 
     name_glob: str | None = None
@@ -41,7 +41,7 @@ class Filter:
     before: float | None = None
 
     def takes(self, found: Found) -> bool:
-        """Whether a file is read; what the file system says nothing of is."""
+        """Whether a file is read, as is any that the file system cannot describe."""
         if found.is_unknown:
             return True
         name = PurePosixPath(found.path).name
@@ -66,7 +66,7 @@ def find_files(paths: Iterable[str], only: Filter, *, errors_kept: bool = False)
 
 
 def expanded(path: str) -> list[str]:
-    """The paths that a pattern stands for: the path itself if it exists, or is none.
+    """The paths that match a pattern; a path that exists, or is no pattern, stands for itself.
 
     Raises `FileNotFoundError` if nothing matches, other `OSError` if the file system fails.
     """
@@ -108,7 +108,7 @@ def _signs(pattern: str) -> Iterator[tuple[int, str]]:
 
 
 def _matching(pattern: str) -> list[str]:
-    """What exists of the names that a pattern without braces stands for."""
+    """The existing names that match a pattern without braces."""
     found: list[str | None] = [None]
     for part in pattern.split("/"):
         if PATTERN_SIGN.search(part):

@@ -17,8 +17,8 @@ _CLEAR = "\r\x1b[K"
 class Progress:
     """Writes to `stream`: a line for each step, and on a terminal a bar of its tasks below it.
 
-    A context manager; without a terminal or under Spark Connect, which does not tell of tasks in
-    this way, there are only the lines.
+    A context manager.  Without a terminal, or under Spark Connect, which has no such reports on
+    tasks, there are only the lines.
     """
 
     def __init__(self, spark: SparkSession, stream: IO[str], *, quiet: bool = False) -> None:
@@ -39,7 +39,7 @@ class Progress:
             self._thread.join()
 
     def tell(self, step: str) -> None:
-        """Say what the job does next."""
+        """Announce the next step of the job."""
         if not self._quiet:
             start = "" if self._tracker is None else _CLEAR
             self._stream.write(f"{start}{step}\n")

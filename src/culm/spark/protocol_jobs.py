@@ -1,7 +1,7 @@
-"""Jobs of the command line about what protocols did: Raft's logs, sessions, simulators.
+"""Jobs of the command line about runs of protocols: Raft's logs, sessions, simulators.
 
 They read lines of JSON, by the format ``culm``; a line that is not JSON, or not of the required
-form, is set aside as everywhere.
+form, is set aside as in all jobs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RaftLogs:
     on_io_error: str = OnError.FAIL
 
     def said(self) -> dict[str, Any]:
-        """What a summary says of it."""
+        """The part of a summary about the inputs."""
         return {"inputs": dict(self.inputs)}
 
 
@@ -80,20 +80,20 @@ class Sessions:
     on_io_error: str = OnError.FAIL
 
     def said(self) -> dict[str, Any]:
-        """What a summary says of it."""
+        """The part of a summary about the sessions."""
         return {"machine": self.machine, "inputs": dict(self.inputs)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """A simulator, named ``module:function``, its seeds, and where its modules are."""
+    """A simulator, named ``module:function``, its seeds, and the directories of its modules."""
 
     simulator: str
     seeds: range
     modules: Sequence[str] = ()
 
     def said(self) -> dict[str, Any]:
-        """What a summary says of it; where to go on, too."""
+        """The part of a summary about the campaign, with the seed to continue from."""
         seeds = {"first_seed": self.seeds.start, "next_seed": self.seeds.stop}
         return {"simulator": self.simulator, **seeds}
 
@@ -126,7 +126,7 @@ def raft_job(spark: SparkSession, logs: RaftLogs, store: Store, tell: Tell) -> O
     entries = store.write("entries", decode_raft_entries(read))
     store.write("quarantine", quarantined(entries))
     tell("looking for what cannot be")
-    # A configuration that cannot be decoded has its place all the same.
+    # A configuration that cannot be decoded still has its place.
     placed = entries.filter("at is not null")
     violations = store.write("violations", raft_violations(placed))
     said = {
@@ -140,7 +140,7 @@ def raft_job(spark: SparkSession, logs: RaftLogs, store: Store, tell: Tell) -> O
 
 
 def sessions_job(spark: SparkSession, sessions: Sessions, store: Store, tell: Tell) -> Outcome:
-    """Sessions, replayed: table ``said``."""
+    """Replayed sessions: table ``said``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -217,7 +217,7 @@ def _lines(spark: SparkSession, path: str, on_io_error: str) -> DataFrame:
 def parsed_lines(
     given: Sequence[dict[str, Any]], *, form: Callable[[Any], dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Lines of JSON as rows made by `form`, which raises for a line of another form."""
+    """Rows from lines of JSON, made by `form`, which raises for a line of another form."""
     for row in given:
         if row.get("fault") is not None:
             yield {"fault": row["fault"]}
@@ -234,7 +234,7 @@ def parsed_lines(
 
 
 def raft_entry(value: Any) -> dict[str, Any]:
-    """A row of an entry of a Raft log; raises for a line that has another form."""
+    """The row of an entry of a Raft log; raises for a line of another form."""
     numbers = {name: value[name] for name in ("at", "term")}
     is_configuration = value["is_configuration"]
     if any(type(number) is not int or number not in _NUMBERS for number in numbers.values()):
@@ -249,13 +249,13 @@ def raft_entry(value: Any) -> dict[str, Any]:
 
 
 def recorded_bytes(value: Any) -> dict[str, Any]:
-    """A row of `RECORDED`; raises for a line that has another form."""
+    """A row of `RECORDED`; raises for a line of another form."""
     session, direction, time = value["session"], value["direction"], float(value["time"])
     if type(session) is not str or direction not in ("in", "out"):
         raise TypeError("a session has a name, and two directions")
     if not isfinite(time):
         raise ValueError("what comes is before or after what else does")
-    session.encode()  # half a surrogate pair is the name of nothing
+    session.encode()  # half a surrogate pair is no name
     return {
         "session": session,
         "direction": direction,

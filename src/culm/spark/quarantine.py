@@ -1,9 +1,9 @@
-"""Rows that a job could not use: set aside with the reason, and counted.
+"""Rows that a job could not use: set aside with their faults, and counted.
 
 Every job gives each row of its input a ``fault``, which is null if the row can be used: the source
-sets it for what it could not read, a decoder for what does not decode, `check_items` for what is
-not an item.  So nothing is lost: `sound` rows are processed, `quarantined` ones are written to a
-table of their own, and `count_faults` counts both.
+sets it for unreadable parts of files, a decoder for records that do not decode, `check_items` for
+values that are no items.  So nothing is lost: `sound` rows are processed, `quarantined` ones are
+written to a table of their own, and `count_faults` counts both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "sound",
 ]
 
-#: The columns of `quarantined`: why, from where, and the record if there is one.
+#: The columns of `quarantined`: the fault, the origin, and the record if there is one.
 QUARANTINE = (
     ("reason", "string"),
     ("kind", "string"),
@@ -72,7 +72,7 @@ def quarantined(rows: DataFrame) -> DataFrame:
 
 
 def count_faults(rows: DataFrame) -> dict[str | None, int]:
-    """The number of rows with each fault, and under ``None`` of those without; runs a Spark job."""
+    """The number of rows for each fault, and for ``None`` of those without; runs a Spark job."""
     check_columns(rows, _FAULT)
     return {row["fault"]: row["count"] for row in rows.groupBy("fault").count().collect()}
 

@@ -1,4 +1,4 @@
-"""Logs of Garlic Farm's servers as columns, and where they contradict each other.
+"""Logs of Garlic Farm's servers as columns, and contradictions between them.
 
 Input has a row for each entry in a server's log, as stores keep them: ``server`` (any type), ``at``
 (bigint: its index), ``term`` (bigint), ``is_configuration`` (boolean), ``value`` (binary).
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = ["RAFT_ENTRIES", "RAFT_LOG", "VIOLATIONS", "decode_raft_entries", "raft_violations"]
 
-#: The columns that are needed of an entry, besides its ``server``.
+#: The columns that an entry needs besides its ``server``.
 RAFT_LOG = (
     ("at", "bigint"),
     ("term", "bigint"),
     ("is_configuration", "boolean"),
     ("value", "binary"),
 )
-#: What `decode_raft_entries` adds to a row.
+#: The columns that `decode_raft_entries` adds.
 RAFT_ENTRIES = (("servers", "string"), ("fault", "string"))
-#: What can be wrong with a log, by itself or beside another one.
+#: The possible faults of a log, by itself or beside another one.
 VIOLATIONS = {
     "GAP": "the entry before is missing, though there are earlier ones",
     "TERM_WENT_BACK": "the term is less than that of the entry before",
@@ -70,7 +70,7 @@ def _servers(value: bytes, limits: Limits) -> dict[str, Any]:
 
 
 def raft_violations(frame: DataFrame) -> DataFrame:
-    """A row for each entry that cannot stand where it does: ``server``, ``at``, ``violation``.
+    """A row for each entry that must not be in its place: ``server``, ``at``, ``violation``.
 
     `VIOLATIONS` lists the kinds (Ongaro and Ousterhout 2014, figure 3, "Log Matching").  No
     step gathers a whole log in one task.  Raises `ColumnError` as `decode_raft_entries` does.
@@ -79,7 +79,7 @@ def raft_violations(frame: DataFrame) -> DataFrame:
 
     check_columns(frame, RAFT_LOG)
     rows = frame.select("server", "at", "term", "is_configuration", "value")
-    # One for each index, however often a log has it, and none behind the largest number.
+    # One for each index, however often a log has it, and none after the largest number.
     before = rows.groupBy(
         f.col("server").alias("_server"), f.try_add("at", f.lit(1)).alias("_next")
     ).agg(f.max("term").alias("_term"))

@@ -1,9 +1,9 @@
-"""Rows of files: what the format ``culm`` reads of a part of one.
+"""The rows that the format ``culm`` reads from a part of a file.
 
-What is damaged becomes a row with a fault, and what is sound around it is read.  An error of the
-file system is another thing: it says nothing of the file.  So it fails the task, or, if that is
-the policy, becomes a row that says from where to where the file has not been read.  What that row
-says is all that is needed to read the rest later, and nothing twice (`rest_of`).
+A damaged stretch becomes a row with a fault, and everything sound around it is read.  An error of
+the file system is another matter, and no sign of damage.  So it fails the task, or, if that is the
+policy, becomes a row that names the part of the file that has not been read.  By that row the part
+can be read later, without reading any record twice (`rest_of`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ROWS", "read_split", "rest_of"]
 
-#: The columns of rows that are read.  ``kind`` is what the archive declares, ``block`` is where in
-#: the file the row's block, line or row group begins, ``row`` is its number within that.  Where a
-#: part of a file cannot be read, ``fault`` says why (`culm.spark.archive.Fault`, `LineFault` or
-#: `TableFault`) and ``block`` where; ``entry`` and ``payload`` are null then, and so is ``row``
-#: unless it is known.  ``block_end`` is where the part ends that the file system did not give.
+#: The columns of rows that are read.  ``kind`` is declared by the archive, ``block`` is the byte of
+#: the file at which the row's block, line or row group begins, ``row`` its number within that.  For
+#: an unreadable part of a file, ``fault`` is the cause (`culm.spark.archive.Fault`, `LineFault` or
+#: `TableFault`) and ``block`` the place; ``entry`` and ``payload`` are null then, and so is ``row``
+#: unless it is known.  ``block_end`` is the end of the part that the file system failed to read.
 #: Lines and tables have no ``kind``.
 ROWS = (
     ("entry", "binary"),
@@ -54,9 +54,9 @@ _LINES_MAX = 10_000
 
 
 class _Mark(NamedTuple):
-    """How far a split has been read: up to `row` of what begins at byte `offset`.
+    """The progress in a split: up to `row` of the block, line or row group at byte `offset`.
 
-    A `row` of ``None`` says that it is not known whether anything begins there.
+    A `row` of ``None`` means that perhaps none begins there.
     """
 
     offset: int
@@ -67,9 +67,9 @@ _Marked = tuple["pyarrow.RecordBatch", _Mark]
 
 
 def read_split(split: Split, on_error: OnError = OnError.FAIL) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of a split; what is damaged becomes a row, too.
+    """The rows of a split, and a row for each damage.
 
-    Raises `UnreadableError` if the file system fails, or with another policy says so in a row.
+    Raises `UnreadableError` if the file system fails, or gives a row for that, by the policy.
     """
     if split.fault is not None:
         yield _fault_row(split.path, None, split.start, split.fault, row=0, end=split.stop)
@@ -88,7 +88,7 @@ def read_split(split: Split, on_error: OnError = OnError.FAIL) -> Iterator[pyarr
 
 
 def rest_of(path: str, block: int, row: int | None, block_end: int, column: str) -> Split:
-    """The part of a file of which a row has said that it could not be read."""
+    """The part of a file that a row names as unread."""
     return Split(path, block, block_end, column, None, row is not None, row or 0)
 
 
@@ -109,7 +109,7 @@ def _read_archive(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Mar
             row = _fault_row(split.path, header.kind, part.offset, part.fault)
             yield row, _Mark(part.offset + part.size)
             continue
-        # Nothing is read, and nothing can fail, until all records of a block are out.
+        # No read can fail between the records of a block, which is whole in memory.
         for batch in _batches(split.path, header.kind, part):
             yield batch, _Mark(part.offset + part.size)
 
@@ -119,7 +119,7 @@ def _read_lines(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marke
 
 
 def _read_gzip(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marked]:
-    """The lines of a compressed file; places are those of the text."""
+    """The lines of a compressed file, with places in the text."""
     yield from _lines(split, mark, GzipText(file), None)
 
 

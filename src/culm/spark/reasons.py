@@ -24,14 +24,14 @@ def bits(*reasons: Reason) -> int:
     return total
 
 
-#: The author has not signed what such a row says.
+#: The author has not signed such a row.
 UNSIGNED = bits(Reason.MALFORMED, Reason.BAD_SIGNATURE)
 #: The payload of the row is not that of the entry; the entry itself may still be verified.
 PAYLOAD_ONLY = bits(Reason.PAYLOAD_SIZE, Reason.PAYLOAD_HASH)
 
 
 def reasons_of(number: int) -> frozenset[Reason]:
-    """The reasons for which `number` stands; raises `ValueError` if it has other bits."""
+    """The reasons in `number`; raises `ValueError` if it has other bits."""
     found = frozenset(reason for reason in Reason if number >> reason & 1)
     if bits(*found) != number:
         raise ValueError(f"{number:#x} has bits that stand for no reason")

@@ -1,10 +1,10 @@
-"""Comparing replicas: where they differ, who lacks what, what has to be moved, what is at risk.
+"""Comparing replicas: differing ranges, missing items, copies to make, and items at risk.
 
 Each replica has an inventory: a column ``item`` and, optionally, ``size`` (bigint: the bytes to
-move) and ``payload_bytes`` (bigint: of the item's payload, null where that is not on hand).
+move) and ``payload_bytes`` (bigint: of the item's payload, null if that is not on hand).
 Fingerprints of ranges (`culm.spark.fingerprint`) are compared first, and only items in ranges that
-differ are looked at: all replicas have the others.  With ``payload_bytes``, an item that has its
-payload differs from the same without: a replica may have all items, and lack what they are about.
+differ are looked at: all replicas have the others.  With ``payload_bytes``, an item with its
+payload differs from the same without: a replica may have all items, and lack their contents.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ PLAN = (
     ("source", "string"),
     ("target", "string"),
 )
-#: What of an item is to be copied: all of it, with the payload if its source has that.
+#: A part to copy: the whole item, with the payload if its source has that.
 ITEM_PART = "item"
-#: Or the payload alone: the target has the rest.
+#: A part to copy: the payload alone, since the target has the rest.
 PAYLOAD_PART = "payload"
 
 _PAYLOAD_BYTES = ("payload_bytes", "bigint")
@@ -65,14 +65,14 @@ _ABSENT, _PRESENT = b"\0", b"\1"
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What a comparison found, as DataFrames that are computed when they are used.
+    """The findings of a comparison, as DataFrames that are computed when they are used.
 
     `ranges` are those that differ, of all levels (`DIVERGENT`).  `holders` has a row for each item
-    in the narrowest of them (`HOLDERS`): who holds it and who lacks it, names ascending, and who
-    has its payload (null where payloads are not compared); all other items are held by all replicas
-    alike.  `plan` has a row for each item and each replica that lacks it, or its payload: from whom
-    to get it, spread evenly over those who have all of it.  `at_risk` has the rows of `holders`
-    with few copies, of the item or of its payload.
+    in the narrowest of them (`HOLDERS`): the replicas that hold it, lack it, and have its payload
+    (null if payloads are not compared), names ascending; all other items are held by all replicas
+    alike.  `plan` has a row for each item and each replica that lacks it, or its payload: the
+    source for a copy, spread evenly over the replicas that have all of it.  `at_risk` has the rows
+    of `holders` with few copies, of the item or of its payload.
     """
 
     ranges: DataFrame
@@ -147,7 +147,7 @@ def _named(frames: Mapping[str, DataFrame], columns: Sequence[str]) -> DataFrame
 
 
 def with_presence(inventory: DataFrame) -> DataFrame:
-    """The items of an inventory, each once, and behind each a byte: whether its payload is on hand.
+    """The items of an inventory, each once and followed by a byte for its payload, on hand or not.
 
     To be fingerprinted as items of one byte more, for tables in which payloads count.  Raises
     `ColumnError` if there is no column ``payload_bytes``.
@@ -167,7 +167,7 @@ def _marked(is_held: Column) -> Column:
 
 
 def _payloads_count(inventories: Mapping[str, DataFrame]) -> bool:
-    """Whether inventories say who has payloads: all do, or none."""
+    """Whether inventories include payloads; raises `ColumnError` if only some do."""
     said = [has_column(frame, "payload_bytes") for frame in inventories.values()]
     if any(said):
         for frame in inventories.values():
@@ -191,8 +191,8 @@ def reconcile(
     then); by default they are computed, for which the inventories are read once more.  Payloads are
     compared if inventories have ``payload_bytes``; given `tables` show where they differ only if
     they were made `with_presence`.  Items are at risk if fewer than `copies_min` replicas hold
-    them, or their payload (but for those that nobody has).  Raises `ColumnError` if an inventory
-    has other columns, or some have ``payload_bytes`` and others do not, ``ValueError`` as
+    them, or their payload (unless no replica has it).  Raises `ColumnError` if an inventory has
+    other columns, or some have ``payload_bytes`` and others do not, ``ValueError`` as
     `fingerprint` and `divergent_ranges` do, if tables and inventories are not of the same replicas,
     or if `copies_min` exceeds their number.
     """

@@ -1,8 +1,8 @@
-"""What a job found, for people: text, and one HTML page to be sent to a colleague.
+"""The findings of a job, for people: as text, and as one HTML page to be sent to a colleague.
 
-Both begin with a sentence.  Then the page says what is wrong and where: by reason, by log, by file
-and, where records tell it, by time, each with a query that gives the rows; who has what of whom;
-sizes; and at the end what was run, when, and with which versions and settings.
+Both begin with a sentence.  Then the page lists faults by reason, by log, by file and, if records
+have times, by day, each with a query that gives the rows; differences between replicas; sizes; and
+at the end the job, its time, versions and settings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["html_page", "text_of"]
 
 _ROWS_MAX = 20
 _LOGS_MAX = 200
-#: Counts that a summary has: titles, what is counted, and where its rows are.
+#: Counts in summaries: their titles, their units, and the tables of their rows.
 _COUNTED = {
     "quarantined": ("Set aside, by reason", "rows", "quarantine", "reason = '{}'"),
     "violations": ("Rules that were broken", "times", "violations", "violation = '{}'"),
@@ -45,8 +45,8 @@ _COUNTED = {
     "events": ("What machines said", "events", "said", "what = 'event' and name = '{}'"),
     "verdicts": ("Runs, by what became of them", "runs", "runs", "verdict = '{}'"),
 }
-# What jobs find: in files, in records, and in what these hold.  Some names mean other things
-# elsewhere; of two in one job, the later one has the meaning.
+# Findings of jobs: in files, in records, and in the contents of these.  Some names have several
+# meanings; of two in one job, the later one counts.
 _FILES = (TableFault, LineFault, Fault)
 _RECORDS = (MessageErrorCode, WireErrorCode, Reason)
 _FOUND: Mapping[str, Sequence[type[Enum]]] = {
@@ -54,7 +54,7 @@ _FOUND: Mapping[str, Sequence[type[Enum]]] = {
     "raft": (ErrorCode,),
     "sessions": (),
 }
-# Whose reasons are in which table.
+# The tables with the reasons of these jobs.
 _REASONS = {"audit": "verdicts", "operations": "operations"}
 
 
@@ -107,7 +107,7 @@ def _query(store: Store, table: str, condition: str) -> Query:
 
 
 def _quoted(text: str) -> str:
-    """As it stands between quotes in SQL."""
+    """The text as it stands between quotes in SQL."""
     return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
@@ -150,7 +150,7 @@ def _counted(
     where: str,
     said: Mapping[str, str] = MappingProxyType({}),
 ) -> Table:
-    """Counts by name, the largest first, with what is `said` of names and a query for the rows."""
+    """Counts by name, the largest first, with meanings of names and a query for the rows."""
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     names = [name for name, _ in ordered]
     has_meanings = any(name in said for name in names)
@@ -168,7 +168,7 @@ def _counted(
 
 @cache
 def _meanings(job: str) -> Mapping[str, str]:
-    """What findings of a job mean, by their names."""
+    """The meanings of a job's findings, by name."""
     told = map(meanings, (*_FILES, *_FOUND.get(job, _RECORDS)))
     return {**VIOLATIONS, **{name: text for each in told for name, text in each.items()}}
 
@@ -217,7 +217,7 @@ def _short(log: bytes) -> str:
 
 
 def _places(verified: DataFrame, store: Store) -> Iterator[Table]:
-    """In which files, and of which days, the records are of which something is wrong by itself."""
+    """The files and the days of records that are faulty by themselves."""
     from pyspark.sql import functions as f
 
     wrong = verified.filter("fault is not null or reasons <> 0")
@@ -245,7 +245,7 @@ _TIME_MAX = 253_402_300_799_000
 
 
 def _replicas(summary: Mapping[str, Any], store: Store) -> Iterator[Table]:
-    """Who has what of whom: items, and payloads, that one has and another lacks."""
+    """Items and payloads, for each pair of replicas, that one has and the other lacks."""
     from pyspark.sql import functions as f
 
     if summary["job"] != "reconcile":

@@ -1,4 +1,4 @@
-"""The columns of every DataFrame that the pipeline gives: types, nullability, meaning."""
+"""The columns of every DataFrame of the pipeline: types, nullability, meanings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["SCHEMAS", "Schema", "page"]
 
 
 class Schema(NamedTuple):
-    """A DataFrame: which function gives it, its columns, and their meanings by name.
+    """A DataFrame: the function that gives it, its columns, and their meanings by name.
 
     `nulls` names those that may be null.
     """

@@ -1,4 +1,4 @@
-"""What a job has found, in a sentence: what an operator says to a colleague first."""
+"""A job's findings in a sentence, as an operator would first tell them to a colleague."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Said = Mapping[str, Any]
 
 
 def sentence_of(summary: _Said) -> str:
-    """The sentence, or two if there was too little to look at, for the summary of any job."""
+    """The sentence for the summary of any job, or two if there was too little to look at."""
     short = summary["too_few_rows"]
     told = _JOBS[summary["job"]](summary)
     if not short:
@@ -129,7 +129,7 @@ _JOBS: Mapping[str, Callable[[_Said], str]] = {
 
 
 def _wrong_rows(said: _Said) -> list[str]:
-    """What is wrong with rows by themselves."""
+    """The faults of rows by themselves."""
     parts = []
     aside = sum(said["quarantined"].values())
     if aside:
@@ -144,7 +144,7 @@ def _wrong_rows(said: _Said) -> list[str]:
 
 
 def _besides(said: _Said) -> str:
-    """The same, as a sentence that follows another one; nothing if nothing is."""
+    """The same, as a sentence to follow another one; empty if there are none."""
     wrong = _wrong_rows(said)
     return f" Besides, {_listed(wrong)}." if wrong else ""
 

@@ -1,8 +1,8 @@
-"""A Spark session with the settings that these jobs need.
+"""A Spark session with settings for these jobs.
 
-Sessions made elsewhere serve as well: the settings here are only for speed and clear messages.
-Two things are required: ``PYSPARK_PYTHON`` has to name an interpreter that has culm and pyarrow,
-and Java has to be found; `prepare` sees to both.
+Other sessions serve as well: the settings here are only for speed and clear messages.  Two things
+are required, and `prepare` sees to both: ``PYSPARK_PYTHON`` has to name an interpreter with culm
+and pyarrow, and Spark has to find Java.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     # With two workers beside it, that stays within 3 GiB.
     "spark.driver.memory": "1536m",
-    # No task waits for another one's answer: what matters is how much of the processor is left.
+    # No task waits for another one's answer: the collector's total cost matters, its pauses do not.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.ui.enabled": "false",
     # Spark's own bar would be drawn over the progress that the command line shows.
@@ -46,7 +46,7 @@ SETTINGS: Mapping[str, str] = {
 
 # Without the second number Spark does not repeat a task that fails.
 _LOCAL = "local[*,4]"
-# What pyspark needs besides to speak to a Spark Connect server.
+# Packages that pyspark needs to speak to a Spark Connect server.
 _CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 # Fixed when a JVM starts: Spark Connect refuses to set it.
 _STATIC = ("spark.driver.", "spark.ui.", "spark.python.worker.")
@@ -56,7 +56,7 @@ def prepare() -> None:
     """Set the environment variables that the first session of this process needs.
 
     ``PYSPARK_PYTHON`` becomes this interpreter unless it is set, since Spark would take the first
-    ``python3`` on the search path; ``JAVA_HOME`` becomes what `culm.spark.java` finds.  Raises
+    ``python3`` on the search path; `culm.spark.java` finds ``JAVA_HOME``.  Raises
     `SparkSetupError` if pyspark is not installed, if pyspark-client is installed beside it, or if
     there is no Java.
     """
@@ -80,9 +80,9 @@ def start_session(
     `master` is Spark's master URL: by default the one given to spark-submit, or else
     ``local[*,4]``: this machine, each task tried up to four times.  `remote` is the address of a
     Spark Connect server to use in its place.  `settings` override `SETTINGS`, and both override
-    what was given to spark-submit.  Raises `SparkSetupError` as `prepare` does, if both `master`
-    and `remote` are given or `master` is a Spark Connect server, or if what Spark Connect needs is
-    not installed.
+    those given to spark-submit.  Raises `SparkSetupError` as `prepare` does, if both `master` and
+    `remote` are given or `master` is a Spark Connect server, or if packages for Spark Connect are
+    missing.
     """
     if master is not None and remote is not None:
         raise SparkSetupError("a session has a master or a remote server, not both")
@@ -138,7 +138,7 @@ def _check_installed(*also: str, extra: str = "spark") -> None:
             " python -m pip install 'culm[spark]'"
         )
     missing = [name for name in ("pyarrow", "pandas", *also) if _version(name) is None]
-    # That of a cluster lies on the path of Python, and was not installed by any tool of it.
+    # The pyspark of a cluster lies on Python's search path without an installer's record.
     if not any(versions.values()) and find_spec("pyspark") is None:
         missing.append("pyspark")
     if missing:

@@ -1,4 +1,4 @@
-"""Recorded sessions, replayed through the machine of their protocol: a row for each thing it said.
+"""Recorded sessions, replayed through their protocol's machine, with a row for each of its outputs.
 
 A session is the input of one machine: lines of JSON as `culm.machines.lines` reads them, or bytes
 with the times at which they arrived (`session_lines` turns these into lines).  Every registered
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 __all__ = ["LINES", "RECORDED", "SAID", "replay_sessions", "session_lines"]
 
-#: What `replay_sessions` needs: lines, numbered within their session from 1 on.
+#: The input of `replay_sessions`: lines, numbered within their session from 1 on.
 LINES = (("session", "string"), ("number", "bigint"), ("line", "string"))
-#: What `session_lines` needs: ``direction`` is ``in`` for what the machine received, else ``out``.
+#: The input of `session_lines`: ``direction`` is ``in`` for received bytes, ``out`` for sent ones.
 RECORDED = (
     ("session", "string"),
     ("direction", "string"),
     ("time", "double"),
     ("bytes", "binary"),
 )
-#: What `replay_sessions` gives: what was said to line ``number`` (0: before any), in the order of
-#: ``at``.  ``what`` is ``event``, ``effect``, ``result``, ``violation`` for a peer that has broken
-#: a rule, or ``refused`` for a line that breaks one.
+#: The output of `replay_sessions`: the answers to line ``number`` (0: before any), in the order of
+#: ``at``.  ``what`` is ``event``, ``effect``, ``result``, ``violation`` if the peer has broken a
+#: rule, or ``refused`` if the line breaks one.
 SAID = (
     ("session", "string"),
     ("number", "bigint"),
@@ -52,7 +52,7 @@ def session_lines(recorded: DataFrame, *, then: Sequence[str] = ()) -> DataFrame
     """Sessions of bytes as lines, in order of time: the columns `LINES`.
 
     Bytes with the same time are in the order of the columns `then`, since a clock may stand still.
-    Only received bytes become lines; what the machine sent, it sends again when replayed.  Raises
+    Only received bytes become lines: the replayed machine sends its own again.  Raises
     `ColumnError` if one of `RECORDED` or of `then` is missing, or is of another type.
     """
     from pyspark.sql import Window
@@ -72,9 +72,9 @@ def replay_sessions(
 ) -> DataFrame:
     """Replay each session through a new machine of the given name: the columns `SAID`.
 
-    `config` is as the line driver takes it.  With `respond`, the machine's in-memory store answers
-    its effects.  Raises `ColumnError` if one of `LINES` is missing or of another type, ``KeyError``
-    if there is no machine of that name, and whatever the machine raises for a wrong config.
+    `config` is as for the line driver.  With `respond`, the machine's in-memory store answers its
+    effects.  Raises `ColumnError` if one of `LINES` is missing or of another type, ``KeyError`` if
+    there is no machine of that name, and the machine's own errors for a wrong config.
     """
     check_columns(lines, LINES)
     settings = dict(config or {})
@@ -91,7 +91,7 @@ def replay_sessions(
 def replay_batches(
     batches: Iterator[pyarrow.RecordBatch], *, machine: str, config: dict[str, Any], respond: bool
 ) -> Iterator[pyarrow.RecordBatch]:
-    """What an executor does with its batches of `LINES`, which are sorted."""
+    """The work of an executor on its sorted batches of `LINES`."""
     rows = (row for batch in batches for row in batch.to_pylist())
     said = (
         {"session": session, **each}

@@ -1,12 +1,12 @@
-"""Tables kept in shelves: a change writes those shelves anew that it touches, and no others.
+"""Tables kept on shelves: a change rewrites the shelves that it touches, and no others.
 
-A shelf holds the rows whose key has the same remainder, in a directory of its own below that of the
-batch which has written it.  A `Snapshot` says for each shelf which batch that was; it is a file,
-and gets its name when all else is there, so that a batch that is killed has changed nothing.  What
-the last two snapshots do not name is removed.
+A shelf holds the rows whose keys have the same remainder, in a directory of its own below that of
+the batch that wrote it last.  A `Snapshot` names that batch for each shelf; it is a file, and gets
+its name when everything else is complete, so that a batch that is killed has changed nothing.
+Files that the last two snapshots do not name are removed.
 
-There are twice as many shelves when there is twice as much to hold: so a batch of a few rows costs
-what a few shelves hold, however much there is in all.
+The number of shelves doubles as the number of rows does: so the cost of a batch of a few rows is
+that of a few shelves, whatever the size of the tables.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _NAME = "name"
 class Snapshot:
     """Tables as a batch has left them.
 
-    `written` has for each table and shelf the batch that has written it last, -1 for an empty one;
-    `rows` is how many there are to hold.
+    `written` has for each table and shelf the batch that wrote it last, -1 for an empty one; `rows`
+    is the number of rows to hold.
     """
 
     batch: int
@@ -52,7 +52,7 @@ class Snapshot:
         return cls(batch, 1, 0, {})
 
     def places(self, table: str, shelves: Sequence[int] | None = None) -> Iterator[tuple[int, int]]:
-        """The batches and shelves, of these or of all, in which the table has rows."""
+        """The batches and shelves, of the given ones or of all, in which the table has rows."""
         written = self.written.get(table, ())
         for shelf in range(len(written)) if shelves is None else shelves:
             if shelf < len(written) and written[shelf] != _NOWHERE:
@@ -63,12 +63,12 @@ class Snapshot:
         return [shelf for shelf, writer in enumerate(self.written[table]) if writer == batch]
 
     def all_places(self) -> set[tuple[str, int, int]]:
-        """Tables, batches and shelves: all that this snapshot is made of."""
+        """The parts of this snapshot: tables, batches and shelves."""
         return {(table, *place) for table in self.written for place in self.places(table)}
 
 
 class Shelves:
-    """The tables below `path`, each with the columns that `tables` say."""
+    """The tables below `path`, with their columns as in `tables`."""
 
     def __init__(self, path: str, tables: Mapping[str, Sequence[tuple[str, str]]]) -> None:
         self._path = path.rstrip("/")
@@ -80,7 +80,7 @@ class Shelves:
         return self.snapshot(max(batches)) if batches else None
 
     def snapshot(self, batch: int) -> Snapshot | None:
-        """The snapshot of a batch, if it is there."""
+        """The snapshot of a batch, if there is one."""
         if batch not in self._batches():
             return None
         with open_file(self._note(batch)) as file:
@@ -102,7 +102,7 @@ class Shelves:
         return spark.read.schema(schema).parquet(*paths)
 
     def name(self) -> str:
-        """A name that no other shelves have; it is made when it is first asked for."""
+        """A name that no other shelves have, made at its first use."""
         path = f"{self._path}/{_NAME}"
         if not exists(path):
             with written_whole(path) as file:
@@ -111,14 +111,14 @@ class Shelves:
             return file.read().decode()
 
     def begin(self, batch: int) -> None:
-        """Remove what an earlier run of this batch has left."""
+        """Remove the remains of an earlier run of this batch."""
         remove(self._note(batch))
         remove(f"{self._path}/batch={batch}")
         system, inside = open_system(f"{self._path}/snapshots")
         system.create_dir(inside)
 
     def write(self, table: str, rows: DataFrame, batch: int) -> set[int]:
-        """Write rows to the shelves that they name; which these are."""
+        """Write rows to the shelves that they name; returns these shelves."""
         path = f"{self._path}/batch={batch}/{table}"
         whole = rows.select(SHELF, *dict(self._tables[table])).repartition(SHELF)
         whole.write.mode("overwrite").partitionBy(SHELF).parquet(path)
@@ -131,9 +131,9 @@ class Shelves:
         touched: Mapping[str, Sequence[int]],
         now: Mapping[str, set[int]],
     ) -> None:
-        """Note that shelves were `touched`, by table: of these, those in `now` have rows.
+        """Note that shelves were `touched`, by table; of these, the ones in `now` have rows.
 
-        Shelves of which there are others in number have all been touched.
+        A change of the number of shelves has touched all of them.
         """
         written: dict[str, list[int]] = {}
         for table in self._tables:
@@ -148,7 +148,7 @@ class Shelves:
         self._forget(before, after)
 
     def _forget(self, before: Snapshot, after: Snapshot) -> None:
-        """Remove what neither of these is made of, and all other snapshots."""
+        """Remove parts that belong to neither of these, and all other snapshots."""
         kept = before.all_places() | after.all_places()
         for batch in self._batches() - {before.batch, after.batch}:
             old = self.snapshot(batch) or Snapshot.empty(batch)
@@ -170,7 +170,7 @@ class Shelves:
         return f"{self._path}/batch={batch}/{table}/{SHELF}={shelf}"
 
     def _names(self, path: str) -> list[str]:
-        """What is in a directory, but for hidden names; nothing if it is not there."""
+        """The names in a directory, except hidden ones; none if it does not exist."""
         from pyarrow import fs
 
         system, inside = open_system(path)

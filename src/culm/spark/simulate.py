@@ -1,10 +1,10 @@
-"""Seeds by the hundred thousand: a simulator runs for each, and a row tells the outcome.
+"""Simulators run for seeds by the hundred thousand, with a row for the outcome of each.
 
 A simulator is a function of a seed, named ``module:function``.  It returns if all promises were
 kept, and raises `AssertionError` if one was broken; any other exception counts as a failure.
 
 ``python -m culm.spark.simulate MODULE:FUNCTION SEED --modules DIRECTORY`` runs one seed again, here
-and without Spark, and prints what its row says.
+and without Spark, and prints its row.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ __all__ = ["KEPT", "RUNS", "load_simulator", "main", "run_seed", "simulate"]
 #: The verdict of a run that kept all promises.
 KEPT = "kept"
 #: The columns of a run.  ``verdict`` is ``kept``, ``broken`` or ``failed``; ``steps`` and
-#: ``bytes`` are null unless what the simulator returns has a number of that name; ``transcript``
-#: is the traceback and its notes, null if all was kept.
+#: ``bytes`` are null unless the simulator's result has a number of that name; ``transcript`` is the
+#: traceback and its notes, null if all was kept.
 RUNS = (
     ("seed", "bigint"),
     ("verdict", "string"),
@@ -51,7 +51,7 @@ _MODULE_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def load_simulator(name: str, paths: Sequence[str] = ()) -> Callable[[int], object]:
-    """The function that ``module:function`` names; the module is looked for in `paths` first.
+    """The function named ``module:function``; the module is looked for in `paths` first.
 
     Raises ``ValueError`` for a name of another form, `ImportError` or `AttributeError` if there is
     no such module or function.
@@ -87,8 +87,7 @@ def simulate(
 
     To continue a campaign, begin with the seed after its last one; to repeat any row, call
     `run_seed` with its seed.  `paths` are directories with the modules that the simulator needs
-    besides what is installed; these are sent to the executors.  Raises as
-    `load_simulator` does.
+    besides installed ones; they are sent to the executors.  Raises as `load_simulator` does.
     """
     load_simulator(simulator, paths)
     if paths:

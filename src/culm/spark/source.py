@@ -3,24 +3,24 @@
 `register` makes the name known to a session.  Reading gives one row for each record, and one for
 each part of a file that cannot be read, so that nothing is dropped silently (`ROWS`).  A path is
 a file, or a directory with everything in it except hidden names, on the local file system or on
-one that pyarrow knows by its URL, or a pattern (`culm.spark.paths`), or there are several.  The
-suffix of its name tells what a file is:
+one that pyarrow knows by its URL, or a pattern (`culm.spark.paths`); there may be several.  The
+suffix of a file's name tells its form:
 
-- ``.jsonl``, ``.ndjson``: a file of lines, each of which is a record; with ``.gz`` behind that a
+- ``.jsonl``, ``.ndjson``: a file of lines, each of which is a record; followed by ``.gz`` a
   compressed one;
 - ``.parquet``: a table with a column of records (option ``column``, by default ``entry``) and,
   if there, one named ``payload``;
 - anything else: an archive of `culm.spark.archive`.
 
 All but compressed ones are read in parts of `split_size` bytes, cut where blocks, lines or row
-groups begin; many small parts make one task.  Where the file system fails, so does the task, or
-(``on_io_error=quarantine``) a row says which part could not be read; `read_again` reads it.
+groups begin; many small parts make one task.  If the file system fails, so does the task, or
+(``on_io_error=quarantine``) a row names the part that could not be read; `read_again` reads it.
 
 Writing takes the columns ``entry`` and, if present, ``payload``, and makes one archive of each
 partition, all in a directory of their own.  That is hidden until all are written; on file systems
 that can rename directories (the local one, ``hdfs://``) they then appear all at once.  With
-``overwrite`` what was there before is removed after that: a job that is killed in between leaves
-both, and can be run again.
+``overwrite`` earlier files are removed after that: a job that is killed in between leaves both, and
+can be run again.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SAVE_MODES", "names_of", "read_again", "register", "write"]
 
-#: What becomes of what is there already, as Spark names it.
+#: Spark's names for the treatment of earlier files.
 SAVE_MODES = ("append", "overwrite", "error", "errorifexists", "default", "ignore")
-# What says which part of which file could not be read.
+# The columns that name an unread part of a file.
 _UNREAD = (("file", "string"), ("block", "bigint"), ("row", "int"), ("block_end", "bigint"))
 
 
@@ -61,12 +61,13 @@ def register(spark: SparkSession) -> None:
 
 
 def read_again(rows: DataFrame, *, column: str = "entry", on_io_error: str = "fail") -> DataFrame:
-    """Read what could not be read: the parts of files that rows with the fault ``UNREADABLE`` name.
+    """Read the parts of files that are named by rows with the fault ``UNREADABLE``.
 
-    `rows` are those of the format ``culm``, or of a table of quarantine; others are passed over.
-    Together with what was read before, that is each record once.  The rows are collected.
+    `rows` are those of the format ``culm``, or of a table of quarantine; those with other faults,
+    or none, are passed over.  Together with the earlier rows the result has each record once.  The
+    rows are collected.
 
-    Raises `ColumnError` if a column is missing that names them.
+    Raises `ColumnError` if a column that names the parts is missing.
     """
     fault = "reason" if "reason" in rows.columns else "fault"
     check_columns(rows, [*_UNREAD, (fault, "string")])
@@ -77,7 +78,7 @@ def read_again(rows: DataFrame, *, column: str = "entry", on_io_error: str = "fa
         for each in sorted(found, key=lambda each: (each.file, each.block))
         if each.block_end
     ]
-    # Of these not even the size was known.
+    # Not even the size of these files was known.
     paths = sorted(each.file for each in found if not each.block_end)
     register(rows.sparkSession)
     reader = rows.sparkSession.read.format("culm").option("on_io_error", on_io_error)
@@ -120,7 +121,7 @@ def write(
 def _read_packed(
     value: Any, reading: Reading, names: Sequence[str]
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The columns of these `names` for the splits of a task; without a task there are none."""
+    """The columns with these `names` for the splits of a task; without a task there are none."""
     import pyarrow
 
     for split in (Split(*each) for each in value or ()):
@@ -136,7 +137,7 @@ def _read_packed(
 
 
 def names_of(schema: Any) -> list[str]:
-    """The names of the columns that are wanted.  Raises `ColumnError` for another type."""
+    """The names of the wanted columns.  Raises `ColumnError` for another type."""
     kinds = dict(ROWS)
     for field in schema.fields:
         wanted, found = kinds.get(field.name, "string"), field.dataType.simpleString()
@@ -155,7 +156,7 @@ def _reader_class() -> Any:
             self._names = names
 
         def partitions(self) -> list[InputPartition]:
-            # A reader is sent to each task: it does not hold what all of them read.
+            # A reader is sent to each task, so it does not hold the splits of all.
             packed = pack(plan(self._reading))
             return [InputPartition(tuple(map(tuple, each))) for each in packed]
 
@@ -201,7 +202,7 @@ def _stream_reader_class() -> Any:
 
 
 def _writer_class() -> Any:
-    """The class that writes a file for each partition, and names them all in the end."""
+    """The class that writes hidden files for each partition, and makes all visible in the end."""
     from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
     class Written(WriterCommitMessage):

@@ -1,4 +1,4 @@
-"""The parts in which files are read, and how they are shared out to tasks."""
+"""The parts in which files are read, and their distribution to tasks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = [
     "pack",
 ]
 
-#: How many bytes of a file one task reads, unless the option ``split_size`` is given.
+#: Bytes of a file that one task reads, unless the option ``split_size`` is given.
 SPLIT_SIZE = 64 << 20
-# To open a file costs as much as to read so many bytes.
+# The cost of opening a file, in bytes that could be read at the same cost.
 _OPEN_SIZE = 64 << 10
-# Into how many tasks files are packed at least, if there is so much to read.
+# The least number of tasks to aim at when files are packed.
 _TASKS = 64
 
 
 class Form(Enum):
-    """The forms of files, which their names tell."""
+    """The forms of files, as their names tell."""
 
     ARCHIVE = auto()
     """`culm.spark.archive`."""
@@ -39,7 +39,7 @@ class Form(Enum):
 
     @property
     def grows(self) -> bool:
-        """Whether what follows later can be read by itself; other files have to be whole."""
+        """Whether appended bytes can be read by themselves; other files have to be whole."""
         return self in (Form.ARCHIVE, Form.LINES)
 
 
@@ -61,9 +61,9 @@ def form_of(path: str) -> Form:
 class Split(NamedTuple):
     """The part of a file that a task reads: all blocks that begin from `start` up to `stop`.
 
-    The file is taken to have `size` bytes, if that is given: it may have grown since.  `is_end`
-    says that a block ended at `start`, and that its first `row` rows have been read.  With a
-    `fault` nothing is read: it is told of the bytes from `start` up to `stop`.
+    The file is read as if it had `size` bytes, if that is given: it may have grown since.  With
+    `is_end` a block is known to have ended at `start`, and the first `row` rows after it have been
+    read.  With a `fault` nothing is read, and the bytes from `start` up to `stop` are reported.
     """
 
     path: str
@@ -77,7 +77,7 @@ class Split(NamedTuple):
 
 
 def cut(path: str, start: int, stop: int, split_size: int, column: str) -> list[Split]:
-    """Cut a file into parts, from `start` up to `stop`, where it ends; one part at least."""
+    """Cut a file into at least one part, from `start` up to `stop`, its end."""
     if form_of(path) is Form.GZIP_LINES:
         split_size = max(stop - start, 1)
     return [
@@ -87,9 +87,9 @@ def cut(path: str, start: int, stop: int, split_size: int, column: str) -> list[
 
 
 def pack(splits: Iterable[Split]) -> Iterator[tuple[Split, ...]]:
-    """Share out parts of files to tasks: many small ones to one.
+    """Distribute parts of files to tasks, several small ones to one.
 
-    Small is a part much smaller than the share of one of `_TASKS`, or than `SPLIT_SIZE`.
+    Small parts together cost no more than a share of one of `_TASKS`, and than `SPLIT_SIZE`.
     """
     given = list(splits)
     most = min(sum(map(_cost, given)) // _TASKS, SPLIT_SIZE)

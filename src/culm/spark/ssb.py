@@ -32,8 +32,7 @@ __all__ = [
     "verify_feed_messages",
 ]
 
-#: What `verify_feed_messages` adds to a row; all but ``fault`` and ``reasons`` are null where there
-#: is a fault.
+#: The columns that `verify_feed_messages` adds; with a ``fault`` all but ``reasons`` are null.
 MESSAGES = (
     ("log", "binary"),
     ("feed", "string"),
@@ -65,8 +64,8 @@ def verify_feed_messages(
     """Add the fields of each message and the reasons against it by itself: the columns `MESSAGES`.
 
     `hmac_key` is the network's, if it has one.  `keep` names the columns that stay, by default
-    all.  Raises `ColumnError` if ``entry`` is missing or of another type, `ValueError` for a key
-    that is none.
+    all.  Raises `ColumnError` if ``entry`` is missing or of another type, `ValueError` for an
+    invalid key.
     """
     verify_messages([], hmac_key=hmac_key)
     check_columns(frame, [("entry", "binary")])

@@ -1,10 +1,10 @@
-"""Archives that grow: records are verified as they arrive, each once, whatever happens on the way.
+"""Growing archives, whose records are verified as they arrive, each once, in spite of crashes.
 
-As a stream, the format ``culm`` notes in the checkpoint how far it has read each file.  A batch is
-written to a directory named by its number, replacing what may be there: a batch that is repeated
+As a stream, the format ``culm`` notes its position in each file in the checkpoint.  A batch is
+written to a directory named by its number, in place of an earlier one: a batch that is repeated
 after a crash has the same rows, so that in the end each is there once.  Verification looks at each
-record by itself and needs no state: it does not matter in which order, how often or how late
-records arrive, nor does it to an audit of everything so far (`culm.spark.audits`).
+record by itself and needs no state: the order, repetition or delay of records does not matter, nor
+does it to an audit of everything so far (`culm.spark.audits`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def write_batches(
     """Start to write `stream` to Parquet below `output`; returns the ``StreamingQuery``.
 
     Progress is noted in `checkpoint`: a query with the same checkpoint continues where the last one
-    stopped, however that ended.  With `until_all` it ends when it has written everything that is
-    there, otherwise it waits for more.  `then` is called with the rows that each batch has
-    written, and its number; after a crash it may be called again for the same batch.
+    stopped, however that ended.  With `until_all` it ends when it has written all present records,
+    otherwise it waits for more.  `then` is called with the rows that each batch has written, and
+    its number; after a crash it may be called again for the same batch.
 
-    Raises ``FileExistsError`` if there are batches at `output` that `checkpoint` does not know:
-    their rows would be written once more, beside them and in their place.
+    Raises ``FileExistsError`` if `output` has batches that `checkpoint` does not know: their rows
+    would be written once more, beside them and in their place.
     """
     if _has_files(output) and not _has_files(f"{checkpoint}/offsets"):
         raise FileExistsError(f"the batches at {output} are not of the checkpoint {checkpoint}")
@@ -72,7 +72,7 @@ def _write(
 
 
 def read_batches(spark: SparkSession, output: str) -> DataFrame:
-    """Everything that `write_batches` has written so far, with the ``batch`` (bigint) of each row.
+    """All rows that `write_batches` has written so far, with the ``batch`` (bigint) of each.
 
     A batch that is still being written, or whose writer was killed, is left out: Spark marks a
     complete table by a file ``_SUCCESS``.  Raises `FileNotFoundError` if no batch is complete.
@@ -88,5 +88,5 @@ def read_batches(spark: SparkSession, output: str) -> DataFrame:
         raise FileNotFoundError(f"there is no batch at {output} yet")
     paths = [f"{escaped(output)}/{name}" for name in sorted(whole)]
     rows = spark.read.option("basePath", output).parquet(*paths)
-    # A session may leave such columns as the text that stands in the path.
+    # A session may leave such columns as the text in the path.
     return rows.withColumn("batch", rows["batch"].cast("bigint"))

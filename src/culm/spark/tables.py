@@ -1,7 +1,8 @@
 """Parquet files as rows of bytes, each file by its own schema.
 
 Spark reads a directory of Parquet files by the schema of one of them, and fails if another has
-a column of another type.  Here the rows of such a file are reported as faults, and others are read.
+a column of another type.  Here the rows of such a file are reported as faults, and other files are
+read.
 
 A few hundred bytes can stand for ten thousand copies of a megabyte: values of a dictionary are kept
 as indices, and expanded a few megabytes at a time.
@@ -34,7 +35,7 @@ class TableFault(StrEnum):
     """Why rows of a table cannot be read."""
 
     NO_PARQUET = "NO_PARQUET"
-    """The file is none, or its end, which says what is in it, is missing."""
+    """The file is none, or its end, which describes its contents, is missing."""
     MISSING_COLUMN = "MISSING_COLUMN"
     """There is no column of records, or a name stands for several."""
     WRONG_TYPE = "WRONG_TYPE"
@@ -58,7 +59,7 @@ class RowGroup(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A row group: its number, roughly where it begins, and how many rows it has."""
+    """A row group: its number, its approximate beginning, and its number of rows."""
 
     number: int
     offset: int
@@ -78,8 +79,8 @@ def read_row_groups(
 
     `column` names the records; payloads are in ``payload``, if there is such a column.  A file
     that is read in parts, all with the same `size` (by default its own), gives each row that it
-    declares once; the first `row` of a group at `start` are left out.  Raises `OSError` if the
-    file system fails, never for what is in the file.
+    declares once; the first `row` rows of a group at `start` are left out.  Raises `OSError` if the
+    file system fails, never for the contents of the file.
     """
     import pyarrow
     from pyarrow import parquet
@@ -128,10 +129,10 @@ def _is_bytes(kind: pyarrow.DataType) -> bool:
 
 
 def _places(table: ParquetFile, size: int) -> list[_Place]:
-    """Where the row groups of a file of `size` bytes are, reckoned from their shares of all bytes.
+    """The places of the row groups in a file of `size` bytes, estimated by their shares of it.
 
     The true offsets stand in the metadata of columns, but pyarrow 26 ends the process over some
-    contradictions in there, so they are not read.  Raises ``ValueError`` for numbers of rows that
+    contradictions in it, so they are not read.  Raises ``ValueError`` for numbers of rows that
     contradict each other.
     """
     count = table.num_row_groups
@@ -143,7 +144,7 @@ def _places(table: ParquetFile, size: int) -> list[_Place]:
     places: list[_Place] = []
     at = -1
     for index in range(count):
-        # Each has a place of its own, and all are in the file.
+        # Each row group has a place of its own within the file.
         at = min(max(at + 1, size * before[index] // before[-1]), size - count + index)
         places.append(_Place(index, at, rows[index]))
     return places
@@ -152,9 +153,9 @@ def _places(table: ParquetFile, size: int) -> list[_Place]:
 def _batches(
     file: WatchedFile, table: ParquetFile, place: _Place, column: str, before: int
 ) -> Iterator[RowGroup]:
-    """The rows of a group, without those that came `before`.
+    """The rows of a group, without the first `before`.
 
-    All after a part that cannot be decoded are reported as damaged.
+    All rows after an undecodable part are reported as damaged.
     """
     import pyarrow
 
@@ -184,13 +185,13 @@ def _batches(
 
 
 def _rows_at_once(table: ParquetFile, place: _Place) -> int:
-    """How many rows of a group to read at once: a few megabytes of the declared size."""
+    """The number of rows to read at once: a few megabytes of a group's declared size."""
     size = max(table.metadata.row_group(place.number).total_byte_size, 1)
     return min(max(BATCH_SIZE * place.size // size, 1), _BATCH_ROWS)
 
 
 def _cuts_of(values: pyarrow.Array) -> Any:
-    """Where the values of a column would begin if they were expanded one after the other."""
+    """The beginnings of a column's values if they were expanded one after the other."""
     import pyarrow
     from pyarrow import compute
 

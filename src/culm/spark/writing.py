@@ -1,4 +1,4 @@
-"""Archives as they are written by many tasks at once: none is seen before all are complete."""
+"""Archives written by many tasks at once, all of them hidden until the last is complete."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def write_partition(
 ) -> list[str]:
     """Write the batches of a task to files in `folder`; returns their names in there.
 
-    That is one file, or, where a directory is named by the values of columns, one each time that
-    these change.
+    That is one file, or, if directories are named by the values of columns, one for each change of
+    these.
     """
     system, inside = open_system(folder)
     system.create_dir(inside)
@@ -87,7 +87,7 @@ def write_partition(
 def _by_values(
     batches: Iterator[pyarrow.RecordBatch], by: Sequence[str]
 ) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
-    """The batches, cut where the values of columns change, each with its directory."""
+    """The batches, cut at changes of the columns' values, each with its directory."""
     for batch in batches:
         if not by:
             yield "", batch
