@@ -33,19 +33,27 @@ def author_of(
 ) -> Iterator[Author]:
     """The author of the store at `path`, who writes one operation; nobody else writes meanwhile.
 
+    A new key is kept once something has been written with it, so that a write that fails leaves
+    no key behind.
+
     on_restored: told where the key is now that is not used any more.
     Raises `ImpossibleError` for a file that is no key.
     """
     file = path.with_name(path.name + ".key")
     with store.alone():
         mark = Mark(path)  # as of our turn: others may have written while we waited for it
-        key = _read(file) if file.exists() else _made(file)
+        former = _read(file) if file.exists() else None
         begun = store.place is not None or mark.last > 0
-        if begun and store.place != _place(mark, key):
-            on_restored(_set_aside(file, key))
-            key = _made(file)
+        restored = former is not None and begun and store.place != _place(mark, former)
+        key = SigningKey.generate() if former is None or restored else former
         yield Author(key, store)
-        # Before the transaction ends, so that nobody can have what the mark does not count.
+        # Before the transaction ends, so that nobody can have what the mark does not count, nor
+        # what was signed with a key that we do not have.
+        if key is not former:
+            staged = _staged(file, key)
+            if former is not None:
+                on_restored(_set_aside(file, former))
+            staged.rename(file)
         mark.write(mark.last + 1)
         store.keep_place(_place(mark, key))
 
@@ -62,16 +70,19 @@ def _read(file: Path) -> SigningKey:
     return SigningKey(found)
 
 
-def _made(file: Path) -> SigningKey:
-    """A new key in that file, as a whole or not at all."""
+def _staged(file: Path, key: SigningKey) -> Path:
+    """The key in a file beside that one, to be renamed: there as a whole or not at all."""
     staged = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
     descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "wb") as whole:
-        whole.write(secrets.token_bytes(_KEY_SIZE))
-        whole.flush()
-        os.fsync(whole.fileno())
-    staged.rename(file)
-    return SigningKey(file.read_bytes())
+    try:
+        with open(descriptor, "wb") as whole:
+            whole.write(bytes(key))
+            whole.flush()
+            os.fsync(whole.fileno())
+    except OSError:
+        staged.unlink()
+        raise
+    return staged
 
 
 def _set_aside(file: Path, key: SigningKey) -> Path:

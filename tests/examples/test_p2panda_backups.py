@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from test_p2panda_node import Nodes, nodes, until
+
+import p2panda_author
+from ending import ImpossibleError
 
 __all__ = ["nodes"]
 
@@ -84,6 +88,45 @@ def test_a_copy_that_is_used_beside_the_first_has_a_key_of_its_own(
     (new,) = [(there / "a.key").read_bytes()]
     nodes.write("there/a", "create", "name=again")
     assert (there / "a.key").read_bytes() == new != one
+
+
+def test_writes_that_fail_after_a_restore_leave_no_keys_behind(nodes: Nodes, here: Path) -> None:
+    (one,) = keys(here)
+    put_back_over_it(here)
+    for _ in range(3):
+        with pytest.raises(ImpossibleError):
+            nodes.here("here/a", "create", "no field")
+    assert keys(here) == {one}
+    nodes.write("here/a", "create", "name=new")
+    assert len(keys(here) - {one}) == 1
+    assert len([each for each in here.iterdir() if ".key" in each.name]) == 2
+
+
+def test_a_key_that_cannot_be_kept_costs_nothing_but_its_write(
+    nodes: Nodes, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    (one,) = keys(here)
+    put_back_over_it(here)
+    before = nodes.show("here/a")
+    with monkeypatch.context() as patch:
+        patch.setattr(p2panda_author.os, "fsync", full)
+        with pytest.raises(OSError, match="full"):
+            nodes.here("here/a", "create", "name=new")
+    assert keys(here) == {one}
+    assert nodes.show("here/a") == before
+    nodes.write("here/a", "create", "name=new")
+    assert keys(here) > {one}
+
+
+def test_a_removed_key_is_followed_by_one_that_is_kept(nodes: Nodes, here: Path) -> None:
+    (here / "a.key").unlink()
+    nodes.write("here/a", "create", "name=new")
+    (one,) = keys(here)
+    nodes.write("here/a", "create", "name=newer")
+    assert keys(here) == {one}
 
 
 def test_what_only_looks_like_a_restore_keeps_the_key(nodes: Nodes, here: Path) -> None:

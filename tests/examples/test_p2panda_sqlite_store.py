@@ -291,3 +291,17 @@ def test_what_was_read_in_a_block_that_fails_is_forgotten_with_it(store: Operati
     state = store.state_of(document_id)
     assert state is not None
     assert state.tips == (ids[-1],)
+
+
+def test_an_author_goes_on_after_a_log_with_the_last_number() -> None:
+    key = KEYS[0]
+    operation = Operation(action=Action.CREATE, schema_id=SCHEMAS[0], fields={"n": 1})
+    entry = sign(key, family=YASMF, log_id=2**64 - 1, seqnum=1, payload=operation.encode())
+    with OperationSqliteStore(":memory:") as store:
+        store.append([NewOperation(entry, operation, entry.hash())])
+        author = Author(key, store)
+        made = [author.create(SCHEMAS[0], {"n": number}) for number in (2, 3)]
+        assert store.logs_of(author.public_key) == {
+            **dict(enumerate(made)),
+            2**64 - 1: entry.hash(),
+        }

@@ -11,6 +11,7 @@ from nacl.signing import SigningKey
 
 import culm.p2panda.author as author_module
 import culm.p2panda.store as store_module
+from culm.arguments import UINT64_MAX
 from culm.bamboo.entry import sign
 from culm.p2panda import (
     Action,
@@ -220,6 +221,33 @@ def test_all_branches_that_may_be_merged_are_no_large_operation():
     assert state is not None
     assert len(state.tips) == 3  # the update, and two that are left for the next
     assert len(store.operations(document_id)[made].encode()) < Limits().operation_size_max // 10
+
+
+@pytest.mark.parametrize(
+    ("taken", "begun"),
+    [
+        ([0, 1], [2, 3]),
+        ([5], [6, 7]),
+        ([UINT64_MAX], [0, 1]),
+        ([0, 1, UINT64_MAX], [2, 3]),
+        ([0, UINT64_MAX - 1, UINT64_MAX], [1, 2]),
+        ([0, UINT64_MAX - 2], [UINT64_MAX - 1, UINT64_MAX, 1, 2]),
+        ([0, UINT64_MAX - 2, UINT64_MAX], [UINT64_MAX - 1, 1, 2]),
+    ],
+)
+def test_a_new_log_has_a_number_of_64_bits_that_no_other_has(taken: list[int], begun: list[int]):
+    key, store = SigningKey(bytes(32)), MemoryStore()
+    operation = Operation(action=Action.CREATE, schema_id=SCHEMA, fields={"n": 1})
+    for number in taken:
+        entry = sign(key, family=YASMF, log_id=number, seqnum=1, payload=operation.encode())
+        store.append([NewOperation(entry, operation, entry.hash())])
+    author = Author(key, store)
+    made = [author.create(SCHEMA, {"n": number}) for number in range(len(begun))]
+    for document_id in made:
+        author.update(document_id, {"n": -1})
+    of_documents = {document: log for log, document in store.logs_of(author.public_key).items()}
+    assert [of_documents[each] for each in made] == begun
+    assert len(of_documents) == len(taken) + len(begun)
 
 
 def test_an_operation_that_other_nodes_refuse_is_not_written():

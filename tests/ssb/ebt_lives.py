@@ -34,7 +34,8 @@ class Life(Host):
         super().drain()
         while self._heed():
             super().drain()
-        self.own.look()
+        if self.own.restored:
+            self.own.look()
 
     def _heed(self) -> bool:
         stored = self.machine.stored(self.me)

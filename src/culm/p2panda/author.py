@@ -5,12 +5,12 @@ Sources: p2panda's handbook, "Bamboo" (BA1 to BA4), "Documents" (DO5).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nacl.signing import SigningKey
 
-from culm.arguments import check_int, check_type
+from culm.arguments import UINT64_MAX, check_int, check_type
 from culm.bamboo.author import publish
 from culm.bamboo.entry import LogKey
 from culm.p2panda.errors import InvalidOperation, Reason
@@ -147,13 +147,16 @@ class Author:
         belongs_to = operation_id if document_id is None else document_id
         self._store.append([NewOperation(new.entry, operation, belongs_to)])
         self._logs[belongs_to] = log.log_id
-        self._next_log = max(self._next_log, log.log_id + 1)
+        if log.log_id == self._next_log:
+            self._next_log += 1
         return operation_id
 
     def _log_for(self, document_id: bytes | None) -> tuple[LogKey, LogState | None]:
         """The author's log of a document, or a new one, with its state."""
         while True:
             found = None if document_id is None else self._logs.get(document_id)
+            if self._next_log > UINT64_MAX:
+                self._read_logs()
             log_id = self._next_log if found is None else found
             log = LogKey(self.public_key, log_id)
             state = self._store.look_up([log], []).logs.get(log)
@@ -166,4 +169,18 @@ class Author:
         logs = self._store.logs_of(self.public_key)
         for log_id, document_id in logs.items():
             self._logs.setdefault(document_id, log_id)
-        self._next_log = max(logs, default=-1) + 1
+        self._next_log = _number_after(logs)
+
+
+def _number_after(log_ids: Iterable[int]) -> int:
+    """The number for the next log: after all others or, if that is none of 64 bits, in a gap.
+
+    Of the gaps it is the highest one, so that numbers of which the store knows nothing, as after a
+    loss, are used as late as can be.
+    """
+    end = UINT64_MAX + 1
+    for log_id in sorted(log_ids, reverse=True):
+        if log_id + 1 < end:
+            return log_id + 1
+        end = log_id
+    return 0

@@ -193,10 +193,12 @@ class Intake:
             if entry is None or (payload is not None and not _belongs(payload, hash, entry)):
                 blame.append(_Blame(sender, _fault_of(encoded, entry), _ENTRY_SIZE))
                 break
-            operation = _operation_in(payload, schema_ids)
-            if payload is None and entry.payload_size > self._limits.connection.operation_size_max:
-                operation = InvalidOperation(Reason.TOO_LARGE)
-            size = _ENTRY_SIZE + len(encoded) + len(payload or b"")
+            size = _ENTRY_SIZE + len(encoded)
+            if payload is None:
+                operation = self._missing_operation(entry)
+            else:
+                operation = _operation_in(payload, schema_ids)
+                size += entry.payload_size
             taken.append(Arrival(sender, session_id, entry, operation, size))
         self._work.hold(sum([each.size for each in taken]) + len(blame) * _ENTRY_SIZE)
         self._work.line_up(taken)
@@ -204,6 +206,11 @@ class Intake:
         self._queue.extend(taken)
         self._queue.extend(blame)
         self._lay_blame()
+
+    def _missing_operation(self, entry: Entry) -> Operation | InvalidOperation:
+        """Why an entry has come without its operation."""
+        too_large = entry.payload_size > self._limits.connection.operation_size_max
+        return InvalidOperation(Reason.TOO_LARGE if too_large else Reason.MISSING_OPERATION)
 
     def _lay_blame(self) -> None:
         """End the session of a sender whose turn has come, unless the store is at work."""
@@ -222,10 +229,11 @@ class Intake:
         self._batch = self._next_batch()
         self._forget_outgrown()
         logs = {arrival.log: None for arrival in self._batch}
-        operations = (arrival.operation for arrival in self._batch)
+        # All later operations of a log belong to the document of the first.
+        firsts = [arrival.operation for arrival in self._batch if arrival.entry.seqnum == 1]
         wanted = {
             each: None
-            for operation in operations
+            for operation in firsts
             if isinstance(operation, Operation)
             for each in operation.previous
         }
@@ -274,31 +282,33 @@ class Intake:
         for key in {arrival.log: None for arrival in self._batch}:
             if key not in self._logs:
                 self._logs[key] = _Log(key, found.logs.get(key))
-        unknown = self._at_taken_places()
-        if unknown:
-            self._work.ask(LookUp, self._found_taken, logs=(), operations=unknown)
-        else:
-            self._verify()
-
-    def _at_taken_places(self) -> tuple[bytes, ...]:
-        """The entries in whose places there are others, or the same: it is not known which."""
-        old = {
-            arrival.entry.hash(): None
-            for arrival in self._batch
-            if arrival.entry.seqnum <= self._logs[arrival.log].position
-            and not self._passes_over(arrival, self._logs[arrival.log])
-        }
-        return tuple([each for each in old if each not in self._operations])
-
-    def _found_taken(self, found: Found) -> None:
-        self._operations.update(found.operations)
-        self._verify()
-
-    def _verify(self) -> None:
         logs = [self._logs[arrival.log] for arrival in self._batch]
+        unknown = self._at_taken_places(logs)
+        if unknown:
+            self._work.ask(
+                LookUp,
+                lambda found: self._found_taken(logs, found),
+                logs=(),
+                operations=unknown,
+            )
+        else:
+            self._verify(logs)
+
+    def _at_taken_places(self, logs: Sequence[_Log]) -> tuple[bytes, ...]:
+        """The entries in whose places there are others, or the same: it is not known which."""
+        pairs = zip(self._batch, logs, strict=True)
+        old = [(arrival, log) for arrival, log in pairs if arrival.entry.seqnum <= log.position]
+        hashes = {each.entry.hash(): None for each, log in old if not self._passes_over(each, log)}
+        return tuple([each for each in hashes if each not in self._operations])
+
+    def _found_taken(self, logs: Sequence[_Log], found: Found) -> None:
+        self._operations.update(found.operations)
+        self._verify(logs)
+
+    def _verify(self, logs: Sequence[_Log]) -> None:
+        """Verify the batch, whose entries belong to these logs, and store what is valid."""
         self._check_signatures(logs)
-        valid: list[Arrival] = []
-        news: list[NewOperation] = []
+        valid: dict[Arrival, NewOperation] = {}
         for place, (arrival, log) in enumerate(zip(self._batch, logs, strict=True), 1):
             try:
                 new = self._verified(arrival, log)
@@ -312,14 +322,13 @@ class Intake:
             if new is None:
                 self._drop(arrival)
             else:
-                valid.append(arrival)
-                news.append(new)
-        self._batch = valid
+                valid[arrival] = new
+        self._batch = list(valid)
         if not valid:
             self._rest()
             return
         self._doing = _Doing.WRITING
-        operations = tuple(news)
+        operations = tuple(valid.values())
         self._work.ask(
             AppendOperations,
             lambda result: self._appended(operations, result),
@@ -342,6 +351,8 @@ class Intake:
     def _passes_over(self, arrival: Arrival, log: _Log) -> bool:
         """Whether no more entries are taken from the session, or none of this log."""
         sender = arrival.sender
+        if not self._left_out:
+            return sender.broken
         return sender.broken or self._left_out.get((sender.number, arrival.log)) == log.position
 
     def _is_repeated(self, entry: Entry, log: _Log) -> bool:
@@ -367,10 +378,9 @@ class Intake:
             raise RemoteProtocolError(Reason.BAD_SIGNATURE, f"entry {entry.seqnum}")
         if entry.seqnum <= log.position:
             raise InvalidOperation(Reason.FORK, f"entry {entry.seqnum}")
-        faults = log.verifier.faults(entry, signed=True)
         if isinstance(operation, InvalidOperation):
             raise operation
-        if faults:
+        if faults := log.verifier.faults(entry, signed=True):
             raise InvalidOperation(_REASONS[faults[0]], f"entry {entry.seqnum}")
         state = self._state_of(entry, operation, log)
         hash = entry.hash()
@@ -487,10 +497,8 @@ def _belongs(payload: bytes, hash: bytes, entry: Entry) -> bool:
     return hash == entry.payload_hash and len(payload) == entry.payload_size
 
 
-def _operation_in(payload: bytes | None, schema_ids: Sequence[str]) -> Operation | InvalidOperation:
+def _operation_in(payload: bytes, schema_ids: Sequence[str]) -> Operation | InvalidOperation:
     """The operation of an entry, or why it is not to be stored."""
-    if payload is None:
-        return InvalidOperation(Reason.MISSING_OPERATION)
     try:
         operation = decode_operation(payload)
     except InvalidOperation as error:

@@ -214,11 +214,10 @@ class Exchange:
         if relation is None:
             return
         feed = relation.feed
-        if not sequence and relation.demand is Demand.SOURCE:  # we have asked for the next one
-            self._refuse(session, feed, feed.received + 1, _NO_SEQUENCE)
-            return
         if sequence != feed.received + 1:
-            if session.is_gap(relation, sequence):
+            if not sequence and relation.demand is Demand.SOURCE:  # it answers our request
+                self._refuse(session, feed, feed.received + 1, _NO_SEQUENCE)
+            elif session.is_gap(relation, sequence):
                 gap = f"{author}: {sequence} after {feed.received}"
                 self.fail(session, RemoteProtocolError(ErrorCode.OUT_OF_ORDER, gap))
             return
@@ -232,10 +231,9 @@ class Exchange:
         except InvalidMessageError as error:
             self._refuse(session, feed, sequence, str(error))
         else:
-            now = self._now
-            feed.take(message, now)
+            feed.take(message, self._now)
             self._write(message)
-            if session.reach(relation, sequence, now) and sequence < feed.claimed:
+            if session.reach(relation, sequence, self._now) and sequence < feed.claimed:
                 self.sources.wait(feed)  # another peer is ahead
             if self._searches:
                 self.sources.moved(feed, session)

@@ -195,8 +195,9 @@ class Session:
         self.heard = now
         relation.bring()
         feed_id = relation.feed.id
-        self._distrusted_before.discard(feed_id)
-        told = self.told(feed_id)
+        if self._distrusted_before:
+            self._distrusted_before.discard(feed_id)
+        told = self._told[feed_id] if feed_id in self._told else self.told(feed_id)
         if told < sequence:
             self._told[feed_id] = sequence
         return told <= sequence

@@ -28,9 +28,7 @@ class OwnFeed:
         self.restored = False
 
     def look(self) -> bool:
-        """Whether the feed is confirmed just now, by peers that we follow or by time."""
-        if not self.restored:
-            return False
+        """Whether the restored feed is confirmed just now, by peers that we follow or by time."""
         due = self._core.is_confirmed(self._core.me) or self._is_due()
         self.restored = not due
         return due

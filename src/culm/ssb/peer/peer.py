@@ -289,19 +289,21 @@ class Peer:
         while self._closed is None:
             if self._events:
                 return self._events.popleft()
-            if self._own.look():
+            if self._own.restored and self._own.look():
                 return OwnFeedConfirmed(last=self._core.stored(self.me))
             event = self._core.next_event()
-            if isinstance(event, Closed):
-                self._ending = event
-            elif event is not None:
-                self._heed(event)
-                return event
-            elif not self._links.step():
+            if event is None:
+                if self._links.step():
+                    continue
                 if self._ending is None or self._links.all:
                     break
                 self._closed = self._ending
                 return self._closed
+            if isinstance(event, Closed):
+                self._ending = event
+            else:
+                self._heed(event)
+                return event
         return None
 
     def _heed(self, event: PeerEvent) -> None:
