@@ -1,4 +1,4 @@
-"""What two peers are interested in: only the latest announcement of each counts."""
+"""The interests of two peers: only the latest announcement of each counts."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from culm.wire.multihash import YASMF
 
 __all__ = ["Author"]
 
-# How many branches an operation merges by default.  Anybody can begin branches; an operation that
-# named them all could be made arbitrarily large.
+# The number of branches that an operation merges by default.  Anybody can begin branches, so an
+# operation that named them all could be made arbitrarily large.
 _MERGED_MAX = 1024
 
 
@@ -175,8 +175,8 @@ class Author:
 def _number_after(log_ids: Iterable[int]) -> int:
     """The number for the next log: after all others or, if that is none of 64 bits, in a gap.
 
-    Of the gaps it is the highest one, so that numbers of which the store knows nothing, as after a
-    loss, are used as late as can be.
+    Of the gaps it is the highest one, so that numbers used before and lost with an older store
+    come up as late as can be.
     """
     end = UINT64_MAX + 1
     for log_id in sorted(log_ids, reverse=True):

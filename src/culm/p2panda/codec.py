@@ -67,7 +67,7 @@ class Dialect(Enum):
 class Form(NamedTuple):
     """The bounds of a message type: its own items, bytes, nested arrays, and all items in these.
 
-    items_max, item_size: of them, and for how many bytes there may be one more.
+    items_max, item_size: the items that any message may have, and the bytes that allow one more.
     """
 
     arities: frozenset[int]
@@ -173,7 +173,7 @@ class Codec:
 
     def _encode_item(self, item: bytes) -> bytes:
         if self._dialect is Dialect.SEED:
-            return item  # which is that very CBOR
+            return item  # it is in this form already
         (author, log_id), seqnum = decode_item(item)
         return cbor.encode([author, log_id, seqnum])
 
@@ -194,7 +194,7 @@ class Codec:
     # Decoding.
 
     def decode(self, encoded: bytes) -> Message:
-        """Decode what the scanner has found to be one item of a known type.
+        """Decode one item of a known type, as the scanner has found it.
 
         Raises `RemoteProtocolError` (``MALFORMED``).
         """
@@ -229,7 +229,7 @@ class Codec:
         if operation is None and self._dialect is Dialect.AQUADOGGO and self.is_entry(entry, b""):
             return SendEntry(session_id, entry, None)
         if self.is_entry(entry, b"") and type(operation) is bytes:
-            return SendEntry(session_id, entry, None)  # it is too large
+            return SendEntry(session_id, entry, None)  # the operation is too large
         raise _malformed("an entry, or an operation, that cannot be one")
 
     def is_entry(self, entry: object, operation: object) -> bool:
@@ -284,7 +284,7 @@ class Codec:
         return _height(self._read_key(parts[0]), parts[1], parts[2])
 
     def _read_heights(self, value: Any) -> Iterator[Height]:
-        """Decode what `_encode_heights` encodes, in any order."""
+        """Decode log heights in the form of `_encode_heights`, in any order."""
         groups = _check_list(value)
         if self._dialect is Dialect.SEED:
             yield from map(self._read_height, groups)

@@ -1,4 +1,4 @@
-"""Our side of a set reconciliation: what the peer has, and so what it lacks.
+"""Our side of a set reconciliation, which finds the entries that the peer lacks.
 
 If the peer has named a lower height of a log than ours, it lacks the rest of that log.  It also
 lacks every log that we have named and it has not: each side answers a list of the other's with all
@@ -41,7 +41,7 @@ class Comparison:
     """A session of set reconciliation over the heights of logs.
 
     first: we speak first.
-    offers: what the peer was sent before.
+    offers: the record of logs that the peer was sent before.
     heard: the peer has said something.
     """
 
@@ -58,7 +58,7 @@ class Comparison:
             role=Role.INITIATOR if first else Role.RESPONDER,
             parameters=replace(parameters, echo=True),
         )
-        # The ranks of items of ours that we have named, and a bit for each that we have: a peer may
+        # The ranks of our items that we have named, and a bit for each of our items: a peer may
         # have us name all of them, and then keep quiet.
         self._told = array("Q")
         self._is_told = bytearray()
@@ -100,7 +100,7 @@ class Comparison:
             raise RemoteProtocolError(ErrorCode.BAD_ITEM, "a log without entries")
         ours = height_in(self._view, log)
         if not ours:
-            return  # it will come
+            return  # its entries are still to come
         before = self._mentioned.get(log)
         if before is not None and before != theirs:
             raise RemoteProtocolError(ErrorCode.BAD_ITEM, f"heights {before} and {theirs}")
@@ -109,7 +109,7 @@ class Comparison:
             self._wanted.append(self._offers.span(log, theirs, ours))
 
     def take_wanted(self) -> list[Span]:
-        """What the peer lacks, as far as it has become known since the last call."""
+        """The entries of which it has become known since the last call that the peer lacks them."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
@@ -132,7 +132,7 @@ class Comparison:
             self._told.append(rank)
 
     def unmentioned(self) -> Iterator[Span]:
-        """What the peer lacks besides: logs that we named and it did not.
+        """The other logs that the peer lacks: those that we have named and it has not.
 
         They are forgotten afterwards.
         """

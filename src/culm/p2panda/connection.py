@@ -59,7 +59,7 @@ from culm.timers import Deadlines
 __all__ = ["Connection"]
 
 _DEFAULT_LIMITS: Final = Limits()
-# Of how many failed sessions it is remembered that the peer may not have heard of it yet.
+# The number of failed sessions that are remembered because the peer may not have heard of it yet.
 _GIVEN_UP_MAX: Final = 256
 _MODES: Final = {int(mode): mode for mode in Mode}
 
@@ -71,9 +71,9 @@ class Connection(StreamBase[ConnectionEvent]):
         The ids of the two peers in the transport; where requests cross, the one with the lower id
         gives way.  Raises `ValueError` if they are equal.
     dialect
-        How messages are encoded.
+        The encoding of messages.
     limits
-        How much the peer may make us hold, and how long it may take.
+        Bounds of the memory that the peer may use here, and of the time that it may take.
     in_runs
         Whether entries are reported many at a time (`EntriesReceived`) where their bytes have
         arrived together.
@@ -111,7 +111,7 @@ class Connection(StreamBase[ConnectionEvent]):
         )
         self._events: deque[ConnectionEvent] = deque()  # besides that of the next message
         self._faults = 0
-        # Sessions that failed here and of whose end the peer said nothing for too long.
+        # Sessions that failed here and that the peer did not end in time.
         self._given_up: deque[int] = deque(maxlen=_GIVEN_UP_MAX)
         self._now = 0.0
         self._started = False  # the time is known
@@ -302,7 +302,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._sessions.clear()
         self._deadlines.clear()
 
-    # What the peer says.
+    # Messages from the peer.
 
     def _take_run(self) -> EntriesReceived | None:
         """Take the entries that come next, if their session accepts them."""
@@ -403,7 +403,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return self._events.popleft()
 
     def _ignore(self, message: SessionMessage) -> ConnectionEvent | None:
-        """A message of no session is a fault; what was under way when one ended may come late."""
+        """A message of no session is a fault, unless it was under way when its session ended."""
         if isinstance(message, SyncDone):
             return None
         if message.session_id not in self._given_up:
@@ -426,7 +426,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._watch(talk)
 
     def _settle(self, talk: Talk, was: SessionState) -> None:
-        """See what the last message has changed."""
+        """Act upon the change that the last message has made."""
         if talk.over:
             self._forget(talk)
             self._events.append(SessionEnded(session_id=talk.session_id))

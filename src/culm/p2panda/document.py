@@ -44,7 +44,7 @@ class Document:
 class Tips:
     """The tips of a document (operations that no other follows), updated as operations arrive.
 
-    count: how many operations have arrived.
+    count: the number of operations that have arrived.
     deleted: whether one of them deletes the document.
     """
 
@@ -52,7 +52,8 @@ class Tips:
 
     def __init__(self) -> None:
         self._ids: set[bytes] = set()
-        # Those that some follow and that were no tips: they have been here, or are still to come.
+        # Operations that others follow and that were no tips at that time: either they had been
+        # followed before, or they are still to come.
         self._followed: set[bytes] = set()
         self.count = 0
         self.deleted = False
@@ -87,7 +88,7 @@ def sort_operations(previous: Mapping[bytes, Iterable[bytes]]) -> list[bytes]:
     Raises `ValueError` unless exactly one follows no other, and all can be reached from it.
     """
     behind: dict[bytes, list[bytes]] = {each: [] for each in previous}
-    missing: dict[bytes, int] = {}  # how many of its `previous` have not been visited
+    missing: dict[bytes, int] = {}  # the number of its `previous` not yet visited
     for each, before in previous.items():
         parents = set(before)
         missing[each] = len(parents)
@@ -123,7 +124,7 @@ def materialise(
 
     backlinks: of each operation that is not the first one in its log, the one before it there
         (`OperationStore.backlinks`).  It stands in for operations in ``previous`` that are not
-        here; without any, an operation stands behind the creation.
+        here; without any, an operation comes after the creation.
 
     If one of them deletes the document, it is deleted, whatever was done concurrently.  Raises
     `ValueError` unless they are one document, as `sort_operations` does, and of one schema.
@@ -154,9 +155,9 @@ def materialise(
 def _parents(
     operations: Mapping[bytes, Operation], backlinks: Mapping[bytes, bytes]
 ) -> dict[bytes, Sequence[bytes]]:
-    """Those behind which each operation stands.
+    """The operations after which each one comes.
 
-    Some that it follows may be in a branch of a forked log of which another one is here.
+    Some that it follows may be in another branch of a forked log than the one that is here.
     """
     creations = [each for each, operation in operations.items() if not operation.previous]
     found: dict[bytes, Sequence[bytes]] = {}

@@ -289,8 +289,8 @@ _OPERATIONS: dict[type[Effect[Any]], Callable[[Any, OperationStore], object]] = 
 def perform(effect: Effect[Any], store: OperationStore) -> Any:
     """Do what `effect` asks of `store`; returns the result that the machine waits for.
 
-    A `Conflict` is returned as a result.  Raises whatever else the store raises, and `TypeError`
-    for an effect that is not for a store of operations.
+    A `Conflict` is returned as a result.  Other exceptions of the store pass through; raises
+    `TypeError` for an effect that is not for a store of operations.
     """
     operation = _OPERATIONS.get(type(effect))
     if operation is None:

@@ -1,4 +1,4 @@
-"""What a peer or the caller can do wrong, and what can be wrong with data."""
+"""Errors of the peer and of the caller, and faults in data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ErrorCode", "InvalidOperation", "Reason"]
 
 
 class ErrorCode(ProtocolErrorCode):
-    """Which rule of the protocol was broken."""
+    """The rule of the protocol that was broken."""
 
     # The connection: these end it.
     MALFORMED = 1
@@ -26,7 +26,7 @@ class ErrorCode(ProtocolErrorCode):
 
     # One session: these end it, and the connection goes on.
     UNEXPECTED_MESSAGE = 20
-    """A message that cannot stand there, or one after what the sender has called its last."""
+    """A message that cannot stand there, or one after the sender's last."""
     WRONG_MODE = 21
     """A message of the other mode."""
     SECOND_HAVE = 22
@@ -68,7 +68,7 @@ class ErrorCode(ProtocolErrorCode):
 
 
 class Reason(ProtocolErrorCode):
-    """What is wrong with an entry or an operation."""
+    """The fault of an entry or an operation."""
 
     # The operation alone.
     NOT_CANONICAL = 1

@@ -1,4 +1,4 @@
-"""What the peer did.  The last event is always `culm.machine.Closed`."""
+"""Events of a connection.  The last event is always `culm.machine.Closed`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Ignored(Enum):
-    """Why something had no effect."""
+    """The reason why something had no effect."""
 
     OLD_TIMESTAMP = "old timestamp"
     """An announcement that is not later than the one before."""
@@ -53,7 +53,7 @@ class Ignored(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announced(Event):
-    """These are the schemas in which the peer is interested now."""
+    """The peer has announced the schemas in which it is interested now."""
 
     schema_ids: tuple[str, ...]
     timestamp: int
@@ -142,9 +142,9 @@ class DoneReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLive(Event):
-    """Both sides have sent what they found missing, and stay: new entries may follow.
+    """Both sides have sent all entries found missing, and stay: new ones may follow.
 
-    That nothing is missing is shown by log heights, and by fingerprints of a strong monoid.
+    Log heights, or fingerprints of a strong monoid, show that nothing is missing.
     """
 
     session_id: int

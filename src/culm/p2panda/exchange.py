@@ -1,4 +1,4 @@
-"""One session between our store and the peer: who compares what, what is sent, and when it ends.
+"""One session between our store and the peer, from the comparison to the end.
 
 The side that accepts a session speaks first, in either mode: that tells the other side that it was
 accepted.
@@ -36,31 +36,31 @@ _ENCODED = attrgetter("entry", "operation")  # of what is stored
 
 
 class Phase(Enum):
-    """How far an exchange has come."""
+    """The progress of an exchange."""
 
     ASKED = "asked"
     """We have asked for the session; nothing has been heard."""
     OPENING = "opening"
-    """The store is to say what we have."""
+    """The store has yet to tell our heights."""
     COMPARING = "comparing"
     SENDING = "sending"
-    """It is known what the peer lacks."""
+    """The entries that the peer lacks are known."""
     SENT = "sent"
-    """All of that was sent."""
+    """All of them were sent."""
     LIVE = "live"
     LEFT = "left"
     """We have left live mode."""
     OVER = "over"
-    """On the wire; what has come may still be on its way into the store."""
+    """Over on the wire; entries received may still be on their way into the store."""
     BROKEN = "broken"
-    """The peer is to blame for what it has sent; nothing more of the session is stored."""
+    """The peer is to blame for an entry; nothing more of the session is stored."""
 
 
-_BROKEN: Final = Phase.BROKEN  # asked for with every entry, and an enum takes its time
+_BROKEN: Final = Phase.BROKEN  # compared for every entry; to look it up in the enum takes longer
 
 
 class Exchange:
-    """What the replicator knows of a session."""
+    """A session as the replicator knows it."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Exchange:
         count_fault: Callable[[], None],
     ) -> None:
         self.session = session
-        self.number: Final = number  # ids come again
+        self.number: Final = number  # the ids of sessions are used again
         self.phase = Phase.ASKED
         self._work = work
         self._limits = limits
@@ -87,14 +87,14 @@ class Exchange:
         self.comparison: Comparison | None = None
         self._range: Range | None = None
         self._first: HaveReceived | RangeReceived | None = None  # heard before the range is known
-        self._late: RangeMessage | None = None  # what the peer may say when all is compared
+        self._late: RangeMessage | None = None  # that may follow when all is compared
         self._fault: RemoteProtocolError | None = None
         self._unstored = 0  # entries on their way into the store
-        self._repeated = 0  # entries that we had, and have not made up for
-        self._end: Place | None = None  # where the session's end is to be told
+        self._repeated = 0  # entries that we had already, less new ones since
+        self._end: Place | None = None  # the place for the event about the session's end
         self._cut_off = False  # by the end of the connection
 
-    # For whoever takes its entries.
+    # For the intake of its entries.
 
     @property
     def session_id(self) -> int:
@@ -109,7 +109,7 @@ class Exchange:
         return self.phase is _BROKEN
 
     def expect(self, count: int) -> None:
-        """So many entries have come."""
+        """Note that this many entries have arrived."""
         self._unstored += count
 
     def settle(self, position: int | None) -> None:
@@ -123,12 +123,12 @@ class Exchange:
             self._tell_end()
 
     def repeat(self, log: LogKey, seqnum: int, *, again: bool) -> None:
-        """We already had an entry; `again`: because this session had brought it before.
+        """Note an entry that we had already; `again`: this session had brought it before.
 
         The peer cannot know what others have brought us since the session began; and in live mode
         it passes on what others bring to it, even if we had it all the time.
 
-        Raises `RemoteProtocolError` if that was once too often.
+        Raises `RemoteProtocolError` if it is one too many.
         """
         if not (again or self._could_know(log, seqnum)):
             return
@@ -145,7 +145,7 @@ class Exchange:
     def spoil(self, error: RemoteProtocolError) -> None:
         """The peer is to blame for an entry: end the session, unless it has ended.
 
-        If something else has ended it, that came behind the entry.
+        If something else has ended it, that came after the entry.
         """
         if self.broken:
             return
@@ -160,7 +160,7 @@ class Exchange:
 
     @property
     def opening(self) -> bool:
-        """Whether it waits for the store to tell what we have."""
+        """Whether it waits for our heights from the store."""
         return self.phase is Phase.OPENING
 
     def open(self, first: HaveReceived | RangeReceived | None = None) -> None:
@@ -292,10 +292,10 @@ class Exchange:
         if self.comparison is not None and self.comparison.over:
             self._know(self.comparison.unmentioned())
 
-    # What the peer lacks.
+    # Entries that the peer lacks.
 
     def _know(self, spans: Iterator[Span]) -> None:
-        """Take the last of what the peer lacks."""
+        """Take the last entries that the peer lacks."""
         self.comparison = None
         self.serving.want_last(spans)
         self.phase = Phase.SENDING
@@ -306,7 +306,7 @@ class Exchange:
             self._say(lambda: self.session.send_entries(entries))
 
     def serve(self) -> bool:
-        """Ask the store for what is to be sent next; returns whether there was anything to ask.
+        """Ask the store for the next entries to send; returns whether there was anything to ask.
 
         Heights are sent here, too: the message is large, and so made only when there is room for
         it.
@@ -364,14 +364,14 @@ class Exchange:
         self._tell_end()
 
     def cut_off(self) -> None:
-        """The connection is over; only of a session that an entry has spoilt is the end told."""
+        """The connection is over: the end of this session is told if an entry has spoilt it."""
         self._cut_off = True
         self._end = self._work.reserve()
         self._tell_end()
 
     @property
     def fault(self) -> RemoteProtocolError | None:
-        """Which rule somebody has broken, or why somebody has given up."""
+        """The rule that was broken, or the reason for giving up."""
         return self._fault
 
     def _tell_end(self) -> None:
@@ -385,7 +385,7 @@ class Exchange:
         self._end = None
 
     def _break(self, error: RemoteProtocolError) -> None:
-        """The peer has broken a rule; what came before that is kept."""
+        """The peer has broken a rule; everything before that is kept."""
         self.phase = Phase.OVER
         self._say(lambda: self.session.break_off(error))
 

@@ -1,4 +1,4 @@
-"""Messages in a byte stream: where each ends; one too large is refused before it is complete."""
+"""Messages cut out of a byte stream; one that is too large is refused before it is complete."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ARRAY = 0x80
 _ARITIES = range(2, 6)
 _DIRECT_MAX = 23
 _ONE_BYTE = 24
-_FRONT_SIZE = 3  # of what tells the type of a message, at most
-_ENTRY = b"\x84\x02"  # what the message begins with, before the session id
+_FRONT_SIZE = 3  # at most, of the bytes that tell a message's type
+_ENTRY = b"\x84\x02"  # the first bytes of an entry's message, before the session id
 _FRONT_SIZE_MAX = 2 + 3 * 9  # of an entry's message, besides the entry and the operation
 _RUN_MAX = 64
 _RUN_SIZE_MAX = 1 << 16
@@ -44,7 +44,7 @@ class Framer:
 
     @property
     def size_max(self) -> int:
-        """How many bytes the next message may have, as far as its first bytes tell."""
+        """The size that the next message may have, as far as its first bytes tell."""
         return _FRONT_SIZE if self._form is None else self._form.size_max
 
     def take(self) -> bytes | SendEntry | None:
@@ -119,7 +119,7 @@ class Framer:
         return tuple(found)
 
     def _without_operation(self) -> SendEntry | None:
-        """An entry whose operation is passed over as it comes, if that is what is too large."""
+        """An entry alone, if its operation is the part that is too large and is passed over."""
         if self._form is not self._codec.forms[MessageType.ENTRY]:
             return None
         data = self._inbox.peek(_FRONT_SIZE_MAX + ENTRY_SIZE_MAX)

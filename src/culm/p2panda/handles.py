@@ -25,7 +25,7 @@ __all__ = ["Session", "Speaker"]
 
 
 class Speaker(Protocol):
-    """What sends a session's messages: the connection."""
+    """The sender of a session's messages: the connection."""
 
     def say(self, talk: Talk, saying: Saying, message: SessionMessage) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Received entries: verified against what is in the store, and written to it in batches.
+"""Received entries: verified against the store, and written to it in batches.
 
 Source: seed, "Validation"; decision 7.
 """
@@ -33,7 +33,7 @@ __all__ = ["Arrival", "Intake", "Sender"]
 K = TypeVar("K")
 V = TypeVar("V")
 
-# What an entry takes besides its bytes, which are kept as they came, and decoded.
+# The overhead of an entry, which is kept as it came, and decoded.
 _ENTRY_SIZE = 1500
 
 _REASONS = {
@@ -50,7 +50,7 @@ class Sender(Protocol):
 
     @property
     def number(self) -> int:
-        """Which one it is: no other session on the connection has had that number."""
+        """Its number, which no other session on the connection has had."""
         ...
 
     @property
@@ -73,9 +73,9 @@ class Sender(Protocol):
         ...
 
     def repeat(self, log: LogKey, seqnum: int, *, again: bool) -> None:
-        """We already had an entry; `again`: because this session had brought it before.
+        """Note an entry that we had already; `again`: this session had brought it before.
 
-        Raises `RemoteProtocolError` if that was once too often.
+        Raises `RemoteProtocolError` if it is one too many.
         """
         ...
 
@@ -87,8 +87,8 @@ class Sender(Protocol):
 class Arrival(Place):
     """An entry with its operation, and the place for the event about it.
 
-    operation: why there is none that could be stored, if there is none.
-    size: what it counts for until it is in the store.
+    operation: the operation, or the reason why it cannot be stored.
+    size: its share of the unwritten size until it is in the store.
     """
 
     __slots__ = ("entry", "log", "operation", "sender", "session_id", "signed", "size")
@@ -103,7 +103,7 @@ class Arrival(Place):
         operation: Operation | InvalidOperation,
         size: int,
     ) -> None:
-        self.events = None  # as in a Place; a call less, for there are many
+        self.events = None  # as in a Place, with one call less, for there are many
         self.sender = sender
         self.session_id = session_id
         self.log = entry.log
@@ -126,9 +126,9 @@ class _Blame(NamedTuple):
 
 
 class _Log:
-    """A log that entries arrive for: what they are verified against, and its document.
+    """A log for which entries arrive: the state to verify them against, and its document.
 
-    It also notes which session has brought the last entries, and from which number on.
+    It also notes the session that has brought the last entries, and the first of these.
     """
 
     __slots__ = ("_first", "_session_id", "position", "state", "verifier")
@@ -138,7 +138,7 @@ class _Log:
         self._first = 0
         head, known = (None, None) if state is None else (state.head, state.hashes)
         self.verifier = LogVerifier(log, family=YASMF, head=head, known=known)
-        self.position = self.verifier.position  # of the last entry; asked for again and again
+        self.position = self.verifier.position  # of the last entry; read very often
         self.state = None if state is None else OperationState(state.document_id, state.schema_id)
 
     def take(self, entry: Entry, hash: bytes, state: OperationState, session_id: int) -> None:
@@ -155,7 +155,7 @@ class _Log:
 
 
 class _Doing(Enum):
-    """What the store is working on for us."""
+    """The work that the store is doing for us."""
 
     NOTHING = "nothing"
     LOOKING_UP = "looking up"
@@ -165,10 +165,10 @@ class _Doing(Enum):
 class Intake:
     """Takes the entries of all sessions, in the order in which they arrived.
 
-    An entry that is not valid is left out, with what depends on it; if its sender must have seen
-    that, it ends the session as well.  The rest of its log does not fit until somebody else has
-    brought what was left out, and is passed over.  The unwritten size counts their bytes and their
-    overhead.
+    An invalid entry is left out, with all that depends on it; if its sender must have seen
+    the fault, the session ends as well.  The rest of its log does not fit until somebody else has
+    brought what was left out, and is passed over.  The unwritten size counts the bytes of
+    entries and operations, and their overhead.
     """
 
     def __init__(self, *, work: StoreWork, limits: ReplicatorLimits) -> None:
@@ -179,7 +179,7 @@ class Intake:
         self._batch: list[Arrival] = []  # which the store is working on
         self._logs: OrderedDict[LogKey, _Log] = OrderedDict()
         self._operations: OrderedDict[bytes, OperationState] = OrderedDict()
-        # Of which session an entry of a log was left out, and how high the log was here then.
+        # By session and log of which an entry was left out: our height of the log at that time.
         self._left_out: OrderedDict[tuple[int, LogKey], int] = OrderedDict()
 
     def take(self, sender: Sender, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -208,7 +208,7 @@ class Intake:
         self._lay_blame()
 
     def _missing_operation(self, entry: Entry) -> Operation | InvalidOperation:
-        """Why an entry has come without its operation."""
+        """The reason why an entry has come without its operation."""
         too_large = entry.payload_size > self._limits.connection.operation_size_max
         return InvalidOperation(Reason.TOO_LARGE if too_large else Reason.MISSING_OPERATION)
 
@@ -295,7 +295,7 @@ class Intake:
             self._verify(logs)
 
     def _at_taken_places(self, logs: Sequence[_Log]) -> tuple[bytes, ...]:
-        """The entries in whose places there are others, or the same: it is not known which."""
+        """Entries whose places are taken in the store, perhaps by themselves: it has to tell."""
         pairs = zip(self._batch, logs, strict=True)
         old = [(arrival, log) for arrival, log in pairs if arrival.entry.seqnum <= log.position]
         hashes = {each.entry.hash(): None for each, log in old if not self._passes_over(each, log)}
@@ -336,7 +336,7 @@ class Intake:
         )
 
     def _check_signatures(self, logs: Sequence[_Log]) -> None:
-        """Verify together the signatures of the batch that will be asked about, in these logs."""
+        """Verify together all signatures that the batch needs; `logs` are those of its entries."""
         asked = [
             arrival
             for arrival, log in zip(self._batch, logs, strict=True)
@@ -404,10 +404,10 @@ class Intake:
         return state
 
     def _followed(self, operation: Operation) -> OperationState:
-        """The document of those that the first operation of a log follows.
+        """The document of the operations that the first one of a log follows.
 
         It need not be here whole: its author could not know of which other logs we have another
-        branch.  A creation that it names says more than what others have put into the document.
+        branch.  A creation that it names counts more than operations that others have put there.
         Raises `InvalidOperation`.
         """
         known = self._operations
@@ -425,7 +425,7 @@ class Intake:
         self._queue.extendleft(reversed(arrivals))
 
     def _leave_out(self, arrival: Arrival, reason: Reason, position: int) -> None:
-        """Leave an entry out of a log of this height, and what the session brings behind it."""
+        """Leave out an entry of a log of this height; the session's next ones are passed over."""
         log = (arrival.sender.number, arrival.log)
         self._left_out[log] = position
         self._left_out.move_to_end(log)
@@ -509,14 +509,14 @@ def _operation_in(payload: bytes, schema_ids: Sequence[str]) -> Operation | Inva
 
 
 def _fault_of(encoded: bytes, entry: Entry | None) -> RemoteProtocolError:
-    """What the sender of an entry must have seen."""
+    """The fault of an entry that its sender must have seen."""
     if entry is None:
         return RemoteProtocolError(Reason.MALFORMED_ENTRY, _fault_in(encoded))
     return RemoteProtocolError(Reason.WRONG_PAYLOAD, f"of entry {entry.seqnum}")
 
 
 def _fault_in(encoded: bytes) -> str:
-    """What is wrong with the encoding of an entry."""
+    """The fault in the encoding of an entry."""
     try:
         decode_entry(encoded, family=YASMF)
     except DecodeError as error:
@@ -525,6 +525,6 @@ def _fault_in(encoded: bytes) -> str:
 
 
 def _trim(known: OrderedDict[K, V], count_max: int) -> None:
-    """Forget what was learnt first."""
+    """Forget the items that were learnt first."""
     while len(known) > count_max:
         known.popitem(last=False)

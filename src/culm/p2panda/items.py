@@ -30,7 +30,7 @@ _FRONT = b"\x83" + encode_head(3, _HEX_SIZE)
 _NUMBERS_AT = len(_FRONT) + _HEX_SIZE
 _NUMBER_SIZE_MAX = 9
 
-#: How many bytes an item has at least, and at most.
+#: The least and the greatest size of an item, in bytes.
 ITEM_SIZE_MIN = _NUMBERS_AT + 2
 ITEM_SIZE_MAX = _NUMBERS_AT + 2 * _NUMBER_SIZE_MAX
 

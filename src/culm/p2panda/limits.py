@@ -1,4 +1,4 @@
-"""What one connection may use."""
+"""Limits of the resources that one connection may use."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Limits:
     logs_max
         Logs in one ``Have``: 85 bytes each on the wire, some 400 while the session lasts.
     sessions_max
-        Concurrent sessions, whoever asked for them; under 1 KiB each besides their schemas.  There
-        may be as many again that have failed on our side and not yet on the peer's.
+        Concurrent sessions, whichever side asked for them; under 1 KiB each besides their schemas.
+        There may be as many again that have failed on our side and not yet on the peer's.
     faults_max
         Sessions that the peer may spoil, and messages of no session, before the connection is
         closed.
@@ -40,10 +40,10 @@ class Limits:
         exceeded by three messages about as many schemas as there may be.  Two peers that both stop
         reading would wait for each other: leave room for such messages.
     answer_max_s
-        How long the peer may take to answer a request, or the end of live mode.
+        The peer's time to answer a request, or the end of live mode.
     progress_max_s
-        How long a session may stand still: nothing is said by either side, though something is
-        owed.
+        The time for which a session may stand still: neither side says anything, though something
+        is owed.
     """
 
     receive_buffer_max: int = 1 << 16
@@ -72,13 +72,12 @@ class ReplicatorLimits:
     Raises `ValueError` for a number below 1, and for a time of 0.
 
     unwritten_size_max
-        What has been received and is not yet in the store, with its overhead; reading pauses above
-        it.
+        Data received and not yet in the store, with its overhead; reading pauses above it.
     unsent_size_max
         Bytes that wait to be sent; above it nothing more is read from the store, and no ``Have`` is
         made.  It can be exceeded by one ``Have`` and one batch.
     batch_size_max, batch_count_max
-        What is written or read at a time.
+        Operations that are written or read at a time.
     spans_max
         Logs whose entries are read at a time; more only if they belong to one document.
     logs_known_max, operations_known_max
@@ -88,16 +87,17 @@ class ReplicatorLimits:
         Repeated entries in one session (which we had when it began, or which it had brought before)
         in excess of new ones.
     left_out_max
-        Logs remembered of which a session has left out an entry, of all sessions together: what
-        follows in one of them is passed over; 400 bytes each.  Beyond that, those of which an entry
-        was left out first are forgotten: the next one is looked at, and told, again.
+        Logs remembered of which a session has left out an entry, of all sessions together:
+        later entries of these are passed over; 400 bytes each.  Beyond that, those of which an
+        entry was left out first are forgotten: the next one is looked at, and told, again.
     pause_min_s, pause_max_s
-        How long to wait before a session is asked for again (`Policy.asks`) that has failed, or was
-        not to end: each pause is twice as long as the one before, up to the longest.
+        The pause before a session is asked for again (`Policy.asks`) that has failed, or was not to
+        end: each one is twice as long as the one before, up to the longest.
     connection
         The limits of the connection.
     parameters
-        How ranges are compared; for the memory of its `ranges_max` see `culm.reconcile.Parameters`.
+        Parameters of the comparison of ranges; for the memory of its `ranges_max` see
+        `culm.reconcile.Parameters`.
     """
 
     unwritten_size_max: int = 1 << 23

@@ -41,15 +41,15 @@ __all__ = [
 
 #: The version of the protocol.
 VERSION = 1
-#: Bytes of an encoded fingerprint, of whatever monoid, at most.
+#: Bytes of an encoded fingerprint of any monoid, at most.
 LIFT_SIZE_MAX = 64
 
 
 class Mode(IntEnum):
-    """How two peers find out what each lacks."""
+    """The way in which two peers find the entries that each of them lacks."""
 
     LOG_HEIGHT = 0
-    """Both say how high all their logs are."""
+    """Both tell the heights of all their logs."""
     SET_RECONCILIATION = 1
     """They compare fingerprints of ranges."""
 

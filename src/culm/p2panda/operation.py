@@ -1,11 +1,11 @@
-"""Operations: what changes a document, encoded and decoded.
+"""Operations, which change documents: encoded and decoded.
 
 The encoding is canonical CBOR: an array of the version (1), the action, the schema id, ``previous``
 (of updates and deletions) and the fields (of creations and updates).  Field names are in text
 order.  An operation's id is the hash of the entry whose payload it is.
 
-Sources: p2panda's handbook, "Operations" (OP1 to OP8), "Canonical Encoding" (EN1, EN2); what
-p2panda-rs 0.8 writes, where the handbook is older.
+Sources: p2panda's handbook, "Operations" (OP1 to OP8), "Canonical Encoding" (EN1, EN2); p2panda-rs
+0.8 where the handbook is older.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["VERSION", "Action", "Operation", "Value", "check_operation", "decode
 
 VERSION = _kernel.VERSION
 
-#: What a field may hold.  Without a schema, bytes are bytes or a relation, a tuple of operation
+#: The value of a field.  Without a schema, bytes are bytes or a relation, a tuple of operation
 #: ids is a list of relations or a pinned one, and a tuple of tuples a list of pinned ones.
 Value: TypeAlias = (
     bool | int | float | str | bytes | tuple[bytes, ...] | tuple[tuple[bytes, ...], ...]
@@ -41,7 +41,7 @@ _ITEM_SIZE = _kernel.ID_SIZE // 2
 
 
 class Action(IntEnum):
-    """What an operation does to its document (OP3)."""
+    """The change that an operation makes to its document (OP3)."""
 
     CREATE = 0
     UPDATE = 1
@@ -53,7 +53,7 @@ class _Form(NamedTuple):
 
     action: Action
     size: int
-    follows: bool  # behind other operations, which are named
+    follows: bool  # other operations, which it names
     has_fields: bool
 
 
@@ -113,7 +113,7 @@ class Operation(_Parts):
     previous: the ids of the operations that it follows, ascending; empty in a creation.
     fields: empty in a deletion.  Lists may be any sequences, and are kept as tuples.
 
-    Raises `InvalidOperation` for what cannot be encoded.
+    Raises `InvalidOperation` for parts that cannot be encoded.
     """
 
     action: Action
@@ -130,7 +130,7 @@ class Operation(_Parts):
         form = _FORMS[self.action]
         if self.previous and not form.follows:
             raise InvalidOperation(*_FAULTS[_kernel.NO_PREVIOUS])
-        names = sorted(self.fields)  # a TypeError for what is no text
+        names = sorted(self.fields)  # a TypeError for a name that is no text
         items: list[object] = [VERSION, int(self.action), self.schema_id]
         if form.follows:
             items.append(self.previous)
@@ -214,7 +214,7 @@ def _check_items(encoded: bytes) -> None:
 
 
 def _fault_in(encoded: bytes) -> str:
-    """Why this is not canonical CBOR."""
+    """The reason why this is not canonical CBOR."""
     try:
         cbor.decode(encoded, depth_max=_DEPTH_MAX)
     except DecodeError as error:

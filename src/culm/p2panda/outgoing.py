@@ -1,4 +1,4 @@
-"""Bytes for the peer, and how many of them are answers."""
+"""Bytes for the peer, with a count of those that are answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Outgoing"]
 
 
 class Outgoing(Outbox):
-    """An outbox that knows how many bytes of answers are in it.
+    """An outbox that counts the bytes of answers in it.
 
     Entries and log heights are sent as there is room for them.  Answers cannot wait for that, and a
     peer may ask for any number of them: so it is not heard while too many wait.
@@ -20,8 +20,8 @@ class Outgoing(Outbox):
 
     def __init__(self) -> None:
         super().__init__()
-        self._taken = 0  # of all bytes that have ever been here
-        self._answers: deque[tuple[int, int]] = deque()  # from where to where, among all bytes
+        self._taken = 0  # the bytes that have left it so far
+        self._answers: deque[tuple[int, int]] = deque()  # their starts and ends, among all bytes
         self.answers_size = 0
 
     def answer(self, data: bytes) -> None:

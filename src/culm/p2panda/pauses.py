@@ -1,4 +1,4 @@
-"""When to try again."""
+"""Pauses between attempts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Pauses:
     """The pauses between one attempt and the next: each is twice as long as the one before.
 
     min_s, max_s: the first pause, and the longest one; seconds.
-    until: the end of the pause that goes on; ``None`` if none does.
+    until: the end of the current pause; ``None`` if there is none.
     """
 
     __slots__ = ("_max_s", "_min_s", "_next_s", "until")
@@ -20,7 +20,7 @@ class Pauses:
         self.until: float | None = None
 
     def begin(self, now: float) -> None:
-        """Begin the next pause, unless one goes on."""
+        """Begin the next pause, unless there is one already."""
         if self.until is None:
             self.until = now + self._next_s
             self._next_s = min(2 * self._next_s, self._max_s)

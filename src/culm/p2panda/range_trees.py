@@ -15,8 +15,8 @@ __all__ = ["RangeTrees"]
 class RangeTrees:
     """Trees of log heights, by schema and monoid.
 
-    A log has one schema, so all trees together have no more items than there are logs; whatever
-    sets of schemas peers ask for, they cost neither memory nor time.
+    A log has one schema, so all trees together have no more items than there are logs; the sets of
+    schemas that peers ask for cost neither memory nor time.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a replicator does by itself, and its events."""
+"""The policy of a replicator, and its events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["OperationLeftOut", "OperationStored", "Policy", "ReplicatorEvent", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a replicator does by itself.
+    """The actions that a replicator takes by itself.
 
     asks
         Request a session about all schemas that both have announced, whenever these change; once
@@ -66,7 +66,7 @@ class OperationLeftOut(Event):
     """An entry from the peer that its author has signed, and that is not stored.
 
     The peer may be honest: the author has forked a log, and the store has another branch than the
-    peer; or the peer accepts operations that we do not.  What depends on it is left out as well;
+    peer; or the peer accepts operations that we do not.  All that depends on it is left out, too;
     in the same log, the session passes it over without an event.
     """
 

@@ -44,7 +44,7 @@ __all__ = ["Replicator"]
 _DEFAULT_LIMITS: Final = ReplicatorLimits()
 _DEFAULT_POLICY: Final = Policy()
 
-# What policy does not mind when it asks for a session.
+# The refusals that policy accepts when it asks for a session.
 _IN_THE_WAY: Final = frozenset(
     {
         ErrorCode.DUPLICATE_SESSION,
@@ -52,22 +52,22 @@ _IN_THE_WAY: Final = frozenset(
         ContractErrorCode.ALREADY_CLOSED,
     }
 )
-# How a request ends that may have come before an announcement.
+# The errors of a request that may have come before an announcement,
 _CAME_TOO_EARLY: Final = frozenset({ErrorCode.UNANSWERED})
-# How one for set reconciliation ends if the peer supports log heights only.
+# of one for set reconciliation that came to a peer that supports log heights only,
 _WRONG_MODE: Final = frozenset({ErrorCode.HEIGHTS_ONLY, ErrorCode.UNANSWERED})
-# How one ends in which no comparison has come to its end, for whichever side.
+# and of a session in which either side could not complete the comparison.
 _NOT_COMPARED: Final = frozenset(
     {ErrorCode.GIVEN_UP, ErrorCode.TOO_MANY_RANGES, ErrorCode.TOO_MANY_ROUNDS}
 )
 
 
 class _Asking(Enum):
-    """What has become of the request made when interests changed last."""
+    """The outcome of the request made at the last change of interests."""
 
     ASKED = "asked"
     UNANSWERED = "unanswered"
-    """It may be: others were running, which may be in its way at the peer."""
+    """Perhaps: other sessions were running, which may be in its way at the peer."""
     LEAVING = "leaving"
     """We had left live mode about the same, and the peer has not."""
     NO_ROOM = "no room"
@@ -83,13 +83,13 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     local_peer, remote_peer, dialect
         As of `Connection`.
     limits
-        How much the peer and the store may make us hold, and how long the peer may take.
+        Bounds of the memory for the peer and the store, and of the time that the peer may take.
     policy
-        What it does by itself.
+        The actions that it takes by itself.
     monoid
         The monoid of fingerprints (`culm.reconcile`), the same on both sides.
     offers
-        What this peer was sent on earlier connections and may not take, if that is remembered.
+        The logs that this peer was sent on earlier connections and may not take, if remembered.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._offers = offers
         self._intake = Intake(work=self._work, limits=limits)
         self._asking = _Asking.ASKED
-        self._mode = policy.mode  # of what we ask for
+        self._mode = policy.mode  # of our own requests
         self._exchanges: dict[int, Exchange] = {}  # those that are not over, oldest first
         self._numbers = count()
         self._now = 0.0
@@ -230,11 +230,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def _over(self) -> None:
         self._exchanges.clear()
 
-    # What the connection tells.
+    # Events of the connection.
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Closed():  # what has come before goes on
+            case Closed():  # entries received before are still stored
                 for each in self._exchanges.values():
                     each.cut_off()
             case (
@@ -354,7 +354,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if error is None or error.code not in _WRONG_MODE or not session.requested_by_us:
             return False
         if session.mode is Mode.LOG_HEIGHT:
-            self._mode = self._policy.mode  # for it was not the mode
+            self._mode = self._policy.mode  # since the mode was not the reason
             return False
         try:
             new_session_id = self.request(session.schema_ids, mode=Mode.LOG_HEIGHT)
@@ -376,7 +376,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._mode = Mode.LOG_HEIGHT if by_ranges else self._policy.mode
 
     def _in_the_way(self, schema_ids: set[str]) -> _Asking:
-        """Why no session about these could be requested."""
+        """The reason why no session about these could be requested."""
         phases = self._phases(schema_ids)
         if not phases:
             return _Asking.NO_ROOM
@@ -385,7 +385,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         return _Asking.LEAVING if Phase.LEFT in phases else _Asking.ASKED
 
     def _phases(self, schema_ids: set[str]) -> list[Phase]:
-        """How far the sessions about exactly these have come."""
+        """The phases of the sessions about exactly these schemas."""
         running = self._exchanges.values()
         return [each.phase for each in running if set(each.schema_ids) == schema_ids]
 

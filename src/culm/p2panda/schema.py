@@ -1,4 +1,4 @@
-"""Schemas: what documents look like, and the ids by which applications find them.
+"""Schemas: the fields of documents, and the ids by which applications find them.
 
 Sources: p2panda's handbook, "Schemas" (SC1 to SC10) and operations (OP6, OP8).
 """

@@ -1,10 +1,10 @@
-"""What the peer lacks, read from the store and sent, in an order in which it can be verified.
+"""The operations that the peer lacks, sent in an order in which they can be verified.
 
 An operation follows others of its document, in any log, which have lower positions in the store.
-So what is wanted of a document is read together, by position.  While it is not yet known what else
-the peer lacks, only documents of a single log are sent.
+So all wanted operations of a document are read together, by position.  Until it is known that the
+peer lacks nothing else, only documents of a single log are sent.
 
-A document may have as many logs as strangers like.  Looking at all of them for each batch would
+Strangers may give a document any number of logs.  Looking at all of them for each batch would
 take time in proportion to their square, so the positions of many entries are asked for at a time.
 
 Source: seed, "Synchronization of data"; decision 6.
@@ -37,18 +37,18 @@ R = TypeVar("R")
 
 
 class _Stage(Enum):
-    """How much is known about what the peer lacks."""
+    """The state of our knowledge of the operations that the peer lacks."""
 
     OPEN = "open"
     """More may come."""
     KNOWN = "known"
     """That is all."""
     FOLLOWING = "following"
-    """All of that was sent, and what is new comes after it."""
+    """All of that was sent, and new operations follow."""
 
 
 class Serving:
-    """What one session sends.
+    """The operations that one session sends.
 
     send: sends operations, in the order of the calls.
     theirs: positions of operations that came from the peer itself; they are not sent back.
@@ -70,18 +70,18 @@ class Serving:
         self._stage = _Stage.OPEN
         self._asked = 0  # answers of the store that are outstanding: at most one
         self._wanted: deque[Span] = deque()  # whose documents are not known
-        self._source: Iterator[Span] = iter(())  # what is wanted besides, as it is needed
+        self._source: Iterator[Span] = iter(())  # more of these, taken as they are needed
         self._documents: dict[bytes, list[Span]] = {}  # of several logs: wait for the others
-        self._ready: deque[list[Span]] = deque()  # what is wanted of a document
-        self._crowd: list[Span] = []  # of a document of very many logs,
-        self._located = 0  # of which it is known up to this position where the entries are:
-        self._parts: deque[tuple[Span, ...]] = deque()  # to be read one after the other
-        self._chunk: tuple[Span, ...] = ()  # that is being read,
-        self._left = 0  # so many entries of which are still to come,
-        self._after = 0  # behind this position
-        self._scan: tuple[int, int | None] | None = None  # between positions, of all documents
+        self._ready: deque[list[Span]] = deque()  # the wanted spans of one document each
+        self._crowd: list[Span] = []  # those of a document of very many logs
+        self._located = 0  # the position up to which entries of the crowd are located
+        self._parts: deque[tuple[Span, ...]] = deque()  # located, to be read one by one
+        self._chunk: tuple[Span, ...] = ()  # that is being read
+        self._left = 0  # entries of the chunk that are still to come
+        self._after = 0  # the position after which to read on
+        self._scan: tuple[int, int | None] | None = None  # between positions, in all documents
 
-    # What is wanted.
+    # Wanted operations.
 
     def want(self, spans: Iterable[Span]) -> None:
         """The peer lacks these, and perhaps more."""
@@ -118,10 +118,10 @@ class Serving:
         if self._stage is _Stage.FOLLOWING:
             self._scan = self._after, None
 
-    # How it is read.
+    # Reading.
 
     def ask(self) -> bool:
-        """Ask the store for what comes next; returns whether there was anything to ask."""
+        """Ask the store for the next operations; returns whether there was anything to ask."""
         if self._asked:
             return False
         self._draw()
@@ -140,7 +140,7 @@ class Serving:
         return False
 
     def _draw(self) -> None:
-        """See what is wanted next."""
+        """Take more wanted spans, if there are none."""
         if not self._wanted:
             self._wanted.extend(islice(self._source, self._limits.spans_max))
 
@@ -171,7 +171,7 @@ class Serving:
         self._ask(FindDocuments, found, logs=tuple(dict.fromkeys(span.log for span in spans)))
 
     def _has_chunk(self) -> bool:
-        """Whether it is known what to read next; otherwise, which logs to look up first."""
+        """Whether there is a chunk to read; otherwise entries have to be located first."""
         if self._chunk:
             return True
         if self._parts:
@@ -195,7 +195,7 @@ class Serving:
         self._left = sum(span.end - span.start + 1 for span in chunk)
 
     def _locate(self) -> None:
-        """Ask where entries of a document with very many logs are: more of them than logs."""
+        """Ask for the positions of entries of a document of very many logs: of more than logs."""
         count_max = max(self._limits.batch_count_max, 4 * len(self._crowd))
 
         def located(found: list[Located]) -> None:

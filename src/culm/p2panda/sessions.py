@@ -66,14 +66,14 @@ class Sessions:
         return self._add(Talk(self._new_id(), mode=mode, schema_ids=schema_ids, ours=True, now=now))
 
     def accept(self, request: SyncRequest, mode: Mode, now: float) -> Ignored | list[Talk]:
-        """Accept a session that the peer requests, or tell why not.
+        """Accept a session that the peer requests, or tell the reason why not.
 
         Returned with it are our sessions that gave way to it: the one about the same schemas is
         over; another one that had its id has a new one, and must be requested again.
         """
         same_id, same_schemas = self.get(request.session_id), self.about(request.schema_ids)
         if same_id is not None and same_id.local is Half.BROKEN:
-            self.remove(same_id)  # it has forgotten that one
+            self.remove(same_id)  # the peer has forgotten that one
             same_id = None
         rivals = [each for each in (same_schemas, same_id) if each is not None]
         for rival in rivals:
@@ -97,7 +97,7 @@ class Sessions:
 
     @property
     def _room(self) -> int:
-        """For how many more there is room: those that have failed on our side have their own."""
+        """The room for further sessions; those that have failed on our side have their own."""
         failed = sum(talk.local is Half.BROKEN for talk in self._talks.values())
         return min(self.sessions_max, 2 * self.sessions_max - failed) - len(self._talks) + failed
 

@@ -1,4 +1,4 @@
-"""Who may send what in a session, as tables.
+"""The messages that either side may send in a session, as tables.
 
 One table serves both directions: looked up with what we have sent, it tells what we may send;
 looked up with what the peer has sent, it tells what the peer may send.
@@ -32,7 +32,7 @@ class SessionState(Enum):
     REQUESTED = "requested"
     """We have asked for it, and the peer has said nothing."""
     RUNNING = "running"
-    """The two find out what each lacks, and send it."""
+    """The two find the entries that each of them lacks, and send them."""
     LIVE = "live"
     """Both have all, and pass on what is new."""
     ENDING = "ending"
@@ -41,7 +41,7 @@ class SessionState(Enum):
 
 
 class Half(Enum):
-    """What one side has sent in a session."""
+    """The messages that one side has sent in a session."""
 
     SILENT = "silent"
     TALKING = "talking"
@@ -148,7 +148,7 @@ OVER: Final = frozenset(
     | {(Half.OFFERING, last) for last in _LAST}
     | {(last, Half.OFFERING) for last in _LAST}
 )
-"""The pairs of halves in which nothing is left to be said: who offers live mode alone is done."""
+"""The pairs in which nothing is left to be said: a half that offers live mode alone is done."""
 
 
 def session_state(local: Half, remote: Half, *, ours: bool) -> SessionState:

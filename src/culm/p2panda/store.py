@@ -1,4 +1,4 @@
-"""Where operations are kept: the interface of a store, and one in memory."""
+"""Stores of operations: their interface, and one in memory."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class StoredOperation(NamedTuple):
 
 
 class Located(NamedTuple):
-    """Where an entry of a log is kept."""
+    """The position of an entry of a log."""
 
     position: int
     log: LogKey
@@ -99,7 +99,7 @@ class OperationState(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was found of what was looked up."""
+    """The states found in a look-up."""
 
     logs: Mapping[LogKey, LogState]
     operations: Mapping[bytes, OperationState]
@@ -125,7 +125,7 @@ class DocumentLogs(NamedTuple):
 
 
 class DocumentState(NamedTuple):
-    """What an author needs to know of a document to change it.
+    """The state of a document, as far as an author needs it for a change.
 
     tips: the ids of its operations that no other follows, ascending.
     """
@@ -153,7 +153,7 @@ class OperationStore(Protocol):
     def range(self, schema_ids: Sequence[str], *, monoid: str = DEFAULT) -> Range:
         """The heights of the logs of these schemas.
 
-        Further calls cost little: the store keeps the tree behind it up to date.
+        Further calls cost little: the store keeps its tree up to date.
         """
         ...
 
@@ -184,7 +184,7 @@ class OperationStore(Protocol):
         ...
 
     def locate(self, spans: Sequence[Span], *, after: int = 0, count_max: int) -> list[Located]:
-        """Where the operations in these spans are (one span for each log), by ascending position.
+        """The positions of the operations in these spans (one span for each log), ascending.
 
         The first `count_max` of those after position `after`, or all if there are fewer.
         """
@@ -256,7 +256,7 @@ class _Log:
         """Undo the last `take`; returns the id."""
         self.document.ids.pop()
         self.positions.pop()
-        self.end_of_log = False  # for else it would not have been followed
+        self.end_of_log = False  # since an entry after the end would not have been taken
         return self.hashes.pop()
 
 
@@ -305,7 +305,7 @@ class MemoryStore:
 
     def append(self, operations: Sequence[NewOperation]) -> list[int]:
         before = len(self._kept)
-        grown: dict[LogKey, int] = {}  # how high they were
+        grown: dict[LogKey, int] = {}  # the heights before
         try:
             positions = [self._keep(new, grown) for new in operations]
         except (Conflict, ValueError):
@@ -420,7 +420,7 @@ class MemoryStore:
         self, runs: Sequence[list[int]], count_max: int, size_max: int
     ) -> list[StoredOperation]:
         """The operations at the positions in the runs, each of which ascends."""
-        # If not much more is there than is wanted, sorting is the quickest way to merge.
+        # If there is not much more than is wanted, sorting is the quickest way to merge.
         few = sum(map(len, runs)) <= 8 * count_max
         found: list[StoredOperation] = []
         size = 0

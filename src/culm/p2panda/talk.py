@@ -1,4 +1,4 @@
-"""One session on the wire: what both sides have sent, and what may follow."""
+"""One session on the wire: the messages of both sides, and those that may follow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TABLE = {
 
 
 class Talk:
-    """What has been sent in a session.
+    """The state of a session on the wire.
 
     ours: we have requested it.
     moved_at: when something was sent last.
@@ -78,7 +78,7 @@ class Talk:
         self.moved_at = now
 
     def excuse(self, time: float) -> None:
-        """Do not count this time: nobody is to blame that the session stood still."""
+        """Do not count this time: the peer is not to blame that the session stood still."""
         self.moved_at += time
 
     def renumber(self, session_id: int) -> None:
