@@ -3,7 +3,7 @@
 Importing this package imports nothing of Spark; calling it does, and needs the extra
 ``culm[spark]``.  What most programs need is here; `culm.spark.schemas` describes the columns.
 Some names are those of modules, too: ``from culm.spark import audit`` gives the function, and
-``from culm.spark.audit import LOGS`` what the module has besides.
+``from culm.spark.audit import LOGS`` another name of the module.
 """
 
 from culm.spark.audit import Audit, audit
