@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from random import Random
 
 from nacl.signing import SigningKey
 from replicator_random import RandomWorld, random_limits
-from replicator_support import Node
+from replicator_support import Node, same
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.store import LogStore
@@ -83,6 +83,24 @@ class Life(RandomWorld):
         node.ends.clear()
         node.changed.clear()
         node.store = deepcopy(self.rng.choice(self._kept.get(node) or [node.store]))
+
+    def alike(self) -> bool:
+        """Whether all have everything that somebody has: of a payload, that is all of it.
+
+        Where a store has gone back, others may be left with a beginning, which goes no further.
+        """
+        nodes = [copy(node) for node in self.nodes]
+        for node in nodes:
+            node.store = deepcopy(node.store)
+        stores = [node.store for node in nodes]
+        for log in {log for store in stores for log in store.logs()}:
+            kept = [stored for store in stores for stored in store.entries(log)]
+            whole = {stored.seqnum for stored in kept if stored.payload_complete}
+            for seqnum in {stored.seqnum for stored in kept} - whole:
+                for store in stores:
+                    if store.entry(log, seqnum) is not None:
+                        store.discard_payload(log, seqnum)
+        return same(*nodes)
 
     def _publish(self, node: Node, key: SigningKey, log_id: int, count: int) -> None:
         log = LogKey(bytes(key.verify_key), log_id)

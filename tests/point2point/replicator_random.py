@@ -192,4 +192,8 @@ class RandomWorld(RandomNodes):
         self.check()
         for end in (end for node in self.nodes for end in node.ends):
             assert end.closed is not None or not end.cut, "cut, and never over"
-        assert same(*self.nodes), "the stores differ"
+        assert self.alike(), "the stores differ"
+
+    def alike(self) -> bool:
+        """Whether all have everything."""
+        return same(*self.nodes)

@@ -51,6 +51,10 @@ def test_a_request_makes_room_though_the_peer_is_within_an_entry_or_had_no_place
     go(seed, tight=True)
 
 
+def test_an_entry_whose_payload_was_left_in_the_middle_by_a_backup_comes() -> None:
+    go(227, tight=True)
+
+
 NEWS = [news_of((5, 5), log_id=number) for number in range(4)]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from replicator_snapshots import replicator_as_it_is
-from replicator_support import FETCH, KEEP, Node, World, key_of, news_of, store_of
+from replicator_support import FETCH, KEEP, Node, World, key_of, news_of, same, store_of
 
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import NewEntry
@@ -112,3 +113,27 @@ def test_whoever_wants_the_log_asks_again() -> None:
     stored = ours.store.entry(LOG, 1)
     assert stored is not None
     assert stored.payload_complete
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_an_entry_does_not_wait_for_a_payload_that_nobody_has(relayed: bool, again: bool) -> None:
+    """An author that has lost it learns of its entry; if the payload is found, it comes."""
+    world = World(steps_max=2000)
+    sources, ours = begun(world, left=100), world.node()
+    nodes = [sources, world.node(), ours] if relayed else [sources, ours]
+    cables = [world.connect(one, other) for one, other in pairwise(nodes)]
+    world.wait(5)
+    stored = ours.store.entry(LOG, 1)
+    assert stored is not None
+    assert (stored.payload_stored, stored.payload_begun) == (0, True)
+    if again:
+        for cable in cables:
+            world.cut(cable)
+        for one, other in pairwise(nodes):
+            world.connect(one, other)
+    sources.store.write_payload(LOG, 1, 100, (NEWS[0].payload or b"")[100:])
+    sources.store.finish_payload(LOG, 1)
+    sources.tell(LOG, None)
+    world.wait(5)
+    assert same(*nodes)

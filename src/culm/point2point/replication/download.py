@@ -321,6 +321,14 @@ class Download:
         self._batches.flush()
         self._forget_payload()
 
+    def keep_entry(self) -> bool:
+        """Nothing comes for now: do not let the entry wait for its payload; whether one does."""
+        entry = self._entry
+        if entry is None or self._staging is not None or self._source is _Source.STORE:
+            return False
+        self._stage(entry)
+        return True
+
     @property
     def has_batch(self) -> bool:
         """Whether there are entries for `flush`."""

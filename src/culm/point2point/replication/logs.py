@@ -143,6 +143,10 @@ class Transfers:
             if not download.has_batch:
                 del self._unwritten[request_id]
 
+    def keep_entries(self) -> bool:
+        """Nothing comes for now: store entries without their payloads; whether there are some."""
+        return sum(download.keep_entry() for download in self._downloads.values()) > 0
+
     def finish(self) -> None:
         """Nothing more will come in."""
         for download in self._downloads.values():

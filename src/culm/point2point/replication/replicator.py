@@ -209,6 +209,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if not (self._quiet.lasts and self._is_quiet()):
             return None
         self._quiet.settle()
+        if self._transfers.keep_entries():
+            self._quiet.begin_anew()
+            return self.next_event()
         if self._logs.waiting or self._logs.turned_away or self._without_place:
             self._logs.make_room(patient=False, wanted=self._without_place)
             if self._logs.makes_room or self._go_without():
