@@ -125,6 +125,7 @@ class Capture:
 
     pieces: the bytes, in pieces of any size.
     size_max: see `BlockReader`.  No more than a block of records is in memory at a time.
+
     Raises `CaptureError`, when it is made and from the iteration.
     """
 

@@ -44,6 +44,7 @@ def replay(capture: Capture, build: Callable[[Header], Any] = machine_of) -> Dif
     """Give the machine the recorded inputs; the first difference, or ``None``.
 
     build: makes the machine, if `culm.machines` does not know how.
+
     Raises `CaptureError`, also for a call that could not be written down whole.
     """
     player = Replay(capture.header, build)

@@ -199,6 +199,7 @@ def from_value(
 
     object_of: the handle of that number.
     packages: whose classes may be built.
+
     Raises `CaptureError`: ``OPAQUE`` for values that could not be written, ``BAD_VALUE`` for those
     that are none.
     """
