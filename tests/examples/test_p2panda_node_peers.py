@@ -215,8 +215,10 @@ def test_who_stays_live_asks_again_when_a_session_has_ended(nodes: Nodes) -> Non
             connection.settimeout(SECONDS_MAX)
             connection.sendall(encoded(Announce(1, SCHEMAS)))
             said = b""
+            # After a session in which nothing was compared, the other mode is tried.
             for number in range(3):
-                request = encoded(SyncRequest(number, Mode.SET_RECONCILIATION, SCHEMAS))
+                mode = Mode.LOG_HEIGHT if number % 2 else Mode.SET_RECONCILIATION
+                request = encoded(SyncRequest(number, mode, SCHEMAS))
                 while request not in said:
                     data = connection.recv(1 << 16)
                     assert data, "it has gone"
