@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -45,19 +45,20 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 as it should be; 1 a difference; 2 no capture, or not readable.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    show = commands.add_parser("show", help="a line for each step")
-    show.add_argument("file")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], help: str) -> Any:
+        made = commands.add_parser(name, help=help, description=f"{help.capitalize()}.")
+        made.add_argument("file", help="a capture")
+        made.set_defaults(run=run)
+        return made
+
+    show = command("show", _show, "a line for each step")
     show.add_argument("--json", action="store_true", help="steps as lines of JSON, in full")
     show.add_argument("--all", action="store_true", help="calls that took nothing, too")
-    show.set_defaults(run=_show)
-    again = commands.add_parser("replay", help="do it again, and name the first difference")
-    again.add_argument("file")
+    again = command("replay", _replay, "do it again, and name the first difference")
     again.add_argument("--until", type=int, metavar="N", help="stop after step N; tell the state")
-    again.set_defaults(run=_replay)
-    diff = commands.add_parser("diff", help="the first step in which two captures differ")
-    diff.add_argument("file")
-    diff.add_argument("other")
-    diff.set_defaults(run=_diff)
+    diff = command("diff", _diff, "the first step in which two captures differ")
+    diff.add_argument("other", help="the capture to compare with")
     return parser
 
 
