@@ -145,6 +145,8 @@ async def replicate(given: argparse.Namespace, node: Node, *, live: bool) -> Non
         await asyncio.wait([going])
         for each in endless:
             each.cancel()
+    if listening is not None:  # a task that is cancelled before it has begun closes nothing
+        listening.close()
     if cut_short:
         raise KeyboardInterrupt
 

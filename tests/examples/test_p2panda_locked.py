@@ -63,6 +63,7 @@ def test_what_comes_while_the_store_is_locked_is_stored_afterwards(
             await asyncio.wait([serving])
             server.close()
             other.close()
+            listening.close()
             locking.close()
             return other.failed
 

@@ -276,13 +276,13 @@ def serve_sockets_links(scene: Scene, ready: Ready) -> None:
 
     host = Host()
     pump = LinkedPump(host, on_event=host.take, **scene.handlers)
-    listening = socket.create_server((HOST, 0))
-    without_delay(listening)
-    waker = socket.create_connection(listening.getsockname())
-    loop = Counting(pump, listening, host.accepted)
-    ready(listening.getsockname(), stop)
-    with pytest.raises(AbortedError):
-        loop.run()
+    with socket.create_server((HOST, 0)) as listening:
+        without_delay(listening)
+        waker = socket.create_connection(listening.getsockname())
+        loop = Counting(pump, listening, host.accepted)
+        ready(listening.getsockname(), stop)
+        with pytest.raises(AbortedError):
+            loop.run()
 
 
 def serve_asyncio_links(scene: Scene, ready: Ready) -> None:
