@@ -20,6 +20,7 @@ from culm.capture import (
     Header,
     RecordedError,
     Recorder,
+    Replay,
     Step,
     read,
     replay,
@@ -248,6 +249,23 @@ class Fickle:
 
     def data_to_send(self) -> bytes:
         return bytes([next(self.outside)])
+
+
+def test_a_replay_goes_back_to_an_earlier_step() -> None:
+    pieces, recorder = recorder_of("bymux", {})
+    machine = recorder.stand_in(lookup("bymux").make({}))
+    machine.receive_eof()
+    while machine.next_event() is not None:
+        pass
+    capture = b"".join(pieces)
+    player = Replay(read(capture).header)
+    states = []
+    for step in read(capture):
+        states.append(player.machine.state)
+        assert player.do(step) is None
+    for number, state in enumerate(states):
+        player.go_back_to(number, read(capture))
+        assert (player.number, player.machine.state) == (number, state)
 
 
 def test_nondeterminism_is_found_and_named() -> None:

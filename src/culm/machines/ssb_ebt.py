@@ -27,7 +27,7 @@ from culm.machines.ssb_lines import DialWanted, LineLink, ReplicatorOverLines, f
 from culm.ssb.ebt import Limits, LoadClock, PeerClock, ReadMessages, SessionRole, Timing
 from culm.ssb.store import MemoryStore
 
-__all__ = ["EBT", "dial_failed", "dialling", "peer_clock"]
+__all__ = ["EBT", "MEMBER_KEYS", "dial_failed", "dialling", "peer_clock"]
 
 _LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
 
@@ -93,18 +93,22 @@ def peer_clock(plain: Any) -> PeerClock:
     return PeerClock(**fields | sets)
 
 
+MEMBER_KEYS = (
+    Key(name="me", type=str, default="alice", meaning="Whose peer it is, by a word."),
+    Key(
+        name="follows",
+        type=list,
+        default=("alice", "bob"),
+        meaning="The feeds that it follows, by words.",
+    ),
+)
+
 EBT = register(
     MachineType(
         name="ssb-ebt",
         build=_build,
         keys=(
-            Key(name="me", type=str, default="alice", meaning="Whose peer it is, by a word."),
-            Key(
-                name="follows",
-                type=list,
-                default=("alice", "bob"),
-                meaning="The feeds that it follows, by words.",
-            ),
+            *MEMBER_KEYS,
             *_TIMING,
             *_LIMITS,
         ),

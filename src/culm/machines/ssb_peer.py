@@ -19,7 +19,7 @@ from culm.machine import ContractErrorCode, LocalProtocolError, Ticket
 from culm.machines import Codec, Config, Key, MachineType, close_link, keys_of, register
 from culm.machines.encodings import BIG_ENDIAN, DECIMAL
 from culm.machines.messages import sized
-from culm.machines.ssb_ebt import dial_failed, dialling, peer_clock
+from culm.machines.ssb_ebt import MEMBER_KEYS, dial_failed, dialling, peer_clock
 from culm.machines.ssb_lines import DialWanted
 from culm.ssb import ebt, history, muxrpc
 from culm.ssb.ebt import AppendMessages, LoadClock, Message, ReadMessages, SessionRole, State
@@ -176,13 +176,7 @@ PEER = register(
         name="ssb-peer",
         build=_build,
         keys=(
-            Key(name="me", type=str, default="alice", meaning="Whose peer it is, by a word."),
-            Key(
-                name="follows",
-                type=list,
-                default=("alice", "bob"),
-                meaning="The feeds that it follows, by words.",
-            ),
+            *MEMBER_KEYS,
             Key(name="posts", type=int, default=0, meaning="How many messages its own feed has."),
             Key(
                 name="restored",
