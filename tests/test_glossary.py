@@ -1,0 +1,80 @@
+"""A name means one thing: classes of one name stand in two rooms at most.
+
+A pair may be two sides of one thing (a format and its pipeline, a kernel and its caller); in a
+third room the reader has to ask which is meant.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "culm"
+ROOMS_MAX = 2
+
+#: The house's own words, which mean the same in every room.
+HOUSE_NAMES = {
+    *("Limits", "Timing", "State", "ErrorCode"),
+    *("Connection", "Replicator", "Node", "MemoryStore"),
+}
+
+#: Names that still have several meanings, and the rooms that use them.
+STANDING: dict[str, set[str]] = {
+    "Change": {"garlic", "point2point", "testing"},
+    "Exchange": {"kernels", "p2panda", "ssb"},
+    "Fault": {"kernels", "point2point", "spark"},
+    "Form": {"kernels", "p2panda", "spark"},
+    "Header": {"capture", "spark", "ssb"},
+    "Incoming": {"oxen", "point2point", "reconcile"},
+    "Kind": {"garlic", "p2panda", "spark"},
+    "Link": {"garlic", "machine", "testing"},
+    "Log": {"bamboo", "garlic", "p2panda"},
+    "Outgoing": {"oxen", "p2panda", "point2point", "ssb"},
+    "Part": {"machines", "point2point", "ssb"},
+    "Piece": {"oxen", "point2point", "spark"},
+    "Place": {"effects", "spark", "ssb", "testing"},
+    "Progress": {"garlic", "spark", "ssb"},
+    "Range": {"kernels", "p2panda", "point2point", "spark"},
+    "Reader": {"kernels", "spark", "ssb"},
+    "Request": {"garlic", "point2point", "ssb"},
+    "Run": {"garlic", "point2point", "reconcile", "testing"},
+    "Sender": {"p2panda", "reconcile", "ssb"},
+    "Session": {"garlic", "p2panda", "point2point", "reconcile", "ssb"},
+    "Sessions": {"garlic", "p2panda", "spark"},
+    "Snapshot": {"garlic", "kernels", "reconcile", "spark"},
+    "Source": {"point2point", "pump", "spark"},
+    "Stored": {"garlic", "point2point", "ssb"},
+    "Turn": {"machines", "oxen", "reconcile", "ssb"},
+    "Writer": {"bymux", "spark", "ssb"},
+}
+
+
+def rooms_of_names(root: Path) -> dict[str, set[str]]:
+    """The top-level rooms of each name of a class, without leading underscores."""
+    rooms: dict[str, set[str]] = {}
+    for path in root.rglob("*.py"):
+        room = path.relative_to(root).with_suffix("").parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                rooms.setdefault(node.name.lstrip("_"), set()).add(room)
+    return rooms
+
+
+def test_a_name_stands_in_two_rooms_at_most() -> None:
+    found = {
+        name: rooms
+        for name, rooms in rooms_of_names(SOURCE).items()
+        if len(rooms) > ROOMS_MAX and name not in HOUSE_NAMES
+    }
+    assert found == STANDING
+
+
+def test_house_names_are_in_use() -> None:
+    assert rooms_of_names(SOURCE).keys() >= HOUSE_NAMES
+
+
+def test_private_and_nested_classes_count(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "inner.py").write_text("class _Word:\n    class Other: ...\n")
+    (tmp_path / "two.py").write_text("def f():\n    class Word: ...\n")
+    assert rooms_of_names(tmp_path) == {"Word": {"one", "two"}, "Other": {"one"}}
