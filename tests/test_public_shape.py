@@ -1,0 +1,165 @@
+"""Every machine is made in one shape, and its sizes and its store are reached in one way."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import culm
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "culm"
+
+#: Rooms of the parts that machines are made of: these take one time of their machine's.
+PARTS = ("culm.replication",)
+
+#: What still has another shape; a row goes when it is mended.
+STANDING: set[str] = {
+    "bamboo.effects.perform()",
+    "garlic.connection.Connection(limits=)",
+    "garlic.node.Node(answer_timeout_s=)",
+    "garlic.node.Node(dial_pause_max_s=)",
+    "garlic.node.Node(dial_pause_s=)",
+    "garlic.node.Node(handshake_timeout_s=)",
+    "oxen.node.Node(limits=)",
+    "oxen.node.Node(timing=)",
+    "p2panda.connection.Connection(timing=)",
+    "p2panda.effects.perform()",
+    "p2panda.limits.Limits(answer_max_s=)",
+    "p2panda.limits.Limits(progress_max_s=)",
+    "p2panda.limits.ReplicatorLimits(pause_max_s=)",
+    "p2panda.limits.ReplicatorLimits(pause_min_s=)",
+    "p2panda.replicator.Replicator(timing=)",
+    "point2point.connection.Connection(timing=)",
+    "point2point.connection.Connection.send_size()",
+    "point2point.connection.Connection.taken_size()",
+    "point2point.connection.Connection.unsent_size()",
+    "point2point.limits.Limits(idle_timeout_s=)",
+    "point2point.limits.Limits(keepalive_s=)",
+    "point2point.limits.Limits(progress_max_s=)",
+    "point2point.replication.limits.ReplicatorLimits(settle_s=)",
+    "point2point.replication.replicator.Replicator(timing=)",
+    "pump.limits.Limits(linger_after_error_s=)",
+    "pump.limits.Limits(linger_s=)",
+    "reconcile.plain.PlainResponder(limits=)",
+    "reconcile.plain.PlainSession(limits=)",
+    "reconcile.session.Session(limits=)",
+    "ssb.box_stream.BoxStream(limits=)",
+    "ssb.history.limits.Settings(patience_s=)",
+    "ssb.history.limits.Settings(pause_s=)",
+    "ssb.history.limits.Settings(retry_s=)",
+    "ssb.muxrpc.connection.Connection.send_size()",
+    "ssb.peer.limits.Settings(confirm_s=)",
+    "ssb.peer.limits.Settings(goodbye_s=)",
+    "ssb.peer.limits.Settings(handshake_s=)",
+    "ssb.peer.limits.Settings(idle_timeout_s=)",
+    "ssb.peer.limits.Settings(ping_s=)",
+    "ssb.peer.limits.Settings(session_s=)",
+    "ssb.peer.peer.Peer(timing=)",
+    "ssb.secret_handshake.ClientHandshake(limits=)",
+    "ssb.secret_handshake.ClientHandshake(timeout_s=)",
+    "ssb.secret_handshake.ClientHandshake(timing=)",
+    "ssb.secret_handshake.ServerHandshake(limits=)",
+    "ssb.secret_handshake.ServerHandshake(timeout_s=)",
+    "ssb.secret_handshake.ServerHandshake(timing=)",
+}
+
+
+def exported() -> Iterator[type[Any]]:
+    """The public classes that culm's packages offer."""
+    for found in pkgutil.walk_packages(culm.__path__, "culm."):
+        if found.ispkg:
+            package = import_module(found.name)
+            values = (getattr(package, name) for name in getattr(package, "__all__", ()))
+            yield from (value for value in values if inspect.isclass(value))
+
+
+def machine_types() -> set[type[Any]]:
+    """The machines that users make: neither a part of one (a link) nor a base of some."""
+    return {
+        kind
+        for kind in exported()
+        if hasattr(kind, "next_event")
+        and not getattr(kind, "_is_protocol", False)
+        and not kind.__name__.endswith(("Link", "Base"))
+    }
+
+
+def path_of(kind: type[Any]) -> str:
+    return f"{kind.__module__.removeprefix('culm.')}.{kind.__name__}"
+
+
+def wrong_constructors(kind: type[Any]) -> Iterator[str]:
+    """The objects of limits and of times that a machine does not take, or has no default for."""
+    parameters = inspect.signature(kind).parameters
+    for name in ("limits", "timing") if hasattr(kind, "advance") else ("limits",):
+        default = parameters[name].default if name in parameters else None
+        if not type(default).__name__.endswith(name.capitalize()):
+            yield f"{path_of(kind)}({name}=)"
+
+
+def loose_seconds(kind: type[Any]) -> Iterator[str]:
+    """Times that a class takes one by one.  Records may have one among their values."""
+    module, name = kind.__module__, kind.__name__
+    is_record = hasattr(kind, "__dataclass_fields__") and not module.endswith(".limits")
+    if not (is_record or name.endswith("Timing") or module.startswith(PARTS)):
+        for parameter in inspect.signature(kind).parameters:
+            if parameter.endswith("_s"):
+                yield f"{path_of(kind)}({parameter}=)"
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The functions of all modules and classes, by their dotted names."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        for inside in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(inside, ast.Module | ast.ClassDef):
+                names = [module, inside.name] if isinstance(inside, ast.ClassDef) else [module]
+                for node in inside.body:
+                    if isinstance(node, ast.FunctionDef):
+                        yield ".".join([*names, node.name]), node
+
+
+def is_called_for_a_size(function: ast.FunctionDef) -> bool:
+    """Whether it is a method of no arguments for a size, where a property is expected."""
+    return (
+        function.name.endswith("_size")
+        and not function.name.startswith("_")
+        and ast.unparse(function.args) == "self"
+        and not any(ast.unparse(each).endswith("property") for each in function.decorator_list)
+    )
+
+
+def faults() -> Iterator[str]:
+    """All that has another shape."""
+    for kind in machine_types():
+        yield from wrong_constructors(kind)
+    for kind in exported():
+        if "__init__" in vars(kind):
+            yield from loose_seconds(kind)
+    for name, node in functions():
+        if is_called_for_a_size(node) and node.name != "read_size":
+            yield f"{name}()"
+        if node.name == "perform" and node.args.args[0].arg != "self":
+            yield f"{name}()"
+
+
+def test_machines_and_stores_have_one_shape() -> None:
+    assert set(faults()) == STANDING
+
+
+def test_a_loose_time_is_a_fault() -> None:
+    class Taking:
+        def __init__(self, *, size_max: int, wait_s: float) -> None: ...
+
+    assert [found.rpartition(".")[2] for found in loose_seconds(Taking)] == ["Taking(wait_s=)"]
+
+
+def test_a_size_is_a_property() -> None:
+    source = "@property\ndef a_size(self): ...\ndef b_size(self): ...\ndef c_size(self, d): ..."
+    found = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    assert [node.name for node in found if is_called_for_a_size(node)] == ["b_size"]
