@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import anyio
 from anyio import current_time
@@ -14,7 +14,7 @@ from drivers.anyio_connection import News
 
 __all__ = ["PumpDriver"]
 
-E = TypeVar("E", bound=Engine)
+E = TypeVar("E", bound=Engine[Any])
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from culm.machine import Closed
 from culm.pump import Engine, Job
 
 __all__ = ["PumpDriver"]
 
-E = TypeVar("E", bound=Engine)
+E = TypeVar("E", bound=Engine[Any])
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import trio
 from trio import current_time
@@ -15,7 +15,7 @@ from culm.pump import ConnectionState, Engine, StreamPump
 
 __all__ = ["PumpDriver", "carry"]
 
-E = TypeVar("E", bound=Engine)
+E = TypeVar("E", bound=Engine[Any])
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from culm.pump import Engine, Job
 
 __all__ = ["PumpDriver"]
 
-E = TypeVar("E", bound=Engine)
+E = TypeVar("E", bound=Engine[Any])
 P = ParamSpec("P")
 T = TypeVar("T")
 

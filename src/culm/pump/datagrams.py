@@ -14,7 +14,7 @@ from culm.pump.engine import Engine, Handlers
 __all__ = ["DatagramPump"]
 
 
-class DatagramPump(Engine):
+class DatagramPump(Engine[DatagramMachine]):
     """Drives a machine over datagrams; see `Handlers` for its other arguments.
 
     Datagrams are taken from the machine when all that were taken before have gone, so that the
@@ -23,12 +23,11 @@ class DatagramPump(Engine):
 
     def __init__(self, machine: DatagramMachine, **handlers: Unpack[Handlers]) -> None:
         super().__init__(machine, **handlers)
-        self._datagrams = machine
         self._outgoing: deque[tuple[Hashable, bytes]] = deque()
 
     def receive_datagram(self, data: Buffer, now: float, *, source: Hashable) -> None:
         """A datagram has come from the address `source`."""
-        self._input(now, partial(self._datagrams.receive_datagram, data, source=source))
+        self._input(now, partial(self.machine.receive_datagram, data, source=source))
 
     def next_datagram(self, now: float) -> tuple[Hashable, bytes] | None:
         """Take a datagram to send, with its destination; ``None`` if there is none.
@@ -46,7 +45,7 @@ class DatagramPump(Engine):
     def _take_bytes(self) -> bool:
         if self._outgoing:
             return False
-        self._outgoing.extend(self._datagrams.datagrams_to_send())
+        self._outgoing.extend(self.machine.datagrams_to_send())
         return len(self._outgoing) > 0
 
     def _is_hung_up(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypedDict, TypeVar
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar
 
 from culm.arguments import check_type
 from culm.effects import Answer
@@ -27,6 +27,7 @@ __all__ = ["AbortedError", "Engine", "Handlers", "UserHandlers"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+M = TypeVar("M", bound=Machine)
 
 _DEFAULT_LIMITS = Limits()
 
@@ -45,6 +46,10 @@ class UserHandlers(TypedDict, total=False):
         machine, and raised by `result`.
     limits
         Bounds on memory, on steps in a row, and on waiting.
+    tap
+        Gets the machine before its first input, and returns the one to drive in its place: a
+        stand-in that listens, as `culm.capture.Recorder.stand_in` makes it.  Verbs are then called
+        on `Engine.machine`.
 
     An exception of `on_event` ends all connections at once, and `result` raises it.
     """
@@ -52,6 +57,7 @@ class UserHandlers(TypedDict, total=False):
     on_event: Callable[[Event], object] | None
     perform: Callable[[Effect[Any]], object] | None
     limits: Limits
+    tap: Callable[[Any], Any] | None
 
 
 class Handlers(UserHandlers, total=False):
@@ -74,12 +80,12 @@ class Handlers(UserHandlers, total=False):
     wake: Callable[[], object] | None
 
 
-class Engine(ABC):
+class Engine(ABC, Generic[M]):
     """Drives a machine; moving its bytes is a subclass's concern."""
 
     def __init__(
         self,
-        machine: Machine,
+        machine: M,
         *,
         on_event: Callable[[Event], object] | None = None,
         perform: Callable[[Effect[Any]], object] | None = None,
@@ -87,15 +93,18 @@ class Engine(ABC):
         defer: Callable[[Effect[Any]], object] | None = None,
         wake: Callable[[], object] | None = None,
         limits: Limits = _DEFAULT_LIMITS,
+        tap: Callable[[M], M] | None = None,
     ) -> None:
         check_type("limits", limits, Limits)
-        handlers = {"on_event": on_event, "perform": perform, "defer": defer, "wake": wake}
+        handlers: dict[str, object] = {"on_event": on_event, "perform": perform, "tap": tap}
+        handlers |= {"defer": defer, "wake": wake}
         for name, handler in handlers.items():
             if not (handler is None or callable(handler)):
                 raise TypeError(f"{name} must be callable, not {type(handler).__name__}")
         if perform is not None and defer is not None:
             raise ValueError("effects are either performed or deferred")
-        self._machine = machine
+        self.machine = machine = machine if tap is None else tap(machine)
+        """The machine, or the stand-in of a tap: what is done to it is driven and heard."""
         self._timed = machine if isinstance(machine, Timed) else None
         self._durable = machine if isinstance(machine, Durable) else None
         self._on_event, self._perform, self._defer = on_event, perform, defer
@@ -242,7 +251,7 @@ class Engine(ABC):
     def _hang_up(self) -> None:
         """Drop all that is left to do with connections."""
 
-    def _ended(self, closed: Closed) -> None:  # noqa: B027
+    def _ended(self, closed: Closed) -> None:
         """The machine has ended."""
 
     def _settle(self) -> bool:
@@ -253,7 +262,7 @@ class Engine(ABC):
         """The time at which the next connection has lingered for long enough."""
         return None
 
-    def _expire(self) -> None:  # noqa: B027
+    def _expire(self) -> None:
         """Hang up connections that have lingered for long enough."""
 
     def _wake_up(self) -> None:
@@ -313,7 +322,7 @@ class Engine(ABC):
             self._draining = False
 
     def _take_event(self) -> bool:
-        event = self._machine.next_event()
+        event = self.machine.next_event()
         if event is None:
             return False
         if isinstance(event, Closed):

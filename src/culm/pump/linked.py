@@ -36,7 +36,7 @@ class LinkPump(StreamPump):
         self._feed(now, method, *args)
 
 
-class LinkedPump(Connected):
+class LinkedPump(Connected[LinkedMachine]):
     """Drives a machine with several links, each over a connection of its own.
 
     A driver that has accepted or made a connection opens the link, with `call` and the machine's
@@ -46,7 +46,6 @@ class LinkedPump(Connected):
 
     def __init__(self, machine: LinkedMachine, **handlers: Unpack[Handlers]) -> None:
         super().__init__(machine, **handlers)
-        self._linked = machine
         self._links: dict[int, Link] = {}
         self._wakes: dict[int, Callable[[], object]] = {}
         self._stirred: dict[int, None] = {}  # may have bytes to send
@@ -90,7 +89,7 @@ class LinkedPump(Connected):
         self._input(now, method, *args)
 
     def _take_bytes(self) -> bool:
-        stirred = [*self._stirred, *(link.number for link in self._linked.links_to_send())]
+        stirred = [*self._stirred, *(link.number for link in self.machine.links_to_send())]
         self._stirred.clear()
         moved = False
         for number in stirred:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Unpack
 
 from culm.buffer import Buffer
-from culm.machine import Closed, Machine, StreamMachine, check_time
+from culm.machine import Closed, StreamMachine, check_time
 from culm.pump.channel import Channel, ConnectionState, Half
-from culm.pump.engine import Engine, Handlers
+from culm.pump.engine import Engine, Handlers, M
 from culm.timers import Deadlines
 
 __all__ = ["Connected", "Pump", "StreamPump"]
@@ -134,10 +134,10 @@ class StreamPump(ABC):
         """Tell the time, call `method`, drain."""
 
 
-class Connected(Engine):
+class Connected(Engine[M]):
     """An engine with connections, by number."""
 
-    def __init__(self, machine: Machine, **handlers: Unpack[Handlers]) -> None:
+    def __init__(self, machine: M, **handlers: Unpack[Handlers]) -> None:
         super().__init__(machine, **handlers)
         self._channels: dict[int, Channel] = {}
         self._lingers: Deadlines[int] = Deadlines()
@@ -168,7 +168,7 @@ class Connected(Engine):
             self._channels[number].lose()
 
 
-class Pump(Connected, StreamPump):
+class Pump(Connected[StreamMachine], StreamPump):
     """Drives a stream machine over one connection; see `Handlers` for the other arguments.
 
     closes_when_quiet
@@ -187,9 +187,10 @@ class Pump(Connected, StreamPump):
         closes_when_quiet: bool = True,
         **handlers: Unpack[Handlers],
     ) -> None:
-        Connected.__init__(self, machine, **handlers)
-        StreamPump.__init__(self, Channel(machine, piece_size_max=self._limits.piece_size_max))
-        self._channels[0] = self._channel
+        super().__init__(machine, **handlers)
+        channel = Channel(self.machine, piece_size_max=self._limits.piece_size_max)
+        StreamPump.__init__(self, channel)
+        self._channels[0] = channel
         self._closes_when_quiet = closes_when_quiet
 
     def connection_made(self, now: float, *, half_close: bool = True) -> None:
