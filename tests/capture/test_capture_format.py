@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Set
 from itertools import count, pairwise
 from struct import pack
+from typing import Any
 from zlib import crc32
 
 import cbor2
@@ -20,6 +22,7 @@ from culm.capture import (
     Header,
     RecordedError,
     Recorder,
+    Redact,
     Replay,
     Step,
     read,
@@ -155,7 +158,18 @@ def test_what_is_no_step(found: object) -> None:
     )
 
 
-@pytest.mark.parametrize("found", [{"machine": 1}, {"config": []}, {"began": "now"}], ids=repr)
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"machine": 1},
+        {"config": []},
+        {"began": "now"},
+        {"redacted": ["everything"]},
+        {"redacted": 1},
+        {"redacted": [[]]},
+    ],
+    ids=repr,
+)
 def test_what_is_no_header(found: object) -> None:
     assert code_of(MAGIC + write_block(cbor2.dumps(found))) is ErrorCode.BAD_RECORD
 
@@ -290,11 +304,12 @@ def test_a_capture_of_nobody_knows_what() -> None:
     assert caught.value.code is ErrorCode.NO_MACHINE
 
 
-@pytest.mark.parametrize("secrets", [True, False])
-def test_keys_are_left_out_unless_they_are_asked_for(secrets: bool) -> None:
+@pytest.mark.parametrize("redact", [frozenset[Redact](), {Redact.KEYS}], ids=["whole", "keys"])
+def test_keys_are_left_out_unless_they_are_asked_for(redact: Set[Redact]) -> None:
     key = SigningKey(bytes(range(32)))
+    secrets = not redact
     pieces: list[bytes] = []
-    recorder = Recorder(pieces.append, secrets=secrets)
+    recorder = Recorder(pieces.append, redact=redact)
     machine = recorder.stand_in(Taker())
     machine.take(key)
     recorder.flush()
@@ -306,6 +321,65 @@ def test_keys_are_left_out_unless_they_are_asked_for(secrets: bool) -> None:
     with pytest.raises(CaptureError) as caught:
         replay(read(capture), lambda _: Taker())
     assert caught.value.code is ErrorCode.OPAQUE
+
+
+def handshake(redact: Set[Redact]) -> bytes:
+    """A server's handshake with a client, as recorded."""
+    pieces: list[bytes] = []
+    recorder = Recorder(pieces.append, machine="ssb-handshake", redact=redact)
+    server: Any = recorder.stand_in(lookup("ssb-handshake").make({}))
+    client: Any = lookup("ssb-handshake").make({"role": "CLIENT"})
+    for _ in range(3):
+        server.receive_data(client.data_to_send())
+        drained(server)
+        client.receive_data(server.data_to_send())
+        drained(client)
+    recorder.flush()
+    return b"".join(pieces)
+
+
+def drained(machine: Any) -> list[Any]:
+    return list(iter(machine.next_event, None))
+
+
+def authenticated(capture: bytes) -> Step:
+    steps = [each for each in read(capture) if isinstance(each.result, dict)]
+    return next(each for each in steps if "Authenticated" in each.result[""])
+
+
+def test_the_keys_of_a_session_are_left_out_and_the_rest_is_replayed() -> None:
+    capture = handshake({Redact.KEYS})
+    keys = authenticated(capture).result["fields"]["keys"]["fields"]["send"]["fields"]
+    assert keys["key"] == keys["nonce"] == {"": "secret", "type": "bytes"}
+    assert read(capture).header.redacted == {Redact.KEYS}
+    assert replay(read(capture)) is None
+    whole = authenticated(handshake(frozenset())).result["fields"]["keys"]["fields"]
+    assert len(whole["send"]["fields"]["key"]) == 32
+
+
+def test_payloads_are_left_out_on_demand_and_sizes_are_kept() -> None:
+    capture = handshake({Redact.KEYS, Redact.PAYLOADS})
+    first = next(iter(read(capture)))
+    assert first.arguments == [{"": "payload", "type": "bytes", "size": 64}]
+    assert authenticated(capture).state is not None
+    with pytest.raises(CaptureError) as caught:
+        replay(read(capture))
+    assert caught.value.code is ErrorCode.OPAQUE
+    pieces: list[bytes] = []
+    recorder = Recorder(pieces.append, redact={Redact.PAYLOADS})
+    recorder.stand_in(Teller()).told({"a name": [1, b"some bytes"]}, text="some text")
+    recorder.flush()
+    found = b"".join(pieces)
+    assert b"name" not in found
+    assert b"some" not in found
+    assert b"told" in found
+
+
+class Teller:
+    """Is told anything."""
+
+    def told(self, *_arguments: object, text: str) -> Exception:
+        return ValueError(len(text))
 
 
 class Taker:

@@ -11,6 +11,7 @@ from culm.capture.blocks import BLOCK_SIZE_MAX
 from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.recorder import Recorder, record
 from culm.capture.records import Capture, Header, Step, read
+from culm.capture.redaction import Redact
 from culm.capture.replay import Difference, Replay, machine_of, replay
 from culm.capture.values import RecordedError
 
@@ -23,6 +24,7 @@ __all__ = [
     "Header",
     "RecordedError",
     "Recorder",
+    "Redact",
     "Replay",
     "Step",
     "machine_of",

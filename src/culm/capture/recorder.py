@@ -9,7 +9,7 @@ Queries that change nothing (`state`, `read_size` and other properties) are not.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from enum import Enum
 from inspect import isfunction
 from typing import Any, TypeVar, cast
@@ -17,7 +17,8 @@ from typing import Any, TypeVar, cast
 import culm
 from culm.capture.blocks import MAGIC, write_block
 from culm.capture.records import Header, Step, encode_idle
-from culm.capture.values import key_value, marked, to_value
+from culm.capture.redaction import Redact, without_keys, without_payloads
+from culm.capture.values import marked, to_value
 from culm.machine import Closed, Effect, Event
 from culm.machines import Verb
 
@@ -36,8 +37,14 @@ _NOTHING = object()
 class Tape:
     """Turns the calls of one machine into steps, and gives each to `put`."""
 
-    def __init__(self, *, clock: Callable[[], float] | None = None, secrets: bool = False) -> None:
-        self._secrets = secrets
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] | None = None,
+        redact: Set[Redact] = frozenset({Redact.KEYS}),
+    ) -> None:
+        self._keys_out = Redact.KEYS in redact
+        self._payloads_out = Redact.PAYLOADS in redact
         self._clock = clock
         self._last = 0.0 if clock is None else clock()
         self._handles = 0
@@ -72,9 +79,9 @@ class Tape:
                 self._time_since(),
                 on,
                 name,
-                [to_value(each, self._special) for each in arguments],
-                {key: to_value(each, self._special) for key, each in keywords.items()},
-                to_value(result, self._special),
+                [self._written(each) for each in arguments],
+                {key: self._written(each) for key, each in keywords.items()},
+                self._written(result),
                 None if error is None else to_value(error),
                 None if state is None else state.name,
             )
@@ -101,10 +108,14 @@ class Tape:
         self.note(0, f"!{name}", (), arguments, result)
         return result
 
+    def _written(self, value: object) -> Any:
+        written = to_value(value, self._special)
+        return without_payloads(written) if self._payloads_out else written
+
     def _special(self, value: object) -> Any:
         if isinstance(value, _StandIn):
             return marked("object", number=value._number)
-        return key_value(value, secrets=self._secrets)
+        return without_keys(value) if self._keys_out else None
 
     def wrapped(self, result: Any) -> Any:
         """A result, with stand-ins for the handles in it: each gets a number of its own."""
@@ -125,8 +136,7 @@ class Recorder(Tape):
     session: see `Header`.
     clock: the monotonic time in seconds, for the time between steps.
     began: the wall clock's time now, in seconds since 1970.
-    secrets: whether secret keys among the arguments are written, too.  Without them a replay ends
-        at the call that was given one.
+    redact: the parts that are left out.  A replay ends at the call that was given one of them.
     """
 
     def __init__(
@@ -138,9 +148,9 @@ class Recorder(Tape):
         session: str = "",
         clock: Callable[[], float] | None = None,
         began: float | None = None,
-        secrets: bool = False,
+        redact: Set[Redact] = frozenset({Redact.KEYS}),
     ) -> None:
-        super().__init__(clock=clock, secrets=secrets)
+        super().__init__(clock=clock, redact=redact)
         self._sink = sink
         header = Header(
             machine=machine,
@@ -149,6 +159,7 @@ class Recorder(Tape):
             culm=culm.__version__,
             python=platform.python_version(),
             began=began,
+            redacted=frozenset(redact),
         )
         self._waiting = [header.encode()]
         self._waiting_size = len(self._waiting[0])

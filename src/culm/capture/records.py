@@ -9,7 +9,7 @@ map after that.  Names that are common are numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import cbor2
 
 from culm.capture.blocks import BLOCK_SIZE_MAX, BlockReader
 from culm.capture.errors import CaptureError, ErrorCode
+from culm.capture.redaction import Redact
 from culm.wire import cbor
 from culm.wire.cbor import Scanner
 from culm.wire.errors import DecodeError
@@ -55,6 +56,7 @@ class Header:
     session: whatever tells this capture from others, such as a connection's number.
     culm, python: the versions that recorded it.
     began: the wall clock's time at the first step, in seconds since 1970; ``None`` if unknown.
+    redacted: the parts that were left out.
     """
 
     machine: str = ""
@@ -63,10 +65,12 @@ class Header:
     culm: str = ""
     python: str = ""
     began: float | None = None
+    redacted: Set[Redact] = frozenset()
 
     def encode(self) -> bytes:
         parts = {name: getattr(self, name) for name in self.__slots__}
-        return cbor.encode({**parts, "config": dict(self.config)})
+        redacted = sorted(each.value for each in self.redacted)
+        return cbor.encode({**parts, "config": dict(self.config), "redacted": redacted})
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,12 @@ def _items(records: bytes) -> Iterator[Any]:
 
 
 def _header(found: dict[str, Any]) -> Header:
-    header = Header(**{name: found[name] for name in Header.__slots__ if name in found})
+    parts = {name: found[name] for name in Header.__slots__ if name in found}
+    try:
+        redacted = frozenset(map(Redact, parts.pop("redacted", ())))
+    except (TypeError, ValueError) as error:
+        raise CaptureError(ErrorCode.BAD_RECORD, f"parts left out: {error}") from None
+    header = Header(**parts, redacted=redacted)
     texts = (header.machine, header.session, header.culm, header.python)
     began_is_right = header.began is None or isinstance(header.began, (int, float))
     if not (all(map(_is_text, texts)) and isinstance(header.config, dict) and began_is_right):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.recorder import Tape
 from culm.capture.records import Capture, Header, Step
+from culm.capture.redaction import Redact
 from culm.capture.values import from_value
 from culm.machines import UnknownMachineError, lookup
 
@@ -65,7 +66,7 @@ class Replay:
     def _begin(self) -> None:
         self.machine = self._build(self._header)
         self.number = 0
-        self._tape = _Notes()
+        self._tape = _Notes(redact=self._header.redacted)
         # Handles by number; 0 is the machine.
         self._objects: dict[int, Any] = {0: self._tape.stand_in(self.machine)}
 
@@ -123,8 +124,8 @@ class Replay:
 class _Notes(Tape):
     """Keeps the step that was made last."""
 
-    def __init__(self) -> None:
-        super().__init__(secrets=True)
+    def __init__(self, *, redact: Set[Redact]) -> None:
+        super().__init__(redact=redact)
         self.made: Step | None = None
 
     def put(self, step: Step) -> None:

@@ -7,7 +7,9 @@ Plain data are themselves.  Everything else is a map with the key ``""``, which 
     {"": "culm.bamboo.entry:LogKey", "fields": {...}}
     {"": "culm.wire.multihash:HashFamily", "constant": "YAMF"}
     {"": "object", "number": 3}          a handle: the result of an earlier call
-    {"": "secret", "type": "SigningKey"}  was left out
+    {"": "key", "type": "SigningKey", "secret": b"..."}
+    {"": "secret", "type": "SigningKey"}  a key that was left out
+    {"": "payload", "type": "bytes", "size": 5}  was left out
     {"": "opaque", "type": "function"}   cannot be written
 
 Reading builds enums, dataclasses, named tuples and objects with slots, and only those of the
@@ -21,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum, EnumType
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
@@ -30,7 +32,7 @@ from culm.capture.errors import CaptureError, ErrorCode
 from culm.machine import ProtocolError
 from culm.reconcile import Tree, View
 
-__all__ = ["RecordedError", "from_value", "key_value", "marked", "to_value"]
+__all__ = ["MARK", "Hidden", "RecordedError", "from_value", "marked", "to_value"]
 
 Read = Callable[[Any], Any]
 
@@ -38,11 +40,17 @@ STAND_IN = "machine_behind"
 """The attribute by which stand-ins for machines and handles are known."""
 
 _INT_MAX = 1 << 64
-_MARK = ""
+MARK = ""
 
 
 class RecordedError(Exception):
     """The stand-in, in a replay, for an error of the store that was recorded."""
+
+
+class Hidden(NamedTuple):
+    """The value of a field that its dataclass does not show (``repr=False``)."""
+
+    value: object
 
 
 Special = Callable[[object], Any]
@@ -52,7 +60,8 @@ Writer = Callable[[Any, Special], Any]
 def to_value(value: object, special: Special = lambda _: None) -> Any:
     """`value` as data of CBOR.
 
-    special: the form of an object that is no data, such as a handle; ``None`` for all others.
+    special: the form of an object that is no data, such as a handle or a secret key, and of what is
+        `Hidden`; ``None`` for all that have no special one.
     """
     kind = type(value)
     if kind in _AS_THEY_ARE:
@@ -65,14 +74,6 @@ def to_value(value: object, special: Special = lambda _: None) -> Any:
 
 _AS_THEY_ARE = frozenset({type(None), bool, str, bytes, float})
 _writers: dict[type, Writer] = {}
-
-
-def key_value(key: object, *, secrets: bool) -> Any:
-    """The form of a secret key, or of what is left of it; ``None`` for everything else."""
-    kind = type(key).__name__
-    if not isinstance(key, (PrivateKey, SigningKey)):
-        return None
-    return marked("key", type=kind, secret=bytes(key)) if secrets else marked("secret", type=kind)
 
 
 def _writer_of(kind: type) -> Writer:
@@ -145,16 +146,26 @@ def _fields_of(kind: type) -> tuple[str, Sequence[str]] | None:
 
 
 def _record_writer(kind: type, part: str, names: Sequence[str]) -> Writer:
-    name, constants = _name_of(kind), _constants_of(kind)
+    name, constants, hidden = _name_of(kind), _constants_of(kind), _hidden_in(kind)
 
     def write(value: Any, special: Special) -> Any:
         for constant, each in constants:
             if each is value:
-                return {_MARK: name, "constant": constant}
+                return {MARK: name, "constant": constant}
         written = {each: to_value(getattr(value, each), special) for each in names}
-        return {_MARK: name, part: written}
+        for each in hidden:
+            if (form := special(Hidden(getattr(value, each)))) is not None:
+                written[each] = form
+        return {MARK: name, part: written}
 
     return write
+
+
+def _hidden_in(kind: type) -> list[str]:
+    """The fields of a dataclass that it does not show."""
+    if not is_dataclass(kind):
+        return []
+    return [each.name for each in fields(kind) if each.init and not each.repr]
 
 
 def _constants_of(kind: type) -> list[tuple[str, object]]:
@@ -167,12 +178,17 @@ def _constants_of(kind: type) -> list[tuple[str, object]]:
 
 def _write_other(value: object, special: Special) -> Any:
     written = special(value)
-    return marked("opaque", type=type(value).__qualname__) if written is None else written
+    if written is not None:
+        return written
+    kind = type(value)
+    if isinstance(value, (PrivateKey, SigningKey)):
+        return marked("key", type=kind.__name__, secret=bytes(value))
+    return marked("opaque", type=kind.__qualname__)
 
 
 def _is_plain(keys: list[object]) -> bool:
     """Whether a mapping with these keys comes back as it is: CBOR puts them in an order."""
-    texts = [key for key in keys if type(key) is str and key != _MARK]
+    texts = [key for key in keys if type(key) is str and key != MARK]
     encoded = [key.encode(errors="surrogatepass") for key in texts]
     return len(texts) == len(keys) and encoded == sorted(encoded, key=lambda one: (len(one), one))
 
@@ -185,7 +201,7 @@ def _tree(value: dict[str, Any], _read: Read) -> View:
 
 def marked(mark: str, **parts: Any) -> dict[str, Any]:
     """A value that says what it is."""
-    return {_MARK: mark, **parts}
+    return {MARK: mark, **parts}
 
 
 def _name_of(kind: type) -> str:
@@ -211,9 +227,9 @@ def from_value(
         return [read(each) for each in value]
     if not isinstance(value, dict):
         return value
-    if _MARK not in value:
+    if MARK not in value:
         return {key: read(each) for key, each in value.items()}
-    mark = value[_MARK]
+    mark = value[MARK]
     try:
         build = _BUILT_IN.get(mark)
         if build is not None:
@@ -230,7 +246,11 @@ def from_value(
 _KEYS: dict[str, type[PrivateKey] | type[SigningKey]] = {
     each.__name__: each for each in (PrivateKey, SigningKey)
 }
-_LEFT_OUT = {"opaque": "cannot be written", "secret": "was left out"}
+_LEFT_OUT = {
+    "opaque": "cannot be written",
+    "payload": "was left out",
+    "secret": "was left out",
+}
 
 _BUILT_IN: dict[object, Callable[[dict[str, Any], Read], Any]] = {
     "dict": lambda value, read: {read(key): read(each) for key, each in value["pairs"]},
