@@ -17,7 +17,9 @@ from culm.machine import RemoteProtocolError
 __all__ = [
     "HEADER_SIZE_MAX",
     "INFINITE",
+    "LAYOUTS",
     "UINT64_MAX",
+    "Layout",
     "Packet",
     "PacketType",
     "encode",
@@ -58,7 +60,7 @@ class Packet(NamedTuple):
     amount: int | None = None
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """The fields that a header byte announces; a width of 0 means that the field is absent."""
 
     type: PacketType
@@ -71,16 +73,17 @@ _GLOBAL_FLAG: Final = 0x10
 _WITH_AMOUNT: Final = frozenset({PacketType.CREDIT, PacketType.WRITE})
 
 
-def _layout(header: int) -> _Layout | None:
+def _layout(header: int) -> Layout | None:
     if header >> 5 > max(PacketType):
         return None
     packet_type = PacketType(header >> 5)
     id_width = 0 if header & _GLOBAL_FLAG else 1 << (header >> 2 & 3)
     amount_width = 1 << (header & 3) if packet_type in _WITH_AMOUNT else 0
-    return _Layout(packet_type, id_width, amount_width, 1 + id_width + amount_width)
+    return Layout(packet_type, id_width, amount_width, 1 + id_width + amount_width)
 
 
-_LAYOUTS: Final = tuple(map(_layout, range(256)))
+#: The fields after each header byte; ``None`` for one that begins no packet.
+LAYOUTS: Final = tuple(map(_layout, range(256)))
 
 
 def _width_bits(value: int) -> int:
@@ -120,7 +123,7 @@ def take_packet(inbox: ReceiveBuffer) -> Packet | None:
     available = inbox.size
     if not available:
         return None
-    layout = _LAYOUTS[inbox[0]]
+    layout = LAYOUTS[inbox[0]]
     if layout is None:
         raise RemoteProtocolError(ErrorCode.UNKNOWN_PACKET_TYPE, f"header {inbox[0]:#04x}")
     packet_type, id_width, amount_width, size = layout

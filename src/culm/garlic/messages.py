@@ -20,7 +20,9 @@ from culm.machine import RemoteProtocolError
 
 __all__ = [
     "EXTENSION_OF",
+    "REQUEST_HEADER",
     "REQUEST_HEADER_SIZE",
+    "RESPONSE_FRAME",
     "RESPONSE_OF",
     "RESPONSE_SIZE",
     "Extension",
@@ -30,11 +32,11 @@ __all__ = [
     "is_request",
 ]
 
-_REQUEST = struct.Struct(">BIIQQQQI")
-_RESPONSE = struct.Struct(">BIIQQB")
+REQUEST_HEADER = struct.Struct(">BIIQQQQI")
+RESPONSE_FRAME = struct.Struct(">BIIQQB")
 
-REQUEST_HEADER_SIZE = _REQUEST.size
-RESPONSE_SIZE = _RESPONSE.size
+REQUEST_HEADER_SIZE = REQUEST_HEADER.size
+RESPONSE_SIZE = RESPONSE_FRAME.size
 
 _LONG_MAX = 2**63 - 1
 _NO_LOG = 0xFFFF_FFFF  # JRaft writes and takes -1 for "no entries"
@@ -139,7 +141,7 @@ class Request:
     def encode(self) -> bytes:
         """The frame; raises `ValueError` if a field does not fit in."""
         try:
-            header = _REQUEST.pack(
+            header = REQUEST_HEADER.pack(
                 self.type,
                 self.source,
                 self.destination,
@@ -156,7 +158,7 @@ class Request:
     @staticmethod
     def log_size(header: bytes, limits: Limits) -> int:
         """Bytes of log that follow this header; raises `RemoteProtocolError` if too many."""
-        size: int = _REQUEST.unpack(header)[-1]
+        size: int = REQUEST_HEADER.unpack(header)[-1]
         if size == _NO_LOG:
             return 0
         if size > limits.log_size_max:
@@ -166,7 +168,7 @@ class Request:
     @staticmethod
     def decode(header: bytes, log: bytes, limits: Limits) -> Request:
         """Read a whole request; raises `RemoteProtocolError`."""
-        fields: Any = _REQUEST.unpack(header)
+        fields: Any = REQUEST_HEADER.unpack(header)
         number, source, destination, term, last_log_term, last_log_index, commit_index, _ = fields
         _check_term(term, limits)
         _check_term(last_log_term, limits)
@@ -201,7 +203,7 @@ class Response:
     def encode(self) -> bytes:
         """The frame; raises `ValueError` if a field does not fit in."""
         try:
-            return _RESPONSE.pack(
+            return RESPONSE_FRAME.pack(
                 self.type, self.source, self.destination, self.term, self.next_index, self.accepted
             )
         except struct.error as error:
@@ -210,7 +212,7 @@ class Response:
     @staticmethod
     def decode(data: bytes, limits: Limits) -> Response:
         """Read 26 bytes; raises `RemoteProtocolError`.  Accepted is 1; all else is refusal."""
-        number, source, destination, term, next_index, accepted = _RESPONSE.unpack(data)
+        number, source, destination, term, next_index, accepted = RESPONSE_FRAME.unpack(data)
         _check_term(term, limits)
         _check_long(next_index=next_index)
         return Response(

@@ -19,6 +19,7 @@ from culm.garlic.raft.model import Configuration, Entry, Server, Snapshot, new_e
 from culm.machine import RemoteProtocolError
 
 __all__ = [
+    "ENTRY_HEADER",
     "LogEntry",
     "LogPack",
     "SnapshotSyncRequest",
@@ -37,7 +38,7 @@ __all__ = [
     "replicated",
 ]
 
-_ENTRY = struct.Struct(">QBI")
+ENTRY_HEADER = struct.Struct(">QBI")
 _PACKED = struct.Struct(">QB")
 _LONGS = struct.Struct(">QQ")
 _LONG = struct.Struct(">Q")
@@ -86,7 +87,7 @@ def encode_entries(entries: Iterable[LogEntry]) -> bytes:
     """Term, value type, size and value of each."""
     pieces: list[bytes] = []
     for term, kind, value in entries:
-        pieces.append(_ENTRY.pack(term, kind, len(value)))
+        pieces.append(ENTRY_HEADER.pack(term, kind, len(value)))
         pieces.append(value)
     return b"".join(pieces)
 
@@ -95,7 +96,8 @@ def decode_entries(log: bytes, limits: Limits) -> list[LogEntry]:
     """Read entries that fill `log` exactly; raises `RemoteProtocolError`."""
     entries: list[LogEntry] = []
     offset, size = 0, len(log)
-    unpack_from, header_size, term_max = _ENTRY.unpack_from, _ENTRY.size, limits.term_max
+    unpack_from, header_size = ENTRY_HEADER.unpack_from, ENTRY_HEADER.size
+    term_max = limits.term_max
     while offset < size:
         if size - offset < header_size:
             raise _bad(ErrorCode.BAD_LOG_ENTRY, "an entry's header is cut short")
@@ -119,13 +121,13 @@ def encode_log(entries: Iterable[Entry]) -> bytes:
         if type(data) is bytes:
             if len(data) != packed_size or term != packed_term:
                 packed_term, packed_size = term, len(data)
-                header = _ENTRY.pack(term, 1, packed_size)
+                header = ENTRY_HEADER.pack(term, 1, packed_size)
             pieces.append(header)
             pieces.append(data)
         else:
             assert isinstance(data, Configuration)
             value = encode_configuration(data)
-            pieces.append(_ENTRY.pack(term, ValueType.CONFIGURATION, len(value)))
+            pieces.append(ENTRY_HEADER.pack(term, ValueType.CONFIGURATION, len(value)))
             pieces.append(value)
     return b"".join(pieces)
 
@@ -138,7 +140,7 @@ def decode_log(log: bytes, limits: Limits) -> list[Entry]:
     """
     entries: list[Entry] = []
     offset, size = 0, len(log)
-    unpack_from, header_size = _ENTRY.unpack_from, _ENTRY.size
+    unpack_from, header_size = ENTRY_HEADER.unpack_from, ENTRY_HEADER.size
     add, new = entries.append, new_entry
     for _ in range(limits.entries_max):
         start = offset + header_size

@@ -33,7 +33,12 @@ from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
 
 __all__ = [
+    "ADJUST_NUMBERS",
+    "EAGERNESS",
+    "EAGERNESS_UP_TO",
     "NUMBERS",
+    "REQUEST_FINITE",
+    "REQUEST_OFFSET",
     "Metadata",
     "PacketType",
     "decode_control",
@@ -82,22 +87,22 @@ def decode_setup(data: bytes) -> tuple[Setup, int]:
 
 _GRANT_CREDIT = 0
 _REQUEST = 0b1000_0000
-_EAGERNESS = 0b0110_0000
+EAGERNESS = 0b0110_0000
 _EAGERNESS_NOTIFY = 0b0010_0000
-_EAGERNESS_UP_TO = 0b0100_0000
+EAGERNESS_UP_TO = 0b0100_0000
 _EAGERNESS_ALL = 0b0110_0000
 
 _ADJUST_SKIPPING = 0b0001_0000
 # Flags of an adjustment that append a number, in the order of the numbers.
-_ADJUST_NUMBERS = (
+ADJUST_NUMBERS = (
     (0b0000_1000, "end"),
     (0b0000_0100, "upper_certpool"),
     (0b0000_0010, "size_min"),
     (0b0000_0001, "size_max"),
 )
 
-_REQUEST_FINITE = 0b0001_0000
-_REQUEST_OFFSET = 0b0000_1000
+REQUEST_FINITE = 0b0001_0000
+REQUEST_OFFSET = 0b0000_1000
 # Flags of a request that append nothing.
 _REQUEST_FLAGS = (
     (0b0000_0100, "payload_only"),
@@ -140,7 +145,7 @@ def decode_control(
         return GrantCredit(amount=amount), end
     if first < _REQUEST:
         return _decode_adjust(data, offset)
-    if first & _EAGERNESS:
+    if first & EAGERNESS:
         return _decode_propose(data, offset, family)
     if _FIRST_CANCEL <= first <= _LAST_CANCEL:
         return _decode_cancel(data, offset, family)
@@ -161,12 +166,12 @@ def _encode_eagerness(eagerness: Eagerness | None) -> tuple[int, bytes]:
         return _EAGERNESS_NOTIFY, b""
     if eagerness == EVERYTHING:
         return _EAGERNESS_ALL, b""
-    return _EAGERNESS_UP_TO, varu64.encode(eagerness.payload_size_max)
+    return EAGERNESS_UP_TO, varu64.encode(eagerness.payload_size_max)
 
 
 def _decode_eagerness(flags: int, data: bytes, offset: int) -> tuple[Eagerness | None, int]:
-    kind = flags & _EAGERNESS
-    if kind == _EAGERNESS_UP_TO:
+    kind = flags & EAGERNESS
+    if kind == EAGERNESS_UP_TO:
         size, offset = varu64.decode(data, offset)
         return payloads_up_to(size), offset
     return {_EAGERNESS_NOTIFY: NOTIFY, _EAGERNESS_ALL: EVERYTHING}.get(kind), offset
@@ -177,7 +182,7 @@ def _encode_adjust(message: Adjust) -> bytes:
     if message.allow_skipping:
         flags |= _ADJUST_SKIPPING
     parts = [size]
-    for flag, name in _ADJUST_NUMBERS:
+    for flag, name in ADJUST_NUMBERS:
         number = getattr(message, name)
         if number is not None:
             flags |= flag
@@ -190,7 +195,7 @@ def _decode_adjust(data: bytes, offset: int) -> tuple[Adjust, int]:
     request_id, offset = varu64.decode(data, offset + 1)
     eagerness, offset = _decode_eagerness(flags, data, offset)
     numbers: dict[str, int] = {}
-    for flag, name in _ADJUST_NUMBERS:
+    for flag, name in ADJUST_NUMBERS:
         if flags & flag:
             numbers[name], offset = varu64.decode(data, offset)
     return (
@@ -258,10 +263,10 @@ def _encode_propose(request_id: int, proposal: Proposal) -> bytes:
     fixed += [varu64.encode(proposal.size_min), varu64.encode(proposal.size_max)]
     fixed.append(proposal.expected_hash or b"")
     if proposal.end is not None and proposal.upper_certpool is not None:
-        flags |= _REQUEST_FINITE
+        flags |= REQUEST_FINITE
         appended += [varu64.encode(proposal.end), varu64.encode(proposal.upper_certpool)]
     if proposal.start_offset is not None:
-        flags |= _REQUEST_OFFSET
+        flags |= REQUEST_OFFSET
         appended.append(varu64.encode(proposal.start_offset))
     flags |= sum(flag for flag, name in _REQUEST_FLAGS if getattr(proposal, name))
     return bytes([flags]) + b"".join(fixed) + b"".join(appended)
@@ -276,7 +281,7 @@ def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[Propo
     log_id, offset = varu64.decode(data, offset + AUTHOR_SIZE)
     start, offset = varu64.decode(data, offset)
     lower_certpool = expected_hash = start_offset = end = upper_certpool = None
-    if not flags & _REQUEST_OFFSET:
+    if not flags & REQUEST_OFFSET:
         lower_certpool, offset = varu64.decode(data, offset)
     size_min, offset = varu64.decode(data, offset)
     size_max, offset = varu64.decode(data, offset)
@@ -285,10 +290,10 @@ def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[Propo
             expected_hash, offset = family.decode(data, offset)
     eagerness, offset = _decode_eagerness(flags, data, offset)
     assert eagerness is not None
-    if flags & _REQUEST_FINITE:
+    if flags & REQUEST_FINITE:
         end, offset = varu64.decode(data, offset)
         upper_certpool, offset = varu64.decode(data, offset)
-    if flags & _REQUEST_OFFSET:
+    if flags & REQUEST_OFFSET:
         start_offset, offset = varu64.decode(data, offset)
     proposal = Proposal(
         log=LogKey(author, log_id),
