@@ -580,7 +580,7 @@ KEEPER = MachineSpec(
         bad_calls=[call("say", text=b"\n")],
     ),
     attacks=Attacks(floods=[Flood(unit=b"a\n"), Flood(unit=lambda number: b"%d\n" % number)]),
-    comparison=Comparison(kept=lambda effect: [effect.text]),
+    comparison=Comparison(kept=lambda each: [each.text] if isinstance(each, Keep) else []),
 )
 
 LANES = MachineSpec(
@@ -633,6 +633,7 @@ PINGER = MachineSpec(
             )
         ],
     ),
+    comparison=Comparison(kept=lambda each: [each] if isinstance(each, Pinged | Answered) else []),
 )
 
 ALL = [LINES, FRAMES, KEEPER, LANES, PINGER]

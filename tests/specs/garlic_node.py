@@ -7,9 +7,9 @@ from typing import Any
 
 from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.messages import MessageType, Request
-from culm.garlic.raft import Entry
+from culm.garlic.raft import Apply, Entry, Persist
 from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_log, encode_server
-from culm.machine import Event
+from culm.machine import Effect, Event
 from culm.machines import Advance, Config, Eof, Operation, Receive, call, lookup
 from culm.machines.garlic_node import server
 from culm.testing.registry import register
@@ -17,7 +17,7 @@ from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, M
 from specs.garlic_contents import entries_frame
 from specs.garlic_hostile import NODE_BOMBS
 
-__all__ = ["NODE", "TIGHT_SETTINGS", "server"]
+__all__ = ["NODE", "TIGHT_SETTINGS", "kept", "server"]
 
 # Small limits, for floods.
 TIGHT_SETTINGS = {
@@ -48,6 +48,17 @@ _TIGHT = {
 def _normalised(events: Sequence[Event]) -> list[Event]:
     """Without what is a connection's affair."""
     return [event for event in events if not isinstance(event, (DialWanted, LinkClosed))]
+
+
+def kept(result: Effect[Any] | Event) -> list[tuple[object, ...]]:
+    """The entries that it writes, or applies, by index."""
+    match result:
+        case Persist(first_index=int(first), entries=entries):
+            return [("written", first + at, each) for at, each in enumerate(entries)]
+        case Apply(first_index=first, entries=entries):
+            return [("applied", first + at, each) for at, each in enumerate(entries)]
+        case _:
+            return []
 
 
 def _members(*numbers: int, **config: Any) -> dict[str, Config]:
@@ -233,6 +244,6 @@ NODE = register(
                 Flood(unit=_ADDED, after="a client/1", link=1),
             ),
         ),
-        comparison=Comparison(normalise=_normalised),
+        comparison=Comparison(normalise=_normalised, kept=kept),
     )
 )

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from culm.machine import Effect, Event
 from culm.machines import Config, ReceiveDatagram, call
 from culm.machines.oxen import EPOCH, NAMES, OXEN
-from culm.oxen import Node
+from culm.oxen import MessageReceived, Node
 from culm.oxen.messages import (
     Gossip,
     MessageData,
@@ -27,7 +28,17 @@ from culm.testing.cluster import Cluster
 from culm.testing.contents import BENCODE
 from culm.testing.network import Conditions, Network
 from culm.testing.registry import register
-from culm.testing.spec import Attacks, Bounds, Conversation, Flood, Frame, MachineSpec, Usage, Work
+from culm.testing.spec import (
+    Attacks,
+    Bounds,
+    Comparison,
+    Conversation,
+    Flood,
+    Frame,
+    MachineSpec,
+    Usage,
+    Work,
+)
 
 __all__ = ["recorded"]
 
@@ -181,6 +192,10 @@ _KEY, _NEXT_KEY = bytes(range(32)), bytes(range(32, 64))
 _LARGE = {"datagram_size_max": 240, "sid_size_max": 8, "message_size_max": 600}
 
 _QUICK = {"keepalive_s": 1.0, "usable_s": 4.0, "give_up_s": 5.0, "leave_s": 5.0}
+
+
+def _received(result: Effect[Any] | Event) -> list[MessageReceived]:
+    return [result] if isinstance(result, MessageReceived) else []
 
 
 def _conversations(spec: MachineSpec) -> Iterable[Conversation]:
@@ -370,5 +385,6 @@ SPEC = register(
             ),
             floods=_FLOODS,
         ),
+        comparison=Comparison(kept=_received),
     )
 )

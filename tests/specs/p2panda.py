@@ -124,7 +124,7 @@ _FRAMES = tuple(
 _WORK = Work(base=900, per_byte=40)
 
 
-def _kept(effect: Effect[Any]) -> list[tuple[bytes, Entry]]:
+def _kept(effect: Effect[Any] | Event) -> list[tuple[bytes, Entry]]:
     """The operations that it writes."""
     operations = effect.operations if isinstance(effect, AppendOperations) else ()
     return [(new.document_id, new.entry) for new in operations]

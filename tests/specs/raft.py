@@ -14,8 +14,17 @@ from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
 from culm.testing.network import Conditions, Network
 from culm.testing.registry import register
-from culm.testing.spec import Attacks, Bounds, Conversation, Flood, MachineSpec, Usage, Work
-from specs.garlic_node import TIGHT_SETTINGS
+from culm.testing.spec import (
+    Attacks,
+    Bounds,
+    Comparison,
+    Conversation,
+    Flood,
+    MachineSpec,
+    Usage,
+    Work,
+)
+from specs.garlic_node import TIGHT_SETTINGS, kept
 
 __all__ = ["SPEC", "encode_message"]
 
@@ -224,5 +233,6 @@ SPEC = register(
                 Flood(unit=_asked, source=lambda number: "client", config={"founders": [1]}),
             ),
         ),
+        comparison=Comparison(kept=kept),
     )
 )

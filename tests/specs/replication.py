@@ -17,7 +17,7 @@ from specs.point2point_hostile import BOMBS, LOGS, WORK
 __all__ = ["REPLICATOR"]
 
 
-def _kept(effect: Effect[Any]) -> list[object]:
+def _kept(effect: Effect[Any] | Event) -> list[object]:
     """The entries that it writes, or the payload that is whole with it."""
     match effect:
         case AppendEntries(log=log, entries=entries):

@@ -48,7 +48,7 @@ def _normalised(events: Sequence[Event]) -> list[Event]:
     ]
 
 
-def kept(effect: Effect[Any]) -> list[tuple[str, int, str]]:
+def kept(effect: Effect[Any] | Event) -> list[tuple[str, int, str]]:
     """The messages that it writes."""
     messages = effect.messages if isinstance(effect, AppendMessages) else ()
     return [(each.author, each.sequence, each.id) for each in messages]

@@ -127,6 +127,30 @@ class LooksAheadForFaults(Keeper):
             super().receive_data(data)
 
 
+@breaks("faults", PINGER, "what is kept depends")
+class HearsTheLastDatagramAlone(Pinger):
+    """Of those that come before anything is taken."""
+
+    last: tuple[Buffer, Hashable] | None = None
+
+    def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
+        self.last = data, source
+
+    def next_event(self) -> Event | None:
+        if self.last is not None:
+            (data, source), self.last = self.last, None
+            super().receive_datagram(data, source=source)
+        return super().next_event()
+
+
+@breaks("faults", PINGER, "the end of a datagram is missing")
+class IsDoneWithWhoSendsRubbish(Pinger):
+    def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
+        if len(data) != 3:
+            self._peers = []
+        super().receive_datagram(data, source=source)
+
+
 @breaks("least", KEEPER, "still not Closed")
 class NeedsRoomForTwo(Keeper):
     """Something always waits for the other."""

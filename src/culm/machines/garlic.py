@@ -20,6 +20,7 @@ from culm.garlic.states import ConnectionRole
 from culm.machine import Event, LocalProtocolError, StreamMachine
 from culm.machines import Codec, Config, Key, MachineType, VerbErrorCode, keys_of, register
 from culm.machines.encodings import BIG_ENDIAN, DECIMAL
+from culm.machines.garlic_node import FRAMED
 from culm.machines.signatures import by_name
 from culm.stack import then
 
@@ -167,7 +168,7 @@ FRAMES = register(
         build=_build_frames,
         keys=_FRAMES_KEYS,
         verbs={"ask": _ask, "answer": _answer},
-        codec=Codec(encodings=BIG_ENDIAN),
+        codec=FRAMED,
     )
 )
 
@@ -176,6 +177,6 @@ HANDSHAKE = register(
         name="garlic-handshake",
         build=_build_handshake,
         keys=_HANDSHAKE_KEYS,
-        codec=Codec(encodings=(DECIMAL, *BIG_ENDIAN)),
+        codec=Codec(encodings=(DECIMAL, *BIG_ENDIAN), messages=FRAMED.messages),
     )
 )

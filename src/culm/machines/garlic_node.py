@@ -18,6 +18,7 @@ from culm.garlic.digest import Challenge, CredentialCache, Nonces
 from culm.garlic.events import DialWanted
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.limits import Limits
+from culm.garlic.messages import REQUEST_HEADER_SIZE, RESPONSE_SIZE, MessageType, is_request
 from culm.garlic.node import Node
 from culm.garlic.raft import Server, Stored, Timing
 from culm.garlic.store import MemoryStore
@@ -35,8 +36,9 @@ from culm.machines import (
     register,
 )
 from culm.machines.encodings import BIG_ENDIAN
+from culm.machines.messages import measured
 
-__all__ = ["CORE_KEYS", "NODE", "Values", "founded", "limits_of", "server", "timing_of"]
+__all__ = ["CORE_KEYS", "FRAMED", "NODE", "Values", "founded", "limits_of", "server", "timing_of"]
 
 _USER, _PASSWORD = "farm", "wonderland"
 
@@ -64,6 +66,22 @@ _KEYS = (
     *_NODE,
     Key(name="handshake", type=bool, default=False, meaning="Connections begin with it."),
 )
+
+
+def _frame_size(data: bytes) -> int | None:
+    """The size of the frame at the beginning of `data`; ``None`` before and in a handshake."""
+    try:
+        kind = MessageType(data[0])
+    except ValueError:
+        return None
+    if not is_request(kind):
+        return RESPONSE_SIZE
+    size = int.from_bytes(data[REQUEST_HEADER_SIZE - 4 : REQUEST_HEADER_SIZE], "big", signed=True)
+    return REQUEST_HEADER_SIZE + max(0, size)
+
+
+FRAMED = Codec(encodings=BIG_ENDIAN, messages=measured(_frame_size))
+"""Of frames, after a handshake or without one."""
 
 
 def chance(seed: int) -> Random:
@@ -200,6 +218,6 @@ NODE = register(
             failed=lambda name: call("dial_failed", peer=int(name)),
             accepted=call("accepted"),
         ),
-        codec=Codec(encodings=BIG_ENDIAN),
+        codec=FRAMED,
     )
 )

@@ -8,7 +8,7 @@ from itertools import pairwise
 from culm.wire import cbor
 from culm.wire.errors import DecodeError
 
-__all__ = ["cbor_items", "lines", "sized"]
+__all__ = ["cbor_items", "lines", "measured", "sized"]
 
 _SIZE_MAX = 1 << 24
 
@@ -31,6 +31,11 @@ def sized(header_size: int, size_at: slice, extra: int = 0) -> Callable[[bytes],
             return None
         return header_size + int.from_bytes(data[size_at], "big") + extra
 
+    return measured(size_of)
+
+
+def measured(size_of: Callable[[bytes], int | None]) -> Callable[[bytes], list[bytes]]:
+    """Messages whose size `size_of` tells from their first bytes; ``None`` where none begins."""
     return lambda data: _cut(data, size_of)
 
 

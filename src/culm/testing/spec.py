@@ -208,13 +208,13 @@ class Comparison:
         ``data_to_send`` may give other bytes with the same meaning.
     normalise: reduces a list of events to the part that must not depend on how the peer's bytes
         were scheduled and cut; the list itself by default.
-    kept: the items that an effect puts into the store, for comparison; none for an effect
-        that reads.  Without it the law of faults does not apply.
+    kept: the items that an effect puts into the store, or, where there is none, that an event
+        hands to the user; none for all others.  Without it the law of faults does not apply.
     """
 
     lazy_output: bool = False
     normalise: Callable[[Sequence[Event]], object] = list
-    kept: Callable[[Effect[Any]], Iterable[Hashable]] | None = None
+    kept: Callable[[Effect[Any] | Event], Iterable[Hashable]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
