@@ -161,7 +161,6 @@ def p2panda(count: int) -> Work:
     """Operations go from one SQLite file into another, by set reconciliation."""
     from culm.machine import Event
     from culm.p2panda import Mode, Policy, Replicator, SessionEnded
-    from culm.p2panda.effects import perform
     from drivers.asyncio_driver import MachineProtocol
     from stores.p2panda_sqlite_store import OperationSqliteStore
 
@@ -184,8 +183,7 @@ def p2panda(count: int) -> Work:
                 policy = Policy(asks=me < peer, mode=Mode.SET_RECONCILIATION, live=False)
                 machine = Replicator(local_peer=me, remote_peer=peer, policy=policy)
                 machine.announce([_schema()], timestamp=1)
-                does = partial(perform, store=store)
-                driver = MachineProtocol(machine, perform=does, on_event=on_event)
+                driver = MachineProtocol(machine, perform=store.perform, on_event=on_event)
                 ends.append((machine, driver))
             await _converse(ends, ended)
             found = target.read_new([_schema()], count_max=count + 1, size_max=SIZE_MAX)

@@ -20,7 +20,6 @@ from nacl.signing import SigningKey
 from culm.bamboo.entry import decode, verify_signature
 from culm.p2panda import Mode, Policy, Replicator
 from culm.p2panda.author import Author
-from culm.p2panda.effects import perform
 from culm.p2panda.store import MemoryStore
 from culm.wire.multihash import YASMF
 from two_replicators import End, exchange
@@ -35,7 +34,7 @@ def end(name: bytes, peer: bytes, store: MemoryStore, mode: Mode) -> End:
     policy = Policy(asks=name < peer, mode=mode, live=False)
     replicator = Replicator(local_peer=name, remote_peer=peer, policy=policy)
     replicator.announce([SCHEMA], timestamp=1)
-    return End(replicator, store, perform=perform)
+    return End(replicator, store, perform=lambda effect, store: store.perform(effect))
 
 
 def written() -> MemoryStore:

@@ -22,7 +22,6 @@ from culm.p2panda import (
     SessionLive,
     SessionState,
 )
-from culm.p2panda.effects import perform
 from culm.pump import AbortedError
 from drivers.asyncio_driver import MachineProtocol
 from p2panda_dial import Door, dial
@@ -234,7 +233,7 @@ class Node:
         """
         while True:
             try:
-                return perform(effect, self._store)
+                return self._store.perform(effect)
             except sqlite3.OperationalError as error:
                 if self._left or not is_held(error):
                     raise

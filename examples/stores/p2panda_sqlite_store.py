@@ -23,12 +23,9 @@ from culm.bamboo.links import open_targets
 from culm.bamboo.store import Head
 from culm.p2panda import Operation, decode
 from culm.p2panda.document import Tips
-from culm.p2panda.items import Height
-from culm.p2panda.range_trees import RangeTrees
-from culm.p2panda.store import (
+from culm.p2panda.effects import (
     Conflict,
     DocumentLogs,
-    DocumentState,
     Found,
     Located,
     LogState,
@@ -38,6 +35,8 @@ from culm.p2panda.store import (
     Span,
     StoredOperation,
 )
+from culm.p2panda.heights import Height, RangeTrees
+from culm.p2panda.store import DocumentState, OperationStore
 from culm.reconcile.monoids import DEFAULT
 from stores.columns import column, number
 from stores.file_store import BUSY_TIMEOUT_S, FileStore, refuse_other_files, write_ahead
@@ -78,8 +77,8 @@ _STORED = (
 _LOG = "SELECT id, height, end_of_log, document FROM logs WHERE author = ? AND log_id = ?"
 
 
-class OperationSqliteStore(FileStore):
-    """A `culm.p2panda.store.OperationStore` in the file at `path`, for one thread at a time."""
+class OperationSqliteStore(FileStore, OperationStore):
+    """Operations in the file at `path`, for one thread at a time."""
 
     def __init__(self, path: Path | str) -> None:
         refuse_other_files(path)

@@ -24,8 +24,7 @@ from nacl.signing import SigningKey
 from culm.bamboo.author import publish
 from culm.bamboo.entry import LogKey
 from culm.p2panda import Action, Operation, OperationStored, Policy, Replicator
-from culm.p2panda.effects import perform
-from culm.p2panda.store import NewOperation
+from culm.p2panda.effects import NewOperation
 from culm.wire.multihash import YASMF
 from stores.p2panda_sqlite_store import OperationSqliteStore
 
@@ -99,7 +98,7 @@ class End:
             self.stored += isinstance(event, OperationStored)
             busy = True
         while (effect := self.machine.next_effect()) is not None:
-            self.machine.complete(effect.ticket, perform(effect, self.store))
+            self.machine.complete(effect.ticket, self.store.perform(effect))
             busy = True
         if data := self.machine.data_to_send(min(_MESSAGE_SIZE, other.machine.read_size())):
             self.sent += len(data)

@@ -20,9 +20,9 @@ from nacl.signing import SigningKey
 
 from culm.bamboo.entry import LogKey, sign
 from culm.p2panda import Action, Author, MemoryStore, Operation, Policy, Replicator, materialise
-from culm.p2panda.effects import perform
-from culm.p2panda.items import decode_item
-from culm.p2panda.store import Conflict, DocumentState, NewOperation, OperationStore, Span
+from culm.p2panda.effects import Conflict, NewOperation, Span
+from culm.p2panda.heights import decode_item
+from culm.p2panda.store import DocumentState, OperationStore
 from culm.testing.link import Link
 from culm.wire.multihash import YASMF
 from effort import LONG
@@ -211,7 +211,7 @@ def replicate(one: OperationStore, other: OperationStore) -> None:
             Replicator(local_peer=local, remote_peer=remote, policy=Policy(asks=asks, live=False))
             for local, remote, asks in ((b"a", b"b", True), (b"b", b"a", False))
         ),
-        respond=(lambda effect: perform(effect, one), lambda effect: perform(effect, other)),
+        respond=(one.perform, other.perform),
     )
     for side in (link.left, link.right):
         side.machine.announce(SCHEMAS, timestamp=1)  # type: ignore[union-attr]

@@ -16,7 +16,7 @@ from nacl.signing import SigningKey
 
 from culm.bamboo.entry import sign
 from culm.p2panda import Action, Operation
-from culm.p2panda.store import NewOperation
+from culm.p2panda.effects import NewOperation
 from culm.testing.raft_store_model import Values, entries_of, persist
 from culm.wire.multihash import YASMF
 from stores.p2panda_sqlite_store import OperationSqliteStore

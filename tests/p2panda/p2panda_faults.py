@@ -12,8 +12,8 @@ from p2panda_nodes import OTHER, SCHEMA
 from culm.bamboo import LogKey
 from culm.bamboo.entry import decode, sign
 from culm.p2panda import Action, Operation, Reason
+from culm.p2panda.effects import NewOperation
 from culm.p2panda.messages import SendEntry
-from culm.p2panda.store import NewOperation
 from culm.wire import cbor
 from culm.wire.multihash import YASMF
 

@@ -9,7 +9,6 @@ from nacl.signing import SigningKey
 
 from culm.p2panda import Mode, Policy, Replicator, ReplicatorLimits, materialise
 from culm.p2panda.author import Author
-from culm.p2panda.effects import perform
 from culm.p2panda.store import MemoryStore, OperationStore
 from culm.testing.link import Link
 from culm.wire.multihash import YASMF
@@ -71,8 +70,8 @@ def connect(
     link = Link.of_machines(
         *machines,
         respond=(
-            lambda effect: perform(effect, left.store),
-            lambda effect: perform(effect, right.store),
+            left.store.perform,
+            right.store.perform,
         ),
         **({} if rng is None else {"rng": rng}),
     )

@@ -48,8 +48,8 @@ from culm.p2panda import (
     SessionEnded,
     decode,
 )
-from culm.p2panda.effects import perform
-from culm.p2panda.store import MemoryStore, NewOperation
+from culm.p2panda.effects import NewOperation
+from culm.p2panda.store import MemoryStore
 from culm.reconcile import Parameters
 from culm.wire.multihash import YASMF
 
@@ -115,7 +115,7 @@ class End:
             if not self._effects:
                 break
             effect = self._effects.popleft()
-            self._answers.append((effect.ticket, perform(effect, self.node.store)))
+            self._answers.append((effect.ticket, self.node.store.perform(effect)))
             if not late:
                 self._tell()
         if not late:

@@ -8,7 +8,7 @@ from culm.bamboo import LogKey
 from culm.machine import Event
 from culm.p2panda import Connection, Dialect, Limits
 from culm.p2panda.codec import Codec
-from culm.p2panda.items import encode_item
+from culm.p2panda.heights import encode_item
 from culm.p2panda.messages import Announce, Message, SyncRequest
 from culm.testing.link import Link
 from culm.wire import cbor

@@ -18,7 +18,6 @@ from culm.p2panda import (
     SessionEnded,
 )
 from culm.p2panda.codec import Codec
-from culm.p2panda.effects import perform
 from culm.p2panda.messages import Message, Reconcile, SyncRequest
 
 CODEC = Codec(dialect=Dialect.SEED, limits=Limits())
@@ -56,7 +55,7 @@ class Victim:
                 busy = True
             while (effect := self.machine.next_effect()) is not None:
                 self.effects.append(type(effect).__name__)
-                self.machine.complete(effect.ticket, perform(effect, self.node.store))
+                self.machine.complete(effect.ticket, self.node.store.perform(effect))
                 busy = True
             if data := self.machine.data_to_send():
                 self.said += decoded(data, CODEC)

@@ -8,9 +8,9 @@ from p2panda_support import decoded
 from p2panda_victim import CODEC
 from test_p2panda_late import FORGED
 
+from culm.effects import Answer
 from culm.machine import Closed
 from culm.p2panda import ErrorCode, Mode, ReplicatorLimits, SessionEnded, SessionLive
-from culm.p2panda.effects import answer
 from culm.p2panda.messages import SyncRequest
 from culm.reconcile import Parameters
 
@@ -50,7 +50,7 @@ class Line:
         for side, (machine, node) in enumerate(zip(self.machines, self.nodes, strict=True)):
             events = list(iter(machine.next_event, None))
             while (effect := machine.next_effect()) is not None:
-                answer(machine, effect, node.store)
+                Answer.of(effect, node.store.perform).give(machine)
                 busy = True
             events += iter(machine.next_event, None)
             self.events[side] += events

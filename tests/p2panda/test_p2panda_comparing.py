@@ -10,7 +10,8 @@ from culm.bamboo import LogKey
 from culm.bamboo.entry import decode
 from culm.p2panda import Height, Offers, SessionEnded, SessionRequested
 from culm.p2panda.comparison import Comparison
-from culm.p2panda.items import decode_item, encode_item
+from culm.p2panda.effects import Span
+from culm.p2panda.heights import decode_item, encode_item
 from culm.p2panda.messages import (
     EmptySet,
     Fingerprint,
@@ -24,7 +25,7 @@ from culm.p2panda.messages import (
     SyncRequest,
     Terminal,
 )
-from culm.p2panda.store import OperationStore, Span
+from culm.p2panda.store import OperationStore
 from culm.reconcile import Parameters
 from culm.wire.multihash import YASMF
 

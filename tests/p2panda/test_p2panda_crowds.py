@@ -14,10 +14,10 @@ from p2panda_nodes import SCHEMA, Node, connect, replicators
 from culm.bamboo import LogKey
 from culm.p2panda import Author, Mode, Offers, ReplicatorLimits
 from culm.p2panda.comparison import Comparison
-from culm.p2panda.effects import LocateOperations, ReadOperations, perform
-from culm.p2panda.items import ITEM_SIZE_MAX, encode_item
+from culm.p2panda.effects import Located, LocateOperations, ReadOperations, Span
+from culm.p2panda.heights import ITEM_SIZE_MAX, encode_item
 from culm.p2panda.messages import LowerBound, Payload, Terminal
-from culm.p2panda.store import Located, MemoryStore, Span
+from culm.p2panda.store import MemoryStore
 from culm.reconcile import Parameters, Tree
 from culm.testing.link import Link
 
@@ -70,12 +70,10 @@ def spans_asked_for(logs: int) -> int:
         nonlocal count
         if isinstance(effect, LocateOperations | ReadOperations):
             count += len(effect.spans)
-        return perform(effect, ours.store)
+        return ours.store.perform(effect)
 
     machines = replicators(limits=SMALL)
-    link = Link.of_machines(
-        *machines, respond=(lambda effect: perform(effect, theirs.store), respond)
-    )
+    link = Link.of_machines(*machines, respond=(theirs.store.perform, respond))
     for machine in machines:
         machine.announce([SCHEMA], timestamp=1)
     link.run()

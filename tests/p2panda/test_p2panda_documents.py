@@ -24,7 +24,7 @@ from culm.p2panda import (
     sort_operations,
     view_id,
 )
-from culm.p2panda.store import NewOperation
+from culm.p2panda.effects import NewOperation
 from culm.wire.multihash import YASMF
 
 SCHEMA = "person_" + YASMF.hash(b"schema").hex()

@@ -23,7 +23,6 @@ from culm.p2panda import (
     SessionEnded,
 )
 from culm.p2panda.codec import Codec
-from culm.p2panda.effects import perform
 from culm.p2panda.messages import Have, Message, SendEntry, SyncDone, SyncRequest
 
 LEFT_OUT = left_out()
@@ -200,7 +199,7 @@ def test_what_came_before_a_fault_survives_a_conflict():
     assert list(iter(victim.machine.next_event, None)) == []
     look_up = victim.machine.next_effect()
     assert look_up is not None
-    found = perform(look_up, victim.node.store)
+    found = victim.node.store.perform(look_up)
     other.tell(theirs)
     victim.machine.complete(look_up.ticket, found)
     events = victim.run()
@@ -223,7 +222,7 @@ def test_an_operation_that_the_peer_lacks_is_left_out():
     for _ in range(9):
         events += iter(machine.next_event, None)
         while (effect := machine.next_effect()) is not None:
-            machine.complete(effect.ticket, perform(effect, store))
+            machine.complete(effect.ticket, store.perform(effect))
     told = [each.reason for each in events if isinstance(each, OperationLeftOut)]
     assert told[0] is Reason.MISSING_OPERATION
     assert not [each for each in events if isinstance(each, SessionEnded)]

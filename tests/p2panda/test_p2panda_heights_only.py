@@ -18,7 +18,6 @@ from culm.p2panda import (
     SessionEnded,
     SessionLive,
 )
-from culm.p2panda.effects import perform
 from culm.p2panda.messages import Have, SyncDone, SyncRequest
 
 
@@ -57,7 +56,7 @@ class Meeting:
                     self.events[side].append(event)
                     busy = True
                 while (effect := machine.next_effect()) is not None:
-                    machine.complete(effect.ticket, perform(effect, node.store))
+                    machine.complete(effect.ticket, node.store.perform(effect))
                     busy = True
                 if data := machine.data_to_send():
                     self.machines[1 - side].receive_data(data if side else self._wire.heard(data))

@@ -26,8 +26,8 @@ from culm.p2panda import (
     SessionLive,
     SessionRequested,
 )
-from culm.p2panda.effects import AppendOperations, perform
-from culm.p2panda.items import encode_item
+from culm.p2panda.effects import AppendOperations, Conflict
+from culm.p2panda.heights import encode_item
 from culm.p2panda.messages import (
     Done,
     EmptyPayload,
@@ -44,7 +44,6 @@ from culm.p2panda.messages import (
     SyncRequest,
     Terminal,
 )
-from culm.p2panda.store import Conflict
 from culm.reconcile import Parameters
 from culm.wire.multihash import YASMF
 
@@ -339,7 +338,7 @@ def test_heights_that_a_peer_does_not_read_are_said_when_there_is_room():
         while machine.next_event() is not None:
             busy = True
         while (effect := machine.next_effect()) is not None:
-            machine.complete(effect.ticket, perform(effect, victim.node.store))
+            machine.complete(effect.ticket, victim.node.store.perform(effect))
             busy = True
     heights = tuple(Height(LogKey(victim.node.author.public_key, n), 1) for n in range(10))
     said = [Have(number, heights if SCHEMA in each else ()) for number, each in enumerate(about)]

@@ -27,7 +27,6 @@ from culm.p2panda.effects import (
     LocateOperations,
     LookUp,
     ReadOperations,
-    perform,
 )
 from culm.p2panda.messages import Have, SendEntry, SyncDone
 from culm.wire.multihash import YASMF
@@ -81,7 +80,7 @@ class Slow(Victim):
         """Answer the first that waits and is one of these kinds."""
         effect = next(each for each in self.waiting if isinstance(each, kinds))
         self.waiting.remove(effect)
-        self.machine.complete(effect.ticket, perform(effect, self.node.store))
+        self.machine.complete(effect.ticket, self.node.store.perform(effect))
         return self.run()
 
     def answer(self, *kinds: type[Effect[Any]]) -> list[Any]:

@@ -15,7 +15,7 @@ from culm.machine import RemoteProtocolError
 from culm.p2panda import ErrorCode
 from culm.p2panda.codec import Codec, Dialect
 from culm.p2panda.framing import Framer
-from culm.p2panda.items import Height, decode_item, encode_item
+from culm.p2panda.heights import Height, decode_item, encode_item
 from culm.p2panda.limits import Limits
 from culm.p2panda.messages import (
     Announce,

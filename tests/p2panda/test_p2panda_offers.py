@@ -11,10 +11,10 @@ from culm.bamboo import LogKey
 from culm.bamboo.entry import decode
 from culm.p2panda import Author, Height, Mode, Offers
 from culm.p2panda.comparison import Comparison
-from culm.p2panda.items import ITEM_SIZE_MAX, decode_item, encode_item
+from culm.p2panda.effects import NewOperation, Span
+from culm.p2panda.heights import ITEM_SIZE_MAX, decode_item, encode_item
 from culm.p2panda.messages import Fingerprint, LowerBound, Payload, Terminal
 from culm.p2panda.operation import decode as decode_operation
-from culm.p2panda.store import NewOperation, Span
 from culm.reconcile import Parameters, Tree
 from culm.testing.link import Link
 from culm.wire.multihash import YASMF

@@ -9,8 +9,7 @@ from itertools import accumulate
 from random import Random
 
 from culm.bamboo.entry import LogKey
-from culm.p2panda.items import Height, encode_item
-from culm.p2panda.range_trees import RangeTrees
+from culm.p2panda.heights import Height, RangeTrees, encode_item
 from culm.reconcile.monoids import DEFAULT, MONOIDS, named
 
 LOGS = 5_000

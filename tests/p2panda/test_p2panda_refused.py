@@ -19,9 +19,9 @@ from culm.p2panda import (
     ReplicatorLimits,
     SessionEnded,
 )
+from culm.p2panda.effects import NewOperation
 from culm.p2panda.messages import SendEntry, SyncDone
 from culm.p2panda.operation import decode as decode_operation
-from culm.p2panda.store import NewOperation
 from culm.testing.link import Link
 from culm.wire.multihash import YASMF
 

@@ -20,7 +20,7 @@ from culm.p2panda import (
     SessionLive,
     SessionState,
 )
-from culm.p2panda.effects import OpenRange, perform
+from culm.p2panda.effects import OpenRange
 from culm.p2panda.replication_events import OperationStored
 from culm.testing.link import Link, random_chunks
 
@@ -161,7 +161,7 @@ def test_what_was_stored_while_the_session_ran_follows_in_live_mode():
     late: list[bytes] = []
 
     def perform_and_create(effect: Effect[Any]) -> object:
-        result = perform(effect, left.store)
+        result = left.store.perform(effect)
         if isinstance(effect, OpenRange):
             late.append(left.create(name="late"))
         return result
@@ -169,7 +169,7 @@ def test_what_was_stored_while_the_session_ran_follows_in_live_mode():
     machines = replicators(live=True)
     for machine in machines:
         machine.announce((SCHEMA, OTHER), timestamp=1)
-    respond = (perform_and_create, lambda effect: perform(effect, right.store))
+    respond = (perform_and_create, right.store.perform)
     Link.of_machines(*machines, respond=respond).run()
     assert late
     assert left.documents() == right.documents()
@@ -377,7 +377,7 @@ def test_peers_with_different_monoids_notice():
 
 def test_effects_are_for_a_store_of_operations():
     with pytest.raises(TypeError):
-        perform(object(), Node(1).store)  # type: ignore[arg-type]
+        Node(1).store.perform(object())  # type: ignore[arg-type]
 
 
 def test_a_session_can_be_left_only_while_it_is_live():

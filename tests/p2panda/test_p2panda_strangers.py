@@ -9,7 +9,8 @@ from p2panda_nodes import SCHEMA, Node, connect
 from culm.bamboo.entry import sign
 from culm.p2panda import Action, Mode, Operation
 from culm.p2panda.document import Tips
-from culm.p2panda.store import NewOperation, OperationStore
+from culm.p2panda.effects import NewOperation
+from culm.p2panda.store import OperationStore
 from culm.wire.multihash import YASMF
 
 STRANGER = SigningKey(b"x" * 32)

@@ -12,7 +12,6 @@ from p2panda_nodes import OTHER, SCHEMA, Node
 from p2panda_victim import CODEC
 
 from culm.p2panda import Limits, Replicator, ReplicatorLimits
-from culm.p2panda.effects import perform
 from culm.p2panda.messages import (
     Announce,
     EmptySet,
@@ -93,7 +92,7 @@ def settle(machine: Replicator, node: Node) -> None:
         while machine.next_event() is not None:
             busy = True
         while (effect := machine.next_effect()) is not None:
-            machine.complete(effect.ticket, perform(effect, node.store))
+            machine.complete(effect.ticket, node.store.perform(effect))
             busy = True
 
 

@@ -20,7 +20,8 @@ from culm.bamboo import LogKey, Reason
 from culm.garlic import encode_configuration
 from culm.garlic.raft import Configuration, Server
 from culm.p2panda.author import Author
-from culm.p2panda.store import MemoryStore, Span
+from culm.p2panda.effects import Span
+from culm.p2panda.store import MemoryStore
 from culm.reconcile import Frozen
 from culm.spark.archive import Fault, write_archive
 from culm.spark.checks import Checks, Outcome, Status

@@ -17,7 +17,8 @@ from planted import FAULTS, Row, expected, key, plant, random_archive
 from culm.bamboo import LogKey
 from culm.bamboo.links import lipmaa
 from culm.p2panda.author import Author
-from culm.p2panda.store import MemoryStore, Span
+from culm.p2panda.effects import Span
+from culm.p2panda.store import MemoryStore
 from culm.spark.audit import audit
 from culm.spark.decode import verify_entries
 from culm.spark.operations import decode_operations

@@ -33,8 +33,8 @@ from culm.p2panda import (
     ReplicatorLimits,
     Session,
 )
-from culm.p2panda.effects import perform
-from culm.p2panda.items import encode_item
+from culm.p2panda.effects import NewOperation
+from culm.p2panda.heights import encode_item
 from culm.p2panda.messages import (
     Done,
     EmptyPayload,
@@ -45,7 +45,6 @@ from culm.p2panda.messages import (
     RangeMessage,
     Terminal,
 )
-from culm.p2panda.store import NewOperation
 
 __all__ = ["CONNECTION", "LEFT", "REPLICATOR", "RIGHT"]
 
@@ -206,7 +205,7 @@ def _written(count: int, owner: bytes) -> list[NewOperation]:
 def _respond(config: Config) -> Callable[[Effect[Any]], object]:
     store = MemoryStore()
     store.append(_written(config["documents"], config["local_peer"]))
-    return lambda effect: perform(effect, store)
+    return store.perform
 
 
 CONNECTION = register(

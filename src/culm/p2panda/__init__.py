@@ -26,7 +26,7 @@ from culm.p2panda.events import (
     SessionRequested,
 )
 from culm.p2panda.handles import Session
-from culm.p2panda.items import Height
+from culm.p2panda.heights import Height
 from culm.p2panda.limits import Limits, ReplicatorLimits
 from culm.p2panda.messages import Mode
 from culm.p2panda.offers import Offers

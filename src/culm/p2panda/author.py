@@ -13,10 +13,11 @@ from nacl.signing import SigningKey
 from culm.arguments import UINT64_MAX, check_int, check_type
 from culm.bamboo.author import publish
 from culm.bamboo.entry import LogKey
+from culm.p2panda.effects import LogState, NewOperation
 from culm.p2panda.errors import InvalidOperation, Reason
 from culm.p2panda.limits import Limits
 from culm.p2panda.operation import Action, Operation, Value
-from culm.p2panda.store import LogState, NewOperation, OperationStore
+from culm.p2panda.store import OperationStore
 from culm.wire.multihash import YASMF
 
 __all__ = ["Author"]

@@ -14,7 +14,7 @@ from culm.arguments import UINT64_MAX, is_list
 from culm.bamboo.entry import AUTHOR_SIZE, LogKey, encoded_size_max
 from culm.machine import RemoteProtocolError
 from culm.p2panda.errors import ErrorCode
-from culm.p2panda.items import ITEM_SIZE_MAX, ITEM_SIZE_MIN, Height, decode_item, encode_item
+from culm.p2panda.heights import ITEM_SIZE_MAX, ITEM_SIZE_MIN, Height, decode_item, encode_item
 from culm.p2panda.limits import Limits
 from culm.p2panda.messages import (
     LIFT_SIZE_MAX,

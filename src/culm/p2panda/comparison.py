@@ -15,11 +15,11 @@ from dataclasses import replace
 
 from culm.bamboo.entry import LogKey
 from culm.machine import Closed, RemoteProtocolError
+from culm.p2panda.effects import Span
 from culm.p2panda.errors import ErrorCode
-from culm.p2panda.items import decode_item, log_prefix
+from culm.p2panda.heights import decode_item, log_prefix
 from culm.p2panda.messages import Fingerprint, Payload, RangeMessage
 from culm.p2panda.offers import Offers
-from culm.p2panda.store import Span
 from culm.reconcile import Parameters, Role, Session, State, View
 from culm.reconcile.messages import RangeFingerprint
 from culm.wire.errors import DecodeError

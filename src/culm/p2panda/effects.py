@@ -1,61 +1,157 @@
-"""The operations of an `OperationStore` as effects.
+"""The operations of an `OperationStore` as effects, and their answers.
 
-A `Replicator` hands these out; a driver calls ``answer(machine, effect, store)`` for each.
+A `Replicator` hands these out; `OperationStore.perform` does them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import le, lt
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from culm.arguments import UINT64_MAX, is_dict, is_list, is_mapping
 from culm.bamboo.answers import is_head
-from culm.bamboo.entry import AUTHOR_SIZE, LogKey
+from culm.bamboo.entry import AUTHOR_SIZE, Entry, LogKey
 from culm.bamboo.links import open_targets
-from culm.effects import Answer
-from culm.machine import Durable, Effect
-from culm.p2panda.items import ITEM_SIZE_MAX
+from culm.bamboo.store import Head
+from culm.machine import Effect
+from culm.p2panda.heights import ITEM_SIZE_MAX
+from culm.p2panda.operation import Operation
 from culm.p2panda.schema import is_operation_id
-from culm.p2panda.store import (
-    Conflict,
-    DocumentLogs,
-    Found,
-    Located,
-    LogState,
-    NewOperation,
-    OperationState,
-    OperationStore,
-    Range,
-    Span,
-    StoredOperation,
-)
 from culm.reconcile.monoids import DEFAULT
 from culm.reconcile.tree import View
 
 __all__ = [
     "AppendOperations",
+    "Conflict",
+    "DocumentLogs",
     "FindDocuments",
+    "Found",
     "LocateOperations",
+    "Located",
+    "LogState",
     "LookUp",
+    "NewOperation",
     "OpenRange",
+    "OperationState",
+    "Range",
     "ReadNew",
     "ReadOperations",
     "ReplicatorEffect",
+    "Span",
     "StoreEffect",
-    "answer",
-    "perform",
+    "StoredOperation",
 ]
 
 R = TypeVar("R")
 
 
+# What is in questions and answers.
+
+
+class Conflict(Exception):
+    """The store has another entry in the place of a new one."""
+
+    def __init__(self, log: LogKey, seqnum: int) -> None:
+        super().__init__(log, seqnum)
+        self.log = log
+        self.seqnum = seqnum
+
+    def __str__(self) -> str:
+        return f"entry {self.seqnum} of log {self.log.author.hex()}/{self.log.log_id}"
+
+
+class NewOperation(NamedTuple):
+    """A verified entry with its valid operation, to be kept."""
+
+    entry: Entry
+    operation: Operation
+    document_id: bytes
+
+
+class StoredOperation(NamedTuple):
+    """An entry and its operation as they are kept, both encoded.
+
+    position: its number in the order of storing, from 1 on; everything that it depends on has a
+        lower one.
+    """
+
+    position: int
+    log: LogKey
+    seqnum: int
+    entry: bytes
+    operation: bytes
+
+
+class Located(NamedTuple):
+    """The position of an entry of a log."""
+
+    position: int
+    log: LogKey
+    seqnum: int
+
+
+class LogState(NamedTuple):
+    """The state of a log that has entries.
+
+    hashes: those of the entries that later ones can link to (`culm.bamboo.links.open_targets`).
+    """
+
+    head: Head
+    hashes: Mapping[int, bytes]
+    document_id: bytes
+    schema_id: str
+
+
+class OperationState(NamedTuple):
+    """The document and the schema of an operation."""
+
+    document_id: bytes
+    schema_id: str
+
+
+class Found(NamedTuple):
+    """The states found in a look-up."""
+
+    logs: Mapping[LogKey, LogState]
+    operations: Mapping[bytes, OperationState]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The heights of all logs of some schemas, at one moment.
+
+    view: their items (`culm.p2panda.heights`); it does not change.
+    position: that of the last operation stored at that moment; 0 if there was none.
+    """
+
+    view: View = field(compare=False)
+    position: int
+
+
+class DocumentLogs(NamedTuple):
+    """The document of a log, and how many logs that document has; if it has many, 2 will do."""
+
+    document_id: bytes
+    log_count: int
+
+
+class Span(NamedTuple):
+    """Entries of a log, from `start` to `end`, both included."""
+
+    log: LogKey
+    start: int
+    end: int
+
+
+# Effects.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEffect(Effect[R]):
-    """Work for an `OperationStore`; `perform` does it, `answer` also tells the machine."""
+    """Work for an `OperationStore`, whose `perform` does it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,38 +365,3 @@ def _is_operation_state(value: object) -> bool:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
-
-
-_OPERATIONS: dict[type[Effect[Any]], Callable[[Any, OperationStore], object]] = {
-    OpenRange: lambda e, store: store.range(e.schema_ids, monoid=e.monoid),
-    LookUp: lambda e, store: store.look_up(e.logs, e.operations),
-    AppendOperations: lambda e, store: store.append(e.operations),
-    FindDocuments: lambda e, store: store.documents_of(e.logs),
-    LocateOperations: lambda e, store: store.locate(e.spans, after=e.after, count_max=e.count_max),
-    ReadOperations: lambda e, store: store.read(
-        e.spans, after=e.after, count_max=e.count_max, size_max=e.size_max
-    ),
-    ReadNew: lambda e, store: store.read_new(
-        e.schema_ids, after=e.after, end=e.end, count_max=e.count_max, size_max=e.size_max
-    ),
-}
-
-
-def perform(effect: Effect[Any], store: OperationStore) -> Any:
-    """Do what `effect` asks of `store`; returns the result that the machine waits for.
-
-    A `Conflict` is returned as a result.  Other exceptions of the store pass through; raises
-    `TypeError` for an effect that is not for a store of operations.
-    """
-    operation = _OPERATIONS.get(type(effect))
-    if operation is None:
-        raise TypeError(f"{type(effect).__name__} is not an effect for a store of operations")
-    try:
-        return operation(effect, store)
-    except Conflict as conflict:
-        return conflict
-
-
-def answer(machine: Durable, effect: Effect[Any], store: OperationStore) -> None:
-    """Do what `effect` asks of `store`, and give `machine` the result or the failure."""
-    Answer.of(effect, partial(perform, store=store)).give(machine)

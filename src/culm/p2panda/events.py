@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from culm.machine import Closed, Event, RemoteProtocolError
-from culm.p2panda.items import Height
+from culm.p2panda.heights import Height
 from culm.p2panda.messages import Mode, RangeMessage
 
 __all__ = [

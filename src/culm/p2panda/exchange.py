@@ -17,18 +17,17 @@ from culm.bamboo.entry import LogKey
 from culm.effects import Place, StoreWork
 from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError
 from culm.p2panda.comparison import Comparison, height_in
-from culm.p2panda.effects import OpenRange
+from culm.p2panda.effects import OpenRange, Range, Span, StoredOperation
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.events import DoneReceived, HaveReceived, RangeReceived, SessionEnded
 from culm.p2panda.handles import Session
-from culm.p2panda.items import decode_item
+from culm.p2panda.heights import decode_item
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.messages import EmptySet, Mode, RangeMessage
 from culm.p2panda.offers import Offers
 from culm.p2panda.replication_events import Policy
 from culm.p2panda.serving import Serving
 from culm.p2panda.states import Half, SessionState
-from culm.p2panda.store import Range, Span, StoredOperation
 
 __all__ = ["Exchange", "Phase"]
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from culm.arguments import check_int, check_type
 from culm.bamboo.entry import check_log
 from culm.machine import RemoteProtocolError
-from culm.p2panda.items import Height
+from culm.p2panda.heights import Height
 from culm.p2panda.messages import (
     Have,
     Mode,

@@ -18,13 +18,20 @@ from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.entry import decode as decode_entry
 from culm.effects import Place, StoreWork
 from culm.machine import RemoteProtocolError
-from culm.p2panda.effects import AppendOperations, LookUp
+from culm.p2panda.effects import (
+    AppendOperations,
+    Conflict,
+    Found,
+    LogState,
+    LookUp,
+    NewOperation,
+    OperationState,
+)
 from culm.p2panda.errors import InvalidOperation, Reason
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.operation import Operation
 from culm.p2panda.operation import decode as decode_operation
 from culm.p2panda.replication_events import OperationLeftOut, OperationStored
-from culm.p2panda.store import Conflict, Found, LogState, NewOperation, OperationState
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YASMF
 

@@ -2,7 +2,7 @@
 
 The seven messages of set reconciliation are those of `culm.reconcile.messages`, except that
 fingerprints are bytes here; on the wire each also has a session id.  Their items and bounds are
-heights of logs (`culm.p2panda.items`).
+heights of logs (`culm.p2panda.heights`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from culm.arguments import check_type
-from culm.p2panda.items import Height, check_item
+from culm.p2panda.heights import Height, check_item
 from culm.reconcile.messages import Done, EmptyPayload, EmptySet, LowerBound, Payload, Terminal
 
 __all__ = [

@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from culm.arguments import check_int
 from culm.bamboo.entry import LogKey
-from culm.p2panda.store import Span
+from culm.p2panda.effects import Span
 
 __all__ = ["Offers"]
 

@@ -22,14 +22,17 @@ from culm.bamboo.entry import LogKey
 from culm.effects import StoreWork
 from culm.intervals import Intervals
 from culm.p2panda.effects import (
+    DocumentLogs,
     FindDocuments,
+    Located,
     LocateOperations,
     ReadNew,
     ReadOperations,
+    Span,
+    StoredOperation,
     StoreEffect,
 )
 from culm.p2panda.limits import ReplicatorLimits
-from culm.p2panda.store import DocumentLogs, Located, Span, StoredOperation
 
 __all__ = ["Serving"]
 

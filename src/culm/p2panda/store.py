@@ -3,125 +3,43 @@
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
-from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.entry import LogKey
 from culm.bamboo.links import open_targets
 from culm.bamboo.store import Head
+from culm.machine import Effect
 from culm.p2panda.document import Tips
-from culm.p2panda.items import Height
+from culm.p2panda.effects import (
+    AppendOperations,
+    Conflict,
+    DocumentLogs,
+    FindDocuments,
+    Found,
+    Located,
+    LocateOperations,
+    LogState,
+    LookUp,
+    NewOperation,
+    OpenRange,
+    OperationState,
+    Range,
+    ReadNew,
+    ReadOperations,
+    Span,
+    StoredOperation,
+)
+from culm.p2panda.heights import Height, RangeTrees
 from culm.p2panda.operation import Operation
 from culm.p2panda.operation import decode as decode_operation
-from culm.p2panda.range_trees import RangeTrees
 from culm.reconcile.monoids import DEFAULT
-from culm.reconcile.tree import View
 
-__all__ = [
-    "Conflict",
-    "DocumentLogs",
-    "DocumentState",
-    "Found",
-    "Located",
-    "LogState",
-    "MemoryStore",
-    "NewOperation",
-    "OperationState",
-    "OperationStore",
-    "Range",
-    "Span",
-    "StoredOperation",
-]
-
-
-class Conflict(Exception):
-    """The store has another entry in the place of a new one."""
-
-    def __init__(self, log: LogKey, seqnum: int) -> None:
-        super().__init__(log, seqnum)
-        self.log = log
-        self.seqnum = seqnum
-
-    def __str__(self) -> str:
-        return f"entry {self.seqnum} of log {self.log.author.hex()}/{self.log.log_id}"
-
-
-class NewOperation(NamedTuple):
-    """A verified entry with its valid operation, to be kept."""
-
-    entry: Entry
-    operation: Operation
-    document_id: bytes
-
-
-class StoredOperation(NamedTuple):
-    """An entry and its operation as they are kept, both encoded.
-
-    position: its number in the order of storing, from 1 on; everything that it depends on has a
-        lower one.
-    """
-
-    position: int
-    log: LogKey
-    seqnum: int
-    entry: bytes
-    operation: bytes
-
-
-class Located(NamedTuple):
-    """The position of an entry of a log."""
-
-    position: int
-    log: LogKey
-    seqnum: int
-
-
-class LogState(NamedTuple):
-    """The state of a log that has entries.
-
-    hashes: those of the entries that later ones can link to (`culm.bamboo.links.open_targets`).
-    """
-
-    head: Head
-    hashes: Mapping[int, bytes]
-    document_id: bytes
-    schema_id: str
-
-
-class OperationState(NamedTuple):
-    """The document and the schema of an operation."""
-
-    document_id: bytes
-    schema_id: str
-
-
-class Found(NamedTuple):
-    """The states found in a look-up."""
-
-    logs: Mapping[LogKey, LogState]
-    operations: Mapping[bytes, OperationState]
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The heights of all logs of some schemas, at one moment.
-
-    view: their items (`culm.p2panda.items`); it does not change.
-    position: that of the last operation stored at that moment; 0 if there was none.
-    """
-
-    view: View = field(compare=False)
-    position: int
-
-
-class DocumentLogs(NamedTuple):
-    """The document of a log, and how many logs that document has; if it has many, 2 will do."""
-
-    document_id: bytes
-    log_count: int
+__all__ = ["DocumentState", "MemoryStore", "OperationStore"]
 
 
 class DocumentState(NamedTuple):
@@ -135,44 +53,36 @@ class DocumentState(NamedTuple):
     deleted: bool
 
 
-class Span(NamedTuple):
-    """Entries of a log, from `start` to `end`, both included."""
-
-    log: LogKey
-    start: int
-    end: int
-
-
-@runtime_checkable
-class OperationStore(Protocol):
+class OperationStore(ABC):
     """A synchronous store of entries (with YASMF hashes) and their operations; logs have no gaps.
 
     A log belongs to one document, and a document to one schema.  Schemas are given by their ids.
     """
 
+    @abstractmethod
     def range(self, schema_ids: Sequence[str], *, monoid: str = DEFAULT) -> Range:
         """The heights of the logs of these schemas.
 
         Further calls cost little: the store keeps its tree up to date.
         """
-        ...
 
+    @abstractmethod
     def look_up(self, logs: Iterable[LogKey], operations: Iterable[bytes]) -> Found:
         """Find the states of these logs, and of the operations with these ids."""
-        ...
 
+    @abstractmethod
     def append(self, operations: Sequence[NewOperation]) -> list[int]:
         """Store these, in this order: all of them or none.  Returns their positions.
 
         An entry that is already there stays as it is.  Raises `Conflict`, and `ValueError` for an
         entry with a gap before it.
         """
-        ...
 
+    @abstractmethod
     def documents_of(self, logs: Iterable[LogKey]) -> dict[LogKey, DocumentLogs]:
         """The documents of these logs, as far as they exist."""
-        ...
 
+    @abstractmethod
     def read(
         self, spans: Sequence[Span], *, after: int = 0, count_max: int, size_max: int
     ) -> list[StoredOperation]:
@@ -181,15 +91,15 @@ class OperationStore(Protocol):
         Only those after position `after`.  Stops before exceeding `count_max` of them or `size_max`
         bytes of entries and operations, but gives at least one if there is any.
         """
-        ...
 
+    @abstractmethod
     def locate(self, spans: Sequence[Span], *, after: int = 0, count_max: int) -> list[Located]:
         """The positions of the operations in these spans (one span for each log), ascending.
 
         The first `count_max` of those after position `after`, or all if there are fewer.
         """
-        ...
 
+    @abstractmethod
     def read_new(
         self,
         schema_ids: Sequence[str],
@@ -203,30 +113,58 @@ class OperationStore(Protocol):
 
         Bounds as in `read`.
         """
-        ...
 
+    @abstractmethod
     def documents(self, schema_id: str) -> list[bytes]:
         """The ids of all documents of a schema, ascending."""
-        ...
 
+    @abstractmethod
     def operations(self, document_id: bytes) -> dict[bytes, Operation]:
         """All operations of a document by id; none if there is no such document."""
-        ...
 
+    @abstractmethod
     def backlinks(self, document_id: bytes) -> dict[bytes, bytes]:
         """The operation before each in its log, for all of a document; both by id."""
-        ...
 
+    @abstractmethod
     def state_of(self, document_id: bytes) -> DocumentState | None:
         """The state of a document, if it exists.
 
         Further calls cost little: only operations that have arrived meanwhile are looked at.
         """
-        ...
 
+    @abstractmethod
     def logs_of(self, author: bytes) -> dict[int, bytes]:
         """The ids of an author's logs, ascending, and of the documents that they belong to."""
-        ...
+
+    def perform(self, effect: Effect[Any]) -> Any:
+        """Do what `effect` asks for; returns the result that the machine waits for.
+
+        A `Conflict` is returned as a result.  Other exceptions pass through; raises `TypeError`
+        for an effect that is not for a store of operations.
+        """
+        method = _METHODS.get(type(effect))
+        if method is None:
+            raise TypeError(f"{type(effect).__name__} is not an effect for a store of operations")
+        try:
+            return method(self, effect)
+        except Conflict as conflict:
+            return conflict
+
+
+_METHODS: dict[type[Effect[Any]], Callable[[OperationStore, Any], object]] = {
+    OpenRange: lambda store, e: store.range(e.schema_ids, monoid=e.monoid),
+    LookUp: lambda store, e: store.look_up(e.logs, e.operations),
+    AppendOperations: lambda store, e: store.append(e.operations),
+    FindDocuments: lambda store, e: store.documents_of(e.logs),
+    LocateOperations: lambda store, e: store.locate(e.spans, after=e.after, count_max=e.count_max),
+    ReadOperations: lambda store, e: store.read(
+        e.spans, after=e.after, count_max=e.count_max, size_max=e.size_max
+    ),
+    ReadNew: lambda store, e: store.read_new(
+        e.schema_ids, after=e.after, end=e.end, count_max=e.count_max, size_max=e.size_max
+    ),
+}
 
 
 @dataclass(slots=True)
@@ -266,7 +204,7 @@ class _Schema:
     documents: dict[bytes, _Document] = field(default_factory=dict[bytes, _Document])
 
 
-class MemoryStore:
+class MemoryStore(OperationStore):
     """An `OperationStore` in memory."""
 
     def __init__(self) -> None:

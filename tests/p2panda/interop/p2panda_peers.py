@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.request import Request, urlopen
@@ -18,8 +17,7 @@ from peer_programs import running
 
 from culm.machine import Event
 from culm.p2panda import Dialect, Document, MemoryStore, Mode, Policy, Replicator
-from culm.p2panda.effects import perform
-from culm.p2panda.store import StoredOperation
+from culm.p2panda.effects import StoredOperation
 from drivers.asyncio_driver import MachineProtocol
 
 T = TypeVar("T")
@@ -188,7 +186,7 @@ class OurNode:
         _, link = await loop.create_connection(
             lambda: MachineProtocol(
                 self.replicator,
-                perform=partial(perform, store=store),
+                perform=store.perform,
                 on_event=self.events.append,
             ),
             *("127.0.0.1", port),

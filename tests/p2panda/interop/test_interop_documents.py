@@ -16,8 +16,8 @@ from peer_programs import running
 
 from culm.bamboo.entry import sign
 from culm.p2panda import Action, Author, Operation, OperationStored, Reason, materialise
+from culm.p2panda.effects import StoredOperation
 from culm.p2panda.messages import SendEntry
-from culm.p2panda.store import StoredOperation
 from culm.wire.multihash import YASMF
 
 pytestmark = pytest.mark.interop
