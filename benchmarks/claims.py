@@ -1,0 +1,726 @@
+"""The claims that `compare` measures: what culm does, who does the same, and the target.
+
+A side is a callable that works once and returns what is told of it: a speed, a size or a count.
+Each contest is prepared anew, and both sides' work is checked.  A peer that has to be built or
+installed is optional: what is missing raises `Absent`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import hashlib
+import json
+import os
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from time import perf_counter, process_time
+from typing import Any, NamedTuple
+
+import driven
+from samples import loop_encode, numbers
+
+__all__ = ["CLAIMS", "Absent", "Claim", "Effort"]
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+WINDOW = 65_535
+
+Work = Callable[[], object]
+Side = Callable[[], float]
+Contest = Iterator[tuple[Side, Side]]
+
+
+class Absent(Exception):
+    """The peer of a claim is not at hand: the reason."""
+
+
+class Effort(NamedTuple):
+    """How much is measured.
+
+    rounds: turns of each side; brief: little work, to see that all of it runs.
+    """
+
+    rounds: int
+    brief: bool
+
+    def amount(self, usual: int) -> int:
+        return max(1, usual // 20) if self.brief else usual
+
+
+class Claim(NamedTuple):
+    """A claim: `ratio` is what culm reaches, divided by what its peer does.
+
+    clock: that of the ratio: processor, wall, virtual, or none where bytes are compared.
+    at_most: whether a smaller ratio is the better one.  rounds: if not those of the effort.
+    """
+
+    name: str
+    workload: str
+    peer: str
+    unit: str
+    target: float
+    contest: Callable[[Effort], AbstractContextManager[tuple[Side, Side]]]
+    clock: str = "processor"
+    at_most: bool = False
+    rounds: int | None = None
+
+
+def needs(module: str) -> None:
+    if find_spec(module) is None:
+        raise Absent(f"{module} is not installed")
+
+
+def speed(work: Work, amount: float, clock: Callable[[], float] = process_time) -> float:
+    """Amount a second of the clock; what is there already is no garbage to look through."""
+    gc.collect()
+    gc.freeze()
+    try:
+        start = clock()
+        work()
+        return amount / (clock() - start)
+    finally:
+        gc.unfreeze()
+
+
+def children_time() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+# Codecs
+
+
+def sources(size: int) -> bytes:
+    """CPython's library, one module after the other."""
+    data = bytearray()
+    for path in sorted(Path(os.__file__).parent.rglob("*.py")):
+        data += path.read_bytes()
+        if len(data) >= size:
+            break
+    return bytes(data[:size])
+
+
+def json_lines(size: int) -> bytes:
+    """Seeded readings of sensors, a JSON object a line."""
+    chance, data = Random(1), bytearray()
+    while len(data) < size:
+        reading = {
+            "time": 1_700_000_000 + len(data),
+            "sensor": f"roof-{chance.randrange(64)}",
+            "value": round(chance.uniform(-20, 40), 2),
+            "state": chance.choice(["ok", "ok", "ok", "stale", "failed"]),
+            "id": chance.randbytes(8).hex(),
+        }
+        data += json.dumps(reading).encode() + b"\n"
+    return bytes(data[:size])
+
+
+@contextmanager
+def lzfoo_contest(effort: Effort, *, sample: Callable[[int], bytes], verb: str) -> Contest:
+    needs("lz4")
+    import lz4.block
+
+    from culm.wire import lzfoo
+
+    data = sample(effort.amount(20_000_000))
+    mb = len(data) / 1e6
+    ours, theirs = lzfoo.compress(data, WINDOW), lz4.block.compress(data)
+    assert lzfoo.decompress(ours, len(data), WINDOW) == data
+    match verb:
+        case "compress":
+            yield (
+                lambda: speed(lambda: lzfoo.compress(data, WINDOW), mb),
+                lambda: speed(lambda: lz4.block.compress(data), mb),
+            )
+        case "decompress":
+            yield (
+                lambda: speed(lambda: lzfoo.decompress(ours, len(data), WINDOW), mb),
+                lambda: speed(lambda: lz4.block.decompress(theirs), mb),
+            )
+        case _:
+            yield lambda: float(len(ours)), lambda: float(len(theirs))
+
+
+@contextmanager
+def varu64_array(effort: Effort) -> Contest:
+    from culm.wire import varu64
+
+    values = numbers(effort.amount(1_000_000))
+    data = loop_encode(values)
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "varu64_loop.so"
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+        command = [*compiler, "-O3", "-shared", "-fPIC", HERE / "varu64_loop.c", "-o", library]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise Absent(f"no C compiler: {error}") from None
+        loop = ctypes.CDLL(str(library)).varu64_loop
+        loop.restype = ctypes.c_int64
+
+        found = (ctypes.c_uint64 * len(values))()
+
+        def in_c() -> None:
+            assert loop(data, ctypes.c_size_t(len(data)), found) == len(values)
+
+        in_c()
+        assert array("Q", found) == varu64.decode_array(data)[0] == array("Q", values)
+        amount = len(values) / 1e6
+        yield (
+            lambda: speed(lambda: varu64.decode_array(data), amount),
+            lambda: speed(in_c, amount),
+        )
+
+
+@contextmanager
+def varu64_list(effort: Effort) -> Contest:
+    needs("msgspec")
+    import msgspec
+
+    from culm.wire import varu64
+
+    values = numbers(effort.amount(1_000_000))
+    data, packed = loop_encode(values), msgspec.msgpack.encode(values)
+    decoder = msgspec.msgpack.Decoder(list[int])
+    assert varu64.decode_many(data)[0] == decoder.decode(packed) == values
+    amount = len(values) / 1e6
+    yield (
+        lambda: speed(lambda: varu64.decode_many(data), amount),
+        lambda: speed(lambda: decoder.decode(packed), amount),
+    )
+
+
+# Replication beside the verification of its signatures
+
+
+@contextmanager
+def point2point_small(effort: Effort) -> Contest:
+    from culm.bamboo.entry import verify_signature
+    from samples import text
+    from test_point2point import DEFAULTS, cut, replicate, written
+
+    count = effort.amount(4000)
+    entries = written(cut(text(100 * count), 100))
+
+    def verify() -> None:
+        assert all(verify_signature(new.entry) for new in entries)
+
+    def ours() -> float:
+        work, target = replicate(entries, DEFAULTS)
+        reached = speed(work, count)
+        head = target.store.head(entries[0].entry.log)
+        assert head is not None
+        assert head.seqnum == count
+        return reached
+
+    yield ours, lambda: speed(verify, count)
+
+
+@contextmanager
+def point2point_large(effort: Effort) -> Contest:
+    from test_point2point import BULK, replicate, written
+
+    count = max(2, effort.amount(32))
+    payloads = [Random(number).randbytes(1 << 20) for number in range(count)]
+    entries = written(payloads)
+
+    def hash_all() -> None:
+        for payload in payloads:
+            hashlib.blake2b(payload).digest()
+
+    def ours() -> float:
+        work, target = replicate(entries, BULK)
+        reached = speed(work, count)
+        assert target.store.entry(entries[0].entry.log, count).payload_complete
+        return reached
+
+    yield ours, lambda: speed(hash_all, count)
+
+
+@contextmanager
+def p2panda(effort: Effort) -> Contest:
+    from culm.bamboo.entry import decode, verify_signature
+    from culm.p2panda import Mode
+    from culm.p2panda.store import MemoryStore
+    from culm.wire.multihash import YASMF
+    from test_p2panda import READ_SIZE, SCHEMA, end, written
+    from two_replicators import exchange
+
+    full = written()
+    kept = full.read_new([SCHEMA], count_max=1 << 20, size_max=1 << 40)
+    entries = [decode(stored.entry, family=YASMF) for stored in kept]
+
+    def verify() -> None:
+        assert all(map(verify_signature, entries))
+
+    def ours() -> float:
+        store = MemoryStore()
+        ends = [
+            end(b"a", b"b", store, Mode.SET_RECONCILIATION),
+            end(b"b", b"a", full, Mode.SET_RECONCILIATION),
+        ]
+        reached = speed(lambda: exchange(*ends, size_max=READ_SIZE), len(kept))
+        found = store.read_new([SCHEMA], count_max=1 << 20, size_max=1 << 40)
+        assert len(found) == len(kept)
+        return reached
+
+    yield ours, lambda: speed(verify, len(kept))
+
+
+@contextmanager
+def ssb_in_memory(effort: Effort) -> Contest:
+    """The receiver alone: whoever serves is a process of its own."""
+    import asyncio
+
+    import test_ssb as ssb
+    from culm.ssb.messages import read_message
+
+    count = effort.amount(10_000)
+    messages = [read_message(data) for data in ssb.written(count).messages(ssb.feed_of("alice"))]
+
+    def verify() -> None:
+        assert all(message.verify() for message in messages)
+
+    with ssb.served(count) as port:
+
+        def ours() -> float:
+            _, processor, store = asyncio.run(ssb.fetch(port, count))
+            assert len(list(store.messages(ssb.feed_of("alice")))) == count
+            return count / processor
+
+        yield ours, lambda: speed(verify, count)
+
+
+@contextmanager
+def ssb_on_disk(effort: Effort) -> Contest:
+    """Both ends, with their stores on SQLite, in one process."""
+    import test_ssb as ssb
+    from culm.ssb.messages import read_message
+
+    count = effort.amount(4000)
+    messages = [read_message(data) for data in ssb.written(count).messages(ssb.feed_of("alice"))]
+
+    def verify() -> None:
+        assert all(message.verify() for message in messages)
+
+    work = driven.ssb(count)
+    yield lambda: speed(work, count), lambda: speed(verify, count)
+
+
+@contextmanager
+def ssb_beside_js(effort: Effort) -> Contest:
+    import test_ssb as ssb
+
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        raise Absent("no Node.js")
+    count = ssb.MESSAGES if not effort.brief else 500
+    ssb.MESSAGES, ssb.ROUNDS = count, 1
+    work = driven.ssb(count)
+    with tempfile.TemporaryDirectory() as folder:
+        turn = iter(range(1 << 30))
+
+        def theirs() -> float:
+            place = Path(folder) / str(next(turn))
+            place.mkdir()
+            return ssb.theirs(place)
+
+        yield lambda: speed(work, count, perf_counter), theirs
+
+
+@contextmanager
+def beside_hypercore(effort: Effort, *, wall: bool) -> Contest:
+    """Both ends of each in one process, over memory: blocks of 100 bytes, signatures checked."""
+    packages = os.environ.get("CULM_HYPERCORE")
+    if packages is None or shutil.which("node") is None:
+        raise Absent("CULM_HYPERCORE names a folder with hypercore and random-access-memory")
+    from samples import text
+    from test_point2point import DEFAULTS, cut, replicate, written
+
+    count = effort.amount(10_000)
+    entries = written(cut(text(100 * count), 100))
+
+    def theirs() -> float:
+        command = ["node", HERE / "hypercore_pair.cjs", str(count)]
+        run = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=packages)
+        told = json.loads(run.stdout)
+        return count / (told["wall_s"] if wall else told["processor_s"])
+
+    def ours() -> float:
+        work, _ = replicate(entries, DEFAULTS)
+        return speed(work, count, perf_counter if wall else process_time)
+
+    yield ours, theirs
+
+
+# Set reconciliation
+
+
+@contextmanager
+def reconcile(effort: Effort, *, differences: int) -> Contest:
+    """Both sides' processor time in milliseconds; negentropy's is that of its faster store."""
+    import pytest
+
+    import test_reconcile_modes as modes
+    from beside import built
+
+    if "CULM_NEGENTROPY" not in os.environ:
+        raise Absent("CULM_NEGENTROPY names the directory cpp of hoytech/negentropy")
+    sets = modes.spread(0, differences)
+    trees = modes.tree_of(sets.rows[0]), modes.tree_of(sets.rows[1])
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            program = built("negentropy_session.cpp", Path(folder))
+        except pytest.skip.Exception as reason:
+            raise Absent(str(reason)) from None
+
+        def ours() -> float:
+            cost, received = modes.measured_talk(trees, modes.MODES["ranges"], 1)
+            assert received == [set(sets.right), set(sets.left)]
+            return cost.time_ms
+
+        def theirs() -> float:
+            return min(cost.time_ms for cost in modes.beside(program, sets.rows).values())
+
+        yield ours, theirs
+
+
+# Clusters
+
+
+@contextmanager
+def raft(effort: Effort, *, window: int) -> Contest:
+    needs("pysyncobj")
+    import bench_raft_cluster as cluster
+
+    seconds = 0.3 if effort.brief else 3.0
+    yield (
+        lambda: cluster.measure(cluster.serve_culm, window, seconds),
+        lambda: cluster.measure(cluster.serve_pysyncobj, window, seconds),
+    )
+
+
+@contextmanager
+def oxen_loss(effort: Effort, *, loss: float) -> Contest:
+    """The worst of the seeds, beside the mean without loss: in virtual time."""
+    from oxen_throughput import rate
+
+    seeds, count = range(effort.amount(20)), effort.amount(3000)
+
+    def ours() -> float:
+        return min(rate(loss, count, seed=seed) for seed in seeds)
+
+    yield ours, lambda: fmean(rate(0.0, count, seed=seed) for seed in seeds)
+
+
+# A directory
+
+
+@contextmanager
+def directory(effort: Effort) -> Contest:
+    import bench_directory as bench
+
+    if shutil.which("rsync") is None:
+        raise Absent("no rsync")
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
+        source, turn = Path(folder) / "source", iter(range(1 << 30))
+        bench.make_files(source, effort.amount(100_000))
+
+        def fresh() -> Path:
+            place = Path(folder) / str(next(turn))
+            place.mkdir()
+            return place
+
+        def ours() -> float:
+            place = fresh()
+            costs = bench.replicate(source, place)
+            shutil.rmtree(place)
+            named = (costs[name] for name in ("publish", "serve", "fetch"))
+            return sum(cost.user + cost.system for cost in named)
+
+        def theirs() -> float:
+            place = fresh()
+            cost = bench.run("rsync", "-a", f"{source}/", place / "copy")
+            shutil.rmtree(place)
+            return cost.user + cost.system
+
+        yield ours, theirs
+
+
+# Memory
+
+
+Pair = tuple[Any, Any]
+
+
+def _greet(pair: Pair) -> Pair:
+    """Both ends say what they say at first, and take what comes."""
+    moved = True
+    while moved:
+        moved = False
+        for here, there in (pair, pair[::-1]):
+            while here.next_event() is not None:
+                moved = True
+            if data := here.data_to_send():
+                there.receive_data(data)
+                moved = True
+    return pair
+
+
+def _bymux() -> Pair:
+    from culm.bymux import Connection, Role
+
+    return _greet((Connection(role=Role.PROACTIVE), Connection(role=Role.REACTIVE)))
+
+
+def _point2point() -> Pair:
+    from culm.point2point import Connection, Role
+
+    return _greet((Connection(role=Role.PROACTIVE), Connection(role=Role.REACTIVE)))
+
+
+def _replicator() -> Pair:
+    from culm.point2point import Role
+    from culm.point2point.replication import Interest, Replicator
+
+    interest = Interest(accept_new_logs=True)
+    one, other = (Replicator(role=role, interest=interest) for role in Role)
+    return _greet((one, other))
+
+
+def _garlic() -> Pair:
+    from culm.garlic.connection import Connection
+    from culm.garlic.states import ConnectionRole
+
+    one, other = (Connection(role=role) for role in ConnectionRole)
+    return _greet((one, other))
+
+
+def _h2() -> Pair:
+    from h2.config import H2Configuration
+    from h2.connection import H2Connection
+
+    ends = [H2Connection(config=H2Configuration(client_side=side)) for side in (True, False)]
+    for end in ends:
+        end.initiate_connection()
+    for here, there in (ends, ends[::-1], ends):
+        there.receive_data(here.data_to_send())
+    return ends[0], ends[1]
+
+
+IDLE: dict[str, Callable[[], Pair]] = {
+    "bymux": _bymux,
+    "point2point": _point2point,
+    "point2point-replicator": _replicator,
+    "garlic": _garlic,
+    "h2": _h2,
+}
+
+
+def idle_size(name: str, count: int) -> float:
+    """KiB of resident memory that one more of these takes, in this process."""
+    make = IDLE[name]
+    kept = [make() for _ in range(100)]
+    gc.collect()
+    before = _resident()
+    kept += [make() for _ in range(count // 2)]
+    gc.collect()
+    return (_resident() - before) / 1024 / count
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@contextmanager
+def idle(effort: Effort, *, name: str) -> Contest:
+    needs("h2")
+    if not Path("/proc/self/statm").exists():
+        raise Absent("resident memory is read from /proc")
+    count = str(effort.amount(4000))
+
+    def size_of(machine: str) -> float:
+        command = [sys.executable, __file__, machine, count]
+        return float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+    yield lambda: size_of(name), lambda: size_of("h2")
+
+
+def _lzfoo_claims() -> Iterator[Claim]:
+    samples = {"CPython's sources": sources, "JSON lines": json_lines}
+    for told, sample in samples.items():
+        workload = f"20 MB of {told}, window {WINDOW:,}"
+        for verb, name, target in (
+            ("compress", "compression", 0.7),
+            ("decompress", "decompression", 1.0),
+        ):
+            contest = partial(lzfoo_contest, sample=sample, verb=verb)
+            yield Claim(f"LZFoo, {name}, {told}", workload, "python-lz4", "MB/s", target, contest)
+        contest = partial(lzfoo_contest, sample=sample, verb="size")
+        name = f"LZFoo, size, {told}"
+        yield Claim(name, workload, "python-lz4", "bytes", 1.0, contest, "none", True, 1)
+
+
+CLAIMS: tuple[Claim, ...] = (
+    *(
+        Claim(
+            f"Raft, {window:,} in flight",
+            "values of 64 bytes, three servers as processes over loopback, no disk",
+            "PySyncObj",
+            "commits/s",
+            target,
+            partial(raft, window=window),
+            "wall",
+        )
+        for window, target in ((1000, 4.0), (1, 1.2))
+    ),
+    Claim(
+        "Point-2-Point, entries of 100 bytes, one core",
+        "4,000 entries of text, both ends in one process, stores in memory",
+        "verification alone (libsodium)",
+        "entries/s",
+        0.9,
+        point2point_small,
+    ),
+    Claim(
+        "Point-2-Point, payloads of 1 MiB",
+        "32 random payloads, both ends in one process, limits for bulk",
+        "BLAKE2b alone",
+        "MiB/s",
+        0.8,
+        point2point_large,
+    ),
+    Claim(
+        "Point-2-Point, processor time of a block",
+        "10,000 blocks of 100 bytes, both ends in one process, in memory",
+        "hypercore on Node.js",
+        "blocks/s",
+        1 / 0.6,
+        partial(beside_hypercore, wall=False),
+    ),
+    Claim(
+        "Point-2-Point, time of a block by the wall",
+        "10,000 blocks of 100 bytes, both ends in one process, in memory",
+        "hypercore on Node.js",
+        "blocks/s",
+        2.0,
+        partial(beside_hypercore, wall=True),
+        "wall",
+    ),
+    Claim(
+        "p2panda, set reconciliation",
+        "10,000 operations, both ends in one process, stores in memory",
+        "verification alone (libsodium)",
+        "operations/s",
+        0.85,
+        p2panda,
+    ),
+    Claim(
+        "SSB, store in memory",
+        "10,000 messages over loopback, the receiver's processor time",
+        "verification alone (libsodium)",
+        "messages/s",
+        0.85,
+        ssb_in_memory,
+    ),
+    Claim(
+        "SSB, stores on SQLite",
+        "4,000 messages over loopback, both ends in one process",
+        "verification alone (libsodium)",
+        "messages/s",
+        0.8,
+        ssb_on_disk,
+    ),
+    Claim(
+        "SSB beside ssb-ebt, both on disk",
+        "10,000 messages over loopback",
+        "ssb-ebt on Node.js",
+        "messages/s",
+        2.0,
+        ssb_beside_js,
+        "wall",
+        rounds=3,
+    ),
+    *_lzfoo_claims(),
+    Claim(
+        "VarU64, to an array",
+        "1,000,000 numbers of all sizes",
+        "a loop in C",
+        "million/s",
+        0.8,
+        varu64_array,
+    ),
+    Claim(
+        "VarU64, to a list",
+        "1,000,000 numbers of all sizes",
+        "msgspec's MessagePack",
+        "million/s",
+        1.0,
+        varu64_list,
+    ),
+    Claim(
+        "Reconciliation, 100,000 differences, time",
+        "1,000,000 items of 32 bytes on each side",
+        "negentropy, its faster store",
+        "ms",
+        0.25,
+        partial(reconcile, differences=100_000),
+        at_most=True,
+    ),
+    *(
+        Claim(
+            f"Oxen, {loss:.0%} of datagrams lost",
+            "messages in order, delays of 10 to 20 ms, the worst of 20 seeds",
+            "the same without loss",
+            "messages/s",
+            target,
+            partial(oxen_loss, loss=loss),
+            "virtual",
+            rounds=1,
+        )
+        for loss, target in ((0.01, 0.6), (0.05, 0.35))
+    ),
+    Claim(
+        "A directory of 100,000 files",
+        "publish, serve and fetch, files of up to 1.5 KiB",
+        "rsync -a",
+        "s",
+        1.8,
+        directory,
+        at_most=True,
+        rounds=3,
+    ),
+    *(
+        Claim(
+            f"Memory of an idle machine: {name}",
+            "4,000 in one process, resident memory",
+            "a connection of h2",
+            "KiB",
+            1.0,
+            partial(idle, name=name),
+            "none",
+            True,
+            1,
+        )
+        for name in IDLE
+        if name != "h2"
+    ),
+)
+"""Every claim, with the target of ``docs/benchmarks.md``."""
+
+
+if __name__ == "__main__":
+    print(idle_size(sys.argv[1], int(sys.argv[2])))
