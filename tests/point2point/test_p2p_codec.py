@@ -33,6 +33,9 @@ from p2p_support import (
 from culm.bamboo.entry import LogKey, sign
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import has_lipmaalink
+from culm.bymux.packets import PacketType as MuxPacketType
+from culm.bymux.packets import encode as encode_packet
+from culm.capture.dissect import dissect
 from culm.point2point import (
     EVERYTHING,
     NOTIFY,
@@ -46,6 +49,7 @@ from culm.point2point import (
     PayloadReceived,
     PayloadSkipped,
     Proposal,
+    Setup,
     SkipReason,
     payloads_up_to,
 )
@@ -55,11 +59,12 @@ from culm.point2point.codec import (
     decode_control,
     decode_metadata,
     encode_control,
+    encode_setup,
     message_size_max,
     metadata_size_max,
 )
 from culm.point2point.errors import Violation
-from culm.point2point.messages import GrantCredit, Propose
+from culm.point2point.messages import ControlMessage, GrantCredit, Propose
 from culm.wire.errors import Truncated
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
@@ -459,3 +464,20 @@ def test_cancels_by_the_hand_of_the_tests() -> None:
         Cancel(request_id=2, reason=CancelReason.END_OF_LOG, seqnum=300)
     )
     assert grant(3) == encode_control(GrantCredit(amount=3))
+
+
+@given(MESSAGES)
+def test_a_message_is_dissected_into_the_parts_that_it_was_made_of(message: ControlMessage) -> None:
+    encoded = encode_control(message)
+    data = encode_setup(Setup()) + encode_packet(MuxPacketType.WRITE, 0, len(encoded)) + encoded
+    found = dissect("point2point", data)
+    assert found.fault is None
+    (control,) = found.fields[1].inside[-1].inside
+    assert (control.size, control.inside[-1].offset + control.inside[-1].size) == (
+        len(encoded),
+        len(data),
+    )
+    proposal = getattr(message, "proposal", message)
+    for field in control.inside:
+        if hasattr(proposal, field.name) and isinstance(field.value, int):
+            assert field.value == getattr(proposal, field.name)

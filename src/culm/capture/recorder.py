@@ -19,7 +19,7 @@ from culm.capture.blocks import MAGIC, write_block
 from culm.capture.records import Header, Step, encode_idle
 from culm.capture.redaction import Redact, without_keys, without_payloads
 from culm.capture.values import marked, to_value
-from culm.machine import Closed, Effect, Event
+from culm.machine import Closed, Effect, Event, Link
 from culm.machines import Verb
 
 __all__ = ["Recorder", "Tape", "record"]
@@ -114,7 +114,9 @@ class Tape:
 
     def _special(self, value: object) -> Any:
         if isinstance(value, _StandIn):
-            return marked("object", number=value._number)
+            behind = value.machine_behind
+            link = {"link": behind.number} if isinstance(behind, Link) else {}
+            return marked("object", number=value._number, **link)
         return without_keys(value) if self._keys_out else None
 
     def wrapped(self, result: Any) -> Any:

@@ -18,13 +18,16 @@ from culm.buffer import Buffer
 from culm.oxen.clock import Clock
 from culm.oxen.errors import DropReason
 
-__all__ = ["KEYS_MAX", "KEY_SIZE", "OVERHEAD", "Seal", "close_box", "open_box"]
+__all__ = ["KEYS_MAX", "KEY_SIZE", "NONCE", "OVERHEAD", "Seal", "close_box", "open_box"]
 
 KEY_SIZE = 32
 KEYS_MAX = 8
 """Keys that are accepted at the same time: each is tried."""
 
-_TIME_SIZE, _SALT_SIZE, _COUNTER_SIZE = 6, 10, 8
+NONCE = (("milliseconds", 6), ("salt", 10), ("counter", 8))
+"""The parts of a nonce, which a sealed datagram begins with, and their bytes."""
+
+_TIME_SIZE, _SALT_SIZE, _COUNTER_SIZE = (size for _, size in NONCE)
 _LIFE_SIZE = _TIME_SIZE + _SALT_SIZE
 _NONCE_SIZE = _LIFE_SIZE + _COUNTER_SIZE
 _TAG_SIZE = 16

@@ -1,0 +1,26 @@
+"""Dissection: bytes split into named fields, by the tables and decoders of the codecs.
+
+Each part of a message is taken by the function or the table with which the codec itself reads it,
+and the codec's decoder is the judge of the whole: its error, named, ends a dissection, and all
+that stands before it is in fields.
+"""
+
+from __future__ import annotations
+
+from culm.capture.dissect.fields import UNREAD, Dissection, DissectionFault, Field, leaves
+from culm.capture.dissect.flows import Moved, StepFields, bytes_of, fields_of
+from culm.capture.dissect.protocols import PROTOCOLS, dissect
+
+__all__ = [
+    "PROTOCOLS",
+    "UNREAD",
+    "Dissection",
+    "DissectionFault",
+    "Field",
+    "Moved",
+    "StepFields",
+    "bytes_of",
+    "dissect",
+    "fields_of",
+    "leaves",
+]

@@ -1,0 +1,254 @@
+"""Fields, and the reader that splits bytes into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from struct import Struct
+
+from culm.machine import ProtocolError
+from culm.point2point.errors import Violation
+from culm.wire import varu64
+from culm.wire.errors import DecodeError, Truncated, WireErrorCode
+from culm.wire.multihash import HashFamily
+
+__all__ = ["UNREAD", "Dissection", "DissectionFault", "Field", "FieldReader", "dissected", "leaves"]
+
+UNREAD = "unread"
+"""The name of the bytes after a fault; the value names one that concerns these bytes alone."""
+
+_CODES = {"B": 1, "I": 4, "i": 4, "Q": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named part of some bytes.
+
+    offset, size: in bytes, from the beginning of all that was dissected.
+    value: as the codec reads it; ``None`` for bytes that stand for themselves, and where the parts
+        say it.
+    inside: the parts, in order and without gaps.  Signs between the values of a text syntax are
+        parts without a name.
+    continues: whether more of it follows elsewhere, or is missing.
+    """
+
+    name: str
+    offset: int
+    size: int
+    value: object = None
+    inside: tuple[Field, ...] = ()
+    continues: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DissectionFault:
+    """The reason why the rest is `UNREAD`; ``TRUNCATED`` if more bytes could go on."""
+
+    offset: int
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dissection:
+    """Bytes as fields, which cover all of them, and the first fault."""
+
+    fields: tuple[Field, ...]
+    fault: DissectionFault | None = None
+
+
+def leaves(fields: Sequence[Field]) -> Iterator[Field]:
+    """The fields without parts, in order."""
+    for each in fields:
+        if each.inside:
+            yield from leaves(each.inside)
+        else:
+            yield each
+
+
+class Group:
+    """A field that is being put together; its name and value may be known late."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.value: object = None
+
+    def call(self, name: str) -> None:
+        """Give it another name."""
+        self.name = name
+
+    def tell(self, value: object) -> None:
+        """Give it a value."""
+        self.value = value
+
+
+class FieldReader:
+    """Splits bytes into fields, from the front.
+
+    Its methods raise `Truncated` where bytes are missing; those that are there are a field then.
+    """
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data = data
+        self.at = at
+        self.end = len(data)
+        self._open: list[list[Field]] = [[]]
+        self._cut = False  # what is taken is not all there
+
+    @property
+    def left(self) -> int:
+        """Bytes that are not in a field yet."""
+        return self.end - self.at
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields so far."""
+        return tuple(self._open[0])
+
+    def add(self, name: str, size: int, value: object = None) -> None:
+        """Let the next `size` bytes be a field."""
+        if size > self.left:
+            if self.left:
+                self._open[-1].append(Field(name, self.at, self.left, continues=True))
+                self.at = self.end
+            raise Truncated(self.end)
+        if size:
+            self._open[-1].append(Field(name, self.at, size, value))
+            self.at += size
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, at most `size`."""
+        return self.data[self.at : min(self.at + size, self.end)]
+
+    def raw(self, name: str, size: int) -> bytes:
+        """Take bytes that stand for themselves."""
+        taken = self.peek(size)
+        self.add(name, size)
+        return taken
+
+    def uint(self, name: str, size: int, read: Callable[[int], object] = int) -> int:
+        """Take a number, big-endian.
+
+        read: makes of it the value to show.
+        """
+        number = int.from_bytes(self.peek(size), "big")
+        self.add(name, size, read(number) if size <= self.left else None)
+        return number
+
+    def varu64(self, name: str, *, canonical: bool = False) -> int:
+        """Take a VarU64."""
+        try:
+            number, end = varu64.decode(self.data, self.at, canonical=canonical)
+        except Truncated:
+            end = self.end + 1
+            number = 0
+        self.add(name, end - self.at, number)
+        return number
+
+    def hash(self, name: str, family: HashFamily) -> bytes:
+        """Take an encoded hash; its value is the whole encoding."""
+        try:
+            encoded, end = family.decode(self.data, self.at)
+        except Truncated:
+            encoded, end = b"", self.end + 1
+        self.add(name, end - self.at)
+        return encoded
+
+    def struct(self, layout: Struct, names: Sequence[str]) -> list[int]:
+        """Take numbers as a struct has them, one for each name."""
+        numbers = []
+        for code, name in zip(layout.format[1:], names, strict=True):
+            size = _CODES[code]
+            number = int.from_bytes(self.peek(size), "big", signed=code.islower())
+            self.add(name, size, number)
+            numbers.append(number)
+        return numbers
+
+    @contextmanager
+    def group(self, name: str) -> Iterator[Group]:
+        """Let all fields taken inside be parts of one."""
+        group, start = Group(name), self.at
+        self._open.append([])
+        try:
+            yield group
+        finally:
+            inside = tuple(self._open.pop())
+            if inside:
+                size = self.at - start
+                self._open[-1].append(Field(group.name, start, size, group.value, inside))
+
+    @contextmanager
+    def within(self, size: int, *, alone: bool = False) -> Iterator[None]:
+        """Take no more than `size` bytes, and all of them.
+
+        alone: whether a fault concerns these bytes alone, and what comes after them is read.
+        """
+        outer, outer_cut, whole = self.end, self._cut, self.left >= size
+        self.end = min(self.end, self.at + size)
+        self._cut = outer_cut or not whole
+        try:
+            yield
+            if self.left:
+                self.add("more bytes", self.left)
+        except FAULTS as error:
+            fault: Exception = error
+            if whole and isinstance(error, Truncated):  # it is no lack of bytes that ends it
+                fault = DecodeError(WireErrorCode.BAD_LENGTH, self.at, "cut short")
+            if not (whole and alone):
+                raise fault from None
+            found = _fault(fault, self.at)
+            self.add(UNREAD, self.left, f"{found.code}: {found.message}")
+        finally:
+            self.end, self._cut = outer, outer_cut
+        if not whole:
+            raise Truncated(outer)
+
+    @contextmanager
+    def judged(self, decode: Callable[[bytes, int], object]) -> Iterator[None]:
+        """Let the codec say whether what is taken inside is right, and what is wrong with it.
+
+        decode: the codec's function, for all bytes and an index.  It is not asked about bytes of
+            which the end is known to be missing.
+        """
+        fault: Exception | None = None
+        outer = self.end
+        try:
+            if not self._cut:
+                decode(self.data, self.at)
+        except FAULTS as error:
+            fault = error
+            if isinstance(error, DecodeError) and not isinstance(error, Truncated):
+                self.end = max(self.at, min(self.end, error.offset))
+        try:
+            yield
+        except FAULTS:
+            if fault is None:
+                raise
+        finally:
+            self.end = outer
+        if fault is not None:
+            raise fault
+
+
+FAULTS = (ValueError, ProtocolError, Violation)
+"""The errors by which codecs say that bytes are wrong."""
+
+
+def dissected(data: bytes, step: Callable[[FieldReader], object]) -> Dissection:
+    """Split all of `data`, one `step` after the other, up to the first fault."""
+    reader, fault = FieldReader(data), None
+    while reader.left and fault is None:
+        try:
+            step(reader)
+        except FAULTS as error:
+            fault = _fault(error, reader.at)
+            reader.add(UNREAD, reader.left)
+    return Dissection(reader.fields, fault)
+
+
+def _fault(error: Exception, at: int) -> DissectionFault:
+    code = getattr(error, "code", None) or getattr(error, "reason", None)
+    name = type(error).__name__ if code is None else code.name
+    message = getattr(error, "message", None) or str(error)
+    return DissectionFault(min(at, getattr(error, "offset", at)), name, message)

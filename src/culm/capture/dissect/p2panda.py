@@ -1,0 +1,85 @@
+"""p2panda: messages, the entries and operations in them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from culm.capture.dissect.bamboo import take_entry
+from culm.capture.dissect.fields import FieldReader
+from culm.capture.dissect.syntax import Inner, take_cbor
+from culm.machine import RemoteProtocolError
+from culm.p2panda.codec import Codec, Dialect
+from culm.p2panda.errors import ErrorCode
+from culm.p2panda.limits import Limits
+from culm.p2panda.messages import MessageType
+from culm.p2panda.operation import Action, decode
+from culm.wire import cbor
+from culm.wire.errors import DecodeError
+from culm.wire.multihash import YASMF
+
+__all__ = ["take_message", "take_operation"]
+
+_DEPTH_MAX = 16
+_ONE_BYTE = b"\x18"  # the type is in the next one
+_T = MessageType
+# The items of each message, after its type.
+_NAMES: dict[MessageType, tuple[str, ...]] = {
+    _T.ANNOUNCE: ("version", "timestamp", "schema_ids"),
+    _T.SYNC_REQUEST: ("session_id", "mode", "schema_ids"),
+    _T.ENTRY: ("session_id", "entry", "operation"),
+    _T.SYNC_DONE: ("session_id", "live_mode"),
+    _T.HAVE: ("session_id", "heights"),
+    _T.EMPTY_SET: ("session_id", "can_respond"),
+    _T.LOWER_BOUND: ("session_id", "bound"),
+    _T.PAYLOAD: ("session_id", "item", "can_respond", "upper_bound"),
+    _T.EMPTY_PAYLOAD: ("session_id", "upper_bound"),
+    _T.DONE: ("session_id", "upper_bound"),
+    _T.FINGERPRINT: ("session_id", "lift", "upper_bound"),
+    _T.TERMINAL: ("session_id",),
+}
+_TYPES = {kind.value: kind for kind in MessageType}
+_ACTIONS = {action.value: action for action in Action}
+
+
+def take_message(reader: FieldReader, dialect: Dialect) -> None:
+    """Take a message."""
+    with reader.group("message") as message, reader.judged(partial(_decode, dialect)):
+        front = reader.peek(3)
+        number = front[2:] if front[1:2] == _ONE_BYTE else front[1:2]
+        kind = _TYPES.get(int.from_bytes(number, "big")) if number else None
+        names: tuple[str, ...] = ()
+        if kind is not None:
+            message.call(kind.name)
+            names = ("type", *_NAMES[kind])
+        inner: Inner = {"entry": partial(take_entry, family=YASMF), "operation": take_operation}
+        take_cbor(reader, message.name, names, inner)
+
+
+def _decode(dialect: Dialect, data: bytes, at: int) -> object:
+    """What the codec says to the message at `at`; ``None`` if it is not whole."""
+    codec = Codec(dialect=dialect, limits=Limits())
+    found = data[at:]
+    value, end = cbor.decode_first(found, 0, _DEPTH_MAX)
+    if end < 0:
+        scanner = cbor.Scanner(size_max=len(data) + 1, depth_max=_DEPTH_MAX)
+        try:
+            whole = scanner.scan(found, len(found))
+        except DecodeError as error:
+            raise DecodeError(error.code, at + error.offset, str(error)) from None
+        return None if whole is None else cbor.decode(found[:whole], depth_max=_DEPTH_MAX)
+    form = codec.forms.get(value[0]) if isinstance(value, list) and value else None
+    if form is None or len(value) not in form.arities:
+        raise RemoteProtocolError(ErrorCode.UNKNOWN_MESSAGE, f"{value!r:.100}")
+    return codec.decode(found[:end])
+
+
+def take_operation(reader: FieldReader) -> None:
+    """Take an operation."""
+    with reader.judged(lambda data, at: decode(data[at : reader.end])):
+        front = reader.peek(3)
+        action = _ACTIONS.get(front[2]) if len(front) > 2 else None
+        names = ["version", "action", "schema_id"]
+        if action is not Action.CREATE:
+            names.append("previous")
+        names.append("fields")
+        take_cbor(reader, action.name if action is not None else "operation", names)

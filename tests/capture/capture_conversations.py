@@ -1,0 +1,30 @@
+"""Every conversation of the suite, recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from culm.capture import Recorder
+from culm.testing.record import conversations, driver_for
+from culm.testing.spec import Conversation, MachineSpec
+from specs import SPECS
+
+CASES = [
+    pytest.param(spec, told, id=f"{spec.name}-{told.name}")
+    for spec in SPECS
+    for told in conversations(spec)
+]
+
+
+def recorded(spec: MachineSpec, told: Conversation) -> bytes:
+    """The capture of a conversation."""
+    pieces: list[bytes] = []
+    driver = driver_for(spec.machine, told)
+    recorder = Recorder(pieces.append, machine=spec.name, config=told.config)
+    driver.wrap(recorder.stand_in(driver.machine))
+    driver.call_by(recorder.verb)
+    driver.start()
+    for operation in told.operations:
+        driver.run(operation)
+    recorder.flush()
+    return b"".join(pieces)
