@@ -10,6 +10,7 @@ from culm.machine import Event
 from culm.machines import Call, call, lookup
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, Scenario, Usage, Work
+from specs.point2point_contents import PACKETS
 
 __all__ = ["CONNECTION"]
 
@@ -93,6 +94,7 @@ CONNECTION = register(
             retained_max=32_000,
             work=_WORK,
             tight=_TIGHT,
+            alike_max=4,
         ),
         usage=Usage(
             scenarios=(
@@ -173,6 +175,7 @@ CONNECTION = register(
             ),
         ),
         attacks=Attacks(
+            frames=(PACKETS,),
             floods=(
                 Flood(unit=b"\x50", config=_EVERYTHING),
                 Flood(unit=b"\x40\x00\x40\x02\x60\x00", config=_EVERYTHING),

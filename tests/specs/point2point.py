@@ -11,6 +11,7 @@ from culm.point2point import PayloadReceived
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, Scenario, Side, Usage
 from culm.wire.varu64 import MAX
+from specs.point2point_contents import WRITES
 from specs.point2point_hostile import BOMBS, GROWTH, WORK, cancelled, proposal
 
 __all__ = ["CONNECTION", "RIGHT", "TIGHT", "joined"]
@@ -80,6 +81,7 @@ CONNECTION = register(
             retained_max=96_000,
             work=WORK,
             tight=TIGHT,
+            alike_max=4,
         ),
         usage=Usage(
             scenarios=(
@@ -214,6 +216,7 @@ CONNECTION = register(
         ),
         attacks=Attacks(
             bombs=BOMBS,
+            frames=WRITES,
             floods=(
                 Flood(unit=b"\x20\x00\x01\x00"),
                 Flood(opening=b"\x00\x00\x00", unit=b"\x20\x00\x02\x00\x01"),
