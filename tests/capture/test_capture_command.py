@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,3 +90,120 @@ def test_what_is_no_capture(
     path.write_bytes(b"something else")
     assert main([command, str(path)]) == UNREADABLE
     assert capsys.readouterr().err == "no capture at byte 0: it begins otherwise\n"
+
+
+class Stdin:
+    """Standard input that has these bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.buffer = BytesIO(data)
+
+
+@pytest.mark.parametrize("data", [b"00 01 05\n", b"\0\1\5"], ids=["hex", "bytes"])
+def test_dissect(
+    data: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Stdin(data))
+    assert main(["dissect", "--protocol", "bymux"]) == SAME
+    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["0", "3", "CREDIT = 1"],
+        ["0", "1", "header = CREDIT"],
+        ["1", "1", "stream_id = 1"],
+        ["2", "1", "amount = 5"],
+    ]
+
+
+def test_dissect_names_the_fault(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Stdin(b"000105 ff"))
+    assert main(["dissect", "--protocol", "bymux"]) == DIFFERENT
+    assert capsys.readouterr().out.splitlines()[-1].split(maxsplit=1) == [
+        "3",
+        "UNKNOWN_PACKET_TYPE: header 0xff",
+    ]
+    monkeypatch.setattr("sys.stdin", Stdin(b""))
+    assert main(["dissect", "--protocol", "bymux", "--dialect", "seed"]) == UNREADABLE
+
+
+def records_of(path: Path) -> list[Any]:
+    """The records of a sequence of JSON texts (RFC 7464)."""
+    first, *texts = path.read_bytes().split(b"\x1e")
+    assert first == b""
+    assert all(text.endswith(b"\n") for text in texts)
+    return [json.loads(text) for text in texts]
+
+
+def test_qlog_has_the_structure_of_the_main_schema(tmp_path: Path) -> None:
+    path = capture(tmp_path / "one", b"\0", b"\1\2\3")
+    out = tmp_path / "one.sqlog"
+    assert main(["qlog", str(path), "-o", str(out)]) == SAME
+    file, *events = records_of(out)
+    assert file["file_schema"] == "urn:ietf:params:qlog:file:sequential"
+    assert file["serialization_format"] == "application/qlog+json-seq"
+    trace = file["trace"]
+    assert trace["event_schemas"] == ["urn:culm:qlog:events:culm-01"]
+    assert trace["vantage_point"] == {"name": "bymux", "type": "server"}
+    assert trace["common_fields"]["time_format"] == "relative_to_epoch"
+    assert trace["common_fields"]["reference_time"] == {
+        "clock_type": "monotonic",
+        "epoch": "unknown",
+    }
+    assert trace["common_fields"]["group_id"] == "7"
+    times = [event["time"] for event in events]
+    assert times == sorted(times)
+    for event in events:
+        assert event.keys() == {"time", "name", "data"}
+        assert isinstance(event["data"], dict)
+        assert event["name"].startswith("culm:")
+    received = [each["data"]["raw"] for each in events if "raw" in each["data"]]
+    assert received == [{"length": 1, "data": "00"}, {"length": 3, "data": "010203"}]
+    last = [each["data"] for each in events if each["name"] == "culm:event"][-1]
+    assert (last["state"], last["event"][""]) == ("FAILED", "culm.machine:Closed")
+
+
+def test_pcap_has_the_bytes_in_a_connection_that_tshark_follows(tmp_path: Path) -> None:
+    tshark = shutil.which("tshark")
+    if tshark is None:
+        pytest.skip("tshark is not installed (on Debian: apt install tshark)")
+    path = capture(tmp_path / "one", b"\0\1\5", bytes(100_000))
+    out = tmp_path / "one.pcap"
+    assert main(["pcap", str(path), "-o", str(out)]) == SAME
+    check = ["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"]
+    fields = [
+        "-T",
+        "fields",
+        *(f"-e{name}" for name in ("tcp.payload", "tcp.dstport", "_ws.expert")),
+    ]
+    lines = subprocess.run(
+        [tshark, "-r", str(out), *check, *fields], capture_output=True, check=True, text=True
+    ).stdout.splitlines()
+    rows = [line.split("\t") for line in lines]
+    received = bytes.fromhex("".join(row[0] for row in rows if row[1] == "4000"))
+    assert received == b"\0\1\5" + bytes(100_000)
+    assert not any("checksum" in row[2].lower() for row in rows)
+    lost = [tshark, "-r", str(out), "-Y", "tcp.analysis.flags or ip.checksum.status == 0"]
+    found = subprocess.run(lost, capture_output=True, check=True, text=True).stdout
+    assert found == ""
+
+
+def test_pcap_of_datagrams(tmp_path: Path) -> None:
+    path, out = tmp_path / "oxen", tmp_path / "oxen.pcap"
+    with path.open("wb") as file:
+        recorder = Recorder(file.write, machine="oxen")
+        machine: Any = recorder.stand_in(lookup("oxen").make({}))
+        machine.advance(0.0)
+        machine.receive_datagram(b"d2:kai5ee", source=b"BBB")
+        recorder.flush()
+    assert main(["pcap", str(path), "-o", str(out)]) == SAME
+    tshark = shutil.which("tshark")
+    if tshark is None:
+        pytest.skip("tshark is not installed (on Debian: apt install tshark)")
+    line = subprocess.run(
+        [tshark, "-r", str(out), "-T", "fields", "-eudp.payload", "-eudp.dstport"],
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert line == f"{b'd2:kai5ee'.hex()}\t4000\n"

@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from culm.capture.dissect import PROTOCOLS, Field, dissect
 from culm.capture.errors import CaptureError
+from culm.capture.pcap import pcap
+from culm.capture.qlog import qlog
 from culm.capture.records import Capture, Step
 from culm.capture.replay import Replay, replay
+from culm.capture.text import is_idle, line_of, plain_step, words_of
+from culm.capture.values import to_value
+from culm.wire.multihash import FAMILIES
 
 __all__ = ["main"]
 
 _PIECE_SIZE = 1 << 16
-_WIDTH = 100  # characters of what is shown of a value
 
 SAME, DIFFERENT, UNREADABLE = 0, 1, 2
 
@@ -59,6 +65,21 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument("--until", type=int, metavar="N", help="stop after step N; tell the state")
     diff = command("diff", _diff, "the first step in which two captures differ")
     diff.add_argument("other", help="the capture to compare with")
+    for name, help in (
+        ("qlog", "the same as qlog, for tools that read it (JSON text sequences)"),
+        ("pcap", "its bytes as packets, for Wireshark"),
+    ):
+        written = command(name, _converted, help)
+        written.add_argument("-o", metavar="FILE", help="where to write it; standard output")
+        written.set_defaults(convert=_CONVERTED[name])
+    split = commands.add_parser(
+        "dissect", help="bytes from standard input, in hexadecimal or as they are, by fields"
+    )
+    split.add_argument("--protocol", required=True, choices=sorted(PROTOCOLS))
+    split.add_argument("--family", choices=sorted(FAMILIES), help="of hashes: bamboo, point2point")
+    split.add_argument("--dialect", help="of p2panda (seed, aquadoggo) or oxen (keyed, flat)")
+    split.add_argument("--role", choices=("client", "server"), help="of who sent an ssb-handshake")
+    split.set_defaults(run=_dissect)
     return parser
 
 
@@ -83,9 +104,9 @@ def _show(options: argparse.Namespace) -> int:
     for number, step in enumerate(capture, 1):
         at += step.after
         if options.json:
-            print(json.dumps({"number": number, "at": at, **_plain_step(step)}))
-        elif options.all or not _is_idle(step):
-            print(f"{number:>7} {at:>12.6f}  {_line(step)}")
+            print(json.dumps({"number": number, "at": at, **plain_step(step)}))
+        elif options.all or not is_idle(step):
+            print(f"{number:>7} {at:>12.6f}  {line_of(step)}")
     if capture.torn:
         print(f"{capture.torn} bytes at the end are no complete block", file=sys.stderr)
     return SAME
@@ -99,8 +120,8 @@ def _replay(options: argparse.Namespace) -> int:
         print("the same, bit for bit")
         return SAME
     print(f"step {difference.number} differs")
-    print(f"  recorded: {_line(difference.recorded)}")
-    found = "no change" if difference.found is None else _line(difference.found)
+    print(f"  recorded: {line_of(difference.recorded)}")
+    found = "no change" if difference.found is None else line_of(difference.found)
     print(f"  replayed: {found}")
     return DIFFERENT
 
@@ -123,76 +144,62 @@ def _diff(options: argparse.Namespace) -> int:
         if first != second:
             print(f"step {number} differs")
             for path, step in zip((options.file, options.other), steps, strict=True):
-                print(f"  {path}: {'the end' if step is None else _line(step)}")
+                print(f"  {path}: {'the end' if step is None else line_of(step)}")
             return DIFFERENT
     print("the same steps")
     return SAME
 
 
+_CONVERTED: dict[str, Callable[[Capture], Iterator[bytes]]] = {"qlog": qlog, "pcap": pcap}
+
+
+def _converted(options: argparse.Namespace) -> int:
+    _write(options.o, options.convert(_open(options.file)))
+    return SAME
+
+
+def _write(path: str | None, pieces: Iterable[bytes]) -> None:
+    if path is None:
+        sys.stdout.buffer.writelines(pieces)
+        return
+    with open(path, "wb") as file:
+        file.writelines(pieces)
+
+
+def _dissect(options: argparse.Namespace) -> int:
+    chosen = {name: getattr(options, name) for name in ("family", "dialect", "role")}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    try:
+        found = dissect(options.protocol, _unhexed(sys.stdin.buffer.read()), **given)
+    except (TypeError, ValueError):
+        print(f"{options.protocol} has no such option: {given}", file=sys.stderr)
+        return UNREADABLE
+    _print_fields(found.fields, "")
+    if found.fault is None:
+        return SAME
+    print(f"{found.fault.offset:>8}        {found.fault.code}: {found.fault.message}")
+    return DIFFERENT
+
+
+def _unhexed(data: bytes) -> bytes:
+    """Bytes that are all hexadecimal digits and spaces are meant to be that."""
+    digits = b"".join(data.split())
+    is_hex = re.fullmatch(b"(?:[0-9a-fA-F]{2})*", digits) is not None
+    return bytes.fromhex(digits.decode()) if is_hex else data
+
+
+def _print_fields(fields: Sequence[Field], indent: str) -> None:
+    for each in fields:
+        if each.name:
+            value = "" if each.value is None else f" = {words_of(_shown(each.value))}"
+            more = " ..." if each.continues else ""
+            print(f"{each.offset:>8} {each.size:>6}  {indent}{each.name}{value}{more}")
+        _print_fields(each.inside, f"{indent}  ")
+
+
+def _shown(value: object) -> object:
+    return value if type(value) in (bytes, int, str) else to_value(value)
+
+
 def _untimed(step: Step) -> tuple[object, ...]:
     return tuple(getattr(step, name) for name in Step.__slots__ if name != "after")
-
-
-def _is_idle(step: Step) -> bool:
-    """Whether a step took something, and there was nothing."""
-    takes = step.name.startswith("next_") or step.name.endswith("_to_send")
-    return takes and step.error is None and step.result in (None, b"", [])
-
-
-def _line(step: Step) -> str:
-    given = [_words(each) for each in step.arguments]
-    given += [f"{name}={_words(each)}" for name, each in step.keywords.items()]
-    on = f"#{step.on}." if step.on else ""
-    words = f"{on}{step.name}({', '.join(given)})"
-    if step.error is not None:
-        return f"{words} raised {_words(step.error)}"
-    if step.result is not None:
-        words += f" -> {_words(step.result)}"
-    return words if step.state is None else f"{words}  [{step.state}]"
-
-
-def _words(value: Any) -> str:
-    words = _whole(value)
-    return words if len(words) <= _WIDTH else f"{words[: _WIDTH - 3]}..."
-
-
-def _whole(value: Any) -> str:
-    if isinstance(value, bytes):
-        return f"{len(value)} bytes {value[:_WIDTH].hex()}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_words, value))}]"
-    if not isinstance(value, dict):
-        return repr(value)
-    mark = value.get("")
-    if not isinstance(mark, str):
-        return f"{{{', '.join(f'{key}: {_words(each)}' for key, each in value.items())}}}"
-    if mark == "object":
-        return f"#{value.get('number')}"
-    if "member" in value:
-        return str(value["member"])
-    parts = value.get("fields", {name: each for name, each in value.items() if name})
-    shown = parts.items() if isinstance(parts, dict) else ()
-    return f"{mark.rpartition(':')[2]}({', '.join(f'{k}={_words(v)}' for k, v in shown)})"
-
-
-def _plain_step(step: Step) -> dict[str, Any]:
-    return {
-        "on": step.on,
-        "name": step.name,
-        "arguments": _plain(step.arguments),
-        "keywords": _plain(step.keywords),
-        "result": _plain(step.result),
-        "error": _plain(step.error),
-        "state": step.state,
-    }
-
-
-def _plain(value: Any) -> Any:
-    """The same for JSON: bytes as ``{"hex": "..."}``, like everywhere in culm."""
-    if isinstance(value, bytes):
-        return {"hex": value.hex()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    return value

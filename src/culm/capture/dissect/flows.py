@@ -11,7 +11,7 @@ from culm.capture.dissect.layers import cut
 from culm.capture.dissect.protocols import dissect
 from culm.capture.records import Header, Step
 
-__all__ = ["Moved", "StepFields", "bytes_of", "fields_of"]
+__all__ = ["Moved", "StepFields", "bytes_of", "fields_of", "note_links"]
 
 
 class Moved(NamedTuple):
@@ -103,7 +103,7 @@ def fields_of(header: Header, steps: Iterable[Step]) -> dict[int, list[StepField
     links: dict[int, int] = {}
     keys: dict[bool, dict[str, Any]] = {}
     for number, step in enumerate(steps, 1):
-        _note_links(step.result, links)
+        note_links(step.result, links)
         keys = keys or _keys_in(step.result)
         for moved in bytes_of(step):
             if moved.peer is None:
@@ -152,7 +152,7 @@ def _keys_in(result: Any) -> dict[bool, dict[str, Any]]:
     return {False: both["send"], True: both["receive"]}
 
 
-def _note_links(value: Any, links: dict[int, int]) -> None:
+def note_links(value: Any, links: dict[int, int]) -> None:
     """Remember which handles are the same connection."""
     if isinstance(value, dict):
         if value.get("") == "object" and isinstance(value.get("link"), int):
@@ -160,7 +160,7 @@ def _note_links(value: Any, links: dict[int, int]) -> None:
         value = value.get("items")
     if isinstance(value, list):
         for each in value:
-            _note_links(each, links)
+            note_links(each, links)
 
 
 def _parts(flow: _Flow, found: Dissection) -> Iterator[tuple[int, StepFields]]:

@@ -1,0 +1,79 @@
+"""Steps and values as text for people, and as data of JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from culm.capture.records import Step
+
+__all__ = ["is_idle", "line_of", "plain", "plain_step", "words_of"]
+
+_WIDTH = 100  # characters of what is shown of a value
+
+
+def is_idle(step: Step) -> bool:
+    """Whether a step took something, and there was nothing."""
+    takes = step.name.startswith("next_") or step.name.endswith("_to_send")
+    return takes and step.error is None and step.result in (None, b"", [])
+
+
+def line_of(step: Step) -> str:
+    """One line that says what was called and what came of it."""
+    given = [words_of(each) for each in step.arguments]
+    given += [f"{name}={words_of(each)}" for name, each in step.keywords.items()]
+    on = f"#{step.on}." if step.on else ""
+    words = f"{on}{step.name}({', '.join(given)})"
+    if step.error is not None:
+        return f"{words} raised {words_of(step.error)}"
+    if step.result is not None:
+        words += f" -> {words_of(step.result)}"
+    return words if step.state is None else f"{words}  [{step.state}]"
+
+
+def words_of(value: Any) -> str:
+    """A value in a few words."""
+    words = _whole(value)
+    return words if len(words) <= _WIDTH else f"{words[: _WIDTH - 3]}..."
+
+
+def _whole(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes {value[:_WIDTH].hex()}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(words_of, value))}]"
+    if not isinstance(value, dict):
+        return repr(value)
+    mark = value.get("")
+    if not isinstance(mark, str):
+        return f"{{{', '.join(f'{key}: {words_of(each)}' for key, each in value.items())}}}"
+    if mark == "object":
+        return f"#{value.get('number')}"
+    if "member" in value:
+        return str(value["member"])
+    parts = value.get("fields", {name: each for name, each in value.items() if name})
+    shown = parts.items() if isinstance(parts, dict) else ()
+    return f"{mark.rpartition(':')[2]}({', '.join(f'{k}={words_of(v)}' for k, v in shown)})"
+
+
+def plain_step(step: Step) -> dict[str, Any]:
+    """A step for JSON, in full."""
+    return {
+        "on": step.on,
+        "name": step.name,
+        "arguments": plain(step.arguments),
+        "keywords": plain(step.keywords),
+        "result": plain(step.result),
+        "error": plain(step.error),
+        "state": step.state,
+    }
+
+
+def plain(value: Any) -> Any:
+    """The same for JSON: bytes as ``{"hex": "..."}``, like everywhere in culm."""
+    if isinstance(value, bytes):
+        return {"hex": value.hex()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    return value
