@@ -10,7 +10,7 @@ from nacl.signing import SigningKey
 from culm.p2panda import Mode, Policy, Replicator, ReplicatorLimits, materialise
 from culm.p2panda.author import Author
 from culm.p2panda.store import MemoryStore, OperationStore
-from culm.testing.link import Link
+from culm.testing.link import Chunker, Link, whole
 from culm.wire.multihash import YASMF
 
 SCHEMA = "panda_" + YASMF.hash(b"pandas").hex()
@@ -62,6 +62,7 @@ def connect(
     schema_ids: tuple[str, ...] = (SCHEMA, OTHER),
     machines: tuple[Replicator, Replicator] | None = None,
     rng: Random | None = None,
+    chunker: Chunker = whole,
     run: bool = True,
     **options: Any,
 ) -> Link:
@@ -73,6 +74,7 @@ def connect(
             left.store.perform,
             right.store.perform,
         ),
+        chunker=chunker,
         **({} if rng is None else {"rng": rng}),
     )
     for machine in machines:

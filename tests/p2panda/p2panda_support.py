@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from culm.bamboo import LogKey
 from culm.machine import Event
-from culm.p2panda import Connection, Dialect, Limits
+from culm.p2panda import Connection, Dialect, Limits, Timing
 from culm.p2panda.codec import Codec
 from culm.p2panda.heights import encode_item
 from culm.p2panda.messages import Announce, Message, SyncRequest
@@ -24,10 +24,17 @@ class Peer:
     yields: our id is the lower one.
     """
 
-    def __init__(self, *, yields: bool = True, limits: Limits | None = None) -> None:
+    def __init__(
+        self, *, yields: bool = True, limits: Limits | None = None, timing: Timing | None = None
+    ) -> None:
         ids = (b"a", b"b") if yields else (b"b", b"a")
         self.limits = limits or Limits()
-        self.connection = Connection(local_peer=ids[0], remote_peer=ids[1], limits=self.limits)
+        self.connection = Connection(
+            local_peer=ids[0],
+            remote_peer=ids[1],
+            limits=self.limits,
+            timing=timing or Timing(),
+        )
         self.codec = Codec(dialect=Dialect.SEED, limits=Limits())
 
     def tell(self, *messages: Message) -> list[Event]:

@@ -16,6 +16,7 @@ from culm.p2panda import (
     Replicator,
     ReplicatorLimits,
     SessionEnded,
+    Timing,
 )
 from culm.p2panda.codec import Codec
 from culm.p2panda.messages import Message, Reconcile, SyncRequest
@@ -26,7 +27,7 @@ CODEC = Codec(dialect=Dialect.SEED, limits=Limits())
 class Victim:
     """A node and its replicator, to which a hostile peer talks."""
 
-    def __init__(self, *, documents: int = 0, **limits: Any) -> None:
+    def __init__(self, *, documents: int = 0, timing: Timing | None = None, **limits: Any) -> None:
         self.node = Node(1)
         for number in range(documents):
             self.node.create(name=f"{number}")
@@ -35,6 +36,7 @@ class Victim:
             remote_peer=b"b",
             policy=Policy(asks=False, live=True),
             limits=ReplicatorLimits(**limits),
+            timing=timing or Timing(),
         )
         self.machine.announce((SCHEMA,), timestamp=1)
         self.effects: list[str] = []

@@ -10,7 +10,7 @@ from test_p2panda_late import FORGED
 
 from culm.effects import Answer
 from culm.machine import Closed
-from culm.p2panda import ErrorCode, Mode, ReplicatorLimits, SessionEnded, SessionLive
+from culm.p2panda import ErrorCode, Mode, ReplicatorLimits, SessionEnded, SessionLive, Timing
 from culm.p2panda.messages import SyncRequest
 from culm.reconcile import Parameters
 
@@ -149,8 +149,8 @@ def test_after_an_entry_that_spoils_a_live_session_there_is_another_one(mode: Mo
 
 
 def test_each_pause_is_twice_as_long_as_the_one_before_up_to_the_longest():
-    limits = ReplicatorLimits(pause_min_s=2.0, pause_max_s=7.0)
-    asker, _ = replicators(mode=Mode.LOG_HEIGHT, limits=limits)
+    timing = Timing(pause_min_s=2.0, pause_max_s=7.0)
+    asker, _ = replicators(mode=Mode.LOG_HEIGHT, timing=timing)
     asker.advance(0.0)
     asker.announce((SCHEMA,), timestamp=1)
     asker.learn((SCHEMA,), timestamp=1)
@@ -179,7 +179,7 @@ def test_a_session_that_the_user_leaves_is_not_asked_for_again():
     assert line.machines[0].next_deadline() is None
 
 
-@pytest.mark.parametrize("limits", [{"pause_min_s": 0.0}, {"pause_min_s": 2.0, "pause_max_s": 1.0}])
-def test_a_pause_takes_time(limits: dict[str, float]):
+@pytest.mark.parametrize("times", [{"pause_min_s": 0.0}, {"pause_min_s": 2.0, "pause_max_s": 1.0}])
+def test_a_pause_takes_time(times: dict[str, float]):
     with pytest.raises(ValueError, match="pause_min_s"):
-        ReplicatorLimits(**limits)  # type: ignore[arg-type]
+        Timing(**times)

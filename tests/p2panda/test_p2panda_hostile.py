@@ -25,6 +25,7 @@ from culm.p2panda import (
     RequestedAgain,
     SessionLive,
     SessionRequested,
+    Timing,
 )
 from culm.p2panda.effects import AppendOperations, Conflict
 from culm.p2panda.heights import encode_item
@@ -368,7 +369,7 @@ def test_the_smallest_receive_buffer_lets_each_message_in(rest: bytes, outcome: 
 
 
 def test_work_for_our_store_does_not_excuse_a_peer_that_does_not_answer():
-    victim = Victim(connection=Limits(answer_max_s=5.0))
+    victim = Victim(timing=Timing(answer_max_s=5.0))
     machine = victim.machine
     machine.advance(100.0)
     machine.learn((SCHEMA, OTHER), timestamp=1)

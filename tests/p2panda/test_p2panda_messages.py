@@ -13,8 +13,7 @@ from culm.bamboo import LogKey
 from culm.buffer import ReceiveBuffer
 from culm.machine import RemoteProtocolError
 from culm.p2panda import ErrorCode
-from culm.p2panda.codec import Codec, Dialect
-from culm.p2panda.framing import Framer
+from culm.p2panda.codec import Codec, Dialect, Framer
 from culm.p2panda.heights import Height, decode_item, encode_item
 from culm.p2panda.limits import Limits
 from culm.p2panda.messages import (
@@ -274,7 +273,7 @@ def test_too_many_or_too_long_schema_ids_are_refused(plain: list[Any]):
 @pytest.mark.parametrize("kind", [0, 1, 10, 21, 22, 24, 25])
 def test_nesting_is_refused_as_soon_as_it_is_declared(kind: int):
     codec = seed()
-    arity = max(codec.forms[kind].arities)
+    arity = max(codec.bounds[kind].arities)
     data = bytes([0x80 + arity]) + cbor.encode(kind) + b"\x81" * 50
     assert code_of(data, codec) is ErrorCode.MESSAGE_TOO_LARGE
     inbox = ReceiveBuffer()
@@ -284,7 +283,7 @@ def test_nesting_is_refused_as_soon_as_it_is_declared(kind: int):
         framer.take()
 
 
-@pytest.mark.parametrize("kind", sorted(seed().forms))
+@pytest.mark.parametrize("kind", sorted(seed().bounds))
 def test_no_message_that_is_taken_is_larger_than_its_form_says(kind: int):
     """What `Limits` allow fits: the largest message of every type is taken."""
     limits = Limits(schemas_max=3, schema_id_size_max=2000, operation_size_max=70_000, logs_max=5)
@@ -308,7 +307,7 @@ def test_no_message_that_is_taken_is_larger_than_its_form_says(kind: int):
     }
     encoded = codec.encode(messages[kind])
     assert read(encoded, codec) == ([messages[kind]] if kind != 10 else [Have(largest, logs[::-1])])
-    assert len(encoded) <= codec.forms[kind].size_max
+    assert len(encoded) <= codec.bounds[kind].size_max
 
 
 numbers = st.integers(0, 2**64 - 1)

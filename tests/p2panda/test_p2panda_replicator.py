@@ -320,9 +320,7 @@ def test_three_nodes_converge_through_the_one_in_the_middle():
 def test_every_chunking_and_every_turn_ends_the_same(mode: Mode, seed: int):
     left, right = diverged(seed, 16)
     machines = replicators(mode=mode)
-    link = connect(left, right, machines=machines, rng=Random(seed), run=False)
-    link._chunker = random_chunks(Random(seed))
-    link.run()
+    connect(left, right, machines=machines, rng=Random(seed), chunker=random_chunks(Random(seed)))
     assert left.documents() == right.documents()
 
 

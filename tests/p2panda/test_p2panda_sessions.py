@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,6 @@ from culm.p2panda import (
     DoneReceived,
     EntryReceived,
     ErrorCode,
-    Half,
     HaveReceived,
     Height,
     Ignored,
@@ -30,14 +30,16 @@ from culm.p2panda import (
     RequestDropped,
     RequestIgnored,
     RequestRenumbered,
+    Session,
     SessionEnded,
     SessionLive,
     SessionRequested,
     SessionState,
+    SideState,
     State,
+    Timing,
 )
 from culm.p2panda.codec import Codec
-from culm.p2panda.handles import Session
 from culm.p2panda.messages import (
     Announce,
     EmptySet,
@@ -52,8 +54,7 @@ from culm.p2panda.messages import (
     SyncRequest,
     Terminal,
 )
-from culm.p2panda.states import OVER, RULES, Saying
-from culm.p2panda.talk import Talk
+from culm.p2panda.states import OVER, RULES, STEPS, MessageGroup
 
 ONE, TWO, THREE = ((each,) for each in SCHEMAS)
 
@@ -328,24 +329,24 @@ def test_however_requests_cross_both_see_the_same_sessions(first: list, second: 
 # What is said in a session.
 
 
-SAYINGS: dict[Saying, Message] = {
-    Saying.HAVE: Have(0, (Height(LogKey(bytes(32), 0), 1),)),
-    Saying.RANGE: Reconcile(0, Terminal()),
-    Saying.ENTRY: SendEntry(0, b"entry", b"operation"),
-    Saying.OFFER: SyncDone(0, True),
-    Saying.DONE: SyncDone(0, False),
+MESSAGES: dict[MessageGroup, Message] = {
+    MessageGroup.HAVE: Have(0, (Height(LogKey(bytes(32), 0), 1),)),
+    MessageGroup.RANGE: Reconcile(0, Terminal()),
+    MessageGroup.ENTRY: SendEntry(0, b"entry", b"operation"),
+    MessageGroup.OFFER: SyncDone(0, True),
+    MessageGroup.DONE: SyncDone(0, False),
 }
 HEARD = {
-    Saying.HAVE: HaveReceived,
-    Saying.RANGE: RangeReceived,
-    Saying.ENTRY: EntryReceived,
-    Saying.OFFER: DoneReceived,
-    Saying.DONE: DoneReceived,
+    MessageGroup.HAVE: HaveReceived,
+    MessageGroup.RANGE: RangeReceived,
+    MessageGroup.ENTRY: EntryReceived,
+    MessageGroup.OFFER: DoneReceived,
+    MessageGroup.DONE: DoneReceived,
 }
 
 
-def say(session: Session, saying: Saying) -> None:
-    match SAYINGS[saying]:
+def say(session: Session, group: MessageGroup) -> None:
+    match MESSAGES[group]:
         case Have(_, heights):
             session.send_have(heights)
         case Reconcile(_, message):
@@ -357,47 +358,49 @@ def say(session: Session, saying: Saying) -> None:
             session.finish(live_mode=live_mode)
 
 
-def pairs_reached(mode: Mode) -> dict[tuple[Half, Half], list[tuple[str, Saying]]]:
-    """Every pair of halves that can be reached, and what is said until then."""
-    found: dict[tuple[Half, Half], list[tuple[str, Saying]]] = {(Half.SILENT, Half.SILENT): []}
+Stories: TypeAlias = dict[tuple[SideState, SideState], list[tuple[str, MessageGroup]]]
+
+
+def pairs_reached(mode: Mode) -> Stories:
+    """Every pair of states that can be reached, and what is said until then."""
+    found: Stories = {(SideState.SILENT, SideState.SILENT): []}
     waiting = list(found)
     while waiting:
         pair = waiting.pop(0)
         if pair in OVER:
             continue
-        for who, saying in product(("we", "peer"), Saying):
-            talk = Talk(0, mode=mode, schema_ids=ONE, ours=False, now=0.0)
-            talk.local, talk.remote = pair
-            try:
-                (talk.say if who == "we" else talk.hear)(saying, 0.0)
-            except (LocalProtocolError, RemoteProtocolError):
+        for who, group in product(("we", "peer"), MessageGroup):
+            step = STEPS[mode][pair[who == "peer"], group]
+            if isinstance(step, ErrorCode):
                 continue
-            if pair == (Half.LIVE, Half.LIVE) and who == "peer" and saying is Saying.DONE:
-                talk.say(Saying.DONE, 0.0)  # answered at once
-            after = talk.local, talk.remote
+            after = (step, pair[1]) if who == "we" else (pair[0], step)
+            if set(after) == {SideState.OFFERING}:
+                after = SideState.LIVE, SideState.LIVE
+            if set(pair) == {SideState.LIVE} and who == "peer" and group is MessageGroup.DONE:
+                after = SideState.DONE, step  # answered at once
             if after not in found:
-                found[after] = [*found[pair], (who, saying)]
+                found[after] = [*found[pair], (who, group)]
                 waiting.append(after)
     return found
 
 
 CASES = [
-    (mode, pair, story, who, saying)
+    (mode, pair, story, who, group)
     for mode in Mode
     for pair, story in pairs_reached(mode).items()
     if pair not in OVER
     for who in ("we", "peer")
-    for saying in Saying
+    for group in MessageGroup
 ]
 
 
-@pytest.mark.parametrize(("mode", "pair", "story", "who", "saying"), CASES)
+@pytest.mark.parametrize(("mode", "pair", "story", "who", "group"), CASES)
 def test_all_pairs_of_states_and_messages(
     mode: Mode,
-    pair: tuple[Half, Half],
-    story: list[tuple[str, Saying]],
+    pair: tuple[SideState, SideState],
+    story: list[tuple[str, MessageGroup]],
     who: str,
-    saying: Saying,
+    group: MessageGroup,
 ):
     """The machine does what the table says, in every state, whoever speaks."""
     peer = Peer()
@@ -405,54 +408,54 @@ def test_all_pairs_of_states_and_messages(
     peer.accept(0, mode, *ONE)
     session = peer.connection.session(0)
     for speaker, said in story:
-        say(session, said) if speaker == "we" else peer.tell(SAYINGS[said])
+        say(session, said) if speaker == "we" else peer.tell(MESSAGES[said])
     peer.events()
     peer.said()
     assert (session.local, session.remote) == pair
-    after = RULES[mode][pair[who == "peer"]][saying]
+    after = RULES[mode][pair[who == "peer"]][group]
     if who == "we":
         if isinstance(after, ErrorCode):
             with pytest.raises(LocalProtocolError) as caught:
-                say(session, saying)
+                say(session, group)
             assert code_of(caught) is after
             assert (session.local, session.remote) == pair
             assert peer.said() == []
         else:
-            say(session, saying)
-            assert peer.said() == [SAYINGS[saying]]
+            say(session, group)
+            assert peer.said() == [MESSAGES[group]]
         return
-    events = peer.tell(SAYINGS[saying])
+    events = peer.tell(MESSAGES[group])
     if isinstance(after, ErrorCode):
         (ended,) = events
         assert isinstance(ended, SessionEnded)
         assert ended.error is not None
         assert ended.error.code is after
-        assert session.local is Half.BROKEN
-        assert peer.said() == ([] if pair[0] is Half.DONE else [SyncDone(0, False)])
+        assert session.local is SideState.BROKEN
+        assert peer.said() == ([] if pair[0] is SideState.DONE else [SyncDone(0, False)])
         assert peer.connection.state is State.OPEN
     else:
-        assert isinstance(events[0], HEARD[saying])
+        assert isinstance(events[0], HEARD[group])
 
 
-def test_every_half_is_reached():
+def test_every_state_is_reached():
     for mode in Mode:
-        halves = {half for pair in pairs_reached(mode) for half in pair}
-        assert halves == set(Half) - {Half.BROKEN}
+        reached = {state for pair in pairs_reached(mode) for state in pair}
+        assert reached == set(SideState) - {SideState.BROKEN}
 
 
 def test_nothing_is_said_before_the_peer_has_answered():
     peer = Peer()
     peer.meet()
     session = peer.connection.request(ONE)
-    for saying in (Saying.RANGE, Saying.ENTRY, Saying.OFFER):
+    for group in (MessageGroup.RANGE, MessageGroup.ENTRY, MessageGroup.OFFER):
         with pytest.raises(LocalProtocolError) as caught:
-            say(session, saying)
+            say(session, group)
         assert code_of(caught) is ErrorCode.UNEXPECTED_MESSAGE
     assert peer.tell(Reconcile(0, EmptySet(True))) == [
         RangeReceived(session_id=0, message=EmptySet(True))
     ]
     assert session.state is SessionState.RUNNING
-    say(session, Saying.RANGE)
+    say(session, MessageGroup.RANGE)
 
 
 def test_messages_of_all_kinds_come_up_as_they_were_said():
@@ -603,7 +606,7 @@ def test_who_asks_again_with_the_id_of_a_broken_session_has_forgotten_it():
         SessionRequested(session_id=0, mode=Mode.SET_RECONCILIATION, schema_ids=ONE)
     ]
     peer.connection.advance(0.0)
-    peer.connection.advance(peer.limits.progress_max_s - 1)
+    peer.connection.advance(Timing().progress_max_s - 1)
     assert len(peer.connection.sessions) == 1
 
 
@@ -702,15 +705,15 @@ def test_the_end_of_the_bytes_in_a_session_is_an_error_unless_the_peer_was_done(
 # Time.
 
 
-def timed(limits: Limits) -> Peer:
-    peer = Peer(limits=limits)
+def timed(**times: float) -> Peer:
+    peer = Peer(timing=Timing(**times))
     peer.meet()
     peer.connection.advance(100.0)
     return peer
 
 
 def test_a_request_that_is_ignored_ends():
-    peer = timed(Limits(answer_max_s=5.0, progress_max_s=50.0))
+    peer = timed(answer_max_s=5.0, progress_max_s=50.0)
     peer.connection.request(ONE)
     assert peer.connection.next_deadline() == 105.0
     peer.connection.advance(104.9)
@@ -726,7 +729,7 @@ def test_a_request_that_is_ignored_ends():
 
 def test_a_request_whose_ids_the_peer_takes_ends_as_well():
     """Each of the peer's requests makes us ask again, and none gives it more time to answer."""
-    peer = timed(Limits(answer_max_s=5.0))
+    peer = timed(answer_max_s=5.0)
     peer.connection.request(ONE)
     for session_id, now in enumerate((102.0, 104.0)):
         peer.connection.advance(now)
@@ -742,7 +745,7 @@ def test_a_request_whose_ids_the_peer_takes_ends_as_well():
 
 
 def test_what_is_excused_is_the_time_since_time_was_told_last():
-    peer = timed(Limits(answer_max_s=5.0))
+    peer = timed(answer_max_s=5.0)
     peer.connection.request(ONE)
     peer.connection.advance(103.0)
     peer.connection.excuse(110.0)
@@ -755,7 +758,7 @@ def test_what_is_excused_is_the_time_since_time_was_told_last():
 
 
 def test_a_session_that_stands_still_ends():
-    peer = timed(Limits(answer_max_s=5.0, progress_max_s=50.0))
+    peer = timed(answer_max_s=5.0, progress_max_s=50.0)
     peer.accept(0, 1, *ONE)
     for now in (140.0, 180.0, 220.0):
         peer.connection.advance(now)
@@ -775,7 +778,7 @@ def test_a_session_that_stands_still_ends():
 
 
 def test_in_live_mode_silence_is_no_fault_but_its_end_is_answered():
-    peer = timed(Limits(answer_max_s=5.0, progress_max_s=50.0))
+    peer = timed(answer_max_s=5.0, progress_max_s=50.0)
     peer.accept(0, 1, *ONE)
     peer.connection.session(0).finish(live_mode=True)
     peer.tell(SyncDone(0, True))
@@ -795,7 +798,7 @@ def test_without_the_time_nothing_is_due():
     peer.connection.request(ONE)
     assert peer.connection.next_deadline() is None
     peer.connection.advance(7.0)
-    assert peer.connection.next_deadline() == 7.0 + peer.limits.answer_max_s
+    assert peer.connection.next_deadline() == 7.0 + Timing().answer_max_s
 
 
 # Arguments.

@@ -22,7 +22,7 @@ from culm.p2panda.messages import (
     SyncDone,
     SyncRequest,
 )
-from culm.p2panda.outgoing import Outgoing
+from culm.p2panda.sessions import AnswerOutbox
 from culm.wire.multihash import YASMF
 
 # So that a request of ours is much larger than what makes us repeat it.
@@ -130,13 +130,13 @@ def test_what_waits_for_a_peer_that_never_reads_is_bounded(
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=30), st.integers(0, 5))
 def test_answers_are_counted_until_they_are_taken(parts: list[tuple[bool, int]], often: int):
     """Beside a twin that marks every byte."""
-    outgoing, twin = Outgoing(), ""
+    outbox, twin = AnswerOutbox(), ""
     for turn, (is_answer, size) in enumerate(parts):
-        (outgoing.answer if is_answer else outgoing.append)(bytes(size))
+        (outbox.answer if is_answer else outbox.append)(bytes(size))
         twin += ("a" if is_answer else "-") * size
         if often and turn % often == 0:
-            assert len(outgoing.take(size)) == len(twin[:size])
+            assert len(outbox.take(size)) == len(twin[:size])
             twin = twin[size:]
-        assert (outgoing.size, outgoing.answers_size) == (len(twin), twin.count("a"))
-    outgoing.take()
-    assert (outgoing.size, outgoing.answers_size) == (0, 0)
+        assert (outbox.size, outbox.answers_size) == (len(twin), twin.count("a"))
+    outbox.take()
+    assert (outbox.size, outbox.answers_size) == (0, 0)

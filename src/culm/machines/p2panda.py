@@ -32,6 +32,7 @@ from culm.p2panda import (
     Replicator,
     ReplicatorLimits,
     Session,
+    Timing,
 )
 from culm.p2panda.effects import NewOperation
 from culm.p2panda.heights import encode_item
@@ -51,6 +52,7 @@ __all__ = ["CONNECTION", "LEFT", "REPLICATOR", "RIGHT"]
 LEFT, RIGHT = b"left", b"right"
 
 _LIMITS = keys_of(Limits)
+_TIMING = keys_of(Timing, without=["pause_min_s", "pause_max_s"])
 
 _KEYS = (
     Key(name="local_peer", type=bytes, default=LEFT, meaning="Our id, as the transport has it."),
@@ -62,6 +64,7 @@ _KEYS = (
         meaning="How keys and log heights are written.",
     ),
     *_LIMITS,
+    *_TIMING,
 )
 
 
@@ -71,6 +74,7 @@ def _build(config: Config) -> Connection:
         remote_peer=config["remote_peer"],
         dialect=config["dialect"],
         limits=Limits(**{key.name: config[key.name] for key in _LIMITS}),
+        timing=Timing(**{key.name: config[key.name] for key in _TIMING}),
     )
 
 
@@ -148,11 +152,14 @@ def _on_session(verb: Verb) -> Verb:
 
 _REPLICATOR_LIMITS = keys_of(ReplicatorLimits, without=["connection", "parameters"])
 
+_PAUSES = keys_of(Timing, without=["answer_max_s", "progress_max_s"])
+
 _POLICY = keys_of(Policy)
 
 _REPLICATOR_KEYS = (
     *_KEYS,
     *_REPLICATOR_LIMITS,
+    *_PAUSES,
     *_POLICY,
     Key(
         name="documents",
@@ -173,6 +180,7 @@ def _build_replicator(config: Config) -> Replicator:
             connection=Limits(**{key.name: config[key.name] for key in _LIMITS}),
             **{key.name: config[key.name] for key in _REPLICATOR_LIMITS},
         ),
+        timing=Timing(**{key.name: config[key.name] for key in (*_TIMING, *_PAUSES)}),
         policy=Policy(**{key.name: config[key.name] for key in _POLICY}),
     )
 

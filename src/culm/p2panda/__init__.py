@@ -25,9 +25,8 @@ from culm.p2panda.events import (
     SessionLive,
     SessionRequested,
 )
-from culm.p2panda.handles import Session
 from culm.p2panda.heights import Height
-from culm.p2panda.limits import Limits, ReplicatorLimits
+from culm.p2panda.limits import Limits, ReplicatorLimits, Timing
 from culm.p2panda.messages import Mode
 from culm.p2panda.offers import Offers
 from culm.p2panda.operation import Action, Operation, Value, decode
@@ -40,7 +39,8 @@ from culm.p2panda.replication_events import (
 )
 from culm.p2panda.replicator import Replicator
 from culm.p2panda.schema import SYSTEM_SCHEMAS, FieldType, Kind, Schema, SchemaId
-from culm.p2panda.states import Half, SessionState, State
+from culm.p2panda.sessions import Session
+from culm.p2panda.states import SessionState, SideState, State
 from culm.p2panda.store import MemoryStore, OperationStore
 
 __all__ = [
@@ -59,7 +59,6 @@ __all__ = [
     "EntryReceived",
     "ErrorCode",
     "FieldType",
-    "Half",
     "HaveReceived",
     "Height",
     "Ignored",
@@ -92,7 +91,9 @@ __all__ = [
     "SessionLive",
     "SessionRequested",
     "SessionState",
+    "SideState",
     "State",
+    "Timing",
     "Value",
     "decode",
     "materialise",

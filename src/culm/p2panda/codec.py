@@ -1,4 +1,4 @@
-"""Messages as CBOR, in either dialect.
+"""Messages as CBOR, in either dialect, and cut out of a byte stream.
 
 Sources: seed, "Encoding" and the form of each message; decisions 1 to 3.
 """
@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from culm.arguments import UINT64_MAX, is_list
 from culm.bamboo.entry import AUTHOR_SIZE, LogKey, encoded_size_max
+from culm.buffer import ReceiveBuffer
+from culm.kernels import cbor as _kernel
 from culm.machine import RemoteProtocolError
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.heights import ITEM_SIZE_MAX, ITEM_SIZE_MIN, Height, decode_item, encode_item
@@ -36,16 +38,25 @@ from culm.p2panda.messages import (
     Terminal,
 )
 from culm.wire import cbor
-from culm.wire.cbor import ARRAY, BYTES, encode_head
-from culm.wire.errors import DecodeError
+from culm.wire.cbor import ARRAY, BYTES, Scanner, encode_head
+from culm.wire.errors import DecodeError, WireErrorCode
 from culm.wire.multihash import YASMF
 
-__all__ = ["ENTRY_SIZE_MAX", "Codec", "Dialect", "Form"]
+__all__ = ["ENTRY_SIZE_MAX", "Codec", "Dialect", "Framer", "MessageBounds"]
 
 
 ENTRY_SIZE_MAX = encoded_size_max(YASMF)
 _HEAD_SIZE = 9
 _FRONT_SIZE = 3 + _HEAD_SIZE  # the array, the type, the session id
+_ARRAY = 0x80
+_ARITIES = range(2, 6)
+_DIRECT_MAX = 23
+_ONE_BYTE = 24
+_TYPE_SIZE_MAX = 3  # of the bytes that tell a message's type
+_ENTRY = b"\x84\x02"  # the first bytes of an entry's message, before the session id
+_FRONT_SIZE_MAX = 2 + 3 * 9  # of an entry's message, besides the entry and the operation
+_RUN_MAX = 64
+_RUN_SIZE_MAX = 1 << 16
 
 _Type = MessageType
 
@@ -64,8 +75,8 @@ class Dialect(Enum):
     AQUADOGGO = "aquadoggo"
 
 
-class Form(NamedTuple):
-    """The bounds of a message type: its own items, bytes, nested arrays, and all items in these.
+class MessageBounds(NamedTuple):
+    """Those of a message type: its own items, bytes, nested arrays, and all items in these.
 
     items_max, item_size: the items that any message may have, and the bytes that allow one more.
     """
@@ -80,9 +91,9 @@ class Form(NamedTuple):
 class Codec:
     """Encodes and decodes messages; stateless."""
 
-    __slots__ = ("_dialect", "_limits", "_operation_size_max", "forms")
+    __slots__ = ("_dialect", "_limits", "_operation_size_max", "bounds")
 
-    forms: dict[int, Form]
+    bounds: dict[int, MessageBounds]
     """By type; there are no others."""
 
     def __init__(self, *, dialect: Dialect, limits: Limits) -> None:
@@ -98,19 +109,19 @@ class Codec:
         if dialect is Dialect.AQUADOGGO:
             depth, *heights = 5, 4 + 6 * limits.logs_max, have
         ranges = _FRONT_SIZE + 2 * ITEM_SIZE_MAX + _HEAD_SIZE + LIFT_SIZE_MAX
-        self.forms = {
-            _Type.ANNOUNCE: Form(frozenset({4}), ids, 2, named),
-            _Type.SYNC_REQUEST: Form(frozenset({4}), ids, 2, named),
-            _Type.ENTRY: Form(frozenset({4}), entry, 1),
-            _Type.SYNC_DONE: Form(frozenset({3}), _FRONT_SIZE + 1, 1),
-            _Type.HAVE: Form(frozenset({3}), have, depth, *heights),
-            _Type.EMPTY_SET: Form(frozenset({3}), ranges, 1),
-            _Type.LOWER_BOUND: Form(frozenset({3}), ranges, 2),
-            _Type.PAYLOAD: Form(frozenset({3, 5}), ranges, 2),
-            _Type.EMPTY_PAYLOAD: Form(frozenset({3}), ranges, 2),
-            _Type.DONE: Form(frozenset({3}), ranges, 2),
-            _Type.FINGERPRINT: Form(frozenset({4}), ranges, 2),
-            _Type.TERMINAL: Form(frozenset({2}), ranges, 1),
+        self.bounds = {
+            _Type.ANNOUNCE: MessageBounds(frozenset({4}), ids, 2, named),
+            _Type.SYNC_REQUEST: MessageBounds(frozenset({4}), ids, 2, named),
+            _Type.ENTRY: MessageBounds(frozenset({4}), entry, 1),
+            _Type.SYNC_DONE: MessageBounds(frozenset({3}), _FRONT_SIZE + 1, 1),
+            _Type.HAVE: MessageBounds(frozenset({3}), have, depth, *heights),
+            _Type.EMPTY_SET: MessageBounds(frozenset({3}), ranges, 1),
+            _Type.LOWER_BOUND: MessageBounds(frozenset({3}), ranges, 2),
+            _Type.PAYLOAD: MessageBounds(frozenset({3, 5}), ranges, 2),
+            _Type.EMPTY_PAYLOAD: MessageBounds(frozenset({3}), ranges, 2),
+            _Type.DONE: MessageBounds(frozenset({3}), ranges, 2),
+            _Type.FINGERPRINT: MessageBounds(frozenset({4}), ranges, 2),
+            _Type.TERMINAL: MessageBounds(frozenset({2}), ranges, 1),
         }
 
     # Encoding.
@@ -303,6 +314,143 @@ class Codec:
         if type(key) is not bytes or len(key) != AUTHOR_SIZE:
             raise _malformed("a public key that cannot be one")
         return key
+
+
+class Framer:
+    """Takes messages, which stand back to back, from the front of `inbox`.
+
+    skip_max: the size of an operation that is passed over since it is too large.
+    left: bytes of such an operation that are still to come.
+    """
+
+    __slots__ = ("_bounds", "_codec", "_inbox", "_scanner", "_skip_max", "left")
+
+    def __init__(self, inbox: ReceiveBuffer, codec: Codec, *, skip_max: int = 0) -> None:
+        self._inbox = inbox
+        self._codec = codec
+        self._bounds: MessageBounds | None = None  # of the message that has begun
+        self._scanner: Scanner | None = None
+        self._skip_max = skip_max
+        self.left = 0
+
+    @property
+    def size_max(self) -> int:
+        """The size that the next message may have, as far as its first bytes tell."""
+        return _TYPE_SIZE_MAX if self._bounds is None else self._bounds.size_max
+
+    def take(self) -> bytes | SendEntry | None:
+        """The next message, if it is complete; an entry alone if its operation is too large.
+
+        Raises `RemoteProtocolError`, the same for every chunking: ``MALFORMED``,
+        ``UNKNOWN_MESSAGE``, ``MESSAGE_TOO_LARGE``.
+        """
+        if self.left:
+            skipped = min(self.left, self._inbox.size)
+            self._inbox.consume(skipped)
+            self.left -= skipped
+        if self.left:
+            return None
+        if self._scanner is None:
+            self._bounds = bounds = self._begin()
+            if bounds is None:
+                return None
+            self._scanner = Scanner(
+                size_max=bounds.size_max,
+                depth_max=bounds.depth_max,
+                items_max=bounds.items_max,
+                item_size=bounds.item_size,
+            )
+        try:
+            with self._inbox.view() as data:
+                size = self._scanner.scan(data, len(data))
+        except DecodeError as error:
+            too_large = error.code is WireErrorCode.LIMIT_EXCEEDED
+            if too_large and (entry := self._without_operation()) is not None:
+                return entry
+            code = ErrorCode.MESSAGE_TOO_LARGE if too_large else ErrorCode.MALFORMED
+            raise RemoteProtocolError(code, str(error)) from None
+        if size is None:
+            return None
+        if self._scanner.pairs:
+            raise RemoteProtocolError(ErrorCode.MALFORMED, "a map")
+        self._bounds = self._scanner = None
+        return self._inbox.take(size)
+
+    def entry_session(self) -> int | None:
+        """The session of the next message, if that is an entry and the session's id is small."""
+        inbox = self._inbox
+        if self._scanner is not None or self.left or inbox.size < 3 or inbox.peek(2) != _ENTRY:
+            return None
+        session_id = inbox[2]
+        if session_id <= _DIRECT_MAX:
+            return session_id
+        if session_id == _ONE_BYTE and inbox.size > 3 and inbox[3] > _DIRECT_MAX:
+            return inbox[3]
+        return None
+
+    def take_entries(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Entries and operations of the session that `entry_session` returned, in order.
+
+        Only complete ones, up to the first that is unusual: that one is left for `take`.
+        """
+        data = self._inbox.peek(_RUN_SIZE_MAX)
+        front = data[: 4 if data[2] == _ONE_BYTE else 3]
+        found: list[tuple[bytes, bytes]] = []
+        end_of_last = 0
+        while len(found) < _RUN_MAX and data.startswith(front, end_of_last):
+            message, end = cbor.decode_first(data, end_of_last, 1)
+            if end < 0:
+                break
+            _, _, entry, operation = message
+            if not self._codec.is_entry(entry, operation):
+                break
+            found.append((entry, operation))
+            end_of_last = end
+        self._inbox.consume(end_of_last)
+        return tuple(found)
+
+    def _without_operation(self) -> SendEntry | None:
+        """An entry alone, if its operation is the part that is too large and is passed over."""
+        if self._bounds is not self._codec.bounds[MessageType.ENTRY]:
+            return None
+        data = self._inbox.peek(_FRONT_SIZE_MAX + ENTRY_SIZE_MAX)
+        session_id, end = cbor.decode_first(data, 2, 0)
+        entry, end = cbor.decode_first(data, end, 0) if end > 0 else (b"", end)
+        if type(session_id) is not int or not self._codec.is_entry(entry, b"") or end < 0:
+            return None
+        kind, size, head_size = _kernel.head(data[end : end + 9], 0)
+        if kind != BYTES or head_size < 0 or size > self._skip_max:
+            return None
+        self._inbox.consume(end + head_size)
+        self.left = size
+        self._bounds = self._scanner = None
+        return SendEntry(session_id, entry, None)
+
+    def _begin(self) -> MessageBounds | None:
+        """The bounds of the message that begins here; ``None`` if too little has arrived."""
+        inbox = self._inbox
+        if not inbox.size:
+            return None
+        arity = inbox[0] - _ARRAY
+        if arity not in _ARITIES:
+            raise RemoteProtocolError(ErrorCode.MALFORMED, "no array of 2 to 5 items")
+        if inbox.size < 2:
+            return None
+        kind = inbox[1]
+        if kind == _ONE_BYTE:
+            if inbox.size < 3:
+                return None
+            kind = inbox[2]
+            if kind <= _DIRECT_MAX:
+                raise RemoteProtocolError(ErrorCode.MALFORMED, "a type in too many bytes")
+        elif kind > _DIRECT_MAX:
+            raise RemoteProtocolError(ErrorCode.UNKNOWN_MESSAGE, "the type is no small number")
+        bounds = self._codec.bounds.get(kind)
+        if bounds is None:
+            raise RemoteProtocolError(ErrorCode.UNKNOWN_MESSAGE, f"type {kind}")
+        if arity not in bounds.arities:
+            raise RemoteProtocolError(ErrorCode.MALFORMED, f"{arity} items in type {kind}")
+        return bounds
 
 
 def _front(count: int, kind: MessageType, session_id: int) -> bytes:

@@ -35,9 +35,9 @@ class ErrorCode(ProtocolErrorCode):
     GIVEN_UP = 24
     """The peer ended the session before it had said what it has."""
     UNANSWERED = 25
-    """A request was not answered for `Limits.answer_max_s`."""
+    """A request was not answered for `Timing.answer_max_s`."""
     STALLED = 26
-    """Neither side said anything for `Limits.progress_max_s`, and something was owed."""
+    """Neither side said anything for `Timing.progress_max_s`, and something was owed."""
     BAD_BOUND = 27
     """Something that cannot be a bound, or a bound that is not above the one before."""
     BAD_ITEM = 28

@@ -20,14 +20,14 @@ from culm.p2panda.comparison import Comparison, height_in
 from culm.p2panda.effects import OpenRange, Range, Span, StoredOperation
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.events import DoneReceived, HaveReceived, RangeReceived, SessionEnded
-from culm.p2panda.handles import Session
 from culm.p2panda.heights import decode_item
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.messages import EmptySet, Mode, RangeMessage
 from culm.p2panda.offers import Offers
 from culm.p2panda.replication_events import Policy
 from culm.p2panda.serving import Serving
-from culm.p2panda.states import Half, SessionState
+from culm.p2panda.sessions import Session
+from culm.p2panda.states import SessionState, SideState
 
 __all__ = ["Exchange", "Phase"]
 
@@ -187,7 +187,7 @@ class Exchange:
         return (
             self.phase in (Phase.COMPARING, Phase.SENDING)
             and self.session.mode is Mode.LOG_HEIGHT
-            and self.session.local is Half.SILENT
+            and self.session.local is SideState.SILENT
         )
 
     def _say_have(self) -> None:
@@ -392,7 +392,7 @@ class Exchange:
         """This session cannot be completed: tell the peer."""
         self._fault = error
         self.phase = Phase.SENT
-        if self.session.local not in (Half.DONE, Half.BROKEN):
+        if self.session.local not in (SideState.DONE, SideState.BROKEN):
             self._say(self.session.finish)
 
     def _say(self, verb: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Limits of the resources that one connection may use."""
+"""Limits of the resources that one connection may use, and its times."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from culm.arguments import check_numbers, check_type
 from culm.reconcile import Parameters
 
-__all__ = ["Limits", "ReplicatorLimits"]
+__all__ = ["Limits", "ReplicatorLimits", "Timing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Upper bounds of one `Connection`, and what they imply.  Sizes in bytes, times in seconds.
+    """Upper bounds of one `Connection`, and what they imply.  Sizes in bytes.
 
     Raises `ValueError` for one below 0, or for one with which nothing could be received.
 
@@ -39,11 +39,6 @@ class Limits:
         ``SyncDone``, but neither entries nor ``Have``.  Above it nothing is read; it can be
         exceeded by three messages about as many schemas as there may be.  Two peers that both stop
         reading would wait for each other: leave room for such messages.
-    answer_max_s
-        The peer's time to answer a request, or the end of live mode.
-    progress_max_s
-        The time for which a session may stand still: neither side says anything, though something
-        is owed.
     """
 
     receive_buffer_max: int = 1 << 16
@@ -55,8 +50,6 @@ class Limits:
     sessions_max: int = 16
     faults_max: int = 16
     answers_size_max: int = 1 << 20
-    answer_max_s: float = 30.0
-    progress_max_s: float = 300.0
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -67,9 +60,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatorLimits:
-    """Upper bounds of one `Replicator`, and what they imply.  Sizes in bytes, times in seconds.
+    """Upper bounds of one `Replicator`, and what they imply.  Sizes in bytes.
 
-    Raises `ValueError` for a number below 1, and for a time of 0.
+    Raises `ValueError` for a number below 1.
 
     unwritten_size_max
         Data received and not yet in the store, with its overhead; reading pauses above it.
@@ -90,9 +83,6 @@ class ReplicatorLimits:
         Logs remembered of which a session has left out an entry, of all sessions together:
         later entries of these are passed over; 400 bytes each.  Beyond that, those of which an
         entry was left out first are forgotten: the next one is looked at, and told, again.
-    pause_min_s, pause_max_s
-        The pause before a session is asked for again (`Policy.asks`) that has failed, or was not to
-        end: each one is twice as long as the one before, up to the longest.
     connection
         The limits of the connection.
     parameters
@@ -109,14 +99,37 @@ class ReplicatorLimits:
     operations_known_max: int = 8192
     repeated_max: int = 1000
     left_out_max: int = 4096
-    pause_min_s: float = 1.0
-    pause_max_s: float = 300.0
     connection: Limits = field(default_factory=Limits)
     parameters: Parameters = field(default_factory=lambda: Parameters(ranges_max=1 << 16))
 
     def __post_init__(self) -> None:
         check_numbers(self, low=1)
-        if not 0 < self.pause_min_s <= self.pause_max_s:
-            raise ValueError("pause_min_s is above 0, and not above pause_max_s")
         check_type("connection", self.connection, Limits)
         check_type("parameters", self.parameters, Parameters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Times of one `Connection` or `Replicator`, in seconds.
+
+    Raises `ValueError` for one below 0, and for a shortest pause that is 0 or above the longest.
+
+    answer_max_s
+        The peer's time to answer a request, or the end of live mode.
+    progress_max_s
+        The time for which a session may stand still: neither side says anything, though something
+        is owed.
+    pause_min_s, pause_max_s
+        The pause before a replicator asks again (`Policy.asks`) for a session that has failed, or
+        was not to end: each one is twice as long as the one before, up to the longest.
+    """
+
+    answer_max_s: float = 30.0
+    progress_max_s: float = 300.0
+    pause_min_s: float = 1.0
+    pause_max_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if not 0 < self.pause_min_s <= self.pause_max_s:
+            raise ValueError("pause_min_s is above 0, and not above pause_max_s")

@@ -28,13 +28,13 @@ from culm.p2panda.events import (
     SessionRequested,
 )
 from culm.p2panda.exchange import Exchange, Phase
-from culm.p2panda.handles import Session
 from culm.p2panda.intake import Intake
-from culm.p2panda.limits import ReplicatorLimits
+from culm.p2panda.limits import ReplicatorLimits, Timing
 from culm.p2panda.messages import Mode
 from culm.p2panda.offers import Offers
 from culm.p2panda.pauses import Pauses
 from culm.p2panda.replication_events import Policy, ReplicatorEvent, RequestedAgain
+from culm.p2panda.sessions import Session
 from culm.p2panda.states import SessionState, State
 from culm.reconcile import DEFAULT, named
 from culm.replication import DurableBase
@@ -42,6 +42,7 @@ from culm.replication import DurableBase
 __all__ = ["Replicator"]
 
 _DEFAULT_LIMITS: Final = ReplicatorLimits()
+_DEFAULT_TIMING: Final = Timing()
 _DEFAULT_POLICY: Final = Policy()
 
 # The refusals that policy accepts when it asks for a session.
@@ -83,7 +84,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     local_peer, remote_peer, dialect
         As of `Connection`.
     limits
-        Bounds of the memory for the peer and the store, and of the time that the peer may take.
+        Bounds of the memory for the peer and the store.
+    timing
+        Bounds of the time that the peer may take, and of pauses.
     policy
         The actions that it takes by itself.
     monoid
@@ -99,6 +102,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         remote_peer: bytes,
         dialect: Dialect = Dialect.SEED,
         limits: ReplicatorLimits = _DEFAULT_LIMITS,
+        timing: Timing = _DEFAULT_TIMING,
         policy: Policy = _DEFAULT_POLICY,
         monoid: str = DEFAULT,
         offers: Offers | None = None,
@@ -113,6 +117,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             remote_peer=remote_peer,
             dialect=dialect,
             limits=limits.connection,
+            timing=timing,
             in_runs=True,
         )
         super().__init__(connection, work=StoreWork())
@@ -126,7 +131,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._exchanges: dict[int, Exchange] = {}  # those that are not over, oldest first
         self._numbers = count()
         self._now = 0.0
-        self._pauses = Pauses(min_s=limits.pause_min_s, max_s=limits.pause_max_s)
+        self._pauses = Pauses(min_s=timing.pause_min_s, max_s=timing.pause_max_s)
 
     @property
     def state(self) -> State:

@@ -1,124 +1,571 @@
-"""All sessions with one peer: their ids, duplicates, and requests that cross.
+"""Sessions with one peer: what was said in them, their ids, requests that cross, and patience.
 
 Sources: seed, ``SyncRequest``; decision 5, as aquadoggo does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from culm.arguments import UINT64_MAX
-from culm.machine import LocalProtocolError
+from culm.arguments import UINT64_MAX, check_int, check_type
+from culm.bamboo.entry import check_log
+from culm.buffer import Buffer, Outbox
+from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError, check_time
+from culm.p2panda.codec import Codec
 from culm.p2panda.errors import ErrorCode
-from culm.p2panda.events import Ignored
-from culm.p2panda.messages import Mode, SyncRequest
-from culm.p2panda.states import Half, SessionState
-from culm.p2panda.talk import Talk
+from culm.p2panda.events import (
+    ConnectionEvent,
+    DoneReceived,
+    EntriesReceived,
+    EntryReceived,
+    HaveReceived,
+    Ignored,
+    MessageIgnored,
+    RangeReceived,
+    RequestDropped,
+    RequestIgnored,
+    RequestRenumbered,
+    SessionEnded,
+    SessionLive,
+    SessionRequested,
+)
+from culm.p2panda.heights import Height
+from culm.p2panda.limits import Limits, Timing
+from culm.p2panda.messages import (
+    Have,
+    Mode,
+    RangeMessage,
+    Reconcile,
+    SendEntry,
+    SessionMessage,
+    SyncDone,
+    SyncRequest,
+    check_range_message,
+)
+from culm.p2panda.states import SESSION_STATES, STEPS, MessageGroup, SessionState, SideState
+from culm.timers import Deadlines
 
-__all__ = ["Sessions"]
+__all__ = ["AnswerOutbox", "Session", "Sessions"]
+
+# The number of failed sessions that are remembered because the peer may not have heard of it yet.
+_GIVEN_UP_MAX: Final = 256
+
+
+class AnswerOutbox(Outbox):
+    """An outbox that counts the bytes of answers in it.
+
+    Entries and log heights are sent as there is room for them.  Answers cannot wait for that, and a
+    peer may ask for any number of them: so it is not heard while too many wait.
+    """
+
+    __slots__ = ("_answers", "_taken", "answers_size")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._taken = 0  # the bytes that have left it so far
+        self._answers: deque[tuple[int, int]] = deque()  # their starts and ends, among all bytes
+        self.answers_size = 0
+
+    def answer(self, data: bytes) -> None:
+        """Queue an answer."""
+        start = self._taken + self.size
+        self.append(data)
+        end = start + len(data)
+        self.answers_size += len(data)
+        if self._answers and self._answers[-1][1] == start:
+            start, _ = self._answers.pop()
+        self._answers.append((start, end))
+
+    def take_pieces(self, size_max: int | None = None) -> list[Buffer]:
+        before = self.size
+        pieces = super().take_pieces(size_max)
+        self._taken += before - self.size
+        while self._answers and self._answers[0][0] < self._taken:
+            start, end = self._answers.popleft()
+            self.answers_size -= min(end, self._taken) - start
+            if end > self._taken:
+                self._answers.appendleft((self._taken, end))
+        return pieces
+
+
+class Session:
+    """One session of a `Connection`.
+
+    It outlives its end; its methods raise then.  Every method raises `LocalProtocolError` if a rule
+    forbids its message (the code tells which), or if the session (``NO_SUCH_SESSION``) or the
+    connection (``ContractErrorCode.ALREADY_CLOSED``) is over; nothing has changed then.
+
+    session_id
+        Its id, which changes with `RequestRenumbered`.
+    mode, schema_ids
+        The way of comparing, and the schemas that it is about.
+    requested_by_us
+        Whether we have asked for it.
+    state
+        Its state, which follows from the next two.
+    local, remote
+        The messages that we have sent, and those that the peer has.
+    moved_at
+        The time of the last message, in either direction.
+    """
+
+    __slots__ = (
+        *("_sessions", "local", "mode", "moved_at", "remote", "requested_by_us"),
+        *("schema_ids", "session_id", "state"),
+    )
+
+    def __init__(
+        self,
+        session_id: int,
+        sessions: Sessions,
+        *,
+        mode: Mode,
+        schema_ids: tuple[str, ...],
+        requested_by_us: bool,
+    ) -> None:
+        self.session_id = session_id
+        self.mode = mode
+        self.schema_ids = schema_ids
+        self.requested_by_us = requested_by_us
+        self._sessions = sessions
+        self.move(SideState.SILENT, SideState.SILENT)
+
+    def __repr__(self) -> str:
+        return f"<Session {self.session_id} {self.state.name}>"
+
+    # Messages of ours.
+
+    def send_have(self, heights: Sequence[Height]) -> None:
+        """Send the heights of all our logs, in log-height mode."""
+        check_type("heights", heights, Sequence)
+        for height in heights:
+            check_type("height", height, Height)
+            check_log(height.log)
+            check_int("seqnum", height.seqnum, 1)
+        if len({height.log for height in heights}) < len(heights):
+            raise ValueError("a log twice")
+        self._sessions.say(self, MessageGroup.HAVE, Have(self.session_id, tuple(heights)))
+
+    def send_range(self, message: RangeMessage) -> None:
+        """Send one of the seven messages, in set-reconciliation mode."""
+        check_range_message(message)
+        self._sessions.say(self, MessageGroup.RANGE, Reconcile(self.session_id, message))
+
+    def send_entry(self, entry: bytes, operation: bytes) -> None:
+        """Send an entry and its operation, both encoded."""
+        check_type("entry", entry, bytes)
+        check_type("operation", operation, bytes)
+        self._sessions.say_entries(self, [(entry, operation)])
+
+    def send_entries(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """Send entries with their operations, all encoded and not validated here."""
+        self._sessions.say_entries(self, entries)
+
+    def finish(self, *, live_mode: bool = False) -> None:
+        """Tell the peer that everything was sent or, in live mode, that nothing more will be."""
+        check_type("live_mode", live_mode, bool)
+        group = MessageGroup.OFFER if live_mode else MessageGroup.DONE
+        self._sessions.say(self, group, SyncDone(self.session_id, live_mode))
+
+    def break_off(self, error: RemoteProtocolError) -> None:
+        """End the session because the peer has broken a rule that the wire machine cannot see.
+
+        Sends `SyncDone` and stops listening; counts as one of the peer's faults.
+        """
+        check_type("error", error, RemoteProtocolError)
+        self._sessions.break_off(self, error)
+
+    # The step that a message makes.
+
+    def sent(self, group: MessageGroup) -> None:
+        """Note that we send this.  Raises `LocalProtocolError` if we may not.
+
+        Until the peer has answered our request, we can only withdraw it: it may still get another
+        id.
+        """
+        if group is not MessageGroup.DONE and self.state is SessionState.REQUESTED:
+            raise LocalProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "the peer has not answered")
+        after = STEPS[self.mode][self.local, group]
+        if isinstance(after, ErrorCode):
+            raise LocalProtocolError(after, f"{group.value} when {self.local.value}")
+        self.move(after, self.remote)
+
+    def received(self, group: MessageGroup) -> None:
+        """Note that the peer sends this.  Raises `RemoteProtocolError` if it may not."""
+        after = STEPS[self.mode][self.remote, group]
+        if isinstance(after, ErrorCode):
+            raise RemoteProtocolError(after, f"{group.value} when {self.remote.value}")
+        self.move(self.local, after)
+
+    def may_receive(self, group: MessageGroup) -> bool:
+        """Whether the peer may send this, and we still listen."""
+        if self.local is SideState.BROKEN:
+            return False
+        return not isinstance(STEPS[self.mode][self.remote, group], ErrorCode)
+
+    def move(self, local: SideState, remote: SideState) -> None:
+        """Both sides are in these states now; where both offer live mode, it begins."""
+        if local is remote is SideState.OFFERING:
+            local = remote = SideState.LIVE
+        self.local, self.remote, self.moved_at = local, remote, self._sessions.now
+        self.state = SESSION_STATES[local, remote, self.requested_by_us]
 
 
 class Sessions:
-    """The sessions that are not over, by id.
+    """The sessions that are not over, by id; what the peer says in them, and how long they wait.
 
-    yields: if two requests cross, ours is dropped and the peer's is served; the peer does the
-        opposite.
-    reuses_ids: our requests get the lowest free id, instead of counting up.  Where both sides do
-        that, crossing requests about the same schemas have the same id, too: aquadoggo answers ours
-        with the id of its own.
+    local_is_lower
+        Whether our id is the lower one.  If two requests cross, ours is dropped then and the peer's
+        is served; the peer does the opposite.
+    reuses_ids
+        Our requests get the lowest free id, instead of counting up.  Where both sides do that,
+        crossing requests about the same schemas have the same id, too: aquadoggo answers ours with
+        the id of its own.
+
+    events: the events that follow that of the last message.
+    faults: the sessions that the peer has spoilt, and its messages of no session.
+    now: the time told last.
     """
 
-    __slots__ = ("_next_id", "_reuses_ids", "_talks", "_yields", "sessions_max")
-
-    def __init__(self, *, yields: bool, sessions_max: int, reuses_ids: bool = False) -> None:
-        self._talks: dict[int, Talk] = {}
-        self._next_id = 0
+    def __init__(
+        self,
+        *,
+        local_is_lower: bool,
+        reuses_ids: bool,
+        limits: Limits,
+        timing: Timing,
+        codec: Codec,
+        outbox: AnswerOutbox,
+    ) -> None:
+        self._local_is_lower = local_is_lower
         self._reuses_ids = reuses_ids
-        self._yields = yields
-        self.sessions_max = sessions_max
+        self._sessions_max = limits.sessions_max
+        self._timing = timing
+        self._codec = codec
+        self._outbox = outbox
+        self._by_id: dict[int, Session] = {}
+        self._next_id = 0
+        # Sessions that failed here and that the peer did not end in time.
+        self._given_up: deque[int] = deque(maxlen=_GIVEN_UP_MAX)
+        self._deadlines: Deadlines[Session] = Deadlines()
+        self._started = False  # the time is known
+        self._closed = False
+        self.events: deque[ConnectionEvent] = deque()
+        self.faults = 0
+        self.now = 0.0
 
-    def __iter__(self) -> Iterator[Talk]:
-        return iter(self._talks.values())
+    @property
+    def running(self) -> list[Session]:
+        """Those in which we listen, oldest first."""
+        sessions = self._by_id.values()
+        return [each for each in sessions if each.local is not SideState.BROKEN]
 
-    def __len__(self) -> int:
-        return len(self._talks)
+    def find(self, session_id: int) -> Session:
+        """A running session; raises `LocalProtocolError` (``NO_SUCH_SESSION``)."""
+        session = self._by_id.get(session_id)
+        if session is None or session.local is SideState.BROKEN:
+            raise _no_such(session_id)
+        return session
 
-    def get(self, session_id: int) -> Talk | None:
-        return self._talks.get(session_id)
-
-    def about(self, schema_ids: tuple[str, ...]) -> Talk | None:
+    def about(self, schema_ids: tuple[str, ...]) -> Session | None:
         """The session about exactly these schemas, unless it has been broken off."""
         wanted = set(schema_ids)
-        for talk in self._talks.values():
-            if talk.local is not Half.BROKEN and wanted == set(talk.schema_ids):
-                return talk
-        return None
+        return next((each for each in self.running if wanted == set(each.schema_ids)), None)
 
-    def open(self, mode: Mode, schema_ids: tuple[str, ...], now: float) -> Talk:
-        """Open a session that we request.
+    # Requests.
+
+    def request(self, mode: Mode, schema_ids: tuple[str, ...]) -> Session:
+        """Ask the peer for a session.
 
         Raises `LocalProtocolError`: ``DUPLICATE_SESSION``, ``TOO_MANY_SESSIONS``.
         """
         if self.about(schema_ids) is not None:
             raise LocalProtocolError(ErrorCode.DUPLICATE_SESSION, ", ".join(schema_ids))
         if self._room < 1:
-            raise LocalProtocolError(ErrorCode.TOO_MANY_SESSIONS, f"{self.sessions_max}")
-        return self._add(Talk(self._new_id(), mode=mode, schema_ids=schema_ids, ours=True, now=now))
+            raise LocalProtocolError(ErrorCode.TOO_MANY_SESSIONS, f"{self._sessions_max}")
+        session = Session(
+            self._new_id(), self, mode=mode, schema_ids=schema_ids, requested_by_us=True
+        )
+        self._by_id[session.session_id] = session
+        self._ask(session)
+        return session
 
-    def accept(self, request: SyncRequest, mode: Mode, now: float) -> Ignored | list[Talk]:
+    def accept(self, request: SyncRequest, mode: Mode) -> ConnectionEvent:
         """Accept a session that the peer requests, or tell the reason why not.
 
-        Returned with it are our sessions that gave way to it: the one about the same schemas is
-        over; another one that had its id has a new one, and must be requested again.
+        Sessions of ours give way to it: the one about the same schemas is over; another one that
+        had its id gets a new one, and is requested again.
         """
-        same_id, same_schemas = self.get(request.session_id), self.about(request.schema_ids)
-        if same_id is not None and same_id.local is Half.BROKEN:
-            self.remove(same_id)  # the peer has forgotten that one
+        session_id, schema_ids = request.session_id, request.schema_ids
+        same_id, same_schemas = self._by_id.get(session_id), self.about(schema_ids)
+        if same_id is not None and same_id.local is SideState.BROKEN:
+            self._remove(same_id)  # the peer has forgotten that one
             same_id = None
-        rivals = [each for each in (same_schemas, same_id) if each is not None]
-        for rival in rivals:
-            if rival.state is not SessionState.REQUESTED:
-                return Ignored.DUPLICATE if rival is same_schemas else Ignored.ID_IN_USE
-        if rivals and not self._yields:
+        crossing = {each: None for each in (same_schemas, same_id) if each is not None}
+        reason = self._reason_against(crossing, same_schemas)
+        if reason is not None:
+            return RequestIgnored(session_id=session_id, reason=reason)
+        for each in crossing:
+            self._remove(each)
+        session = Session(session_id, self, mode=mode, schema_ids=schema_ids, requested_by_us=False)
+        self._by_id[session_id] = session
+        self._watch(session)
+        for each in crossing:
+            if each is same_schemas:
+                self._deadlines.cancel(each)
+                each.local = each.remote = SideState.DONE
+                each.state = SessionState.OVER
+                self.events.append(RequestDropped(session_id=each.session_id))
+            else:
+                self._renumber(each)
+        return SessionRequested(session_id=session_id, mode=mode, schema_ids=schema_ids)
+
+    def _reason_against(
+        self, crossing: Iterable[Session], same_schemas: Session | None
+    ) -> Ignored | None:
+        """The reason why a request of the peer's is not accepted."""
+        for each in crossing:
+            if each.state is not SessionState.REQUESTED:
+                return Ignored.DUPLICATE if each is same_schemas else Ignored.ID_IN_USE
+        if crossing and not self._local_is_lower:
             return Ignored.COLLISION
         if self._room + (same_schemas is not None) < 1:
             return Ignored.TOO_MANY_SESSIONS
-        if same_schemas is not None:
-            self.remove(same_schemas)
-        if same_id is not None and same_id is not same_schemas:
-            self.remove(same_id)
-        schema_ids, session_id = request.schema_ids, request.session_id
-        talk = Talk(session_id, mode=mode, schema_ids=schema_ids, ours=False, now=now)
-        self._add(talk)
-        if same_id is not None and same_id is not same_schemas:
-            same_id.renumber(self._new_id())
-            self._add(same_id)
-        return [talk, *dict.fromkeys(rivals)]
+        return None
+
+    def _renumber(self, session: Session) -> None:
+        """The id of our request went to the peer's session: ask again with another one.
+
+        The peer gets no more time for that: it could take one id after the other.
+        """
+        old_id, session.session_id = session.session_id, self._new_id()
+        self._by_id[session.session_id] = session
+        self.events.append(RequestRenumbered(session_id=old_id, new_session_id=session.session_id))
+        self._ask(session)
+
+    def _ask(self, session: Session) -> None:
+        self._answer(SyncRequest(session.session_id, session.mode, session.schema_ids))
+        self._watch(session)
 
     @property
     def _room(self) -> int:
         """The room for further sessions; those that have failed on our side have their own."""
-        failed = sum(talk.local is Half.BROKEN for talk in self._talks.values())
-        return min(self.sessions_max, 2 * self.sessions_max - failed) - len(self._talks) + failed
-
-    def remove(self, talk: Talk) -> None:
-        """Remove a session that is over."""
-        if self._talks.get(talk.session_id) is talk:
-            del self._talks[talk.session_id]
-
-    def clear(self) -> None:
-        self._talks.clear()
-
-    def _add(self, talk: Talk) -> Talk:
-        self._talks[talk.session_id] = talk
-        return talk
+        failed = sum(each.local is SideState.BROKEN for each in self._by_id.values())
+        room = min(self._sessions_max, 2 * self._sessions_max - failed)
+        return room - len(self._by_id) + failed
 
     def _new_id(self) -> int:
         """The next id, starting with 0."""
         if self._reuses_ids:
             self._next_id = 0
-        while self._next_id in self._talks:
+        while self._next_id in self._by_id:
             self._next_id += 1
         session_id = self._next_id
         self._next_id = (session_id + 1) % UINT64_MAX
         return session_id
+
+    # Messages of ours.
+
+    def say(self, session: Session, group: MessageGroup, message: SessionMessage) -> None:
+        """Send a message of a session."""
+        self._check_running(session)
+        was = session.state
+        session.sent(group)
+        if group is MessageGroup.HAVE:
+            self._outbox.append(self._codec.encode(message))
+        else:
+            self._answer(message)
+        self._settle(session, was)
+
+    def say_entries(self, session: Session, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """The same for many `SendEntry` at once: entries with their operations."""
+        self._check_running(session)
+        session.sent(MessageGroup.ENTRY)
+        self._outbox.append(self._codec.encode_entries(session.session_id, entries))
+
+    def break_off(self, session: Session, error: RemoteProtocolError) -> None:
+        """Stop listening to a session, in which the peer has broken a rule."""
+        self._check_running(session)
+        self._break_off(session, error)
+
+    def check_open(self) -> None:
+        """Raise `LocalProtocolError` if the connection is over."""
+        if self._closed:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
+
+    def _check_running(self, session: Session) -> None:
+        self.check_open()
+        found = self._by_id.get(session.session_id)
+        if session.local is SideState.BROKEN or found is not session:
+            raise _no_such(session.session_id)
+
+    def _answer(self, message: SyncRequest | SessionMessage) -> None:
+        self._outbox.answer(self._codec.encode(message))
+
+    # Messages of the peer.
+
+    def accepts_entries(self, session_id: int) -> bool:
+        """Whether entries of that session may come."""
+        session = self._by_id.get(session_id)
+        return session is not None and session.may_receive(MessageGroup.ENTRY)
+
+    def hear_entries(
+        self, session_id: int, entries: tuple[tuple[bytes, bytes], ...]
+    ) -> ConnectionEvent:
+        """Take entries of a session that accepts them."""
+        self._by_id[session_id].received(MessageGroup.ENTRY)
+        return EntriesReceived(session_id=session_id, entries=entries)
+
+    def hear(self, message: SessionMessage) -> ConnectionEvent | None:
+        """Take a message of a session."""
+        session = self._by_id.get(message.session_id)
+        if session is None:
+            return self._ignore(message)
+        if session.local is SideState.BROKEN:
+            if isinstance(message, SyncDone):
+                self._forget(session)
+            return None
+        by_ranges = session.mode is Mode.SET_RECONCILIATION
+        if isinstance(message, Have) and by_ranges and session.state is SessionState.REQUESTED:
+            self._end(session, RemoteProtocolError(ErrorCode.HEIGHTS_ONLY))
+            return None
+        try:
+            return self._hear(session, message)
+        except RemoteProtocolError as error:
+            self._break_off(session, error)
+            return None
+
+    def _hear(self, session: Session, message: SessionMessage) -> ConnectionEvent:
+        session_id = session.session_id
+        match message:
+            case SendEntry(_, entry, operation):
+                session.received(MessageGroup.ENTRY)
+                return EntryReceived(session_id=session_id, entry=entry, operation=operation)
+            case Reconcile(_, inner):
+                session.received(MessageGroup.RANGE)
+                return RangeReceived(session_id=session_id, message=inner)
+            case Have(_, heights):
+                session.received(MessageGroup.HAVE)
+                logs = {height.log for height in heights}
+                if len(logs) < len(heights) or not all(height.seqnum for height in heights):
+                    raise RemoteProtocolError(ErrorCode.BAD_HAVE)
+                return HaveReceived(session_id=session_id, heights=heights)
+            case SyncDone(_, live_mode):
+                was = session.state
+                session.received(MessageGroup.OFFER if live_mode else MessageGroup.DONE)
+                if was is SessionState.LIVE:
+                    session.sent(MessageGroup.DONE)
+                    self._answer(SyncDone(session_id, False))
+                self._settle(session, was)
+                return DoneReceived(session_id=session_id, live_mode=live_mode)
+
+    def _ignore(self, message: SessionMessage) -> ConnectionEvent | None:
+        """A message of no session is a fault, unless it was under way when its session ended."""
+        if isinstance(message, SyncDone):
+            return None
+        if message.session_id not in self._given_up:
+            self.faults += 1
+        return MessageIgnored(session_id=message.session_id)
+
+    # The end.
+
+    def _settle(self, session: Session, was: SessionState) -> None:
+        """Act upon the change that the last message has made."""
+        match session.state:
+            case SessionState.OVER:
+                self._forget(session)
+                self.events.append(SessionEnded(session_id=session.session_id))
+            case SessionState.LIVE:
+                if was is not SessionState.LIVE:
+                    self._deadlines.cancel(session)
+                    self.events.append(SessionLive(session_id=session.session_id))
+            case _:
+                self._watch(session)
+
+    def _break_off(self, session: Session, error: RemoteProtocolError) -> None:
+        """The peer has broken a rule: finish, and wait until it has finished, too."""
+        self.faults += 1
+        self._end(session, error)
+
+    def _end(self, session: Session, error: RemoteProtocolError) -> None:
+        unsaid = session.local is not SideState.DONE
+        session.move(SideState.BROKEN, session.remote)
+        if unsaid:
+            self._answer(SyncDone(session.session_id, False))
+        if session.state is SessionState.OVER:
+            self._forget(session)
+        else:
+            self._watch(session)
+        self.events.append(SessionEnded(session_id=session.session_id, error=error))
+
+    def _forget(self, session: Session) -> None:
+        self._remove(session)
+        self._deadlines.cancel(session)
+
+    def _remove(self, session: Session) -> None:
+        if self._by_id.get(session.session_id) is session:
+            del self._by_id[session.session_id]
+
+    def say_goodbye(self) -> None:
+        """Finish all sessions: the connection ends."""
+        self._closed = True
+        for session in self._by_id.values():
+            if session.local not in (SideState.DONE, SideState.BROKEN):
+                self._answer(SyncDone(session.session_id, False))
+
+    def close(self) -> None:
+        """Drop all sessions: the connection is over."""
+        self._closed = True
+        self._by_id.clear()
+        self._deadlines.clear()
+
+    # Patience.
+
+    def next_deadline(self) -> float | None:
+        return self._deadlines.next()
+
+    def advance(self, now: float) -> None:
+        """Tell the time."""
+        check_time(now, self.now if self._started else None)
+        self.now = now
+        if not self._started:
+            self._started = True
+            for session in self._by_id.values():
+                session.moved_at = now  # nothing has been owed for longer than that
+                self._watch(session)
+        while (due := self._deadlines.pop_due(now)) is not None:
+            self._look_after(due)
+
+    def excuse(self, now: float) -> None:
+        """Do not count the time since the last `advance`: the peer is not to blame for it."""
+        check_time(now, self.now if self._started else None)
+        for session in self._by_id.values():
+            session.moved_at += now - self.now
+
+    def _patience(self, session: Session) -> float:
+        requested = session.requested_by_us and session.remote is SideState.SILENT
+        waits_for_a_word = requested or session.remote is SideState.LIVE
+        timing = self._timing
+        return timing.answer_max_s if waits_for_a_word else timing.progress_max_s
+
+    def _watch(self, session: Session) -> None:
+        if self._started and session.state is not SessionState.LIVE:
+            self._deadlines.set(session, session.moved_at + self._patience(session))
+
+    def _look_after(self, session: Session) -> None:
+        """The session's deadline has passed, unless something has been said meanwhile."""
+        if session.moved_at + self._patience(session) > self.now:
+            self._watch(session)
+        elif session.local is SideState.BROKEN:
+            self._forget(session)
+            self._given_up.append(session.session_id)
+        else:
+            requested = session.state is SessionState.REQUESTED
+            code = ErrorCode.UNANSWERED if requested else ErrorCode.STALLED
+            self._end(session, RemoteProtocolError(code, f"session {session.session_id}"))
+
+
+def _no_such(session_id: int) -> LocalProtocolError:
+    return LocalProtocolError(ErrorCode.NO_SUCH_SESSION, f"session {session_id}")

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from itertools import product
 from typing import Final, TypeAlias
 
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.messages import Mode
 
-__all__ = ["OVER", "RULES", "Half", "Saying", "SessionState", "State", "session_state"]
+__all__ = [
+    "OVER",
+    "RULES",
+    "SESSION_STATES",
+    "STEPS",
+    "MessageGroup",
+    "SessionState",
+    "SideState",
+    "State",
+]
 
 
 class State(Enum):
@@ -40,7 +50,7 @@ class SessionState(Enum):
     OVER = "over"
 
 
-class Half(Enum):
+class SideState(Enum):
     """The messages that one side has sent in a session."""
 
     SILENT = "silent"
@@ -55,8 +65,8 @@ class Half(Enum):
     """The same, because the other one has broken a rule; it does not listen any more."""
 
 
-class Saying(Enum):
-    """The messages of a session, as far as the tables tell them apart."""
+class MessageGroup(Enum):
+    """The messages of a session, in the groups that the tables tell apart."""
 
     HAVE = "Have"
     RANGE = "one of the seven messages of set reconciliation"
@@ -65,98 +75,108 @@ class Saying(Enum):
     DONE = "SyncDone, not live_mode"
 
 
-Rules: TypeAlias = Mapping[Half, Mapping[Saying, Half | ErrorCode]]
-"""Half of the sender -> message -> its next half, or the rule broken."""
+Rules: TypeAlias = Mapping[SideState, Mapping[MessageGroup, SideState | ErrorCode]]
+"""State of the sender -> message -> its next state, or the rule broken."""
 
 _UNEXPECTED: Final = ErrorCode.UNEXPECTED_MESSAGE
 
 _AFTER_HAVE: Final[Rules] = {
-    Half.TALKING: {
-        Saying.HAVE: ErrorCode.SECOND_HAVE,
-        Saying.RANGE: ErrorCode.WRONG_MODE,
-        Saying.ENTRY: Half.TALKING,
-        Saying.OFFER: Half.OFFERING,
-        Saying.DONE: Half.DONE,
+    SideState.TALKING: {
+        MessageGroup.HAVE: ErrorCode.SECOND_HAVE,
+        MessageGroup.RANGE: ErrorCode.WRONG_MODE,
+        MessageGroup.ENTRY: SideState.TALKING,
+        MessageGroup.OFFER: SideState.OFFERING,
+        MessageGroup.DONE: SideState.DONE,
     },
-    Half.OFFERING: {
-        Saying.HAVE: ErrorCode.SECOND_HAVE,
-        Saying.RANGE: ErrorCode.WRONG_MODE,
-        Saying.ENTRY: _UNEXPECTED,
-        Saying.OFFER: _UNEXPECTED,
-        Saying.DONE: Half.DONE,
+    SideState.OFFERING: {
+        MessageGroup.HAVE: ErrorCode.SECOND_HAVE,
+        MessageGroup.RANGE: ErrorCode.WRONG_MODE,
+        MessageGroup.ENTRY: _UNEXPECTED,
+        MessageGroup.OFFER: _UNEXPECTED,
+        MessageGroup.DONE: SideState.DONE,
     },
-    Half.LIVE: {
-        Saying.HAVE: ErrorCode.SECOND_HAVE,
-        Saying.RANGE: ErrorCode.WRONG_MODE,
-        Saying.ENTRY: Half.LIVE,
-        Saying.OFFER: _UNEXPECTED,
-        Saying.DONE: Half.DONE,
+    SideState.LIVE: {
+        MessageGroup.HAVE: ErrorCode.SECOND_HAVE,
+        MessageGroup.RANGE: ErrorCode.WRONG_MODE,
+        MessageGroup.ENTRY: SideState.LIVE,
+        MessageGroup.OFFER: _UNEXPECTED,
+        MessageGroup.DONE: SideState.DONE,
     },
-    Half.DONE: dict.fromkeys(Saying, _UNEXPECTED),
-    Half.BROKEN: dict.fromkeys(Saying, _UNEXPECTED),
+    SideState.DONE: dict.fromkeys(MessageGroup, _UNEXPECTED),
+    SideState.BROKEN: dict.fromkeys(MessageGroup, _UNEXPECTED),
 }
 
 RULES: Final[Mapping[Mode, Rules]] = {
     Mode.LOG_HEIGHT: {
-        Half.SILENT: {
-            Saying.HAVE: Half.TALKING,
-            Saying.RANGE: ErrorCode.WRONG_MODE,
-            Saying.ENTRY: _UNEXPECTED,
-            Saying.OFFER: _UNEXPECTED,
-            Saying.DONE: Half.DONE,
+        SideState.SILENT: {
+            MessageGroup.HAVE: SideState.TALKING,
+            MessageGroup.RANGE: ErrorCode.WRONG_MODE,
+            MessageGroup.ENTRY: _UNEXPECTED,
+            MessageGroup.OFFER: _UNEXPECTED,
+            MessageGroup.DONE: SideState.DONE,
         },
         **_AFTER_HAVE,
     },
     Mode.SET_RECONCILIATION: {
-        Half.SILENT: {
-            Saying.HAVE: ErrorCode.WRONG_MODE,
-            Saying.RANGE: Half.TALKING,
-            Saying.ENTRY: Half.TALKING,
-            Saying.OFFER: Half.OFFERING,
-            Saying.DONE: Half.DONE,
+        SideState.SILENT: {
+            MessageGroup.HAVE: ErrorCode.WRONG_MODE,
+            MessageGroup.RANGE: SideState.TALKING,
+            MessageGroup.ENTRY: SideState.TALKING,
+            MessageGroup.OFFER: SideState.OFFERING,
+            MessageGroup.DONE: SideState.DONE,
         },
-        Half.TALKING: {
-            Saying.HAVE: ErrorCode.WRONG_MODE,
-            Saying.RANGE: Half.TALKING,
-            Saying.ENTRY: Half.TALKING,
-            Saying.OFFER: Half.OFFERING,
-            Saying.DONE: Half.DONE,
+        SideState.TALKING: {
+            MessageGroup.HAVE: ErrorCode.WRONG_MODE,
+            MessageGroup.RANGE: SideState.TALKING,
+            MessageGroup.ENTRY: SideState.TALKING,
+            MessageGroup.OFFER: SideState.OFFERING,
+            MessageGroup.DONE: SideState.DONE,
         },
-        Half.OFFERING: {
-            Saying.HAVE: ErrorCode.WRONG_MODE,
-            Saying.RANGE: _UNEXPECTED,
-            Saying.ENTRY: _UNEXPECTED,
-            Saying.OFFER: _UNEXPECTED,
-            Saying.DONE: Half.DONE,
+        SideState.OFFERING: {
+            MessageGroup.HAVE: ErrorCode.WRONG_MODE,
+            MessageGroup.RANGE: _UNEXPECTED,
+            MessageGroup.ENTRY: _UNEXPECTED,
+            MessageGroup.OFFER: _UNEXPECTED,
+            MessageGroup.DONE: SideState.DONE,
         },
-        Half.LIVE: {
-            Saying.HAVE: ErrorCode.WRONG_MODE,
-            Saying.RANGE: _UNEXPECTED,
-            Saying.ENTRY: Half.LIVE,
-            Saying.OFFER: _UNEXPECTED,
-            Saying.DONE: Half.DONE,
+        SideState.LIVE: {
+            MessageGroup.HAVE: ErrorCode.WRONG_MODE,
+            MessageGroup.RANGE: _UNEXPECTED,
+            MessageGroup.ENTRY: SideState.LIVE,
+            MessageGroup.OFFER: _UNEXPECTED,
+            MessageGroup.DONE: SideState.DONE,
         },
-        Half.DONE: dict.fromkeys(Saying, _UNEXPECTED),
-        Half.BROKEN: dict.fromkeys(Saying, _UNEXPECTED),
+        SideState.DONE: dict.fromkeys(MessageGroup, _UNEXPECTED),
+        SideState.BROKEN: dict.fromkeys(MessageGroup, _UNEXPECTED),
     },
 }
 
-_LAST: Final = frozenset({Half.DONE, Half.BROKEN})
+_LAST: Final = frozenset({SideState.DONE, SideState.BROKEN})
 
 OVER: Final = frozenset(
-    {(local, remote) for local in Half for remote in Half if {local, remote} <= _LAST}
-    | {(Half.OFFERING, last) for last in _LAST}
-    | {(last, Half.OFFERING) for last in _LAST}
+    {(local, remote) for local in SideState for remote in SideState if {local, remote} <= _LAST}
+    | {(SideState.OFFERING, last) for last in _LAST}
+    | {(last, SideState.OFFERING) for last in _LAST}
 )
-"""The pairs in which nothing is left to be said: a half that offers live mode alone is done."""
+"""The pairs in which nothing is left to be said: a side that offers live mode alone is done."""
 
 
-def session_state(local: Half, remote: Half, *, ours: bool) -> SessionState:
-    """The state of a session; `ours`: we requested it."""
+def _state(local: SideState, remote: SideState, requested_by_us: bool) -> SessionState:
     if (local, remote) in OVER:
         return SessionState.OVER
-    if local is remote is Half.LIVE:
+    if local is remote is SideState.LIVE:
         return SessionState.LIVE
-    if local in _LAST or local is Half.OFFERING:
+    if local in _LAST or local is SideState.OFFERING:
         return SessionState.ENDING
-    return SessionState.REQUESTED if ours and remote is Half.SILENT else SessionState.RUNNING
+    asked = requested_by_us and remote is SideState.SILENT
+    return SessionState.REQUESTED if asked else SessionState.RUNNING
+
+
+SESSION_STATES: Final = {key: _state(*key) for key in product(SideState, SideState, (False, True))}
+"""The state of a session, by those of both sides and whether we requested it."""
+
+STEPS: Final = {
+    mode: {(side, group): rules[side][group] for side in SideState for group in MessageGroup}
+    for mode, rules in RULES.items()
+}
+"""`RULES` by pairs of the sender's state and the message."""
