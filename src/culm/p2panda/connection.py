@@ -159,7 +159,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     def count_fault(self) -> None:
         """Note that the peer has spoilt a session that is already over."""
-        self._sessions.faults += 1
+        self._sessions.count_fault()
 
     def _goodbye(self) -> None:
         self._sessions.say_goodbye()

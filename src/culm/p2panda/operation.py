@@ -48,7 +48,7 @@ class Action(IntEnum):
     DELETE = 2
 
 
-class _Form(NamedTuple):
+class _Layout(NamedTuple):
     """How an action is encoded: the number of items, and which of the last two it has."""
 
     action: Action
@@ -57,10 +57,10 @@ class _Form(NamedTuple):
     has_fields: bool
 
 
-_FORMS = (  # by number
-    _Form(Action.CREATE, 4, follows=False, has_fields=True),
-    _Form(Action.UPDATE, 5, follows=True, has_fields=True),
-    _Form(Action.DELETE, 4, follows=True, has_fields=False),
+_LAYOUTS = (  # by number
+    _Layout(Action.CREATE, 4, follows=False, has_fields=True),
+    _Layout(Action.UPDATE, 5, follows=True, has_fields=True),
+    _Layout(Action.DELETE, 4, follows=True, has_fields=False),
 )
 
 
@@ -127,19 +127,19 @@ class Operation(_Parts):
         check_type("previous", self.previous, Sequence)
         check_type("fields", self.fields, Mapping)
         _check_schema_id(self.schema_id)
-        form = _FORMS[self.action]
-        if self.previous and not form.follows:
+        layout = _LAYOUTS[self.action]
+        if self.previous and not layout.follows:
             raise InvalidOperation(*_FAULTS[_kernel.NO_PREVIOUS])
         names = sorted(self.fields)  # a TypeError for a name that is no text
         items: list[object] = [VERSION, int(self.action), self.schema_id]
-        if form.follows:
+        if layout.follows:
             items.append(self.previous)
-        if form.has_fields:
+        if layout.has_fields:
             items.append({name: self.fields[name] for name in names})
         found = _kernel.read(items)
         if len(found) == 3:  # there is a fault
             raise _invalid(items, *found)
-        if self.fields and not form.has_fields:
+        if self.fields and not layout.has_fields:
             raise InvalidOperation(Reason.WRONG_FORM, "a deletion has no fields")
         _, _, previous, fields = found
         for name, value in fields.items():
@@ -152,12 +152,12 @@ class Operation(_Parts):
         """The canonical encoding; computed once."""
         encoded = self._encoded
         if encoded is None:
-            form = _FORMS[self.action]
+            layout = _LAYOUTS[self.action]
             parts: list[object] = [VERSION, int(self.action), self.schema_id]
-            if form.follows:
+            if layout.follows:
                 parts.append(list(self.previous))
-            pieces = [cbor.encode_head(cbor.ARRAY, form.size), *map(cbor.encode, parts)]
-            if form.has_fields:
+            pieces = [cbor.encode_head(cbor.ARRAY, layout.size), *map(cbor.encode, parts)]
+            if layout.has_fields:
                 pieces.append(cbor.encode_head(cbor.MAP, len(self.fields)))
                 pieces += [cbor.encode(part) for pair in self.fields.items() for part in pair]
             encoded = b"".join(pieces)
@@ -188,7 +188,7 @@ def decode(data: Buffer) -> Operation:
         raise _invalid(items, *found)
     action, schema_id, previous, fields = found
     _check_schema_id(schema_id)
-    return _assemble(_FORMS[action].action, schema_id, previous, fields, encoded)
+    return _assemble(_LAYOUTS[action].action, schema_id, previous, fields, encoded)
 
 
 def check_operation(operation: Operation, schema: Schema) -> None:

@@ -212,6 +212,22 @@ class Session:
         self.local, self.remote, self.moved_at = local, remote, self._sessions.now
         self.state = SESSION_STATES[local, remote, self.requested_by_us]
 
+    def give_way(self) -> None:
+        """It is over, since a request of the peer's takes precedence: neither side sends more."""
+        self.local = self.remote = SideState.DONE
+        self.state = SessionState.OVER
+
+    def renumber(self, session_id: int) -> None:
+        """It is requested again with another id.
+
+        The peer gets no more time for that: it could take one id after the other.
+        """
+        self.session_id = session_id
+
+    def restart(self, moved_at: float) -> None:
+        """Nothing has been owed for longer than since then."""
+        self.moved_at = moved_at
+
 
 class Sessions:
     """The sessions that are not over, by id; what the peer says in them, and how long they wait.
@@ -315,8 +331,7 @@ class Sessions:
         for each in crossing:
             if each is same_schemas:
                 self._deadlines.cancel(each)
-                each.local = each.remote = SideState.DONE
-                each.state = SessionState.OVER
+                each.give_way()
                 self.events.append(RequestDropped(session_id=each.session_id))
             else:
                 self._renumber(each)
@@ -336,11 +351,9 @@ class Sessions:
         return None
 
     def _renumber(self, session: Session) -> None:
-        """The id of our request went to the peer's session: ask again with another one.
-
-        The peer gets no more time for that: it could take one id after the other.
-        """
-        old_id, session.session_id = session.session_id, self._new_id()
+        """The id of our request went to the peer's session: ask again with another one."""
+        old_id = session.session_id
+        session.renumber(self._new_id())
         self._by_id[session.session_id] = session
         self.events.append(RequestRenumbered(session_id=old_id, new_session_id=session.session_id))
         self._ask(session)
@@ -404,6 +417,10 @@ class Sessions:
     def _answer(self, message: SyncRequest | SessionMessage) -> None:
         self._outbox.answer(self._codec.encode(message))
 
+    def count_fault(self) -> None:
+        """Note that the peer has broken a rule."""
+        self.faults += 1
+
     # Messages of the peer.
 
     def accepts_entries(self, session_id: int) -> bool:
@@ -466,7 +483,7 @@ class Sessions:
         if isinstance(message, SyncDone):
             return None
         if message.session_id not in self._given_up:
-            self.faults += 1
+            self.count_fault()
         return MessageIgnored(session_id=message.session_id)
 
     # The end.
@@ -486,7 +503,7 @@ class Sessions:
 
     def _break_off(self, session: Session, error: RemoteProtocolError) -> None:
         """The peer has broken a rule: finish, and wait until it has finished, too."""
-        self.faults += 1
+        self.count_fault()
         self._end(session, error)
 
     def _end(self, session: Session, error: RemoteProtocolError) -> None:
@@ -533,7 +550,7 @@ class Sessions:
         if not self._started:
             self._started = True
             for session in self._by_id.values():
-                session.moved_at = now  # nothing has been owed for longer than that
+                session.restart(now)
                 self._watch(session)
         while (due := self._deadlines.pop_due(now)) is not None:
             self._look_after(due)
@@ -542,7 +559,7 @@ class Sessions:
         """Do not count the time since the last `advance`: the peer is not to blame for it."""
         check_time(now, self.now if self._started else None)
         for session in self._by_id.values():
-            session.moved_at += now - self.now
+            session.restart(session.moved_at + now - self.now)
 
     def _patience(self, session: Session) -> float:
         requested = session.requested_by_us and session.remote is SideState.SILENT
