@@ -41,16 +41,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
-from culm.garlic.limits import Limits
+from culm.garlic.limits import Limits, Timing
 from culm.garlic.node import Node
 from culm.garlic.raft import (
     Committed,
     Server,
     State,
     Stored,
-    Timing,
 )
 from culm.garlic.raft import Limits as RaftLimits
+from culm.garlic.raft import Timing as RaftTiming
 from culm.garlic.store import MemoryStore
 from culm.machine import Event
 from drivers.node_driver import NodeDriver
@@ -71,10 +71,12 @@ async def run_culm(number: int, ports: Sequence[int], window: int, seconds: floa
         rng=random.Random(number),
         now=asyncio.get_running_loop().time(),
         timing=Timing(
-            election_timeout_min_s=1.0,
-            election_timeout_max_s=2.0,
-            heartbeat_interval_s=0.3,
-            request_timeout_s=1.0,
+            raft=RaftTiming(
+                election_timeout_min_s=1.0,
+                election_timeout_max_s=2.0,
+                heartbeat_interval_s=0.3,
+                request_timeout_s=1.0,
+            )
         ),
         limits=Limits(raft=RaftLimits(in_flight_max=4, snapshot_distance=100_000)),
     )

@@ -261,8 +261,10 @@ def ssb(count: int) -> Work:
 
 def garlic(count: int, window: int) -> Work:
     """Values are committed by three servers over TCP, `window` of them in flight."""
+    from culm.garlic.limits import Timing
     from culm.garlic.node import Node
-    from culm.garlic.raft import Committed, Server, State, Stored, Timing
+    from culm.garlic.raft import Committed, Server, State, Stored
+    from culm.garlic.raft import Timing as RaftTiming
     from culm.garlic.store import MemoryStore
     from culm.machine import Event
     from drivers.node_driver import NodeDriver
@@ -304,10 +306,12 @@ def garlic(count: int, window: int) -> Work:
                 rng=Random(number),
                 now=loop.time(),
                 timing=Timing(
-                    election_timeout_min_s=1.0 if first else 5.0,
-                    election_timeout_max_s=2.0 if first else 9.0,
-                    heartbeat_interval_s=0.3 if first else 1.0,
-                    request_timeout_s=1.0,
+                    raft=RaftTiming(
+                        election_timeout_min_s=1.0 if first else 5.0,
+                        election_timeout_max_s=2.0 if first else 9.0,
+                        heartbeat_interval_s=0.3 if first else 1.0,
+                        request_timeout_s=1.0,
+                    )
                 ),
             )
             driver = NodeDriver(node, store, on_event=partial(take, node))

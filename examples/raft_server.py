@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from culm.arguments import is_dict
 from culm.garlic.digest import CredentialCache, Nonces
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
-from culm.garlic.limits import Limits
+from culm.garlic.limits import Limits, Timing
 from culm.garlic.node import Node
 from culm.garlic.raft import (
     ChangeFailed,
@@ -35,10 +35,10 @@ from culm.garlic.raft import (
     ReadReady,
     Server,
     State,
-    Timing,
     TransferFailed,
 )
 from culm.garlic.raft import Limits as RaftLimits
+from culm.garlic.raft import Timing as RaftTiming
 from culm.garlic.sessions import Outcome, Sessions, inner_value
 from culm.garlic.store import StateMachine
 from culm.machine import Effect, Event, LocalProtocolError, StreamMachine
@@ -59,10 +59,12 @@ OUTCOMES_MAX = 10_000
 UNDER_WAY = (ErrorCode.CHANGE_IN_PROGRESS, ErrorCode.TRANSFER_IN_PROGRESS)
 DONE_BEFORE = (ErrorCode.ALREADY_MEMBER, ErrorCode.NOT_MEMBER)
 TIMING = Timing(
-    election_timeout_min_s=0.5,
-    election_timeout_max_s=1.0,
-    heartbeat_interval_s=0.2,
-    request_timeout_s=0.6,
+    raft=RaftTiming(
+        election_timeout_min_s=0.5,
+        election_timeout_max_s=1.0,
+        heartbeat_interval_s=0.2,
+        request_timeout_s=0.6,
+    )
 )
 LIMITS = Limits(
     raft=RaftLimits(

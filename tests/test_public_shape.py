@@ -20,11 +20,6 @@ PARTS = ("culm.replication",)
 #: What still has another shape; a row goes when it is mended.
 STANDING: set[str] = {
     "bamboo.effects.perform()",
-    "garlic.connection.Connection(limits=)",
-    "garlic.node.Node(answer_timeout_s=)",
-    "garlic.node.Node(dial_pause_max_s=)",
-    "garlic.node.Node(dial_pause_s=)",
-    "garlic.node.Node(handshake_timeout_s=)",
     "oxen.node.Node(limits=)",
     "oxen.node.Node(timing=)",
     "point2point.connection.Connection(timing=)",

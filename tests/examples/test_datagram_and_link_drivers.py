@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import trio
 
-from culm.garlic import Node
+from culm.garlic import Node, Timing
 from culm.garlic.events import DialWanted
-from culm.garlic.raft import Server, Stored, Timing
+from culm.garlic.raft import Server, Stored
+from culm.garlic.raft import Timing as RaftTiming
 from culm.garlic.store import MemoryStore
 from culm.machine import Closed, Event, LocalProtocolError
 from culm.oxen import MessageReceived, PeerJoined, PeerLeft
@@ -89,7 +90,7 @@ def test_two_nodes_of_oxen(left: Callable[..., Closed], right: Callable[..., Clo
     assert heard == [b"hello"]
 
 
-QUICK = Timing(
+QUICK = RaftTiming(
     election_timeout_min_s=0.3,
     election_timeout_max_s=0.9,
     heartbeat_interval_s=0.03,
@@ -109,7 +110,7 @@ class Member:
             stored=self.store.load(),
             rng=random.Random(number),
             now=now,
-            timing=QUICK,
+            timing=Timing(raft=QUICK),
         )
 
     @property

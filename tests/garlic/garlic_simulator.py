@@ -40,7 +40,7 @@ SILENCE = 0.3
 
 
 # In some clusters nodes have as few places as there can be.
-PLACES = {"strangers_max": 1, "requests_max": 1, "links_max": 1}
+PLACES = {"strangers_max": 1, "unanswered_max": 1, "links_max": 1}
 
 
 @dataclass
@@ -108,13 +108,14 @@ class GarlicSimulator(Simulator):
         core = garlic.Node(
             server_id=node.id,
             stored=stored,
-            timing=TIMING,
-            limits=garlic.Limits(raft=self.limits, servers_max=self._servers_max),
+            timing=garlic.Timing(
+                handshake_timeout_s=ELECTION_TIMEOUT,
+                answer_timeout_s=2 * ELECTION_TIMEOUT,
+                raft=TIMING,
+            ),
+            limits=garlic.Limits(raft=self.limits, servers_max=self._servers_max, **self._places),
             rng=random.Random(self.rng.random()),
             now=self.now * node.rate,
-            handshake_timeout_s=ELECTION_TIMEOUT,
-            answer_timeout_s=2 * ELECTION_TIMEOUT,
-            **self._places,
         )
         node.core, node.raft = core, core._core
         self._secrets.setdefault(node.id, Secrets(Nonces(rng=random.Random(node.id))))

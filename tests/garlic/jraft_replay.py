@@ -14,19 +14,20 @@ from typing import Any
 
 import vectors
 from culm.garlic.events import DialWanted, LinkClosed
-from culm.garlic.limits import Limits
+from culm.garlic.limits import Limits, Timing
 from culm.garlic.link import Link
 from culm.garlic.messages import REQUEST_HEADER_SIZE, RESPONSE_OF, MessageType, Request, Response
 from culm.garlic.node import Node
-from culm.garlic.raft import Configuration, Entry, Server, Stored, Timing
+from culm.garlic.raft import Configuration, Entry, Server, Stored
 from culm.garlic.raft import Limits as RaftLimits
+from culm.garlic.raft import Timing as RaftTiming
 from culm.garlic.store import MemoryStore
 from culm.garlic.values import decode_entries, encode_log
 from culm.testing.raft_store_model import Values
 
 LIMITS = Limits()
 # Those that the transcripts were recorded with.
-TIMING = Timing(
+TIMING = RaftTiming(
     election_timeout_min_s=3.0,
     election_timeout_max_s=5.0,
     heartbeat_interval_s=1.5,
@@ -53,7 +54,7 @@ FIRST = Entry(1, Configuration(1, 0, FOUNDERS))
 class Actor:
     """The node, its connections by the recorded number, and what it has sent on each."""
 
-    def __init__(self, number: int, stored: Stored, *, timing: Timing = TIMING) -> None:
+    def __init__(self, number: int, stored: Stored, *, timing: RaftTiming = TIMING) -> None:
         self.number = number
         self.now = 0.0
         self.store = MemoryStore(Values(), stored)
@@ -62,7 +63,7 @@ class Actor:
             stored=self.store.load(),
             rng=random.Random(number),
             now=0.0,
-            timing=timing,
+            timing=Timing(raft=timing),
             limits=replace(LIMITS, raft=RAFT_LIMITS),
         )
         self.links: dict[object, Link] = {}

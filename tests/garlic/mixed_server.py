@@ -15,16 +15,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
-from culm.garlic.limits import Limits
+from culm.garlic.limits import Limits, Timing
 from culm.garlic.node import Node
-from culm.garlic.raft import LeaderChanged, RoleChanged, Server, SnapshotInstalled, Stored, Timing
+from culm.garlic.raft import LeaderChanged, RoleChanged, Server, SnapshotInstalled, Stored
 from culm.garlic.raft import Limits as RaftLimits
+from culm.garlic.raft import Timing as RaftTiming
 from culm.machine import Closed, Event
 from drivers.node_driver import NodeDriver, address_of
 from stores.raft_sqlite_store import RaftSqliteStore
 
 # Those of JRaft's sample server.
-TIMING = Timing(
+TIMING = RaftTiming(
     election_timeout_min_s=3.0,
     election_timeout_max_s=5.0,
     heartbeat_interval_s=1.0,
@@ -76,7 +77,7 @@ async def serve(path: Path) -> None:
         stored=store.load(),
         rng=random.SystemRandom(),
         now=asyncio.get_running_loop().time(),
-        timing=TIMING,
+        timing=Timing(raft=TIMING),
         limits=Limits(raft=RaftLimits(snapshot_distance=0, **given["limits"])),
     )
     with ThreadPoolExecutor(1) as executor:

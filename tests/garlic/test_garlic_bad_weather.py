@@ -14,6 +14,7 @@ from culm.garlic.digest import CredentialCache, Nonces
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Challenged, DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
+from culm.garlic.limits import Limits, Timing
 from culm.garlic.messages import MessageType, Request, Response
 from culm.garlic.node import Node
 from culm.garlic.raft import RoleChanged, State, Stored
@@ -49,7 +50,7 @@ def greet() -> ServerHandshake:
 @pytest.mark.parametrize("greeting", [greet, lambda: None])
 def test_strangers_take_no_place_of_others(greeting: Callable[[], ServerHandshake | None]) -> None:
     """Those of peers that are there, of those that come, and of servers that are dialled."""
-    machine = node(links_max=3, strangers_max=3)
+    machine = node(limits=Limits(links_max=3, strangers_max=3))
     peer = machine.accepted()
     peer.receive_data(heartbeat())
     events_of(machine)
@@ -69,7 +70,7 @@ def test_strangers_take_no_place_of_others(greeting: Callable[[], ServerHandshak
 
 
 def test_who_is_crowded_out_is_told_why_and_who_is_known_is_so_beyond_its_bound() -> None:
-    machine = node(links_max=1, strangers_max=1)
+    machine = node(limits=Limits(links_max=1, strangers_max=1))
     first, second = machine.accepted(), machine.accepted()
     assert crowded_out(machine) == [first.number]
     second.receive_data(heartbeat(source=8))
@@ -85,7 +86,7 @@ def test_who_is_crowded_out_is_told_why_and_who_is_known_is_so_beyond_its_bound(
 
 
 def test_each_server_has_a_place_for_one_connection_whoever_else_is_there() -> None:
-    machine = node(links_max=1, strangers_max=1)
+    machine = node(limits=Limits(links_max=1, strangers_max=1))
     links = []
     for source in (9, 2, 3):
         links.append(machine.accepted())
@@ -124,7 +125,7 @@ def answer(machine: Node) -> None:
 
 
 def test_an_idle_place_is_given_to_a_peer_that_comes_and_not_to_a_stranger() -> None:
-    machine = node(links_max=2, strangers_max=2)
+    machine = node(limits=Limits(links_max=2, strangers_max=2))
     idle, busy = machine.accepted(), machine.accepted()
     for number, link in ((8, idle), (9, busy)):
         link.receive_data(heartbeat(source=number))
@@ -173,22 +174,22 @@ def pauses(dials: Dials, count: int) -> list[float]:
 
 
 def test_pauses_between_dials_double_up_to_a_bound_and_differ() -> None:
-    first = pauses(Dials(0.025, 1.0, 30.0, random.Random(1)), 12)
+    first = pauses(Dials(Timing(), random.Random(1)), 12)
     for doublings, pause in enumerate(first):
         longest = min(1.0, 0.025 * 2**doublings)
         assert longest / 2 <= pause <= longest
-    assert first != pauses(Dials(0.025, 1.0, 30.0, random.Random(2)), 12)
+    assert first != pauses(Dials(Timing(), random.Random(2)), 12)
 
 
 def test_an_answer_makes_pauses_short_again() -> None:
-    dials = Dials(0.025, 1.0, 30.0, random.Random(1))
+    dials = Dials(Timing(), random.Random(1))
     pauses(dials, 10)
     dials.answered(2)
     assert pauses(dials, 1)[0] <= 0.025
 
 
 def test_pauses_stay_bounded_for_ever() -> None:
-    assert max(pauses(Dials(0.025, 1.0, 30.0, random.Random(1)), 5000)) <= 1.0
+    assert max(pauses(Dials(Timing(), random.Random(1)), 5000)) <= 1.0
 
 
 # Slow lines

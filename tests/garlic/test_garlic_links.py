@@ -14,7 +14,7 @@ from culm.garlic.digest import CredentialCache, Nonces
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
-from culm.garlic.limits import Limits
+from culm.garlic.limits import Limits, Timing
 from culm.garlic.messages import MessageType, Request
 from culm.garlic.node import Node
 from culm.garlic.raft import (
@@ -24,9 +24,9 @@ from culm.garlic.raft import (
     Snapshot,
     State,
     Stored,
-    Timing,
     WriteSnapshot,
 )
+from culm.garlic.raft import Timing as RaftTiming
 from culm.garlic.values import (
     LogEntry,
     SnapshotSyncRequest,
@@ -164,7 +164,7 @@ def test_bytes_may_be_taken_before_the_end_of_a_link_is() -> None:
 
 
 def test_a_peer_that_does_not_read_its_answers_is_not_asked_for_more() -> None:
-    driver = Driver(node(requests_max=4))
+    driver = Driver(node(limits=Limits(unanswered_max=4)))
     answer = except_for(WriteSnapshot)
     link = driver.do(Call("accepted")).result
     assert isinstance(link, int)
@@ -292,14 +292,13 @@ class Asker:
 
     def __init__(self) -> None:
         founding = Stored.founding([server(1), server(2)])
-        timing = Timing(election_timeout_min_s=1000.0, election_timeout_max_s=1000.0)
+        timing = RaftTiming(election_timeout_min_s=1000.0, election_timeout_max_s=1000.0)
         self.node = Node(
             server_id=1,
             stored=founding,
             rng=random.Random(1),
             now=0.0,
-            timing=timing,
-            answer_timeout_s=5.0,
+            timing=Timing(answer_timeout_s=5.0, raft=timing),
         )
         self.now = 0.0
         self.wait(1000.0)

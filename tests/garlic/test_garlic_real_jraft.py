@@ -16,11 +16,12 @@ from garlic_cluster import Journal
 from jraft_field import Field, client_request, needs_jraft
 from jraft_storm import jraft_log
 
-from culm.garlic.limits import Limits
+from culm.garlic.limits import Limits, Timing
 from culm.garlic.messages import MessageType, Request, Response
 from culm.garlic.node import Node
-from culm.garlic.raft import Entry, State, Stored, Timing
+from culm.garlic.raft import Entry, State, Stored
 from culm.garlic.raft import Limits as RaftLimits
+from culm.garlic.raft import Timing as RaftTiming
 from culm.garlic.store import MemoryStore
 from culm.garlic.values import (
     LogEntry,
@@ -35,7 +36,7 @@ from drivers.node_driver import NodeDriver
 pytestmark = needs_jraft
 
 # dmprinter's: election 3 to 5 seconds, heartbeat 1.5 seconds, packs of 5 entries.
-TIMING = Timing(
+TIMING = RaftTiming(
     election_timeout_min_s=3.0,
     election_timeout_max_s=5.0,
     heartbeat_interval_s=1.0,
@@ -63,14 +64,16 @@ class MixedField(Field):
         lines = text.rpartition("\n")[0].splitlines()  # the last line may be half written
         return [line.split("\t", 1)[1] for line in lines if line.startswith("commit:")]
 
-    async def start_ours(self, number: int, stored: Stored, timing: Timing, **limits: int) -> Node:
+    async def start_ours(
+        self, number: int, stored: Stored, timing: RaftTiming, **limits: int
+    ) -> Node:
         store = MemoryStore(self.machine, stored)
         node = Node(
             server_id=number,
             stored=store.load(),
             rng=random.Random(number),
             now=asyncio.get_running_loop().time(),
-            timing=timing,
+            timing=Timing(raft=timing),
             limits=Limits(raft=replace(RAFT_LIMITS, **limits)),
         )
         self.driver = NodeDriver(node, store)

@@ -247,7 +247,7 @@ def answer(kind: MessageType = MessageType.REQUEST_VOTE_RESPONSE) -> Response:
 
 
 def dialler_with(*kinds: MessageType) -> Connection:
-    machine = Connection(role=ConnectionRole.DIALLER, unanswered_max=2)
+    machine = Connection(role=ConnectionRole.DIALLER, limits=Limits(unanswered_max=2))
     for kind in kinds:
         machine.send_request(Request(type=kind))
     return machine
@@ -310,7 +310,7 @@ def test_a_dialler_ends_with_the_stream_whatever_is_unanswered(unanswered: int) 
 
 
 def test_a_listener_reads_what_was_sent_before_the_end_when_answers_have_gone_out() -> None:
-    machine = Connection(role=ConnectionRole.LISTENER, unanswered_max=1)
+    machine = Connection(role=ConnectionRole.LISTENER, limits=Limits(unanswered_max=1))
     request = Request(type=MessageType.CLIENT_REQUEST)
     machine.receive_data(request.encode() * 2)
     machine.receive_eof()
@@ -378,7 +378,7 @@ def test_a_status_record_of_wrong_types_is_refused(old: bytes, new: bytes) -> No
 @pytest.mark.parametrize("size", [1, 25, 26, 27, 52, 53])
 def test_who_was_full_reads_on_when_all_answers_have_been_taken(size: int) -> None:
     """Otherwise the pieces in which they are taken would say what is read at once."""
-    machine = Connection(role=ConnectionRole.LISTENER, unanswered_max=2)
+    machine = Connection(role=ConnectionRole.LISTENER, limits=Limits(unanswered_max=2))
     machine.receive_data(Request(type=MessageType.APPEND_ENTRIES_REQUEST).encode() * 3)
     for _ in range(2):
         assert isinstance(machine.next_event(), RequestReceived)
@@ -387,7 +387,7 @@ def test_who_was_full_reads_on_when_all_answers_have_been_taken(size: int) -> No
         machine.send_response(answer(MessageType.APPEND_ENTRIES_RESPONSE))
     for taken in range(size, 2 * RESPONSE_SIZE, size):
         machine.data_to_send(size)
-        assert machine.unsent == 2 * RESPONSE_SIZE - taken
+        assert machine.unsent_size == 2 * RESPONSE_SIZE - taken
         assert machine.next_event() is None
     machine.data_to_send(size)
     assert isinstance(machine.next_event(), RequestReceived)

@@ -41,7 +41,7 @@ _TIGHT = {
     "head_size_max": 1024,
     "links_max": 2,
     "strangers_max": 2,
-    "requests_max": 4,
+    "unanswered_max": 4,
 }
 
 

@@ -18,7 +18,7 @@ from culm.garlic.events import (
     RequestReceived,
     ResponseReceived,
 )
-from culm.garlic.limits import Limits
+from culm.garlic.limits import Limits, Timing
 from culm.garlic.link import Link
 from culm.garlic.messages import Extension, MessageType, Request, Response
 from culm.garlic.node import Node
@@ -56,6 +56,7 @@ __all__ = [
     "Sessions",
     "StateMachine",
     "Store",
+    "Timing",
     "decode_configuration",
     "encode_configuration",
     "recover",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
-from culm.arguments import check_int, check_type
+from culm.arguments import check_type
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import ConnectionEvent, RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
@@ -31,7 +32,7 @@ __all__ = [
     "Connection",
 ]
 
-_DEFAULT_LIMITS = Limits()
+_DEFAULT_LIMITS: Final = Limits()
 
 
 class Connection(StreamBase[ConnectionEvent]):
@@ -40,25 +41,18 @@ class Connection(StreamBase[ConnectionEvent]):
     role
         Dialler or listener.
     limits
-        Bounds on frames.
-    unanswered_max
-        Requests that may be unanswered.  Beyond that a listener reads no further request before all
-        answers have been taken from `data_to_send` (backpressure), and a dialler's `send_request`
-        refuses with ``QUEUE_FULL``.
+        Bounds on frames, and on unanswered requests.
 
-    Raises `TypeError` and `ValueError` unless `unanswered_max` is an int from 1 on.
     Worst-case memory: one frame of ``limits.log_size_max`` being received, and
-    `unanswered_max` requests.
+    ``limits.unanswered_max`` requests.
     """
 
-    def __init__(
-        self, *, role: ConnectionRole, limits: Limits | None = None, unanswered_max: int = 64
-    ) -> None:
-        self._limits = limits if limits is not None else _DEFAULT_LIMITS
-        super().__init__(receive_max=REQUEST_HEADER_SIZE + self._limits.log_size_max)
-        check_int("unanswered_max", unanswered_max, 1)
+    def __init__(self, *, role: ConnectionRole, limits: Limits = _DEFAULT_LIMITS) -> None:
+        check_type("role", role, ConnectionRole)
+        check_type("limits", limits, Limits)
+        super().__init__(receive_max=REQUEST_HEADER_SIZE + limits.log_size_max)
         self._role = role
-        self._unanswered_max = unanswered_max
+        self._limits = limits
         self._unanswered: deque[Request] = deque()
         self._was_full = False  # and not all answers have been taken since
 
@@ -88,7 +82,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return len(self._inbox) > 0
 
     @property
-    def unsent(self) -> int:
+    def unsent_size(self) -> int:
         """The number of bytes that `data_to_send` has not returned yet."""
         return self._outbox.size
 
@@ -100,7 +94,7 @@ class Connection(StreamBase[ConnectionEvent]):
         are taken.
         """
         untaken = (self._outbox.size + RESPONSE_SIZE - 1) // RESPONSE_SIZE
-        return self._was_full or len(self._unanswered) + untaken >= self._unanswered_max
+        return self._was_full or len(self._unanswered) + untaken >= self._limits.unanswered_max
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         full = self._role is ConnectionRole.LISTENER and self.full
@@ -121,7 +115,7 @@ class Connection(StreamBase[ConnectionEvent]):
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
         if len(request.log) > self._limits.log_size_max:
             raise LocalProtocolError(ErrorCode.LOG_TOO_LARGE)
-        if len(self._unanswered) >= self._unanswered_max:
+        if len(self._unanswered) >= self._limits.unanswered_max:
             raise LocalProtocolError(ErrorCode.QUEUE_FULL)
         self._outbox.append(request.encode())
         self._unanswered.append(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+from culm.garlic.limits import Timing
 from culm.garlic.link import Link
 from culm.garlic.raft.messages import Request
 from culm.timers import Deadlines
@@ -20,34 +21,27 @@ class Dials:
     While a connection is being made, only the last request to that peer is kept; the core sends
     the others again.
 
-    pause, pause_max
-        Seconds before a peer is dialled again, at first and at most: they double with every
-        connection on which it has answered nothing.
-    answer_timeout
-        Seconds to wait for an answer without receiving a byte.
+    timing
+        The pauses, which double with every connection on which a peer has answered nothing, and the
+        wait for an answer without receiving a byte.
     rng
         Shortens pauses by up to a half, so that servers do not all dial at once.
     """
 
     __slots__ = (
-        "_answer_timeout",
         "_failures",
         "_links",
         "_owed",
-        "_pause",
-        "_pause_max",
         "_pauses",
         "_pending",
         "_rng",
         "_stopped",
+        "_timing",
         "_under_way",
     )
 
-    def __init__(
-        self, pause: float, pause_max: float, answer_timeout: float, rng: random.Random
-    ) -> None:
-        self._pause, self._pause_max, self._rng = pause, pause_max, rng
-        self._answer_timeout = answer_timeout
+    def __init__(self, timing: Timing, rng: random.Random) -> None:
+        self._timing, self._rng = timing, rng
         self._failures: dict[int, int] = {}  # connections in a row without any answer
         self._under_way: set[int] = set()
         self._links: dict[int, Link] = {}
@@ -94,9 +88,9 @@ class Dials:
 
     def _wait(self, peer: int, now: float) -> None:
         failures = self._failures.get(peer, 0)
-        pause = self._pause_max
+        pause = self._timing.dial_pause_max_s
         if failures < _DOUBLINGS_MAX:
-            pause = min(pause, self._pause * 2**failures)
+            pause = min(pause, self._timing.dial_pause_s * 2**failures)
         self._failures[peer] = min(failures + 1, _DOUBLINGS_MAX)
         self._pauses.set(peer, now + pause * self._rng.uniform(0.5, 1.0))
 
@@ -117,7 +111,7 @@ class Dials:
             return False
         peer = request.destination
         if peer not in self._owed and (since := link.quiet_since) is not None:
-            self._owed.set(peer, since + self._answer_timeout)
+            self._owed.set(peer, since + self._timing.answer_timeout_s)
         return True
 
     def established(self, link: Link) -> None:
@@ -141,10 +135,10 @@ class Dials:
             since = link.quiet_since
             if since is None:
                 continue  # all is answered: looked at again with the next request
-            if since + self._answer_timeout <= now:
+            if since + self._timing.answer_timeout_s <= now:
                 silent.append(link)
             else:
-                self._owed.set(peer, since + self._answer_timeout)
+                self._owed.set(peer, since + self._timing.answer_timeout_s)
         return silent
 
     def stop(self) -> None:

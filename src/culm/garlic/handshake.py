@@ -15,6 +15,7 @@ import random
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
+from typing import Final
 
 import h11
 
@@ -41,7 +42,7 @@ _HEAD_END = b"\r\n\r\n"
 _FIELD = re.compile("[\t\x20-\x7e\x80-\xff]*")  # the characters of a header's value
 _HOST = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]*")
 _PATH = re.compile("[!-~]*")
-_DEFAULT_LIMITS = Limits()
+_DEFAULT_LIMITS: Final = Limits()
 
 
 _EXTENSIONS_FIELD = b"culm-extensions"
@@ -195,10 +196,10 @@ class ServerHandshake(_Handshake):
         cluster: str = "farm",
         version: str = "1",
         realm: str = "GarlicFarm",
-        limits: Limits | None = None,
+        limits: Limits = _DEFAULT_LIMITS,
         extensions: frozenset[Extension] = _ALL_EXTENSIONS,
     ) -> None:
-        super().__init__(limits if limits is not None else _DEFAULT_LIMITS, now)
+        super().__init__(limits, now)
         self._lookup = lookup
         self._nonces = nonces
         _check("realm", realm, _FIELD)
@@ -321,10 +322,10 @@ class ClientHandshake(_Handshake):
         now: float = 0.0,
         cluster: str = "farm",
         version: str = "1",
-        limits: Limits | None = None,
+        limits: Limits = _DEFAULT_LIMITS,
         extensions: frozenset[Extension] = _ALL_EXTENSIONS,
     ) -> None:
-        super().__init__(limits if limits is not None else _DEFAULT_LIMITS, now)
+        super().__init__(limits, now)
         _check("host", host, _HOST)
         _check("user", user, _FIELD)
         check_text("password", password)

@@ -49,7 +49,6 @@ class Link:
         handshake: StreamMachine | None,
         translator: Translator,
         limits: Limits,
-        unanswered_max: int,
         server_id: int,
         users: Mapping[int, str] | None,
         now: Callable[[], float],
@@ -65,9 +64,9 @@ class Link:
         self._wake = wake  # called when there may be events
         self._server_id = server_id
         self._users = users
-        self._log_size_max = limits.log_size_max
+        self._limits = limits
         self._translator = translator
-        self._connection = Connection(role=role, limits=limits, unanswered_max=unanswered_max)
+        self._connection = Connection(role=role, limits=limits)
         self._machine: StreamMachine = self._connection
         if handshake is not None:
             self._machine = then(
@@ -77,7 +76,6 @@ class Link:
         self._asked: deque[m.Request] = deque()  # sent, not answered
         self._slots: deque[int] = deque()  # received, not answered
         self._answers: dict[int, Response] = {}  # that wait for earlier ones
-        self._unanswered_max = unanswered_max
         self._now = now
         self._waiting_since = inf  # when bytes last began to wait for being taken
         self._moved_at = 0.0  # when bytes last came, or went after a wait, or a first question went
@@ -206,16 +204,16 @@ class Link:
         that exceeds our own limit of a frame.
         """
         connection = self._connection
-        unsent = connection.unsent
+        unsent = connection.unsent_size
         if connection.state is not ConnectionState.OPEN:
             return False  # its end has yet to be told
-        if connection.unanswered >= self._unanswered_max or unsent > _UNSENT_MAX:
+        if connection.unanswered >= self._limits.unanswered_max or unsent > _UNSENT_MAX:
             return False
         extension = m.EXTENSION_OF.get(type(message))
         if extension is not None and extension not in self.extensions:
             return False
         request = self._translator.encode_request(message)
-        if len(request.log) > self._log_size_max:
+        if len(request.log) > self._limits.log_size_max:
             return False
         if not unsent:
             self._waiting_since = self._now()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from culm.arguments import check_int, check_seconds, check_type, read_buffers
+from culm.arguments import check_type, read_buffers
 from culm.buffer import Buffer
 from culm.garlic.dials import Dials
 from culm.garlic.errors import ErrorCode
@@ -20,7 +21,7 @@ from culm.garlic.events import (
     RequestReceived,
     ResponseReceived,
 )
-from culm.garlic.limits import Limits
+from culm.garlic.limits import Limits, Timing
 from culm.garlic.link import Link
 from culm.garlic.places import Places
 from culm.garlic.raft import (
@@ -31,7 +32,6 @@ from culm.garlic.raft import (
     Server,
     State,
     Stored,
-    Timing,
 )
 from culm.garlic.raft import messages as m
 from culm.garlic.states import ConnectionRole
@@ -70,7 +70,7 @@ class Node:
     now
         The time (monotonic seconds).
     timing
-        The core's waiting times.
+        The waits of connections, and the core's times.
     limits
         Bounds on the data of peers, and on the core.
     users
@@ -78,31 +78,14 @@ class Node:
         server then ends its connection (``WRONG_SOURCE``) unless that user was authenticated there,
         so handshakes are needed.  Without the table everybody with a password speaks for all
         servers.
-    links_max
-        Concurrent accepted connections of guests: authenticated or, without a handshake, from their
-        first request on.  When all places are held, the guest that has been idle for longest, and
-        for the longest election timeout at least, makes way for the next.  One connection of each
-        server of the configuration does not count.
-    strangers_max
-        Concurrent accepted connections of others; when there are more, the oldest is ended.
-    requests_max
-        Unanswered requests of one accepted connection.
-    handshake_timeout_s
-        Seconds for a connection to become established.
-    answer_timeout_s
-        Seconds after which a connection that we have made is given up, and made anew, if answers
-        are owed to us and no byte moves.  It should be well above the times of `timing`, and above
-        the time of a peer's slowest write.
-    dial_pause_s, dial_pause_max_s
-        Seconds before a server is dialled again; the pauses double from the former to the latter
-        until it answers.
 
     A `culm.machine.LinkedMachine`: `accepted` and `dialled` open its links.
 
     Requests to a peer without a connection, or whose connection is full, are dropped: the core
-    sends them again.  Connections that we dial, one for each server, do not count in `links_max`.
+    sends them again.  Connections that we dial, one for each server, do not count in
+    ``limits.links_max``.
     Worst-case memory beside the log: for each connection one frame (``limits.log_size_max``)
-    and `requests_max` requests; of a stranger in its handshake one head.
+    and ``limits.unanswered_max`` requests; of a stranger in its handshake one head.
     """
 
     def __init__(
@@ -115,28 +98,16 @@ class Node:
         timing: Timing = _DEFAULT_TIMING,
         limits: Limits = _DEFAULT_LIMITS,
         users: Mapping[int, str] | None = None,
-        links_max: int = 256,
-        strangers_max: int = 64,
-        requests_max: int = 64,
-        handshake_timeout_s: float = 10.0,
-        answer_timeout_s: float = 30.0,
-        dial_pause_s: float = 0.025,
-        dial_pause_max_s: float = 1.0,
     ) -> None:
         check_type("limits", limits, Limits)
         check_type("users", users, Mapping, type(None))
-        check_int("links_max", links_max, 1)
-        check_int("strangers_max", strangers_max, 1)
-        check_int("requests_max", requests_max, 1)
-        check_seconds("handshake_timeout_s", handshake_timeout_s)
-        check_seconds("answer_timeout_s", answer_timeout_s)
-        check_seconds("dial_pause_s", dial_pause_s)
-        check_seconds("dial_pause_max_s", dial_pause_max_s)
+        check_type("timing", timing, Timing)
         self._limits = limits
+        self._asking = replace(limits, unanswered_max=limits.raft.in_flight_max + _SPARE_REQUESTS)
         self._core = Raft(
             server_id=server_id,
             stored=stored,
-            timing=timing,
+            timing=timing.raft,
             limits=fitting(limits),
             rng=rng,
             now=now,
@@ -147,15 +118,12 @@ class Node:
         self._value_size_max = value_size_max(limits)
         self._users = users
         self._now = now
-        self._places = Places(links_max, strangers_max)
-        self._idle_s = timing.election_timeout_max_s
-        self._requests_max = requests_max
-        self._asked_max = limits.raft.in_flight_max + _SPARE_REQUESTS
-        self._handshake_timeout_s = handshake_timeout_s
+        self._places = Places(limits.links_max, limits.strangers_max)
+        self._timing = timing
         self._numbers = count(1)
         self._slot_numbers = count(1)
         self._links: dict[int, Link] = {}
-        self._dials = Dials(dial_pause_s, dial_pause_max_s, answer_timeout_s, rng)
+        self._dials = Dials(timing, rng)
         self._slots: dict[int, Link] = {}
         self._handshakes: Deadlines[int] = Deadlines()  # by number of the link
         self._awake: dict[int, Link] = {}  # links that may have events
@@ -243,11 +211,12 @@ class Node:
     def accepted(self, *, handshake: StreamMachine | None = None) -> Link:
         """Open a link over an accepted connection.
 
-        If there are too many strangers (`strangers_max`), the oldest is cut off (``CROWDED_OUT``).
+        If there are too many strangers (`Limits.strangers_max`), the oldest is cut off
+        (``CROWDED_OUT``).
         Raises `LocalProtocolError` (``ALREADY_CLOSED``).
         """
         self._check_open()
-        link = self._open(ConnectionRole.LISTENER, None, handshake, self._requests_max)
+        link = self._open(ConnectionRole.LISTENER, None, handshake, self._limits)
         self._crowd_out(self._places.come(link))
         return link
 
@@ -265,7 +234,7 @@ class Node:
         self._check_open()
         if not self._dials.under_way(peer):
             raise LocalProtocolError(ErrorCode.UNKNOWN_PEER, str(peer))
-        link = self._open(ConnectionRole.DIALLER, peer, handshake, self._asked_max)
+        link = self._open(ConnectionRole.DIALLER, peer, handshake, self._asking)
         self._dials.made(peer, link)
         if link.established:
             self._reached(peer, link)
@@ -285,7 +254,7 @@ class Node:
         role: ConnectionRole,
         peer: int | None,
         handshake: StreamMachine | None,
-        unanswered_max: int,
+        limits: Limits,
     ) -> Link:
         if handshake is not None:
             check_type("handshake", handshake, StreamMachine)
@@ -295,8 +264,7 @@ class Node:
             peer=peer,
             handshake=handshake,
             translator=self._translator,
-            limits=self._limits,
-            unanswered_max=unanswered_max,
+            limits=limits,
             server_id=self.server_id,
             users=self._users,
             now=lambda: self._now,
@@ -305,7 +273,7 @@ class Node:
         self._links[link.number] = link
         self._wake(link)
         if handshake is not None:
-            self._handshakes.set(link.number, self._now + self._handshake_timeout_s)
+            self._handshakes.set(link.number, self._now + self._timing.handshake_timeout_s)
         return link
 
     def _check_open(self) -> None:
@@ -376,7 +344,7 @@ class Node:
                     self._dials.answered(response.source)
                     self._core.receive_message(response)
                 case Authenticated():
-                    self._crowd_out(self._places.authenticated(link, self._now - self._idle_s))
+                    self._crowd_out(self._places.authenticated(link, self._idle_since()))
                     self._handshakes.cancel(link.number)
                     if link.dialled and link.peer is not None:
                         self._reached(link.peer, link)
@@ -389,11 +357,15 @@ class Node:
             link.fail(error)
         return None
 
+    def _idle_since(self) -> float:
+        """A guest that has been idle from then on may have to make way for another."""
+        return self._now - self._timing.raft.election_timeout_max_s
+
     def _seat(self, link: Link) -> None:
         """The peer of an accepted connection has made its first request."""
         server = None if link.peer is None else self._core.find_server(link.peer)
         number = None if server is None else server.server_id
-        self._crowd_out(self._places.asked(link, self._now - self._idle_s, number))
+        self._crowd_out(self._places.asked(link, self._idle_since(), number))
 
     def _ended(self, link: Link, closed: Closed) -> LinkClosed:
         del self._links[link.number], self._awake[link.number]

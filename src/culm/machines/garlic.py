@@ -28,14 +28,7 @@ __all__ = ["FRAMES", "HANDSHAKE"]
 
 _HOST, _USER, _PASSWORD, _REALM = "farm.i2p", "alice", "wonderland", "GarlicFarm"
 
-_UNANSWERED = Key(
-    name="unanswered_max",
-    type=int,
-    default=64,
-    meaning="Requests that may wait for our response; above it, reading pauses.",
-)
-
-_LIMITS = keys_of(Limits, without=["raft"])
+_LIMITS = keys_of(Limits, without=("links_max", "strangers_max", "raft"))
 
 _FRAMES_KEYS = (
     Key(
@@ -44,7 +37,6 @@ _FRAMES_KEYS = (
         default=ConnectionRole.LISTENER,
         meaning="Who opened the connection; only the dialler asks.",
     ),
-    _UNANSWERED,
     *_LIMITS,
 )
 
@@ -77,7 +69,6 @@ _HANDSHAKE_KEYS = (
         default=(),
         meaning="Of a client: the types of the requests that it sends at once, by name.",
     ),
-    _UNANSWERED,
     *_LIMITS,
 )
 
@@ -87,7 +78,7 @@ def _limits(config: Config) -> Limits:
 
 
 def _connection(config: Config, role: ConnectionRole) -> Connection:
-    return Connection(role=role, limits=_limits(config), unanswered_max=config["unanswered_max"])
+    return Connection(role=role, limits=_limits(config))
 
 
 def _build_frames(config: Config) -> Connection:

@@ -17,10 +17,10 @@ from culm.garlic import raft
 from culm.garlic.digest import Challenge, CredentialCache, Nonces
 from culm.garlic.events import DialWanted
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
-from culm.garlic.limits import Limits
+from culm.garlic.limits import Limits, Timing
 from culm.garlic.messages import REQUEST_HEADER_SIZE, RESPONSE_SIZE, MessageType, is_request
 from culm.garlic.node import Node
-from culm.garlic.raft import Server, Stored, Timing
+from culm.garlic.raft import Server, Stored
 from culm.garlic.store import MemoryStore
 from culm.machine import Event, Link
 from culm.machines import (
@@ -50,11 +50,13 @@ CORE_KEYS = (
         default=(1, 2, 3),
         meaning="Ids of the servers that found the cluster; none for who will be added.",
     ),
-    *keys_of(Timing),
+    *keys_of(raft.Timing),
     *keys_of(raft.Limits),
 )
 
 _LIMITS = keys_of(Limits, without=["raft"])
+
+_TIMING = keys_of(Timing, without=["raft"])
 
 _NODE = keys_of(Node, without=("timing", "limits"))
 
@@ -64,6 +66,7 @@ _KEYS = (
         key for key in _LIMITS if key not in CORE_KEYS
     ),  # those of a configuration are the core's, too
     *_NODE,
+    *_TIMING,
     Key(name="handshake", type=bool, default=False, meaning="Connections begin with it."),
 )
 
@@ -120,9 +123,9 @@ def founded(config: Config) -> Stored:
     return Stored.founding(founders)
 
 
-def timing_of(config: Config) -> Timing:
+def timing_of(config: Config) -> raft.Timing:
     """The core's times from the config."""
-    return Timing(**chosen(config, keys_of(Timing)))
+    return raft.Timing(**chosen(config, keys_of(raft.Timing)))
 
 
 def limits_of(config: Config) -> raft.Limits:
@@ -154,7 +157,7 @@ class _Member(Node):
             stored=founded(config),
             rng=chance(number),
             now=0.0,
-            timing=timing_of(config),
+            timing=Timing(**chosen(config, _TIMING), raft=timing_of(config)),
             limits=Limits(**chosen(config, _LIMITS), raft=limits_of(config)),
             **chosen(config, _NODE),
         )
