@@ -25,7 +25,7 @@ from culm.machine import (
     StreamBase,
     StreamMachine,
 )
-from culm.pump import AbortedError, Limits
+from culm.pump import AbortedError, Timing
 from drivers.asyncio_driver import MachineProtocol
 from toy_machines import Keep, Keeper, Kept, Lanes, LineReceived, Lines, ToyErrorCode
 
@@ -389,7 +389,7 @@ def test_cancelling_aborts_the_connection_and_waits_for_the_store() -> None:
 def test_last_words_that_nobody_takes_are_given_up() -> None:
     async def main(loop: OwnTime) -> None:
         machine = Lines()
-        protocol = MachineProtocol(machine, limits=Limits(linger_s=5))
+        protocol = MachineProtocol(machine, timing=Timing(linger_s=5))
         transport = connected(protocol)
         protocol.pause_writing()
         transport.feed(b"bye\n")
@@ -535,7 +535,7 @@ class Scolder(Lines):
             self._outbox.append(b"wrong\n")
 
 
-PATIENT = Limits(linger_s=3600, linger_after_error_s=3600)
+PATIENT = Timing(linger_s=3600, linger_after_error_s=3600)
 
 
 async def against(
@@ -543,11 +543,11 @@ async def against(
     *,
     tls: bool,
     machine: StreamMachine,
-    limits: Limits = PATIENT,
+    timing: Timing = PATIENT,
 ) -> Closed:
     """Serve `peer`, which has a blocking socket in a thread; our end."""
     loop = asyncio.get_running_loop()
-    protocol = MachineProtocol(machine, limits=limits)
+    protocol = MachineProtocol(machine, timing=timing)
     context = None
     if tls:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -604,7 +604,7 @@ def test_an_orderly_end_is_not_waited_for(tls: bool) -> None:
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_peer_at_fault_that_goes_on_is_not_heard_for_long(tls: bool) -> None:
-    limits = Limits(linger_s=3600, linger_after_error_s=0.05)
+    timing = Timing(linger_s=3600, linger_after_error_s=0.05)
 
     def peer(connection: socket.socket) -> None:
         with suppress(OSError):
@@ -612,7 +612,7 @@ def test_a_peer_at_fault_that_goes_on_is_not_heard_for_long(tls: bool) -> None:
                 connection.sendall(bytes(100_000))
 
     async def main() -> None:
-        closed = await against(peer, tls=tls, machine=Scolder(), limits=limits)
+        closed = await against(peer, tls=tls, machine=Scolder(), timing=timing)
         assert closed.error is not None
 
     run(main())

@@ -19,13 +19,13 @@ from culm.bamboo.effects import perform
 from culm.machine import Closed, Event
 from culm.point2point import Role
 from culm.point2point.replication import EntryStored, Interest, Replicator
-from culm.pump import Limits
+from culm.pump import Timing
 from culm.wire.multihash import YAMF
 from toy_machines import LineReceived, Lines, ToyErrorCode
 
 COUNT, SIZE = 4, 50_000
 SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
-PATIENT = Limits(linger_s=3600, linger_after_error_s=3600)  # a slow peer is not given up
+PATIENT = Timing(linger_s=3600, linger_after_error_s=3600)  # a slow peer is not given up
 
 PAIRS = [
     pytest.param(DRIVERS[left], DRIVERS[right], id=f"{left}-{right}")
@@ -124,11 +124,11 @@ def test_last_words_reach_a_peer_that_has_much_to_say(
 
     heard: list[Event] = []
     with ThreadPoolExecutor(2) as pool:
-        brief = Limits(linger_s=0.5)  # it has heard all that it is here for
+        brief = Timing(linger_s=0.5)  # it has heard all that it is here for
         talks = pool.submit(
-            left, Talker(), ends[0], secured[0], on_event=heard.append, limits=brief
+            left, Talker(), ends[0], secured[0], on_event=heard.append, timing=brief
         )
-        scolds = pool.submit(right, Scolder(), ends[1], secured[1], limits=PATIENT)
+        scolds = pool.submit(right, Scolder(), ends[1], secured[1], timing=PATIENT)
         closed = scolds.result(SECONDS_MAX)
         talks.result(SECONDS_MAX)
     assert closed.error is not None

@@ -37,6 +37,7 @@ from culm.point2point import Limits, Role
 from culm.point2point.replication import EntryStored, Interest, Replicator, ReplicatorLimits
 from culm.pump import Limits as PumpLimits
 from culm.pump import Pump
+from culm.pump import Timing as PumpTiming
 from culm.wire.multihash import YAMF
 from drivers import socket_driver, socket_links_driver, socket_udp_driver
 from drivers.asyncio_driver import MachineProtocol
@@ -47,7 +48,7 @@ Run = Callable[..., Closed]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "driving.md"
 SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
-PATIENT = PumpLimits(linger_s=3600, linger_after_error_s=3600)  # a slow peer is not given up
+PATIENT = PumpTiming(linger_s=3600, linger_after_error_s=3600)  # a slow peer is not given up
 
 
 def loops_of_the_page() -> list[str]:
@@ -321,7 +322,7 @@ def test_last_words_reach_a_peer_that_is_still_talking() -> None:
         return read_all(far)
 
     last_words = b"why" * 100_000
-    closed, said = talk(partial(run_page, limits=PATIENT), Talker(last_words), peer)
+    closed, said = talk(partial(run_page, timing=PATIENT), Talker(last_words), peer)
     assert closed.error is not None
     assert closed.error.code is ToyErrorCode.LINE_TOO_LONG
     assert said == last_words

@@ -19,7 +19,7 @@ from culm.machine import (
     StoreFailed,
     StreamBase,
 )
-from culm.pump import AbortedError, Limits, Pump
+from culm.pump import AbortedError, Pump, Timing
 from drivers import socket_driver
 from toy_machines import (
     Keep,
@@ -156,7 +156,7 @@ def test_last_words_that_nobody_takes_are_given_up() -> None:
             return Closed()
 
     with connection(peer) as near:
-        assert drive(Talker(), near, limits=Limits(linger_s=0.05)) == Closed()
+        assert drive(Talker(), near, timing=Timing(linger_s=0.05)) == Closed()
         done.set()
 
 
@@ -171,7 +171,7 @@ class Scolder(Lines):
 
 def test_last_words_reach_a_peer_that_still_talks() -> None:
     """Nor do we wait any longer than for its end."""
-    limits = Limits(linger_s=3600, linger_after_error_s=3600)
+    timing = Timing(linger_s=3600, linger_after_error_s=3600)
     received: list[bytes] = []
 
     def peer(far: socket.socket) -> None:
@@ -179,12 +179,12 @@ def test_last_words_reach_a_peer_that_still_talks() -> None:
         received.append(read_all(far))
 
     with connection(peer) as near:
-        assert drive(Scolder(), near, limits=limits).error is not None
+        assert drive(Scolder(), near, timing=timing).error is not None
     assert received == [b"wrong\n"]
 
 
 def test_a_peer_at_fault_that_goes_on_is_not_heard_for_long() -> None:
-    limits = Limits(linger_s=3600, linger_after_error_s=0.05)
+    timing = Timing(linger_s=3600, linger_after_error_s=0.05)
 
     def peer(far: socket.socket) -> None:
         with suppress(OSError):
@@ -192,7 +192,7 @@ def test_a_peer_at_fault_that_goes_on_is_not_heard_for_long() -> None:
                 far.sendall(bytes(100_000))
 
     with connection(peer) as near:
-        assert drive(Scolder(), near, limits=limits).error is not None
+        assert drive(Scolder(), near, timing=timing).error is not None
 
 
 def test_a_failure_of_the_store_is_told_to_the_machine_and_raised() -> None:

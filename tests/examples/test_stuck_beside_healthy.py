@@ -26,7 +26,7 @@ from twisted.internet.protocol import Factory
 from twisted.internet.selectreactor import SelectReactor
 
 from culm.machine import Effect, Event, Ticket
-from culm.pump import AbortedError, Limits, LinkedPump
+from culm.pump import AbortedError, Limits, LinkedPump, Timing
 from drivers.anyio_driver import StreamDriver
 from drivers.asyncio_driver import MachineProtocol
 from drivers.asyncio_links import LinksDriver
@@ -84,11 +84,14 @@ class Talk:
             return 0
 
 
+BRIEF = Timing(linger_s=1, linger_after_error_s=1)
+
+
 class Scene:
     """Who talks, what is served with, and how many turns words have waited."""
 
     def __init__(self, limits: Limits) -> None:
-        self.handlers: Any = {"perform": self.keep, "limits": limits}
+        self.handlers: Any = {"perform": self.keep, "limits": limits, "timing": BRIEF}
         self.talks = [Talk() for _ in range(HEALTHY)]
         self.turns = 0
         self.at_store = 0
@@ -377,7 +380,7 @@ CASES = [
 ]
 LIMITS = {
     "usual": Limits(),
-    "ones": Limits(piece_size_max=1, steps_max=1, linger_s=1, linger_after_error_s=1),
+    "ones": Limits(piece_size_max=1, steps_max=1),
 }
 TURNS_MAX = {"usual": 5, "ones": 25}  # for each word, with and without a stuck one
 

@@ -24,7 +24,7 @@ from culm.point2point.replication import (
     Replicator,
     ReplicatorLimits,
 )
-from culm.pump import AbortedError, Limits
+from culm.pump import AbortedError, Timing
 from culm.wire.multihash import YAMF
 from drivers.trio_driver import MachineDriver
 from stores.sqlite_store import SqliteStore
@@ -137,7 +137,7 @@ def test_last_words_that_nobody_takes_are_given_up() -> None:
             await trio.sleep(0.5)
         assert 6 <= trio.current_time() - started <= 8
 
-    assert drive(Lines(), talk, limits=Limits(linger_s=7)) == Closed()
+    assert drive(Lines(), talk, timing=Timing(linger_s=7)) == Closed()
 
 
 def test_a_slow_store_holds_up_nobody_and_is_waited_for_when_cancelled() -> None:

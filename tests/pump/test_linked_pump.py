@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from culm.machine import Closed, Event
-from culm.pump import AbortedError, ConnectionState, Limits, LinkedPump, LinkPump
+from culm.pump import AbortedError, ConnectionState, Limits, LinkedPump, LinkPump, Timing
 from toy_links import Chat, HungUp, Said
 from toy_machines import ToyErrorCode
 
@@ -67,7 +67,7 @@ def test_a_peer_that_does_not_read_holds_up_nobody_else() -> None:
 
 
 def test_the_last_words_of_a_link_are_sent_and_its_peer_is_read_to_the_end() -> None:
-    _, pump, events, (one, _) = chatting(limits=Limits(linger_after_error_s=3))
+    _, pump, events, (one, _) = chatting(timing=Timing(linger_after_error_s=3))
     one.pump.receive_data(b"bye\n", 0.0)
     assert events == [HungUp(link=one.number, error=None)]
     assert one.sent == b"bye\n"
@@ -85,7 +85,7 @@ def test_the_last_words_of_a_link_are_sent_and_its_peer_is_read_to_the_end() -> 
 
 
 def test_a_link_that_lingers_for_too_long_is_cut_off() -> None:
-    _, pump, _, (one, two) = chatting(limits=Limits(linger_after_error_s=3))
+    _, pump, _, (one, two) = chatting(timing=Timing(linger_after_error_s=3))
     one.stalled = True
     one.pump.receive_data(b"bye\n", 0.0)
     woken = one.woken

@@ -18,7 +18,7 @@ from culm.machine import (
     StoreFailed,
     StreamBase,
 )
-from culm.pump import AbortedError, ConnectionState, Limits, Pump
+from culm.pump import AbortedError, ConnectionState, Limits, Pump, Timing
 from toy_machines import Keep, Keeper, Kept, Lanes, LineReceived, Lines, ToyErrorCode
 
 OPEN, LAST_WORDS, END_DUE, LINGERING, HUNG_UP, CUT_OFF = ConnectionState
@@ -187,7 +187,7 @@ def test_a_failure_of_the_store_is_told_to_the_machine_and_raised_in_the_end() -
 
 
 def test_an_error_is_lingered_for_shortly() -> None:
-    pump, _ = pumped(Scolder(), limits=Limits(linger_s=50, linger_after_error_s=3))
+    pump, _ = pumped(Scolder(), timing=Timing(linger_s=50, linger_after_error_s=3))
     pump.receive_data(b"x" * 100, 10.0)
     assert taken(pump, 10.0) == b"wrong\n"
     pump.eof_sent(11.0)
@@ -214,7 +214,7 @@ def test_a_peer_gets_five_seconds_and_one_after_an_error(data: bytes, seconds: f
 
 
 def test_last_words_that_nobody_takes_are_given_up() -> None:
-    pump, _ = pumped(Lines(), limits=Limits(linger_s=5))
+    pump, _ = pumped(Lines(), timing=Timing(linger_s=5))
     pump.receive_data(b"bye\n", 1.0)
     assert (pump.state, pump.next_deadline()) == (LAST_WORDS, 6.0)
     pump.advance(6.0)
@@ -509,7 +509,7 @@ def test_a_verb_that_is_refused_raises() -> None:
         {"linger_after_error_s": float("nan")},
     ],
 )
-def test_limits_are_looked_at(fields: dict[str, Any]) -> None:
-    build: Callable[..., Limits] = Limits
+def test_limits_and_times_are_looked_at(fields: dict[str, Any]) -> None:
+    build: Callable[..., object] = Timing if next(iter(fields)).endswith("_s") else Limits
     with pytest.raises(ValueError, match=next(iter(fields))):
         build(**fields)

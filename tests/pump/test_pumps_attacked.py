@@ -35,15 +35,22 @@ from culm.pump import (
     LinkedPump,
     LinkPump,
     Pump,
+    Timing,
 )
 from culm.timers import Deadlines
 from effort import seeds
 from toy_links import CallWanted, Chat, ChatLink, HungUp, Said
 from toy_machines import Keep, Keeper, Kept, LineReceived, Lines, Pinger, ToyState
 
-LIMITS = [
-    Limits(piece_size_max=20, steps_max=7, linger_s=3.0, linger_after_error_s=2.0),
-    Limits(piece_size_max=1, steps_max=1, linger_s=1.0, linger_after_error_s=1.0),
+BOUNDS = [
+    (
+        Limits(piece_size_max=20, steps_max=7),
+        Timing(linger_s=3.0, linger_after_error_s=2.0),
+    ),
+    (
+        Limits(piece_size_max=1, steps_max=1),
+        Timing(linger_s=1.0, linger_after_error_s=1.0),
+    ),
 ]
 LINES = [b"hello\n", b"x\ny\n", b"bye\n", b"half a li", b"\n", b"z" * 100, b"a\n" * 9]
 
@@ -235,7 +242,7 @@ class Driver:
         self.random = Random(seed)
         self.now = self.latest = self.random.choice([0.0, -5.0, 1e6])
         self.events: list[Event] = []
-        self.limits = self.random.choice(LIMITS)
+        self.limits, timing = self.random.choice(BOUNDS)
         self.machine = Club(links_max=self.random.choice([1, 5]))
         self.connections: list[Connection] = []
         self.dials: list[str] = []
@@ -249,7 +256,12 @@ class Driver:
             else {"defer": self.effects.append}
         )
         self.pump = LinkedPump(
-            self.machine, on_event=self.take, limits=self.limits, wake=self.look, **self.handlers
+            self.machine,
+            on_event=self.take,
+            limits=self.limits,
+            timing=timing,
+            wake=self.look,
+            **self.handlers,
         )
         self.pump.advance(self.now)
 
@@ -613,7 +625,7 @@ def test_a_datagram_taken_at_no_time_is_still_to_be_sent() -> None:
     assert pump.next_datagram(0.0) == ("a", b"P\0\1")
 
 
-@pytest.mark.parametrize("handler", ["on_event", "perform", "defer", "wake", "limits"])
+@pytest.mark.parametrize("handler", ["on_event", "perform", "defer", "wake", "limits", "timing"])
 def test_what_is_no_handler_is_refused_at_once(handler: str) -> None:
     wrong: Any = {handler: 5}
     with pytest.raises(TypeError, match=handler):

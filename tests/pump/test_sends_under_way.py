@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from culm.machine import Event
-from culm.pump import Limits, LinkedPump, Pump, StreamPump
+from culm.pump import LinkedPump, Pump, StreamPump, Timing
 from toy_links import Chat
 from toy_machines import Lines
 
 TEXT = b"a long line to send"
 LINE = TEXT + b"\n"
-LIMITS = Limits(linger_s=3.0, linger_after_error_s=2.0)
+TIMING = Timing(linger_s=3.0, linger_after_error_s=2.0)
 
 
 class Sending:
@@ -59,7 +59,7 @@ class OneStream(Sending):
     def __init__(self) -> None:
         super().__init__()
         self.machine = Lines()
-        self.pump = self.link = Pump(self.machine, on_event=self.take, limits=LIMITS)
+        self.pump = self.link = Pump(self.machine, on_event=self.take, timing=TIMING)
         self.pump.connection_made(0.0)
         self.pump.call(0.0, self.machine.say, TEXT)
 
@@ -68,7 +68,7 @@ class OneOfSeveral(Sending):
     def __init__(self) -> None:
         super().__init__()
         self.machine = Chat()
-        self.pump = LinkedPump(self.machine, on_event=self.take, limits=LIMITS)
+        self.pump = LinkedPump(self.machine, on_event=self.take, timing=TIMING)
         links = [self.pump.call(0.0, self.machine.accepted) for _ in range(2)]
         self.link, self.other = (self.pump.attach(link, 0.0) for link in links)
         self.pump.call(0.0, self.machine.say, TEXT)

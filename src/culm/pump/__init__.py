@@ -17,7 +17,7 @@ from culm.pump.channel import ConnectionState
 from culm.pump.datagrams import DatagramPump
 from culm.pump.engine import AbortedError, Engine, Handlers, UserHandlers
 from culm.pump.jobs import Job
-from culm.pump.limits import Limits
+from culm.pump.limits import Limits, Timing
 from culm.pump.linked import LinkedPump, LinkPump
 from culm.pump.stream import Pump, StreamPump
 
@@ -33,5 +33,6 @@ __all__ = [
     "LinkedPump",
     "Pump",
     "StreamPump",
+    "Timing",
     "UserHandlers",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, ParamSpec, TypedDict, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypedDict, TypeVar
 
 from culm.arguments import check_type
 from culm.effects import Answer
@@ -21,7 +21,7 @@ from culm.machine import (
     check_time,
 )
 from culm.pump.jobs import Job
-from culm.pump.limits import Limits
+from culm.pump.limits import Limits, Timing
 
 __all__ = ["AbortedError", "Engine", "Handlers", "UserHandlers"]
 
@@ -29,7 +29,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 M = TypeVar("M", bound=Machine)
 
-_DEFAULT_LIMITS = Limits()
+_DEFAULT_LIMITS: Final = Limits()
+_DEFAULT_TIMING: Final = Timing()
 
 
 class AbortedError(Exception):
@@ -45,7 +46,9 @@ class UserHandlers(TypedDict, total=False):
         Carries out an effect at once, and returns the answer; its exception is reported to the
         machine, and raised by `result`.
     limits
-        Bounds on memory, on steps in a row, and on waiting.
+        Bounds on memory and on steps in a row.
+    timing
+        Waits for the peer after the machine's end.
     tap
         Gets the machine before its first input, and returns the one to drive in its place: a
         stand-in that listens, as `culm.capture.Recorder.stand_in` makes it.  Verbs are then called
@@ -57,6 +60,7 @@ class UserHandlers(TypedDict, total=False):
     on_event: Callable[[Event], object] | None
     perform: Callable[[Effect[Any]], object] | None
     limits: Limits
+    timing: Timing
     tap: Callable[[Any], Any] | None
 
 
@@ -93,9 +97,11 @@ class Engine(ABC, Generic[M]):
         defer: Callable[[Effect[Any]], object] | None = None,
         wake: Callable[[], object] | None = None,
         limits: Limits = _DEFAULT_LIMITS,
+        timing: Timing = _DEFAULT_TIMING,
         tap: Callable[[M], M] | None = None,
     ) -> None:
         check_type("limits", limits, Limits)
+        check_type("timing", timing, Timing)
         handlers: dict[str, object] = {"on_event": on_event, "perform": perform, "tap": tap}
         handlers |= {"defer": defer, "wake": wake}
         for name, handler in handlers.items():
@@ -109,7 +115,7 @@ class Engine(ABC, Generic[M]):
         self._durable = machine if isinstance(machine, Durable) else None
         self._on_event, self._perform, self._defer = on_event, perform, defer
         self._in_jobs, self._wake = in_jobs, wake
-        self._limits = limits
+        self._limits, self._timing = limits, timing
         self._now: float | None = None
         self._deadline: float | None = None  # the machine's, as of the last drain
         self._closed: Closed | None = None

@@ -125,7 +125,7 @@ class LinkedPump(Connected[LinkedMachine]):
             self._stirred[number] = None
         if link.closed:
             channel.ended(erred=True)
-        self._settle_linger(number, self._limits.linger_after_error_s)
+        self._settle_linger(number, self._timing.linger_after_error_s)
         state = channel.state
         if self._leaving.get(number) is not state:
             self._leaving[number] = state

@@ -209,10 +209,10 @@ class Pump(Connected[StreamMachine], StreamPump):
         self._channel.ended(erred=closed.error is not None)
 
     def _settle(self) -> bool:
-        channel, closed, limits = self._channel, self._closed, self._limits
+        channel, closed, timing = self._channel, self._closed, self._timing
         if closed is not None:
             self._settle_linger(
-                0, limits.linger_s if closed.error is None else limits.linger_after_error_s
+                0, timing.linger_s if closed.error is None else timing.linger_after_error_s
             )
             return False
         done = self._closes_when_quiet or channel.is_lost

@@ -14,7 +14,7 @@ from culm.effects import Answer
 from culm.machine import Effect, Event, Link, LocalProtocolError, Ticket
 from culm.machines.driver import Turn, check_end
 from culm.machines.operations import Advance, Eof, Operation, Receive, ReceiveDatagram
-from culm.pump import DatagramPump, Limits, LinkedPump, Pump, StreamPump
+from culm.pump import DatagramPump, Limits, LinkedPump, Pump, StreamPump, Timing
 from culm.testing.spec import Conversation, MachineSpec
 from culm.testing.suite.runs import driver_for, expect_equal, retold, run_story
 from culm.testing.suite.strategies import Draw, conversation, sizes, tightened, variant
@@ -23,7 +23,8 @@ __all__ = ["pumped"]
 
 _START = Advance(0.0)
 _NOT_ASKED: Effect[None] = Effect(ticket=Ticket(0))
-_LINGER_S = 2.0**40  # some machines say something when they have ended, and it is compared
+# Some machines say something when they have ended, and it is compared.
+_TIMING = Timing(linger_s=2.0**40, linger_after_error_s=2.0**40)
 
 
 def pumped(spec: MachineSpec, draw: Draw) -> None:
@@ -40,8 +41,6 @@ def pumped(spec: MachineSpec, draw: Draw) -> None:
     limits = Limits(
         piece_size_max=max(sizes(draw)),
         steps_max=draw(st.sampled_from([1, 7, 1000])),
-        linger_s=_LINGER_S,
-        linger_after_error_s=_LINGER_S,
     )
     pump = _Pumped(spec, told, limits, mistake_every=draw(st.sampled_from([3, 17, 100])))
     if pump.is_timed:
@@ -99,6 +98,7 @@ class _Pumped:
             "on_event": self.events.append,
             "defer": self._defer,
             "limits": limits,
+            "timing": _TIMING,
         }
         self._pump: Pump | LinkedPump | DatagramPump
         if self._driver.is_stream:
