@@ -28,8 +28,8 @@ from culm.reconcile import (
     CompactSession,
     PlainSession,
     Role,
-    Snapshot,
     Tree,
+    TreeSnapshot,
 )
 
 SIZE = 32
@@ -68,7 +68,7 @@ def shared(count: int) -> bytes:
 
 
 @cache
-def sides(count: int, differences: int, seed: int) -> tuple[Snapshot, Snapshot]:
+def sides(count: int, differences: int, seed: int) -> tuple[TreeSnapshot, TreeSnapshot]:
     """Two sets of `count` items, each of them with half of the differences."""
     own = differences // 2
     both = shared(count)[: SIZE * (count - own)]

@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Any
 
 from culm.garlic.errors import ErrorCode
-from culm.garlic.sessions import Outcome, Session, open_session
+from culm.garlic.sessions import ClientSession, Outcome, open_session
 from culm.machine import LocalProtocolError
 from culm.wire.json import read_json
 
@@ -82,7 +82,7 @@ class Client:
 
     def __init__(self, propose: Propose) -> None:
         self._propose = propose
-        self._session: Session | None = None
+        self._session: ClientSession | None = None
         self._opening = asyncio.Lock()
         self._room = asyncio.Event()
 
@@ -114,7 +114,7 @@ class Client:
             if found.outcome is not Outcome.NO_SESSION or copies.may_be_applied:
                 raise UnknownError(f"what came of its last copy: {found.outcome.value}")
 
-    async def _number(self, value: bytes) -> tuple[Session, bytes]:
+    async def _number(self, value: bytes) -> tuple[ClientSession, bytes]:
         """The value as a command of the session, as soon as that has room for another."""
         while True:
             session = await self._open()
@@ -126,11 +126,11 @@ class Client:
             self._room.clear()
             await self._room.wait()
 
-    async def _open(self) -> Session:
+    async def _open(self) -> ClientSession:
         async with self._opening:
             if self._session is None:
                 opened = await self._commit(open_session(), _Copies())
-                self._session = Session(opened.index, 0)
+                self._session = ClientSession(opened.index, 0)
             return self._session
 
     async def _commit(self, value: bytes, copies: _Copies) -> Committed:

@@ -20,31 +20,12 @@ HOUSE_NAMES = {
 
 #: Names that still have several meanings, and the rooms that use them.
 STANDING: dict[str, set[str]] = {
-    "Change": {"garlic", "point2point", "testing"},
     "Exchange": {"kernels", "p2panda", "ssb"},
-    "Fault": {"kernels", "point2point", "spark"},
-    "Header": {"capture", "spark", "ssb"},
-    "Incoming": {"oxen", "point2point", "reconcile"},
-    "Kind": {"garlic", "p2panda", "spark"},
-    "Link": {"garlic", "machine", "testing"},
-    "Log": {"bamboo", "garlic", "p2panda"},
     "Outgoing": {"oxen", "point2point", "ssb"},
-    "Part": {"machines", "point2point", "ssb"},
-    "Piece": {"oxen", "point2point", "spark"},
-    "Place": {"effects", "spark", "ssb", "testing"},
-    "Progress": {"garlic", "spark", "ssb"},
-    "Range": {"kernels", "p2panda", "point2point", "spark"},
-    "Reader": {"kernels", "spark", "ssb"},
-    "Request": {"garlic", "point2point", "ssb"},
-    "Run": {"garlic", "point2point", "reconcile", "testing"},
-    "Sender": {"p2panda", "reconcile", "ssb"},
-    "Session": {"garlic", "p2panda", "point2point", "reconcile", "ssb"},
-    "Sessions": {"garlic", "p2panda", "spark"},
-    "Snapshot": {"garlic", "kernels", "reconcile", "spark"},
-    "Source": {"point2point", "pump", "spark"},
+    "Range": {"kernels", "p2panda", "point2point"},
+    "Session": {"p2panda", "point2point", "reconcile", "ssb"},
     "Stored": {"garlic", "point2point", "ssb"},
-    "Turn": {"machines", "oxen", "reconcile", "ssb"},
-    "Writer": {"bymux", "spark", "ssb"},
+    "Turn": {"machines", "oxen", "ssb"},
 }
 
 

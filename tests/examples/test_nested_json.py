@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from culm.garlic.errors import ErrorCode
-from culm.garlic.sessions import Session, Sessions, open_session, plain
+from culm.garlic.sessions import ClientSession, Sessions, open_session, plain
 from culm.garlic.status import StatusRecord
 from culm.machine import RemoteProtocolError
 from culm.spark.protocol_jobs import parsed_lines
@@ -81,11 +81,11 @@ def test_brackets_within_texts_do_not_count() -> None:
 
 
 def test_a_control_port_refuses_what_would_be_no_command() -> None:
-    session = Session(1, 0)
+    session = ClientSession(1, 0)
     for text in texts():
         for value in (plain(text), session.command(text)):
             assert refusal(value) == {"error": "TOO_DEEP", "certain": True}
-        session = Session(1, 0)
+        session = ClientSession(1, 0)
     for value in (open_session(), session.command(b'{"key":"[[","value":"\\"["}'), b"", b"[" * 999):
         assert refusal(value) is None
 

@@ -15,7 +15,7 @@ from culm.garlic.digest import Nonces
 from culm.garlic.events import DialWanted
 from culm.garlic.handshake import ServerHandshake
 from culm.garlic.limits import Limits
-from culm.garlic.messages import RESPONSE_SIZE, MessageType, Request, Response
+from culm.garlic.messages import RESPONSE_SIZE, MessageType, RequestFrame, ResponseFrame
 from culm.garlic.node import Node
 from culm.garlic.raft import Configuration, Server, Snapshot, Stored
 from culm.garlic.store import MemoryStore
@@ -26,10 +26,10 @@ from drivers.node_driver import NodeDriver
 
 COUNT = 20_000
 VALUE = LogEntry(0, ValueType.APPLICATION, b"x" * 100)
-ASKED = Request(type=MessageType.CLIENT_REQUEST, log=encode_entries([VALUE])).encode()
+ASKED = RequestFrame(type=MessageType.CLIENT_REQUEST, log=encode_entries([VALUE])).encode()
 
 
-async def ask_much_and_read_late() -> tuple[list[Response], int]:
+async def ask_much_and_read_late() -> tuple[list[ResponseFrame], int]:
     """A client sends everything before it reads anything; the answers, and what came in."""
     servers = (Server(1, "tcp://127.0.0.1:1"),)
     store = MemoryStore(
@@ -50,7 +50,7 @@ async def ask_much_and_read_late() -> tuple[list[Response], int]:
     limits = Limits()
     pieces = range(0, len(data), RESPONSE_SIZE)
     return [
-        Response.decode(data[at : at + RESPONSE_SIZE], limits) for at in pieces
+        ResponseFrame.decode(data[at : at + RESPONSE_SIZE], limits) for at in pieces
     ], node.commit_index
 
 

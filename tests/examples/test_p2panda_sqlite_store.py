@@ -23,7 +23,7 @@ from culm.p2panda import Action, Author, MemoryStore, Operation, Policy, Replica
 from culm.p2panda.effects import Conflict, NewOperation, Span
 from culm.p2panda.heights import decode_item
 from culm.p2panda.store import DocumentState, OperationStore
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 from culm.wire.multihash import YASMF
 from effort import LONG
 from stores.p2panda_sqlite_store import OperationSqliteStore
@@ -206,7 +206,7 @@ def test_a_transaction_that_fails_leaves_nothing(
 
 def replicate(one: OperationStore, other: OperationStore) -> None:
     """Let a node with the one store go to a node with the other, until all is quiet."""
-    link = Link.of_machines(
+    link = MachinePair.of_machines(
         *(
             Replicator(local_peer=local, remote_peer=remote, policy=Policy(asks=asks, live=False))
             for local, remote, asks in ((b"a", b"b", True), (b"b", b"a", False))

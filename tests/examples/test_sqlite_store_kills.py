@@ -17,7 +17,7 @@ from culm.bamboo.audit import audit_log
 from culm.bamboo.effects import perform
 from culm.point2point import Limits, Role
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 from culm.testing.stores import contents
 from culm.wire.multihash import YAMF
 from effort import LONG
@@ -70,7 +70,7 @@ def replicate(source: LogStore, target: LogStore) -> None:
             (Role.PROACTIVE, Interest(live=False, accept_new_logs=True)),
         )
     )
-    Link.of_machines(
+    MachinePair.of_machines(
         server,
         client,
         respond=(lambda effect: perform(effect, source), lambda effect: perform(effect, target)),

@@ -12,7 +12,7 @@ from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.limits import Limits
 from culm.garlic.link import Link
-from culm.garlic.messages import Extension, Request, Response
+from culm.garlic.messages import Extension, RequestFrame, ResponseFrame
 from culm.garlic.node import Node
 from culm.garlic.raft import Configuration, Server, Snapshot, State, Stored
 from culm.garlic.raft import Limits as RaftLimits
@@ -148,7 +148,7 @@ class Cluster:
         self.pipes.append(pipe)
         return near, pipe
 
-    def ask(self, number: int, request: Request) -> Response | None:
+    def ask(self, number: int, request: RequestFrame) -> ResponseFrame | None:
         """Let a client ask once; ``None`` if the connection is closed instead."""
         near, _ = self.client(number)
         near.send_request(request)

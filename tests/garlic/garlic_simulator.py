@@ -328,7 +328,7 @@ class GarlicSimulator(Simulator):
         self.at(wire.far.arrival, lambda: self._end_of_stream(wire, wire.far))
         self.drain(peer)
 
-    def forge(self, requests: Sequence[m.Request]) -> None:
+    def forge(self, requests: Sequence[m.RaftRequest]) -> None:
         """Somebody connects to a node and speaks in the name of a server."""
         peer = self.nodes[requests[0].destination]
         if self.handshake or not isinstance(peer.core, garlic.Node):

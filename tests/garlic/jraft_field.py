@@ -19,7 +19,7 @@ import pytest
 
 from culm.garlic.connection import Connection
 from culm.garlic.events import ResponseReceived
-from culm.garlic.messages import MessageType, Request, Response
+from culm.garlic.messages import MessageType, RequestFrame, ResponseFrame
 from culm.garlic.raft import Server, Stored
 from culm.garlic.states import ConnectionRole
 from culm.garlic.values import LogEntry, ValueType, encode_entries
@@ -91,7 +91,7 @@ class Field:
         process.kill()
         process.communicate()
 
-    async def ask(self, number: int, request: Request) -> Response | None:
+    async def ask(self, number: int, request: RequestFrame) -> ResponseFrame | None:
         """Ask one server as a client does; ``None`` if it is not there."""
         machine = Connection(role=ConnectionRole.DIALLER)
         machine.send_request(request)
@@ -110,6 +110,6 @@ class Field:
         return None
 
 
-def client_request(*values: bytes) -> Request:
+def client_request(*values: bytes) -> RequestFrame:
     log = encode_entries([LogEntry(0, ValueType.APPLICATION, value) for value in values])
-    return Request(type=MessageType.CLIENT_REQUEST, log=log)
+    return RequestFrame(type=MessageType.CLIENT_REQUEST, log=log)

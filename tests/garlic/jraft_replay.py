@@ -16,7 +16,13 @@ import vectors
 from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.limits import Limits, Timing
 from culm.garlic.link import Link
-from culm.garlic.messages import REQUEST_HEADER_SIZE, RESPONSE_OF, MessageType, Request, Response
+from culm.garlic.messages import (
+    REQUEST_HEADER_SIZE,
+    RESPONSE_OF,
+    MessageType,
+    RequestFrame,
+    ResponseFrame,
+)
 from culm.garlic.node import Node
 from culm.garlic.raft import Configuration, Entry, Server, Stored
 from culm.garlic.raft import Limits as RaftLimits
@@ -105,7 +111,7 @@ class Actor:
         if not sent:
             return None
         header = bytes(sent[:REQUEST_HEADER_SIZE])
-        size = REQUEST_HEADER_SIZE + Request.log_size(header, LIMITS)
+        size = REQUEST_HEADER_SIZE + RequestFrame.log_size(header, LIMITS)
         data = bytes(sent[:size])
         del sent[:size]
         return data
@@ -114,7 +120,7 @@ class Actor:
 
     def follow(self, leader: int, term: int, log: Sequence[Entry], commit: int) -> None:
         """Hear that leader, so that its log is ours and it is known who leads."""
-        request = Request(
+        request = RequestFrame(
             type=MessageType.APPEND_ENTRIES_REQUEST,
             source=leader,
             destination=self.number,
@@ -125,7 +131,7 @@ class Actor:
             log=encode_log(log),
         )
         self.receive("prelude", request.encode())
-        assert Response.decode(bytes(self.sent.pop("prelude")), LIMITS).accepted
+        assert ResponseFrame.decode(bytes(self.sent.pop("prelude")), LIMITS).accepted
 
     def lead(self, values: Sequence[bytes], *, until: int) -> None:
         """Be elected in term 1, and have the followers take `values`."""
@@ -149,9 +155,11 @@ class Actor:
                     self.answer(key[1], data)
 
     def answer(self, peer: int, data: bytes) -> None:
-        request = Request.decode(data[:REQUEST_HEADER_SIZE], data[REQUEST_HEADER_SIZE:], LIMITS)
+        request = RequestFrame.decode(
+            data[:REQUEST_HEADER_SIZE], data[REQUEST_HEADER_SIZE:], LIMITS
+        )
         end = request.last_log_index + len(decode_entries(request.log, LIMITS)) + 1
-        response = Response(
+        response = ResponseFrame(
             type=RESPONSE_OF[request.type],
             source=peer,
             destination=self.number,

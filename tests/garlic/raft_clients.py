@@ -24,7 +24,7 @@ from culm.garlic.raft import (
     ReadFailed,
     ReadReady,
 )
-from culm.garlic.sessions import Session, open_session, plain
+from culm.garlic.sessions import ClientSession, open_session, plain
 from culm.machine import LocalProtocolError
 
 KEYS = "abc"
@@ -83,7 +83,7 @@ class Clients:
         self.refused: list[Operation] = []  # writes that will never happen
         self.acknowledged: set[str] = set()  # tokens of the client with a session
         self.retries = 0
-        self._session: Session | None = None
+        self._session: ClientSession | None = None
         self._command: bytes | None = None  # its last one, whose outcome is not known
         self._tokens = 0
 
@@ -149,7 +149,7 @@ class Clients:
     def _ended(self, command: bytes, index: int) -> None:
         self._command = None
         if self._session is None:
-            self._session = Session(index, 0)
+            self._session = ClientSession(index, 0)
         else:
             self._session.ended(command)
             self.acknowledged.add(f"token {self._tokens}")

@@ -26,7 +26,7 @@ class World(Protocol):
     nodes: dict[int, Node]
 
     def running(self) -> list[Node]: ...
-    def forge(self, requests: Sequence[m.Request]) -> None: ...
+    def forge(self, requests: Sequence[m.RaftRequest]) -> None: ...
 
 
 class Intruder:
@@ -35,7 +35,7 @@ class Intruder:
     def __init__(self, world: World, rng: random.Random) -> None:
         self._world = world
         self._rng = rng
-        self._kinds: tuple[Callable[[int, int, int], m.Request], ...] = (
+        self._kinds: tuple[Callable[[int, int, int], m.RaftRequest], ...] = (
             self._vote,
             self._heartbeat,
             self._pre_vote,
@@ -62,7 +62,7 @@ class Intruder:
             forged = [rng.choice(self._kinds)(source, victim.id, term) for term in far]
             self._world.forge(forged)
 
-    def _vote(self, source: int, victim: int, term: int) -> m.Request:
+    def _vote(self, source: int, victim: int, term: int) -> m.RaftRequest:
         transfer = self._rng.random() < 0.5
         return m.VoteRequest(
             source=source,
@@ -73,7 +73,7 @@ class Intruder:
             transfer=transfer,
         )
 
-    def _heartbeat(self, source: int, victim: int, term: int) -> m.Request:
+    def _heartbeat(self, source: int, victim: int, term: int) -> m.RaftRequest:
         return m.AppendRequest(
             source=source,
             destination=victim,
@@ -84,17 +84,17 @@ class Intruder:
             entries=(),
         )
 
-    def _pre_vote(self, source: int, victim: int, term: int) -> m.Request:
+    def _pre_vote(self, source: int, victim: int, term: int) -> m.RaftRequest:
         return m.PreVoteRequest(
             source=source, destination=victim, term=term, last_log_index=0, last_log_term=0
         )
 
-    def _leave(self, source: int, victim: int, term: int) -> m.Request:
+    def _leave(self, source: int, victim: int, term: int) -> m.RaftRequest:
         return m.LeaveRequest(
             source=source, destination=victim, term=term, last_log_index=0, commit_index=0
         )
 
-    def _transfer(self, source: int, victim: int, term: int) -> m.Request:
+    def _transfer(self, source: int, victim: int, term: int) -> m.RaftRequest:
         return m.TransferRequest(source=source, destination=victim, term=term, last_log_index=0)
 
     def _deny(self, victim: Node, source: int) -> None:

@@ -49,7 +49,7 @@ from culm.garlic.raft.messages import (
     Extension,
     ForwardRequest,
     Message,
-    Request,
+    RaftRequest,
     VoteRequest,
 )
 from culm.machine import Closed, Effect, LocalProtocolError
@@ -367,7 +367,7 @@ class Simulator:
                 self.now + rng.uniform(0.0001, delay_max), lambda: self._arrive(message, number)
             )
 
-    def forge(self, requests: Sequence[Request]) -> None:
+    def forge(self, requests: Sequence[RaftRequest]) -> None:
         """Let these come at once to the server that they are for, whoever sends them."""
         self.happened["forged"] += 1
         for request in requests:

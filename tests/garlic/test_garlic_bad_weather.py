@@ -15,7 +15,7 @@ from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Challenged, DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.limits import Limits, Timing
-from culm.garlic.messages import MessageType, Request, Response
+from culm.garlic.messages import MessageType, RequestFrame, ResponseFrame
 from culm.garlic.node import Node
 from culm.garlic.raft import RoleChanged, State, Stored
 from culm.garlic.raft import messages as m
@@ -35,7 +35,7 @@ def events_of(machine: Node) -> list[Event]:
 
 
 def heartbeat(term: int = 1, source: int = 2) -> bytes:
-    return Request(
+    return RequestFrame(
         type=MessageType.APPEND_ENTRIES_REQUEST, source=source, destination=1, term=term
     ).encode()
 
@@ -263,7 +263,7 @@ def test_bytes_that_come_are_no_answer_of_a_server_of_this_term(cut: int) -> Non
     (link, *_) = (link for link in node.links if link.dialled)
     heard_at = {peer.server_id: peer.heard_at for peer in node.peers}[link.peer]
     node.advance(cluster.now + 0.1)
-    wrong = Response(
+    wrong = ResponseFrame(
         type=MessageType.APPEND_ENTRIES_RESPONSE,
         source=9,
         destination=1,

@@ -8,7 +8,7 @@ from test_garlic_pre_vote import kinds
 
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import LinkClosed
-from culm.garlic.messages import MessageType, Request
+from culm.garlic.messages import MessageType, RequestFrame
 from culm.garlic.raft import ErrorCode as RaftErrorCode
 from culm.garlic.raft import ReadFailed, ReadReady
 from culm.machine import LocalProtocolError
@@ -66,7 +66,7 @@ def test_a_leader_that_dies_ends_the_read() -> None:
 def test_the_question_without_agreement_is_an_unknown_type() -> None:
     cluster = Cluster(1, 2, 3)
     near, _ = cluster.client(1)
-    near.send_request(Request(type=MessageType.READ_INDEX_REQUEST, source=2, destination=1))
+    near.send_request(RequestFrame(type=MessageType.READ_INDEX_REQUEST, source=2, destination=1))
     cluster.run(0.0)
     ends = [event for event in cluster.members[1].events if isinstance(event, LinkClosed)]
     assert [event.error and event.error.code for event in ends] == [ErrorCode.UNKNOWN_MESSAGE_TYPE]

@@ -20,7 +20,7 @@ from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Authenticated, Challenged, RequestReceived
 from culm.garlic.handshake import ClientHandshake, ServerHandshake, path_of
 from culm.garlic.limits import Limits
-from culm.garlic.messages import Extension, MessageType, Request
+from culm.garlic.messages import Extension, MessageType, RequestFrame
 from culm.garlic.states import ConnectionRole
 from culm.machine import Closed, Event, StreamMachine
 from culm.stack import then
@@ -99,7 +99,7 @@ def test_first_request_is_challenged_and_the_second_connection_upgrades(user: st
 
 
 def head_of(data: bytes) -> tuple[str, dict[str, str]]:
-    """Request line and headers, with their names in lower case."""
+    """RequestFrame line and headers, with their names in lower case."""
     first, *lines = data.decode().removesuffix("\r\n\r\n").split("\r\n")
     pairs = (line.split(": ", 1) for line in lines)
     return first, {name.lower(): value for name, value in pairs}
@@ -256,7 +256,7 @@ def test_websocket_headers_of_proxies_are_tolerated() -> None:
 
 def test_nothing_is_lost_between_handshake_and_frames() -> None:
     shared = nonces()
-    frame = Request(type=MessageType.CLIENT_REQUEST).encode()
+    frame = RequestFrame(type=MessageType.CLIENT_REQUEST).encode()
     data = request_head("Upgrade: websocket", good_header(shared)) + frame
     for cut in range(len(data)):
         machine = then(

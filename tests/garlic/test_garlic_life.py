@@ -19,7 +19,7 @@ from culm import garlic
 from culm.garlic.digest import CredentialCache
 from culm.garlic.events import LinkClosed
 from culm.garlic.handshake import ClientHandshake
-from culm.garlic.messages import MessageType, Request
+from culm.garlic.messages import MessageType, RequestFrame
 from culm.garlic.node import Node
 from culm.garlic.raft import (
     Entry,
@@ -153,7 +153,7 @@ def test_a_snapshot_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert 0 < largest <= simulator.limits.snapshot_size_max
 
 
-def speak(cluster: Cluster, to: int, request: m.Request) -> None:
+def speak(cluster: Cluster, to: int, request: m.RaftRequest) -> None:
     """Somebody connects to a node, and asks what only servers ask."""
     near, _ = cluster.client(to)
     node = cluster.members[to].node
@@ -345,7 +345,7 @@ def test_who_has_the_password_puts_nobody_out(kind: MessageType, *, stranger: bo
         link, source = enter(cluster, number), STRANGER if stranger else number % 3 + 1
         for _ in range(2):
             term = member.node.term + 2**32
-            frame = Request(type=kind, source=source, destination=number, term=term)
+            frame = RequestFrame(type=kind, source=source, destination=number, term=term)
             link.receive_data(frame.encode())
             cluster._drain(member)
     cluster.run(3.0)

@@ -15,7 +15,7 @@ from culm.garlic.errors import ErrorCode
 from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.limits import Limits, Timing
-from culm.garlic.messages import MessageType, Request
+from culm.garlic.messages import MessageType, RequestFrame
 from culm.garlic.node import Node
 from culm.garlic.raft import (
     Configuration,
@@ -56,7 +56,7 @@ def node(**options: Any) -> Node:
 
 
 def append(term: int, *entries: Entry) -> bytes:
-    return Request(
+    return RequestFrame(
         type=MessageType.APPEND_ENTRIES_REQUEST,
         source=2,
         destination=1,
@@ -70,7 +70,7 @@ def chunk(term: int) -> bytes:
     sent = SnapshotSyncRequest(
         snapshot=Snapshot(9, 1, FOUNDERS.snapshot.configuration), offset=0, data=b"x", done=False
     )
-    return Request(
+    return RequestFrame(
         type=MessageType.INSTALL_SNAPSHOT_REQUEST,
         source=2,
         destination=1,

@@ -14,8 +14,8 @@ from culm.garlic.limits import Limits
 from culm.garlic.messages import (
     REQUEST_HEADER_SIZE,
     MessageType,
-    Request,
-    Response,
+    RequestFrame,
+    ResponseFrame,
 )
 from culm.garlic.raft import (
     ConfigurationChanged,
@@ -39,31 +39,31 @@ LIMITS = Limits()
 NO_LEADER = 0xFFFF_FFFF
 
 
-def requests_in(data: bytes) -> list[Request]:
+def requests_in(data: bytes) -> list[RequestFrame]:
     found = []
     while data:
-        size = Request.log_size(data[:REQUEST_HEADER_SIZE], LIMITS)
+        size = RequestFrame.log_size(data[:REQUEST_HEADER_SIZE], LIMITS)
         end = REQUEST_HEADER_SIZE + size
         found.append(
-            Request.decode(data[:REQUEST_HEADER_SIZE], data[REQUEST_HEADER_SIZE:end], LIMITS)
+            RequestFrame.decode(data[:REQUEST_HEADER_SIZE], data[REQUEST_HEADER_SIZE:end], LIMITS)
         )
         data = data[end:]
     return found
 
 
-def client_request(*values: bytes) -> Request:
+def client_request(*values: bytes) -> RequestFrame:
     log = encode_entries([LogEntry(0, ValueType.APPLICATION, value) for value in values])
-    return Request(type=MessageType.CLIENT_REQUEST, log=log)
+    return RequestFrame(type=MessageType.CLIENT_REQUEST, log=log)
 
 
-def add_request(number: int) -> Request:
+def add_request(number: int) -> RequestFrame:
     entry = LogEntry(0, ValueType.CLUSTER_SERVER, encode_server(server(number)))
-    return Request(type=MessageType.ADD_SERVER_REQUEST, log=encode_entries([entry]))
+    return RequestFrame(type=MessageType.ADD_SERVER_REQUEST, log=encode_entries([entry]))
 
 
-def remove_request(number: int) -> Request:
+def remove_request(number: int) -> RequestFrame:
     entry = LogEntry(0, ValueType.CLUSTER_SERVER, encode_server_id(number))
-    return Request(type=MessageType.REMOVE_SERVER_REQUEST, log=encode_entries([entry]))
+    return RequestFrame(type=MessageType.REMOVE_SERVER_REQUEST, log=encode_entries([entry]))
 
 
 def follower_of(cluster: Cluster, leader: int) -> int:
@@ -107,7 +107,7 @@ def test_a_client_request_is_answered_by_the_leader_and_by_a_follower_as_in_the_
     leader = cluster.leader().node
     follower = follower_of(cluster, leader.server_id)
     accepted = cluster.ask(leader.server_id, client_request(b"k1:alpha"))
-    assert accepted == Response(
+    assert accepted == ResponseFrame(
         type=MessageType.APPEND_ENTRIES_RESPONSE,
         source=leader.server_id,
         destination=leader.server_id,
@@ -292,7 +292,7 @@ def close_code(cluster: Cluster, number: int) -> ErrorCode | None:
 
 
 def header(kind: int, *, source: int = 0, destination: int = 0, log: bytes = b"") -> bytes:
-    data = bytearray(Request(type=MessageType.CLIENT_REQUEST, log=log).encode())
+    data = bytearray(RequestFrame(type=MessageType.CLIENT_REQUEST, log=log).encode())
     data[0] = kind
     data[1:9] = source.to_bytes(4, "big") + destination.to_bytes(4, "big")
     return bytes(data)

@@ -8,7 +8,7 @@ from garlic_cluster import Cluster, Member
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import LinkClosed
 from culm.garlic.handshake import _agreed
-from culm.garlic.messages import Extension, MessageType, Request
+from culm.garlic.messages import Extension, MessageType, RequestFrame
 from culm.garlic.raft import State
 
 
@@ -87,7 +87,7 @@ def test_mixed_clusters_find_a_leader_and_another(plain: set[int]) -> None:
 def test_the_question_without_agreement_is_an_unknown_type() -> None:
     cluster = Cluster(1, 2, 3)
     near, pipe = cluster.client(1)
-    near.send_request(Request(type=MessageType.PRE_VOTE_REQUEST, source=2, destination=1))
+    near.send_request(RequestFrame(type=MessageType.PRE_VOTE_REQUEST, source=2, destination=1))
     cluster.run(0.0)
     ends = [event for event in cluster.members[1].events if isinstance(event, LinkClosed)]
     assert [event.error and event.error.code for event in ends] == [ErrorCode.UNKNOWN_MESSAGE_TYPE]

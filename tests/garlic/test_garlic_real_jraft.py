@@ -17,7 +17,7 @@ from jraft_field import Field, client_request, needs_jraft
 from jraft_storm import jraft_log
 
 from culm.garlic.limits import Limits, Timing
-from culm.garlic.messages import MessageType, Request, Response
+from culm.garlic.messages import MessageType, RequestFrame, ResponseFrame
 from culm.garlic.node import Node
 from culm.garlic.raft import Entry, State, Stored
 from culm.garlic.raft import Limits as RaftLimits
@@ -80,7 +80,7 @@ class MixedField(Field):
         await self.driver.listen("127.0.0.1", self.port(number))
         return node
 
-    async def ask_leader(self, request: Request, *numbers: int) -> Response:
+    async def ask_leader(self, request: RequestFrame, *numbers: int) -> ResponseFrame:
         """Ask all in turn until one accepts."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
@@ -109,8 +109,10 @@ async def field_in(folder: Path) -> AsyncIterator[MixedField]:
             field.kill(number)
 
 
-def change_request(kind: MessageType, value: bytes) -> Request:
-    return Request(type=kind, log=encode_entries([LogEntry(0, ValueType.CLUSTER_SERVER, value)]))
+def change_request(kind: MessageType, value: bytes) -> RequestFrame:
+    return RequestFrame(
+        type=kind, log=encode_entries([LogEntry(0, ValueType.CLUSTER_SERVER, value)])
+    )
 
 
 def values(prefix: str, count: int) -> list[bytes]:

@@ -9,7 +9,7 @@ from jraft_replay import FIRST, FOUNDERS, FOUNDING, LIMITS, Actor, frames, recor
 
 import vectors
 from culm.garlic.errors import ErrorCode
-from culm.garlic.messages import REQUEST_HEADER_SIZE, MessageType, Request
+from culm.garlic.messages import REQUEST_HEADER_SIZE, MessageType, RequestFrame
 from culm.garlic.raft import Configuration, Entry, State, Stored
 from culm.garlic.values import LogPack, decode_entries, decode_log, replicated
 
@@ -67,7 +67,9 @@ def synced_log() -> list[Entry]:
         data = bytes.fromhex(frame["hex"])
         if frame["dir"] == "resp" or frame["listener"] != 4:
             continue
-        request = Request.decode(data[:REQUEST_HEADER_SIZE], data[REQUEST_HEADER_SIZE:], LIMITS)
+        request = RequestFrame.decode(
+            data[:REQUEST_HEADER_SIZE], data[REQUEST_HEADER_SIZE:], LIMITS
+        )
         if request.type is MessageType.SYNC_LOG_REQUEST:
             pack = LogPack.decode(decode_entries(request.log, LIMITS)[0].value, LIMITS)
             log += [replicated(entry, LIMITS) for entry in pack.entries]

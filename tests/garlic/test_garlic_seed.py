@@ -13,7 +13,7 @@ from raft_lab import Lab, founders
 from culm.garlic.connection import Connection
 from culm.garlic.events import LinkClosed, RequestReceived
 from culm.garlic.limits import Limits
-from culm.garlic.messages import RESPONSE_OF, MessageType, Request, Response, is_request
+from culm.garlic.messages import RESPONSE_OF, MessageType, RequestFrame, ResponseFrame, is_request
 from culm.garlic.raft import Configuration, Server, Snapshot, State
 from culm.garlic.states import ConnectionRole
 from culm.garlic.values import (
@@ -51,7 +51,7 @@ def number(value: int, size: int) -> str:
 
 
 def test_the_request_header_is_laid_out_as_specified() -> None:
-    request = Request(
+    request = RequestFrame(
         type=MessageType.APPEND_ENTRIES_REQUEST,
         source=0xF0000001,
         destination=2,
@@ -66,7 +66,7 @@ def test_the_request_header_is_laid_out_as_specified() -> None:
     )
     assert request.encode().hex(" ") == bytes.fromhex(wanted).hex(" ")
     assert len(request.encode()) == 45
-    assert Request.decode(request.encode(), b"", LIMITS) == request
+    assert RequestFrame.decode(request.encode(), b"", LIMITS) == request
 
 
 def test_log_entries_follow_the_header_which_tells_their_size() -> None:
@@ -74,7 +74,7 @@ def test_log_entries_follow_the_header_which_tells_their_size() -> None:
         [LogEntry(7, ValueType.APPLICATION, b"abc"), LogEntry(8, ValueType.LOG_PACK, b"")]
     )
     assert log.hex() == number(7, 8) + "01" + number(3, 4) + "616263" + number(8, 8) + "0400000000"
-    data = Request(type=MessageType.CLIENT_REQUEST, log=log).encode()
+    data = RequestFrame(type=MessageType.CLIENT_REQUEST, log=log).encode()
     assert data[41:45] == len(log).to_bytes(4, "big")
     assert data[45:] == log
     machine = Connection(role=ConnectionRole.LISTENER)
@@ -86,7 +86,7 @@ def test_log_entries_follow_the_header_which_tells_their_size() -> None:
 
 
 def test_the_response_is_laid_out_as_specified() -> None:
-    response = Response(
+    response = ResponseFrame(
         type=MessageType.SYNC_LOG_RESPONSE,
         source=1,
         destination=0xFFFFFFFF,
@@ -97,7 +97,7 @@ def test_the_response_is_laid_out_as_specified() -> None:
     wanted = "0b 00000001 ffffffff 0000000000000003 0102030405060708 01"
     assert response.encode().hex(" ") == bytes.fromhex(wanted).hex(" ")
     assert len(response.encode()) == 26
-    assert Response.decode(response.encode(), LIMITS) == response
+    assert ResponseFrame.decode(response.encode(), LIMITS) == response
 
 
 OURS = 64  # types from here on are no part of the seed
@@ -220,7 +220,7 @@ def test_requests_of_a_single_entry_are_refused_with_more(kind: MessageType, ent
         cluster.leader()
         _, pipe = cluster.client(1)
         log = encode_entries([LogEntry(0, value_type, value)] * count)
-        request = Request(type=kind, source=2, destination=1, log=log)
+        request = RequestFrame(type=kind, source=2, destination=1, log=log)
         pipe.far.receive_data(request.encode())
         cluster.run(0.0)
         ended = any(isinstance(event, LinkClosed) for event in cluster.members[1].events)

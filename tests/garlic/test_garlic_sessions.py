@@ -12,8 +12,8 @@ from culm.garlic.errors import ErrorCode
 from culm.garlic.sessions import (
     SESSIONS_MAX,
     WINDOW,
+    ClientSession,
     Outcome,
-    Session,
     Sessions,
     open_session,
     plain,
@@ -58,9 +58,9 @@ class Server:
         assert index == self.index
         return outcome
 
-    def open(self) -> Session:
+    def open(self) -> ClientSession:
         assert self.commit(open_session()) is Outcome.OPENED
-        return Session(self.index, 0)
+        return ClientSession(self.index, 0)
 
 
 def test_a_command_that_is_committed_twice_is_applied_once() -> None:
@@ -113,7 +113,7 @@ def test_beyond_the_window_a_command_is_not_applied_any_more() -> None:
 
 
 def test_a_client_is_kept_within_the_window() -> None:
-    session = Session(1, 0)
+    session = ClientSession(1, 0)
     commands = [session.command(b"") for _ in range(WINDOW)]
     session.ended(commands[1])
     with pytest.raises(LocalProtocolError) as raised:
@@ -127,7 +127,7 @@ def test_a_client_is_kept_within_the_window() -> None:
 
 
 def test_a_window_is_whole_again_when_all_has_ended() -> None:
-    session = Session(1, 0)
+    session = ClientSession(1, 0)
     for _ in range(3):
         session.ended(session.command(b""))
     assert len([session.command(b"") for _ in range(WINDOW)]) == WINDOW
@@ -136,7 +136,7 @@ def test_a_window_is_whole_again_when_all_has_ended() -> None:
 
 
 def test_who_has_forgotten_its_numbers_goes_on_after_the_last_one() -> None:
-    """`Session(id)` made anew began at 1 again: other commands were taken for repeated ones."""
+    """A session made anew from its id began at 1 again: its commands counted as repeated ones."""
     server = Server()
     former = server.open()
     session = server.index
@@ -145,7 +145,7 @@ def test_who_has_forgotten_its_numbers_goes_on_after_the_last_one() -> None:
     assert server.commit(resume_session(session)) is Outcome.RESUMED
     last = server.sessions.last_serial(session)
     assert last is not None
-    commands = [Session(session, last).command(value) for value in (b"new", b"other")]
+    commands = [ClientSession(session, last).command(value) for value in (b"new", b"other")]
     assert server.commit(commands[0]) is Outcome.APPLIED
     assert server.commit(underway) is Outcome.TOO_OLD
     assert server.commit(done) is Outcome.TOO_OLD
@@ -157,18 +157,18 @@ def test_a_session_that_is_not_open_cannot_be_resumed() -> None:
     assert server.commit(resume_session(5)) is Outcome.NO_SESSION
     assert server.sessions.last_serial(5) is None
     with pytest.raises(TypeError):
-        Session(5)  # type: ignore[call-arg]
+        ClientSession(5)  # type: ignore[call-arg]
 
 
 def test_a_session_whose_numbers_are_used_up_takes_no_commands() -> None:
     last = 2**64 - 2
-    session = Session(1, last)
+    session = ClientSession(1, last)
     session.ended(session.command(b""))
     with pytest.raises(LocalProtocolError):
         session.command(b"")
     server = Server()
     server.open()
-    server.commit(Session(1, last).command(b""))
+    server.commit(ClientSession(1, last).command(b""))
     assert server.commit(resume_session(1)) is Outcome.RESUMED
     assert server.sessions.last_serial(1) == 2**64 - 1
 

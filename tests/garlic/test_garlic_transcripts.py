@@ -13,8 +13,8 @@ from culm.garlic.messages import (
     REQUEST_HEADER_SIZE,
     RESPONSE_SIZE,
     MessageType,
-    Request,
-    Response,
+    RequestFrame,
+    ResponseFrame,
     is_request,
 )
 from culm.garlic.values import (
@@ -52,11 +52,11 @@ def frames(name: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["ev"] == "frame"]
 
 
-def request_of(data: bytes) -> Request:
+def request_of(data: bytes) -> RequestFrame:
     header = data[:REQUEST_HEADER_SIZE]
     log = data[REQUEST_HEADER_SIZE:]
-    assert Request.log_size(header, LIMITS) == len(log)
-    return Request.decode(header, log, LIMITS)
+    assert RequestFrame.log_size(header, LIMITS) == len(log)
+    return RequestFrame.decode(header, log, LIMITS)
 
 
 def reencode(kind: MessageType, entry: Any) -> bytes:
@@ -84,7 +84,7 @@ def test_every_frame_is_encoded_to_the_bytes_it_was_decoded_from(name: str) -> N
         data = bytes.fromhex(frame["hex"])
         if frame["dir"] == "resp":
             assert len(data) == RESPONSE_SIZE
-            response = Response.decode(data, LIMITS)
+            response = ResponseFrame.decode(data, LIMITS)
             assert response.encode() == data
             assert response.next_index == frame["dec"]["nextIndex"]
             assert response.accepted == (frame["dec"]["accepted"] == 1)

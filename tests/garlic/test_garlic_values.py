@@ -16,7 +16,7 @@ from culm.garlic.connection import Connection
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
-from culm.garlic.messages import RESPONSE_SIZE, MessageType, Request, Response
+from culm.garlic.messages import RESPONSE_SIZE, MessageType, RequestFrame, ResponseFrame
 from culm.garlic.raft import Configuration, Entry, Server, Snapshot
 from culm.garlic.states import ConnectionRole, ConnectionState
 from culm.garlic.status import DestinationStatus, RouterStatus, StatusRecord
@@ -228,13 +228,15 @@ def test_entries_beyond_the_limit_are_not_held(
 
 def test_a_log_size_of_minus_one_means_no_entries() -> None:
     machine = Connection(role=ConnectionRole.LISTENER)
-    machine.receive_data(Request(type=MessageType.CLIENT_REQUEST).encode()[:-4] + b"\xff" * 4)
-    assert machine.next_event() == RequestReceived(request=Request(type=MessageType.CLIENT_REQUEST))
+    machine.receive_data(RequestFrame(type=MessageType.CLIENT_REQUEST).encode()[:-4] + b"\xff" * 4)
+    assert machine.next_event() == RequestReceived(
+        request=RequestFrame(type=MessageType.CLIENT_REQUEST)
+    )
 
 
 def test_the_log_size_is_refused_before_any_of_it_arrives() -> None:
     machine = Connection(role=ConnectionRole.LISTENER, limits=Limits(log_size_max=100))
-    machine.receive_data(Request(type=MessageType.CLIENT_REQUEST).encode()[:-1] + b"\x65")
+    machine.receive_data(RequestFrame(type=MessageType.CLIENT_REQUEST).encode()[:-1] + b"\x65")
     closed = machine.next_event()
     assert isinstance(closed, Closed)
     assert closed.error is not None
@@ -242,14 +244,14 @@ def test_the_log_size_is_refused_before_any_of_it_arrives() -> None:
     assert machine.state is ConnectionState.CLOSED
 
 
-def answer(kind: MessageType = MessageType.REQUEST_VOTE_RESPONSE) -> Response:
-    return Response(type=kind, source=2, destination=1, term=1, next_index=0, accepted=True)
+def answer(kind: MessageType = MessageType.REQUEST_VOTE_RESPONSE) -> ResponseFrame:
+    return ResponseFrame(type=kind, source=2, destination=1, term=1, next_index=0, accepted=True)
 
 
 def dialler_with(*kinds: MessageType) -> Connection:
     machine = Connection(role=ConnectionRole.DIALLER, limits=Limits(unanswered_max=2))
     for kind in kinds:
-        machine.send_request(Request(type=kind))
+        machine.send_request(RequestFrame(type=kind))
     return machine
 
 
@@ -275,7 +277,7 @@ def test_responses_belong_to_the_oldest_unanswered_request() -> None:
         ),
         (
             dialler_with(MessageType.REQUEST_VOTE_REQUEST),
-            Request(type=MessageType.REQUEST_VOTE_REQUEST).encode(),
+            RequestFrame(type=MessageType.REQUEST_VOTE_REQUEST).encode(),
             ErrorCode.UNEXPECTED_RESPONSE,
         ),
     ],
@@ -293,8 +295,8 @@ def test_answers_that_nobody_asked_for_close_the_connection(
 def test_accepted_is_one_and_everything_else_is_refused() -> None:
     data = answer().encode()
     for byte in (0, 2, 255):
-        assert not Response.decode(data[:-1] + bytes([byte]), LIMITS).accepted
-    assert Response.decode(data, LIMITS).accepted
+        assert not ResponseFrame.decode(data[:-1] + bytes([byte]), LIMITS).accepted
+    assert ResponseFrame.decode(data, LIMITS).accepted
 
 
 @pytest.mark.parametrize("unanswered", [1, 2])
@@ -311,7 +313,7 @@ def test_a_dialler_ends_with_the_stream_whatever_is_unanswered(unanswered: int) 
 
 def test_a_listener_reads_what_was_sent_before_the_end_when_answers_have_gone_out() -> None:
     machine = Connection(role=ConnectionRole.LISTENER, limits=Limits(unanswered_max=1))
-    request = Request(type=MessageType.CLIENT_REQUEST)
+    request = RequestFrame(type=MessageType.CLIENT_REQUEST)
     machine.receive_data(request.encode() * 2)
     machine.receive_eof()
     assert machine.next_event() == RequestReceived(request=request)
@@ -327,12 +329,12 @@ def test_local_rules_of_a_connection() -> None:
     machine = dialler_with(MessageType.CLIENT_REQUEST, MessageType.CLIENT_REQUEST)
     for call, expected in (
         (
-            lambda: machine.send_request(Request(type=MessageType.CLIENT_REQUEST)),
+            lambda: machine.send_request(RequestFrame(type=MessageType.CLIENT_REQUEST)),
             ErrorCode.QUEUE_FULL,
         ),
         (lambda: machine.send_response(answer()), ErrorCode.WRONG_STATE),
         (
-            lambda: machine.send_request(Request(type=MessageType.ADD_SERVER_RESPONSE)),
+            lambda: machine.send_request(RequestFrame(type=MessageType.ADD_SERVER_RESPONSE)),
             ErrorCode.WRONG_STATE,
         ),
     ):
@@ -379,7 +381,7 @@ def test_a_status_record_of_wrong_types_is_refused(old: bytes, new: bytes) -> No
 def test_who_was_full_reads_on_when_all_answers_have_been_taken(size: int) -> None:
     """Otherwise the pieces in which they are taken would say what is read at once."""
     machine = Connection(role=ConnectionRole.LISTENER, limits=Limits(unanswered_max=2))
-    machine.receive_data(Request(type=MessageType.APPEND_ENTRIES_REQUEST).encode() * 3)
+    machine.receive_data(RequestFrame(type=MessageType.APPEND_ENTRIES_REQUEST).encode() * 3)
     for _ in range(2):
         assert isinstance(machine.next_event(), RequestReceived)
     assert machine.next_event() is None

@@ -33,7 +33,7 @@ from culm.garlic.raft.messages import (
     Message,
     PreVoteRequest,
     PreVoteResponse,
-    Response,
+    RaftResponse,
     SnapshotRequest,
     SnapshotResponse,
     SyncRequest,
@@ -690,7 +690,7 @@ def told_of(lab: Lab) -> str:
     assert fault.peer == 2
     assert fault.error.code is ErrorCode.CONTRADICTION
     refused = lab.sent[-1]
-    assert isinstance(refused, Response)
+    assert isinstance(refused, RaftResponse)
     assert not refused.accepted
     assert lab.log == [1, 1, 1]
     assert lab.append(term=3, previous=(3, 1), entries=entries(3)).accepted

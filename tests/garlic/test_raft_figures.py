@@ -21,7 +21,7 @@ from culm.garlic.raft import (
 )
 from culm.garlic.raft.messages import (
     AppendRequest,
-    Request,
+    RaftRequest,
     SnapshotRequest,
     SnapshotResponse,
     VoteRequest,
@@ -130,7 +130,7 @@ def test_followers_are_passive() -> None:
         lab.wait(0.5)
         lab.ask_vote(term=1, source=3)
     assert lab.core.state is State.FOLLOWER
-    assert all_of(lab.sent, Request) == []
+    assert all_of(lab.sent, RaftRequest) == []
 
 
 def test_a_candidate_tells_its_last_index_and_term_to_all_at_once() -> None:

@@ -32,7 +32,7 @@ from culm.garlic.raft.messages import (
     LeaveRequest,
     LeaveResponse,
     Message,
-    Request,
+    RaftRequest,
     SyncRequest,
     SyncResponse,
     TransferRequest,
@@ -73,7 +73,7 @@ def respond(
 
 
 def test_every_request_has_a_rule_and_a_response() -> None:
-    assert {kind for kind in Engine.RULES if issubclass(kind, Request)} == set(RESPONSE_OF)
+    assert {kind for kind in Engine.RULES if issubclass(kind, RaftRequest)} == set(RESPONSE_OF)
 
 
 def test_a_joiner_is_invited_synced_and_taken_in() -> None:

@@ -59,8 +59,7 @@ from culm.oxen.messages import (
 )
 from culm.oxen.seal import close_box
 from culm.oxen.tags import fits
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions
 
 EPOCH = 1_700_000_000.0

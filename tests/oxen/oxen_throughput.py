@@ -14,8 +14,7 @@ from oxen_simulation import EPOCH
 
 from culm.machine import LocalProtocolError
 from culm.oxen import ErrorCode, MessageReceived, Node, PeerState, SendFailed
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 

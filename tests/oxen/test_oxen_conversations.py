@@ -14,8 +14,7 @@ from culm.oxen.messages import (
     decode_parcel,
 )
 from culm.testing import transcript
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 EPOCH = 1_420_070_400.0  # so that numbers are short

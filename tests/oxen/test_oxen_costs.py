@@ -9,8 +9,7 @@ from random import Random
 import pytest
 
 from culm.oxen import MessageReceived, Node, PeerState
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "oxen.md"

@@ -25,8 +25,7 @@ from culm.oxen.messages import (
     Synchronize,
     read_message,
 )
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions
 
 P = b"P"

@@ -12,8 +12,7 @@ from culm.oxen import DropReason, Node, PeerJoined, PeerState, PeerUnreachable
 from culm.oxen.contacts import ContactTable
 from culm.oxen.gossip import fragment
 from culm.oxen.messages import Gossip, MessageAck, MessageData, Synchronize
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 NOW = EPOCH + 1000.0

@@ -40,8 +40,7 @@ from culm.oxen.messages import (
     write_message,
 )
 from culm.oxen.routing import ForwardMemory
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 A, P, Q = b"A", b"P", b"Q"

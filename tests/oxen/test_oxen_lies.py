@@ -34,8 +34,7 @@ from culm.oxen.messages import (
     encode_parcel,
     write_message,
 )
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 P = b"P"

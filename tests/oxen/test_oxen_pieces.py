@@ -63,8 +63,7 @@ from culm.oxen.messages import (
     write_message,
 )
 from culm.oxen.pieces import cut
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 from culm.wire import xenc
 

@@ -21,8 +21,7 @@ from culm.oxen import (
     SendWaiting,
 )
 from culm.oxen.messages import Synchronize
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 SIZE = 60_000

@@ -39,8 +39,7 @@ from culm.oxen.messages import (
     write_message,
 )
 from culm.oxen.proofs import Proofs
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 STRANGER = b"X"

@@ -19,8 +19,7 @@ from culm.oxen import (
     SendFailed,
     Writable,
 )
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 NAMES = [b"N00", b"N01", b"N02"]

@@ -36,8 +36,7 @@ from culm.oxen.messages import (
     write_message,
 )
 from culm.oxen.seal import OVERHEAD, close_box, open_box
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 OLD, NEW, OTHER = bytes(range(32)), bytes(range(32, 64)), bytes(32)

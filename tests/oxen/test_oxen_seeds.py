@@ -17,8 +17,7 @@ from culm.oxen import (
     Timing,
 )
 from culm.oxen.messages import Finalize, Synchronize
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 P, Q = b"P", b"Q"

@@ -16,8 +16,7 @@ from oxen_simulation import EPOCH, LIMITS, TIMING, Simulation, simulate
 import effort
 from culm.machine import Closed, Event
 from culm.oxen import Delivery, MessageReceived, Node, PeerState, SendFailed, State, Timing
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 STORIES = effort.seeds("OXEN", usual=300, long=100_000)

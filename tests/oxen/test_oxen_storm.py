@@ -10,8 +10,7 @@ import pytest
 
 from culm.oxen import Limits, Node, PeerState
 from culm.oxen.messages import decode_parcel
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 # What two that meet need is three synchronize messages with their acknowledgements, four if

@@ -8,7 +8,7 @@ from oxen_simulation import Simulation
 import effort
 from culm.machine import Event
 from culm.oxen import PeerJoined, PeerLeft, TagsChanged
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Host
 from culm.testing.network import Conditions
 
 STORIES = effort.seeds("OXEN_TAGS", usual=24, long=4_000)

@@ -10,7 +10,7 @@ from nacl.signing import SigningKey
 from culm.p2panda import Mode, Policy, Replicator, ReplicatorLimits, materialise
 from culm.p2panda.author import Author
 from culm.p2panda.store import MemoryStore, OperationStore
-from culm.testing.link import Chunker, Link, whole
+from culm.testing.link import Chunker, MachinePair, whole
 from culm.wire.multihash import YASMF
 
 SCHEMA = "panda_" + YASMF.hash(b"pandas").hex()
@@ -65,10 +65,10 @@ def connect(
     chunker: Chunker = whole,
     run: bool = True,
     **options: Any,
-) -> Link:
+) -> MachinePair:
     """Connect two nodes that announce the same schemas, and run until all is quiet."""
     machines = machines or replicators(**options)
-    link = Link.of_machines(
+    link = MachinePair.of_machines(
         *machines,
         respond=(
             left.store.perform,

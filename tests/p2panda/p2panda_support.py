@@ -10,7 +10,7 @@ from culm.p2panda import Connection, Dialect, Limits, Timing
 from culm.p2panda.codec import Codec
 from culm.p2panda.heights import encode_item
 from culm.p2panda.messages import Announce, Message, SyncRequest
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 from culm.wire import cbor
 
 SCHEMAS = ("schema_definition_v1", "blob_v1", "blob_piece_v1")
@@ -69,9 +69,9 @@ def decoded(data: bytes, codec: Codec) -> Iterator[Message]:
         data = data[size:]
 
 
-def link(left: Limits | None = None, right: Limits | None = None) -> Link:
+def link(left: Limits | None = None, right: Limits | None = None) -> MachinePair:
     """Two connections that have announced all schemas; the left one has the lower id."""
-    found = Link.of_machines(
+    found = MachinePair.of_machines(
         Connection(local_peer=b"a", remote_peer=b"b", limits=left or Limits()),
         Connection(local_peer=b"b", remote_peer=b"a", limits=right or Limits()),
     )

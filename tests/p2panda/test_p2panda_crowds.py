@@ -19,7 +19,7 @@ from culm.p2panda.heights import ITEM_SIZE_MAX, encode_item
 from culm.p2panda.messages import LowerBound, Payload, Terminal
 from culm.p2panda.store import MemoryStore
 from culm.reconcile import Parameters, Tree
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 
 SMALL = ReplicatorLimits(spans_max=4, batch_count_max=8)
 every_mode = pytest.mark.parametrize("mode", Mode)
@@ -73,7 +73,7 @@ def spans_asked_for(logs: int) -> int:
         return ours.store.perform(effect)
 
     machines = replicators(limits=SMALL)
-    link = Link.of_machines(*machines, respond=(theirs.store.perform, respond))
+    link = MachinePair.of_machines(*machines, respond=(theirs.store.perform, respond))
     for machine in machines:
         machine.announce([SCHEMA], timestamp=1)
     link.run()

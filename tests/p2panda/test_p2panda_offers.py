@@ -16,7 +16,7 @@ from culm.p2panda.heights import ITEM_SIZE_MAX, decode_item, encode_item
 from culm.p2panda.messages import Fingerprint, LowerBound, Payload, Terminal
 from culm.p2panda.operation import decode as decode_operation
 from culm.reconcile import Parameters, Tree
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 from culm.wire.multihash import YASMF
 
 every_mode = pytest.mark.parametrize("mode", Mode)
@@ -45,7 +45,7 @@ def forked(changes: int = 200) -> tuple[Node, Node]:
 def sessions(left: Node, right: Node, mode: Mode, count: int) -> list[int]:
     """How many bytes so many sessions on one connection take, each after the other."""
     machines = replicators(mode=mode, asks=(False, False))
-    link: Link = connect(left, right, machines=machines, schema_ids=(SCHEMA,))
+    link: MachinePair = connect(left, right, machines=machines, schema_ids=(SCHEMA,))
     sizes = []
     for _ in range(count):
         before = len(link.left.sent) + len(link.right.sent)

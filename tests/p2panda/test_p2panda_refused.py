@@ -22,7 +22,7 @@ from culm.p2panda import (
 from culm.p2panda.effects import NewOperation
 from culm.p2panda.messages import SendEntry, SyncDone
 from culm.p2panda.operation import decode as decode_operation
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 from culm.wire.multihash import YASMF
 
 FORKER = SigningKey(b"p" * 32)
@@ -51,7 +51,7 @@ def keep(node: Node, said: list[SendEntry]) -> None:
     node.store.append(news)
 
 
-def left_out(link: Link) -> list[tuple[LogKey, int]]:
+def left_out(link: MachinePair) -> list[tuple[LogKey, int]]:
     events = [*link.left.events, *link.right.events]
     return [(each.log, each.seqnum) for each in events if isinstance(each, OperationLeftOut)]
 

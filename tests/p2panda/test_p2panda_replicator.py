@@ -22,7 +22,7 @@ from culm.p2panda import (
 )
 from culm.p2panda.effects import OpenRange
 from culm.p2panda.replication_events import OperationStored
-from culm.testing.link import Link, random_chunks
+from culm.testing.link import MachinePair, random_chunks
 
 MODES = pytest.mark.parametrize("mode", Mode)
 
@@ -170,7 +170,7 @@ def test_what_was_stored_while_the_session_ran_follows_in_live_mode():
     for machine in machines:
         machine.announce((SCHEMA, OTHER), timestamp=1)
     respond = (perform_and_create, right.store.perform)
-    Link.of_machines(*machines, respond=respond).run()
+    MachinePair.of_machines(*machines, respond=respond).run()
     assert late
     assert left.documents() == right.documents()
 

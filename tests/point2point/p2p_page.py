@@ -18,7 +18,7 @@ from culm.machine import Event
 from culm.machines import call, lookup
 from culm.point2point import Limits, RequestState
 from culm.point2point.states import TRANSITIONS
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 from culm.testing.record import play
 from culm.testing.spec import Scenario
 
@@ -68,11 +68,11 @@ CROSSING = Scenario(
 )
 
 
-def conversation(scenario: Scenario) -> Link:
+def conversation(scenario: Scenario) -> MachinePair:
     return play(lookup("point2point"), scenario)
 
 
-def crossing() -> Link:
+def crossing() -> MachinePair:
     """Both propose at once, so the one with the larger start was never made."""
     link = conversation(CROSSING)
     link.call("left", "propose", start=9)
@@ -101,7 +101,7 @@ def words(event: Event) -> str:
     return f"{type(event).__name__}({', '.join(shown)})"
 
 
-def sequence(link: Link) -> str:
+def sequence(link: MachinePair) -> str:
     """What the peer's bytes brought about, event by event, from the log of a link."""
     lines = ["sequenceDiagram", "    participant A as A (proactive)",
              "    participant B as B (reactive)"]  # fmt: skip

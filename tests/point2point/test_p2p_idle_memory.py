@@ -14,7 +14,7 @@ from culm.machines.driver import Driver
 from culm.machines.sample_logs import make_log
 from culm.point2point import Connection, Role
 from culm.point2point.replication import Interest, Replicator
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 from culm.wire.multihash import YAMF
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "point2point.md"
@@ -34,7 +34,9 @@ def told() -> list[int]:
 
 
 def connections() -> list[object]:
-    link = Link.of_machines(Connection(role=Role.PROACTIVE), Connection(role=Role.REACTIVE)).run()
+    link = MachinePair.of_machines(
+        Connection(role=Role.PROACTIVE), Connection(role=Role.REACTIVE)
+    ).run()
     return [link.left.machine, link.right.machine]
 
 
@@ -52,7 +54,7 @@ def replicators(logs: int) -> list[object]:
                 respond=lambda effect, store=store: perform(effect, store),
             )
         )
-    link = Link(*drivers).run(until=5.0)
+    link = MachinePair(*drivers).run(until=5.0)
     return [link.left.machine, link.right.machine]
 
 

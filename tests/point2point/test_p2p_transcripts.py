@@ -17,7 +17,7 @@ from culm.bamboo.store import MemoryStore, NewEntry
 from culm.point2point import Role, Setup
 from culm.point2point.replication import Interest, Replicator, Want
 from culm.testing import transcript
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 from culm.testing.record import play
 from culm.testing.spec import MachineSpec, Scenario
 from culm.wire.multihash import YAMF
@@ -51,7 +51,7 @@ def test_conversation(spec: MachineSpec, scenario: Scenario, same_transcript: Sa
 
 def link_of(
     left: MemoryStore, right: MemoryStore, interests: tuple[Interest, Interest] = (FETCH, SERVE)
-) -> Link:
+) -> MachinePair:
     """A fetching replicator, left, and a serving one, in small pieces and without compression."""
     setup = Setup(send_window_max=0, receive_window_max=0)
     roles = (Role.PROACTIVE, Role.REACTIVE)
@@ -60,10 +60,10 @@ def link_of(
         for role, interest in zip(roles, interests, strict=True)
     ]
     respond = tuple(lambda effect, store=store: perform(effect, store) for store in (left, right))
-    return Link.of_machines(*machines, respond=respond).run(until=1.0)
+    return MachinePair.of_machines(*machines, respond=respond).run(until=1.0)
 
 
-def told(link: Link) -> str:
+def told(link: MachinePair) -> str:
     """The transcript of a link that ends in good order."""
     link.call("left", "close")
     link.run()

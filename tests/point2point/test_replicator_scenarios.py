@@ -42,7 +42,7 @@ from culm.point2point.replication import (
     Replicator,
     Want,
 )
-from culm.testing.link import Link, byte_by_byte, random_chunks, random_sizes, whole
+from culm.testing.link import MachinePair, byte_by_byte, random_chunks, random_sizes, whole
 from culm.testing.stores import contents
 from culm.wire.multihash import YAMF
 
@@ -144,7 +144,7 @@ def test_chunks_and_sizes_change_nothing_of_what_is_stored(seed: int) -> None:
     rng = Random(seed)
     stores = store_of(MIXED[:4]), store_of(MIXED)
     machines = [Replicator(role=role, interest=KEEP) for role in (Role.PROACTIVE, Role.REACTIVE)]
-    link = Link.of_machines(
+    link = MachinePair.of_machines(
         *machines,
         respond=tuple(lambda effect, store=store: perform(effect, store) for store in stores),
         chunker=rng.choice((whole, byte_by_byte, random_chunks(rng))),

@@ -19,7 +19,7 @@ from culm.reconcile import (
     Tree,
 )
 from culm.reconcile.frames import FrameKind, take_frame
-from culm.testing.link import Link, random_chunks, whole
+from culm.testing.link import MachinePair, random_chunks, whole
 
 UNKEYED = CompactParameters(keyed=False)
 
@@ -58,7 +58,7 @@ def talk(
     seed: int | None = None,
     live: bool = False,
     **options: Any,
-) -> Link:
+) -> MachinePair:
     """Both sides run until quiet; with a `seed`, their bytes come in random pieces."""
     make = Live if live else _session
     sides = [
@@ -68,7 +68,7 @@ def talk(
         )
     ]
     chunker = whole if seed is None else random_chunks(Random(seed))
-    return Link.of_machines(*sides, chunker=chunker).run()
+    return MachinePair.of_machines(*sides, chunker=chunker).run()
 
 
 def _session(tree: Tree, role: Role, seed: int, **options: Any) -> CompactSession:
@@ -80,7 +80,7 @@ def received(events: list[Event]) -> list[bytes]:
 
 
 def check_union(
-    link: Link,
+    link: MachinePair,
     ours: AbstractSet[bytes],
     theirs: AbstractSet[bytes],
     *,
@@ -101,7 +101,7 @@ def frames_in(data: bytes) -> list[tuple[FrameKind, bytes]]:
     return list(iter(lambda: take_frame(inbox), None))
 
 
-def rounds_in(link: Link) -> int:
+def rounds_in(link: MachinePair) -> int:
     """How many rounds both sides have said."""
     kinds = [kind for end in (link.left, link.right) for kind, _ in frames_in(end.sent)]
     return kinds.count(FrameKind.LAST_PIECE)

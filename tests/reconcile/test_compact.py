@@ -34,7 +34,7 @@ from culm.reconcile import (
     named,
 )
 from culm.reconcile.frames import BODY_SIZE_MAX, FrameKind, Hello, encode_frame
-from culm.testing.link import End, Link
+from culm.testing.link import End, MachinePair
 
 ROUNDS_MAX = 9
 seeds = st.integers(0, 2**32)
@@ -157,7 +157,7 @@ def test_a_frozen_tree_is_a_side_like_any():
     frozen = Frozen(b"".join(tree_of(ours, 8).serialise()))
     left = CompactSession(view=frozen, role=Role.INITIATOR, rng=Random(1))
     right = CompactSession(view=tree_of(theirs, 8), role=Role.RESPONDER, rng=Random(2))
-    check_union(Link.of_machines(left, right).run(), ours, theirs, keyed=True)
+    check_union(MachinePair.of_machines(left, right).run(), ours, theirs, keyed=True)
 
 
 # Sums that agree by chance, or by design.
@@ -277,7 +277,7 @@ def test_monoids_do_not_matter_with_a_key():
 def test_leaving_is_told():
     left = CompactSession(view=tree_of(spread(99, 1), 32), role=Role.INITIATOR, rng=Random(1))
     right = CompactSession(view=tree_of(spread(99, 2), 32), role=Role.RESPONDER, rng=Random(1))
-    link = Link.of_machines(left, right)
+    link = MachinePair.of_machines(left, right)
     left.close()
     link.run()
     assert link.left.events == link.right.events == [Closed()]

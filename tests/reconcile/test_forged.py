@@ -24,7 +24,7 @@ from culm.reconcile import (
     join,
     named,
 )
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 
 KEY = bytes(range(16))
 HONEST = {Random(number).randbytes(SIZE) for number in range(1000)}
@@ -132,7 +132,7 @@ def test_a_plain_session_has_the_check_of_its_session() -> None:
         PlainSession(view=tree_of(held, SIZE), role=role, key=KEY)
         for held, role in zip((LEFT, HONEST), Role, strict=True)
     ]
-    link = Link.of_machines(*sides).run()
+    link = MachinePair.of_machines(*sides).run()
     assert link.left.events == link.right.events == [Closed()]
     other = PlainSession(view=tree_of(RIGHT, SIZE), role=Role.INITIATOR, key=KEY)
     assert sides[0].check == sides[1].check != other.check

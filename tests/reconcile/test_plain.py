@@ -29,7 +29,7 @@ from culm.reconcile.messages import (
     Terminal,
 )
 from culm.reconcile.plain import decode_message, encode_message
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 from culm.wire import cbor
 from effort import amount
 
@@ -77,7 +77,7 @@ def test_what_has_no_form_is_refused(plain: object):
 
 def test_both_sides_learn_what_they_lack():
     left = session(b"one", b"two", b"six", role=Role.INITIATOR)
-    link = Link.of_machines(left, session(b"one", b"six", b"ten")).run()
+    link = MachinePair.of_machines(left, session(b"one", b"six", b"ten")).run()
     assert link.left.events == [ItemReceived(item=b"ten"), Closed()]
     assert link.right.events == [ItemReceived(item=b"two"), Closed()]
     assert left.state is State.ENDED

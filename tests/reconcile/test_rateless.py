@@ -26,7 +26,7 @@ from culm.reconcile import (
 )
 from culm.reconcile.frames import FrameKind, Hello, encode_frame
 from culm.reconcile.rateless import symbols_worthwhile
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 from culm.wire import varu64
 
 RATELESS = CompactParameters(rateless=True, keyed=False)
@@ -37,7 +37,7 @@ SYMBOLS, MORE, WANTS, ITEMS = 1, 2, 3, 4
 seeds = st.integers(0, 2**32)
 
 
-def hellos(link: Link) -> list[Hello]:
+def hellos(link: MachinePair) -> list[Hello]:
     """How each run was begun."""
     return [
         Hello.decode(body)
@@ -117,7 +117,7 @@ def test_ranges_take_over_where_a_side_allows_no_more_symbols(side, symbols_max)
         )
         for held, role, each in zip((ours, theirs), Role, limits, strict=True)
     )
-    link = Link.of_machines(left, right).run()
+    link = MachinePair.of_machines(left, right).run()
     check_union(link, ours, theirs)
     assert [hello.rateless for hello in hellos(link)] in ([True, False], [False, True])
 

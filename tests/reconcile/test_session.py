@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from culm.kernels import IMPLEMENTATION
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError
-from culm.reconcile import MONOIDS, Fingerprint, Frozen, Snapshot, Tree
+from culm.reconcile import MONOIDS, Fingerprint, Frozen, Tree, TreeSnapshot
 from culm.reconcile.errors import ErrorCode
 from culm.reconcile.events import ItemReceived
 from culm.reconcile.messages import (
@@ -494,7 +494,7 @@ def test_with_echo_each_side_learns_what_the_other_one_lacks() -> None:
         assert told[one] - told[other] == sets[one] - sets[other]
 
 
-class Claimed(Snapshot):
+class Claimed(TreeSnapshot):
     """A view that has as many items as it says, all of them the same."""
 
     __slots__ = ("count", "pairs")

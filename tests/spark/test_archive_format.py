@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culm.spark import archive
-from culm.spark.archive import ArchiveError, ArchiveWriter, Block, Damage, Fault, Header
+from culm.spark.archive import (
+    ArchiveError,
+    ArchiveFault,
+    ArchiveHeader,
+    ArchiveWriter,
+    Block,
+    Damage,
+)
 
 MARKER = bytes(range(100, 116))
 Record = tuple[bytes, bytes | None]
@@ -47,7 +54,7 @@ def test_what_is_written_is_read(blocks):
     file = io.BytesIO(written(blocks))
     assert list(archive.read_archive(file)) == [record for block in blocks for record in block]
     file.seek(0)
-    assert archive.read_header(file) == Header("bamboo/YASMF", MARKER)
+    assert archive.read_header(file) == ArchiveHeader("bamboo/YASMF", MARKER)
 
 
 def test_chance_makes_the_marker():
@@ -109,7 +116,7 @@ def test_what_is_damaged_is_told_and_the_rest_is_read(blocks, data):
 
 @given(st.binary(max_size=200))
 def test_any_bytes_behind_a_header_are_read_without_an_error(data):
-    whole = Header("ssb", MARKER).encode() + data
+    whole = ArchiveHeader("ssb", MARKER).encode() + data
     found = parts(whole)
     assert all(isinstance(each, Damage) for each in found)
     assert sum(each.size for each in found) == len(data)
@@ -118,14 +125,14 @@ def test_any_bytes_behind_a_header_are_read_without_an_error(data):
 @pytest.mark.parametrize(
     ("field", "value", "fault"),
     [
-        (16, 2**27, Fault.TRUNCATED_BLOCK),
-        (16, 2**32 - 1, Fault.DAMAGED_BLOCK),
-        (24, 2**30, Fault.TRUNCATED_BLOCK),
-        (24, 2**32 - 1, Fault.DAMAGED_BLOCK),
-        (28, 2**32 - 1, Fault.DAMAGED_BLOCK),
-        (36, 2**32 - 1, Fault.DAMAGED_BLOCK),
-        (20, 1, Fault.DAMAGED_BLOCK),
-        (40, 7, Fault.DAMAGED_BLOCK),
+        (16, 2**27, ArchiveFault.TRUNCATED_BLOCK),
+        (16, 2**32 - 1, ArchiveFault.DAMAGED_BLOCK),
+        (24, 2**30, ArchiveFault.TRUNCATED_BLOCK),
+        (24, 2**32 - 1, ArchiveFault.DAMAGED_BLOCK),
+        (28, 2**32 - 1, ArchiveFault.DAMAGED_BLOCK),
+        (36, 2**32 - 1, ArchiveFault.DAMAGED_BLOCK),
+        (20, 1, ArchiveFault.DAMAGED_BLOCK),
+        (40, 7, ArchiveFault.DAMAGED_BLOCK),
     ],
 )
 def test_declared_sizes_are_not_believed(field, value, fault):
@@ -140,8 +147,8 @@ def test_declared_sizes_are_not_believed(field, value, fault):
 
 def test_sizes_that_do_not_add_up_are_damage_though_the_checksum_is_right():
     block = archive.encode_block(MARKER, 1, bytes([4, 0, 0, 0]), b"\xff" * 4, b"five!", b"")
-    found = parts(Header("ssb", MARKER).encode() + block)
-    assert found == [Damage(archive.HEADER_SIZE, len(block), Fault.DAMAGED_BLOCK)]
+    found = parts(ArchiveHeader("ssb", MARKER).encode() + block)
+    assert found == [Damage(archive.HEADER_SIZE, len(block), ArchiveFault.DAMAGED_BLOCK)]
 
 
 def test_a_payload_that_holds_a_block_of_another_file_is_not_taken_for_one():
@@ -187,7 +194,7 @@ def test_what_does_not_begin_as_an_archive_is_none(change):
     data = change(written([])[: archive.HEADER_SIZE])
     with pytest.raises(ArchiveError) as raised:
         archive.read_header(io.BytesIO(data))
-    assert raised.value.fault is Fault.NO_ARCHIVE
+    assert raised.value.fault is ArchiveFault.NO_ARCHIVE
 
 
 @pytest.mark.parametrize("kind", ["", "seventeen letters", "Ä", "a\n"])
@@ -214,7 +221,7 @@ def test_a_damaged_archive_is_not_read_in_silence():
     assert next(reading) == (b"one", None)
     with pytest.raises(ArchiveError, match="are no blocks") as raised:
         next(reading)
-    assert raised.value.fault is Fault.TRUNCATED_BLOCK
+    assert raised.value.fault is ArchiveFault.TRUNCATED_BLOCK
 
 
 def test_a_writer_that_fails_writes_no_more():
@@ -250,10 +257,12 @@ def test_blocks_that_say_to_reach_to_the_end_are_not_read_up_to_there():
             MARKER + archive._SIZES.pack(0, size - 48 * (at + 1), 0) + bytes(8)
             for at in range(heads)
         )
-        file = Counted(Header("ssb", MARKER).encode() + b"".join(blocks))
+        file = Counted(ArchiveHeader("ssb", MARKER).encode() + b"".join(blocks))
         found = list(archive.read_blocks(file, archive.read_header(file)))
         # The last one has no body, and a checksum that is not that of nothing.
-        assert found == [Damage(64 + 48 * at, 48, Fault.DAMAGED_BLOCK) for at in range(heads)]
+        assert found == [
+            Damage(64 + 48 * at, 48, ArchiveFault.DAMAGED_BLOCK) for at in range(heads)
+        ]
         read, file.count = file.count, 0
         assert archive.whole_until(file, start=0, size=64 + size) == 64
         return read, file.count
@@ -265,7 +274,7 @@ def test_blocks_that_say_to_reach_to_the_end_are_not_read_up_to_there():
 def test_a_block_in_which_the_marker_stands_again_is_damaged():
     data = written([[(bytes(5000) + MARKER, None)], [(b"entry", None)]])
     first, second, block = parts(data)
-    assert (first.fault, second.fault) == (Fault.DAMAGED_BLOCK,) * 2
+    assert (first.fault, second.fault) == (ArchiveFault.DAMAGED_BLOCK,) * 2
     assert list(block.records()) == [(b"entry", None)]
 
 
@@ -298,7 +307,7 @@ def read_in_parts(data: bytes, count: int) -> tuple[list[Block | Damage], int]:
 def test_a_header_with_a_wrong_bit_costs_the_header_alone(at):
     data = hundred_blocks()
     found, count = read_in_parts(changed(data, at), 65)
-    assert found[0] == Damage(0, archive.HEADER_SIZE, Fault.DAMAGED_HEADER)
+    assert found[0] == Damage(0, archive.HEADER_SIZE, ArchiveFault.DAMAGED_HEADER)
     assert [list(each.records()) for each in found[1:]] == [
         list(each.records()) for each in parts(data)
     ]
@@ -327,7 +336,7 @@ def test_one_block_with_its_header_damaged_is_read():
     data = written([[(b"one", b"two")]])
     for at in (35, 66):
         header, *found = read_in_parts(changed(data, at), 3)[0]
-        assert header == Damage(0, archive.HEADER_SIZE, Fault.DAMAGED_HEADER)
+        assert header == Damage(0, archive.HEADER_SIZE, ArchiveFault.DAMAGED_HEADER)
         assert [list(each.records()) for each in found] == [[(b"one", b"two")]]
 
 
@@ -342,7 +351,7 @@ def test_what_is_no_archive_does_not_become_one():
 
 def test_zeros_behind_a_header_are_one_damage():
     """As a file system may leave them: they are no marker that recurs all the time."""
-    file = io.BytesIO(Header("ssb", bytes(range(16))).encode() + bytes(10_000))
+    file = io.BytesIO(ArchiveHeader("ssb", bytes(range(16))).encode() + bytes(10_000))
     assert archive.find_header(file).damage is None
     [damage] = parts(file.getvalue())
     assert isinstance(damage, Damage)

@@ -23,7 +23,7 @@ from culm.p2panda.author import Author
 from culm.p2panda.effects import Span
 from culm.p2panda.store import MemoryStore
 from culm.reconcile import Frozen
-from culm.spark.archive import Fault, write_archive
+from culm.spark.archive import ArchiveFault, write_archive
 from culm.spark.checks import Checks, Outcome, Status
 from culm.spark.command import (
     EXIT_CLEAN,
@@ -481,7 +481,7 @@ def test_a_summary_begins_with_a_sentence(said, sentence):
 
 
 def test_what_names_mean_is_told_in_the_words_of_their_source():
-    for codes in (Reason, Fault, WireErrorCode):
+    for codes in (Reason, ArchiveFault, WireErrorCode):
         told = meanings(codes)
         assert told.keys() == {each.name for each in codes}
         assert all(text.endswith(".") for text in told.values())

@@ -21,7 +21,7 @@ from culm.spark.options import READ, Reading, check_known
 from culm.spark.partitions import folder_of, names_in, values_of
 from culm.spark.paths import expanded, matches
 from culm.spark.source import names_of, read_again, register, write
-from culm.spark.splits import Form, form_of, pack
+from culm.spark.splits import FileForm, form_of, pack
 
 
 @pytest.mark.parametrize(
@@ -154,15 +154,15 @@ def test_small_files_are_packed_and_large_ones_are_not(tmp_path):
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        ("a.JSONL", Form.LINES),
-        ("a.ndjson", Form.LINES),
-        ("a.b.jsonl", Form.LINES),
-        ("a.Jsonl.GZ", Form.GZIP_LINES),
-        ("a.ndjson.gz", Form.GZIP_LINES),
-        ("A.PARQUET", Form.TABLE),
-        ("a.gz", Form.ARCHIVE),
-        ("jsonl", Form.ARCHIVE),
-        ("dir.jsonl/a.culm", Form.ARCHIVE),
+        ("a.JSONL", FileForm.LINES),
+        ("a.ndjson", FileForm.LINES),
+        ("a.b.jsonl", FileForm.LINES),
+        ("a.Jsonl.GZ", FileForm.GZIP_LINES),
+        ("a.ndjson.gz", FileForm.GZIP_LINES),
+        ("A.PARQUET", FileForm.TABLE),
+        ("a.gz", FileForm.ARCHIVE),
+        ("jsonl", FileForm.ARCHIVE),
+        ("dir.jsonl/a.culm", FileForm.ARCHIVE),
     ],
 )
 def test_names_tell_forms_in_upper_and_lower_case(name, form):

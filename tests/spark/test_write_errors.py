@@ -18,7 +18,7 @@ from reads import Stormy, Weather, plan, rows_of
 from culm.spark import files, shelves, writing
 from culm.spark.errors import sentence_of
 from culm.spark.files import remove, written_whole
-from culm.spark.shelves import Shelves, Snapshot
+from culm.spark.shelves import ShelfSnapshot, Shelves
 
 KIND = "bamboo/YASMF"
 OLD, NEW = [b"old %d" % at for at in range(3)], [b"new %d" % at for at in range(5)]
@@ -197,12 +197,12 @@ def test_shelves_are_those_of_a_batch_that_is_whole(tmp_path):
 
     def batch(path: Path, number: int) -> None:
         kept = shelves_at(path)
-        before = kept.snapshot(number - 1) or Snapshot.empty(number - 1)
+        before = kept.snapshot(number - 1) or ShelfSnapshot.empty(number - 1)
         kept.begin(number)
         place = path / f"batch={number}" / "t" / f"_shelf={number % 2}"
         place.mkdir(parents=True)
         (place / "rows").write_text(str(number))
-        after = Snapshot(number, 2, number + 1, {})
+        after = ShelfSnapshot(number, 2, number + 1, {})
         kept.commit(before, after, {"t": [number % 2]}, {"t": {number % 2}})
 
     def prepare(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from culm.garlic.messages import RESPONSE_OF, MessageType, Request
+from culm.garlic.messages import RESPONSE_OF, MessageType, RequestFrame
 from culm.machines import Operation, call, lookup
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Flood, MachineSpec, Scenario, Side, Usage, Work
@@ -88,9 +88,9 @@ FRAMES = register(
         attacks=Attacks(
             bombs=FRAME_BOMBS,
             floods=(
-                Flood(unit=Request(type=MessageType.CLIENT_REQUEST).encode()),
+                Flood(unit=RequestFrame(type=MessageType.CLIENT_REQUEST).encode()),
                 Flood(
-                    unit=Request(type=MessageType.CLIENT_REQUEST).encode(),
+                    unit=RequestFrame(type=MessageType.CLIENT_REQUEST).encode(),
                     calls=lambda number: [call("answer")],
                 ),
                 Flood(opening=b"\x05" + bytes(40) + b"\x00\x00\x10\x00", unit=b"x"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from culm.garlic.messages import MessageType, Request
+from culm.garlic.messages import MessageType, RequestFrame
 from culm.garlic.raft import Configuration
 from culm.garlic.values import LogEntry, ValueType, encode_configuration, encode_entries
 from culm.machines.garlic_node import server
@@ -103,7 +103,7 @@ def entries_frame(after: str, link: int) -> Frame:
     """Entries of a leader, on a link that `after` has opened."""
     return Frame(
         name="entries",
-        wrap=lambda content: Request(
+        wrap=lambda content: RequestFrame(
             type=MessageType.APPEND_ENTRIES_REQUEST, source=2, destination=1, term=1, log=content
         ).encode(),
         contents=_ENTRIES,

@@ -6,7 +6,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from culm.garlic.messages import MessageType, Request, Response
+from culm.garlic.messages import MessageType, RequestFrame, ResponseFrame
 from culm.garlic.values import LogEntry, ValueType, encode_entries
 
 __all__ = ["FRAME_BOMBS", "NODE_BOMBS"]
@@ -22,7 +22,7 @@ _RECORD = struct.pack(">QB", 0, ValueType.APPLICATION)
 
 
 def _frame(kind: MessageType, log: bytes = b"", number: int = 0) -> bytes:
-    return Request(
+    return RequestFrame(
         type=kind,
         source=_PEER,
         destination=_ME,
@@ -48,7 +48,7 @@ def _pack(index_size: int, log_size: int, data: bytes, zeros: int) -> bytes:
 FRAME_BOMBS: Sequence[bytes] = (
     _frame(MessageType.APPEND_ENTRIES_REQUEST)[:-4] + _SIZE_MAX.to_bytes(4, "big"),
     _frame(MessageType.APPEND_ENTRIES_REQUEST, number=_NUMBER_MAX),
-    Response(
+    ResponseFrame(
         type=MessageType.APPEND_ENTRIES_RESPONSE,
         source=_PEER,
         destination=_ME,

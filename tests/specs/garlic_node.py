@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from culm.garlic.events import DialWanted, LinkClosed
-from culm.garlic.messages import MessageType, Request
+from culm.garlic.messages import MessageType, RequestFrame
 from culm.garlic.raft import Apply, Entry, Persist
 from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_log, encode_server
 from culm.machine import Effect, Event
@@ -156,7 +156,7 @@ _MEETINGS = (
 
 
 def _client_request(kind: MessageType, *entries: LogEntry) -> bytes:
-    return Request(type=kind, log=encode_entries(entries)).encode()
+    return RequestFrame(type=kind, log=encode_entries(entries)).encode()
 
 
 _VALUE = LogEntry(0, ValueType.APPLICATION, b"value")
@@ -169,7 +169,7 @@ _ADDED = _client_request(
 
 
 def _append(number: int, entries: Sequence[Entry] = ()) -> bytes:
-    return Request(
+    return RequestFrame(
         type=MessageType.APPEND_ENTRIES_REQUEST,
         source=2,
         destination=1,
@@ -179,7 +179,7 @@ def _append(number: int, entries: Sequence[Entry] = ()) -> bytes:
 
 
 def _vote(number: int) -> bytes:
-    return Request(
+    return RequestFrame(
         type=MessageType.REQUEST_VOTE_REQUEST, source=2, destination=1, term=number + 1
     ).encode()
 

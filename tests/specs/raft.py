@@ -10,8 +10,7 @@ from culm.garlic.raft import Raft, Snapshot, State
 from culm.garlic.raft import messages as m
 from culm.machines import Complete, Config, call
 from culm.machines.raft import RAFT, UNANSWERED_MAX, RaftOverDatagrams, encode_message
-from culm.testing.cluster import Cluster
-from culm.testing.cluster import Node as Host
+from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 from culm.testing.registry import register
 from culm.testing.spec import (

@@ -15,7 +15,7 @@ from culm.machine import Closed, Effect, Event, LocalProtocolError
 from culm.machines.driver import EndlessError
 from culm.machines.operations import Advance, Call, ReceiveDatagram
 from culm.testing.clock import SkewedClock
-from culm.testing.cluster import Cluster, Node
+from culm.testing.cluster import Cluster, Host
 from culm.testing.disk import Disk
 from culm.testing.network import Conditions, Network
 from culm.testing.record import replay
@@ -31,7 +31,7 @@ def pingers(
     return cluster
 
 
-def seen(node: Node) -> list[Event]:
+def seen(node: Host) -> list[Event]:
     return [event for _, event in node.events]
 
 
@@ -161,7 +161,7 @@ def test_what_was_meant_for_an_earlier_life_does_not_happen() -> None:
 
 
 def test_a_node_may_crash_and_come_back_in_the_middle_of_a_turn() -> None:
-    def on_event(node: Node, event: Event) -> None:
+    def on_event(node: Host, event: Event) -> None:
         if node.address == "b" and node.incarnation < 3:
             node.crash()
             node.start()
@@ -208,7 +208,7 @@ def test_many_deadlines_are_one_wake_up() -> None:
 def test_rounding_never_turns_a_clock_back(rate: float, offset: float, start: float) -> None:
     """What happens at the time of a deadline happens after it, however it was rounded."""
 
-    def on_event(node: Node, event: Event) -> None:
+    def on_event(node: Host, event: Event) -> None:
         if isinstance(event, Unanswered) and len(node.events) < 5:
             node.call("ping", peer="b")
 
@@ -289,7 +289,7 @@ class Logger(Pinger):
 
 
 def to_disk(delay: float | None) -> Any:
-    def effects(node: Node, effect: Effect) -> None:
+    def effects(node: Host, effect: Effect) -> None:
         assert isinstance(effect, Write)
         assert node.disk is not None
         node.disk.append("log", effect.data)
@@ -338,7 +338,7 @@ def test_a_crash_in_the_middle_of_a_turn_ends_it() -> None:
     """Nothing more is asked of the store, and what waited is not told to the next life."""
     asked: list[Effect] = []
 
-    def effects(node: Node, effect: Effect) -> None:
+    def effects(node: Host, effect: Effect) -> None:
         asked.append(effect)
         node.complete(effect.ticket, 1)
         node.crash()

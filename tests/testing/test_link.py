@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from culm.machine import Closed, DataReceived, Event, LocalProtocolError, RemoteProtocolError
 from culm.machines.driver import EndlessError, WrongKindError
 from culm.machines.operations import Advance, Complete, Eof, Receive, call
-from culm.testing.link import Link, byte_by_byte, random_chunks, random_sizes, whole
+from culm.testing.link import MachinePair, byte_by_byte, random_chunks, random_sizes, whole
 from toy_machines import (
     KEEPER,
     LINES,
@@ -33,11 +33,11 @@ def line(text: bytes) -> LineReceived:
     return LineReceived(text=text)
 
 
-def lines_link(**options: Any) -> Link:
-    return Link.of_machines(Lines(), Lines(), **options)
+def lines_link(**options: Any) -> MachinePair:
+    return MachinePair.of_machines(Lines(), Lines(), **options)
 
 
-def received(link: Link) -> list[bytes]:
+def received(link: MachinePair) -> list[bytes]:
     """The chunks that the right machine was given."""
     return [turn.operation.data for turn in link.right.turns if isinstance(turn.operation, Receive)]
 
@@ -72,7 +72,7 @@ def test_a_seed_fixes_everything(seed: int) -> None:
     logs = []
     for _ in range(2):
         rng = Random(seed)
-        link = Link.of_machines(
+        link = MachinePair.of_machines(
             Lanes(), Lanes(), chunker=random_chunks(rng), sizer=random_sizes(rng), rng=rng
         )
         link.call("left", "put", lane=0, data=b"a" * 900)
@@ -124,7 +124,7 @@ def test_the_end_of_a_held_direction_waits_too() -> None:
 
 def test_half_close_lets_the_other_direction_live() -> None:
     """Frames need a goodbye: without one the end of the stream is an error."""
-    link = Link.of_machines(Frames(), Frames())
+    link = MachinePair.of_machines(Frames(), Frames())
     link.do("left", call("send_data", data=b"last"))
     link.do("left", Eof())
     link.do("right", call("send_data", data=b"still"))
@@ -144,7 +144,7 @@ def test_bytes_are_delivered_before_the_end() -> None:
 
 
 def test_who_has_closed_hangs_up_after_the_last_byte() -> None:
-    link = Link.of_machines(Lines(), Lines(line_max=3), capacity=2)
+    link = MachinePair.of_machines(Lines(), Lines(line_max=3), capacity=2)
     link.call("left", "say", text=b"too long")
     link.call("right", "say", text=b"abc")
     link.run()
@@ -168,7 +168,7 @@ class Patient(Lines):
 
 
 def test_what_is_sent_to_a_closed_machine_is_lost_and_blocks_nobody() -> None:
-    link = Link.of_machines(Patient(), Lines(line_max=1), capacity=3)
+    link = MachinePair.of_machines(Patient(), Lines(line_max=1), capacity=3)
     link.call("left", "say", text=b"x" * 60)
     link.run()
     link.call("left", "say", text=b"y" * 60)
@@ -178,7 +178,7 @@ def test_what_is_sent_to_a_closed_machine_is_lost_and_blocks_nobody() -> None:
 
 
 def test_read_size_is_honoured() -> None:
-    link = Link.of_machines(Frames(), Keeper(effects_max=1, line_max=4))
+    link = MachinePair.of_machines(Frames(), Keeper(effects_max=1, line_max=4))
     for _ in range(20):
         link.left.machine._outbox.append(b"abc\n")
     link.run()
@@ -208,7 +208,7 @@ def test_a_machine_that_gives_more_than_asked_for_is_found() -> None:
         def data_to_send(self, size_max: int | None = None) -> bytes:
             return super().data_to_send()
 
-    link = Link.of_machines(Generous(), Lines(), capacity=2)
+    link = MachinePair.of_machines(Generous(), Lines(), capacity=2)
     with pytest.raises(AssertionError, match=r"data_to_send\(2\) gave 6 bytes"):
         link.call("left", "say", text=b"hello")
 
@@ -226,12 +226,12 @@ def test_latency_passes_before_bytes_arrive() -> None:
 
 
 def test_time_stands_still_without_need() -> None:
-    link = Link.of_machines(Keeper(idle=10), Keeper(idle=20)).run()
+    link = MachinePair.of_machines(Keeper(idle=10), Keeper(idle=20)).run()
     assert link.clock.now == 0.0
 
 
 def test_time_goes_over_every_deadline_up_to_the_end() -> None:
-    link = Link.of_machines(Keeper(idle=10), Keeper(idle=20)).run(until=5)
+    link = MachinePair.of_machines(Keeper(idle=10), Keeper(idle=20)).run(until=5)
     assert link.clock.now == 5
     assert link.left.driver.closed is None
     link.run(until=math.inf)
@@ -240,7 +240,7 @@ def test_time_goes_over_every_deadline_up_to_the_end() -> None:
 
 
 def test_a_deadline_is_met_while_bytes_are_under_way() -> None:
-    link = Link.of_machines(Keeper(idle=1), Lines(), latency=(3.0, 3.0))
+    link = MachinePair.of_machines(Keeper(idle=1), Lines(), latency=(3.0, 3.0))
     link.call("right", "say", text=b"late")
     link.run()
     times = [turn.operation.now for turn in link.left.turns if isinstance(turn.operation, Advance)]
@@ -254,7 +254,7 @@ class Stubborn(Keeper):
 
 
 def test_a_deadline_that_stays_is_found() -> None:
-    link = Link.of_machines(Stubborn(idle=1), Lines())
+    link = MachinePair.of_machines(Stubborn(idle=1), Lines())
     with pytest.raises(EndlessError, match="left: told that it is 1"):
         link.run(until=2)
 
@@ -268,7 +268,7 @@ class Echo(Lines):
 
 
 def test_two_that_never_rest_are_found() -> None:
-    link = Link.of_machines(Echo(), Echo(), steps_max=50)
+    link = MachinePair.of_machines(Echo(), Echo(), steps_max=50)
     link.call("left", "say", text=b"ball")
     with pytest.raises(EndlessError, match="not quiet after 50 steps") as caught:
         link.run()
@@ -285,7 +285,7 @@ class Doubling(Lines):
 
 def test_two_that_say_ever_more_are_found() -> None:
     endless = Doubling(line_max=1 << 20), Doubling(line_max=1 << 20)
-    link = Link.of_machines(*endless, size_max=5000)
+    link = MachinePair.of_machines(*endless, size_max=5000)
     link.call("left", "say", text=b"ball")
     with pytest.raises(EndlessError, match=r"not quiet after \d+ bytes"):
         link.run()
@@ -298,7 +298,7 @@ class Endless(Lines):
 
 def test_one_that_has_always_something_to_say_is_found() -> None:
     with pytest.raises(EndlessError, match=r"not quiet after \d+ bytes"):
-        Link.of_machines(Endless(), Lines(), size_max=5000).run()
+        MachinePair.of_machines(Endless(), Lines(), size_max=5000).run()
 
 
 # What it is made of
@@ -306,11 +306,11 @@ def test_one_that_has_always_something_to_say_is_found() -> None:
 
 def test_effects_are_completed_by_the_given_stores() -> None:
     left = iter(range(10))
-    link = Link.of_machines(Keeper(), Keeper(), respond=(None, lambda effect: next(left)))
+    link = MachinePair.of_machines(Keeper(), Keeper(), respond=(None, lambda effect: next(left)))
     link.call("left", "say", text=b"keep me")
     link.run()
     assert link.right.events == [line(b"keep me"), Kept(text=b"keep me", place=0)]
-    link = Link.of(KEEPER.machine, {}, LINES.machine, {})
+    link = MachinePair.of(KEEPER.machine, {}, LINES.machine, {})
     link.call("right", "say", text=b"and me")
     assert link.run().left.events == [line(b"and me"), Kept(text=b"and me", place=0)]
 
@@ -319,7 +319,7 @@ def test_verbs_are_the_specs() -> None:
     def shout(machine: Lines, text: bytes) -> None:
         machine.say(text.upper())
 
-    link = Link.of_machines(Lines(), Lines(), verbs=({"shout": shout}, {}))
+    link = MachinePair.of_machines(Lines(), Lines(), verbs=({"shout": shout}, {}))
     link.call("left", "shout", text=b"hey")
     assert link.run().right.events == [line(b"HEY")]
 
@@ -331,7 +331,7 @@ def test_a_refusal_is_noted_in_its_turn() -> None:
 
 
 def test_operations_leave_out_the_answers_of_the_own_store() -> None:
-    link = Link.of(KEEPER.machine, {}, KEEPER.machine, {})
+    link = MachinePair.of(KEEPER.machine, {}, KEEPER.machine, {})
     link.call("left", "say", text=b"x")
     link.run()
     assert [type(operation).__name__ for operation in link.right.operations] == [
@@ -342,4 +342,4 @@ def test_operations_leave_out_the_answers_of_the_own_store() -> None:
 
 def test_datagrams_are_not_for_links() -> None:
     with pytest.raises(WrongKindError):
-        Link.of_machines(Lines(), Pinger())
+        MachinePair.of_machines(Lines(), Pinger())

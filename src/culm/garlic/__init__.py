@@ -20,9 +20,9 @@ from culm.garlic.events import (
 )
 from culm.garlic.limits import Limits, Timing
 from culm.garlic.link import Link
-from culm.garlic.messages import Extension, MessageType, Request, Response
+from culm.garlic.messages import Extension, MessageType, RequestFrame, ResponseFrame
 from culm.garlic.node import Node
-from culm.garlic.sessions import Outcome, Session, Sessions
+from culm.garlic.sessions import ClientSession, Outcome, Sessions
 from culm.garlic.states import ConnectionRole, ConnectionState, HandshakeState
 from culm.garlic.store import MemoryStore, StateMachine, Store, recover
 from culm.garlic.values import decode_configuration, encode_configuration
@@ -30,6 +30,7 @@ from culm.garlic.values import decode_configuration, encode_configuration
 __all__ = [
     "Authenticated",
     "Challenged",
+    "ClientSession",
     "Connection",
     "ConnectionEvent",
     "ConnectionRole",
@@ -48,11 +49,10 @@ __all__ = [
     "NodeEffect",
     "NodeEvent",
     "Outcome",
-    "Request",
+    "RequestFrame",
     "RequestReceived",
-    "Response",
+    "ResponseFrame",
     "ResponseReceived",
-    "Session",
     "Sessions",
     "StateMachine",
     "Store",

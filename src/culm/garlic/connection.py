@@ -14,8 +14,8 @@ from culm.garlic.messages import (
     RESPONSE_OF,
     RESPONSE_SIZE,
     MessageType,
-    Request,
-    Response,
+    RequestFrame,
+    ResponseFrame,
     is_request,
     message_type,
 )
@@ -53,7 +53,7 @@ class Connection(StreamBase[ConnectionEvent]):
         super().__init__(receive_max=REQUEST_HEADER_SIZE + limits.log_size_max)
         self._role = role
         self._limits = limits
-        self._unanswered: deque[Request] = deque()
+        self._unanswered: deque[RequestFrame] = deque()
         self._was_full = False  # and not all answers have been taken since
 
     @property
@@ -67,7 +67,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return ConnectionState.CLOSING if self._closing else ConnectionState.OPEN
 
     @property
-    def oldest(self) -> Request | None:
+    def oldest(self) -> RequestFrame | None:
         """The request that the next response belongs to."""
         return self._unanswered[0] if self._unanswered else None
 
@@ -102,13 +102,13 @@ class Connection(StreamBase[ConnectionEvent]):
         self._was_full = full and self._outbox.size > 0
         return data
 
-    def send_request(self, request: Request) -> None:
+    def send_request(self, request: RequestFrame) -> None:
         """Queue a request.
 
         Raises `LocalProtocolError`: ``WRONG_STATE`` for a listener or a response's type;
         ``LOG_TOO_LARGE``; ``QUEUE_FULL``; ``ALREADY_CLOSED``.
         """
-        check_type("request", request, Request)
+        check_type("request", request, RequestFrame)
         if self._role is not ConnectionRole.DIALLER or not is_request(request.type):
             raise LocalProtocolError(ErrorCode.WRONG_STATE, "only diallers ask")
         if self._closing or self._closed is not None:
@@ -120,13 +120,13 @@ class Connection(StreamBase[ConnectionEvent]):
         self._outbox.append(request.encode())
         self._unanswered.append(request)
 
-    def send_response(self, response: Response) -> None:
+    def send_response(self, response: ResponseFrame) -> None:
         """Answer the oldest unanswered request.
 
         Raises `LocalProtocolError`: ``WRONG_STATE`` if none is unanswered or the type is not
         that request's, ``ALREADY_CLOSED``.
         """
-        check_type("response", response, Response)
+        check_type("response", response, ResponseFrame)
         check_type("type of the response", response.type, MessageType)
         if self._closed is not None:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
@@ -154,11 +154,11 @@ class Connection(StreamBase[ConnectionEvent]):
         if len(self._inbox) < REQUEST_HEADER_SIZE:
             return None
         header = self._inbox.peek(REQUEST_HEADER_SIZE)
-        log_size = Request.log_size(header, self._limits)
+        log_size = RequestFrame.log_size(header, self._limits)
         if len(self._inbox) < REQUEST_HEADER_SIZE + log_size:
             return None
         self._inbox.consume(REQUEST_HEADER_SIZE)
-        request = Request.decode(header, self._inbox.take(log_size), self._limits)
+        request = RequestFrame.decode(header, self._inbox.take(log_size), self._limits)
         self._unanswered.append(request)
         return RequestReceived(request=request)
 
@@ -170,7 +170,7 @@ class Connection(StreamBase[ConnectionEvent]):
             raise RemoteProtocolError(ErrorCode.UNEXPECTED_RESPONSE, kind.name)
         if len(self._inbox) < RESPONSE_SIZE:
             return None
-        response = Response.decode(self._inbox.take(RESPONSE_SIZE), self._limits)
+        response = ResponseFrame.decode(self._inbox.take(RESPONSE_SIZE), self._limits)
         return ResponseReceived(request=self._unanswered.popleft(), response=response)
 
     def _step_eof(self) -> ConnectionEvent | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from culm.garlic.limits import Timing
 from culm.garlic.link import Link
-from culm.garlic.raft.messages import Request
+from culm.garlic.raft.messages import RaftRequest
 from culm.timers import Deadlines
 
 __all__ = ["Dials"]
@@ -47,7 +47,7 @@ class Dials:
         self._links: dict[int, Link] = {}
         self._pauses: Deadlines[int] = Deadlines()
         self._owed: Deadlines[int] = Deadlines()  # the next look at whether a peer still answers
-        self._pending: dict[int, Request] = {}
+        self._pending: dict[int, RaftRequest] = {}
         self._stopped = False
 
     def missing(self, peers: Iterable[int]) -> int | None:
@@ -99,13 +99,13 @@ class Dials:
         link = self._links.get(peer)
         return link if link is not None and link.established else None
 
-    def hold(self, request: Request) -> None:
+    def hold(self, request: RaftRequest) -> None:
         """Keep `request` until there is a link, if one is being made."""
         peer = request.destination
         if peer in self._links or peer in self._under_way:
             self._pending[peer] = request
 
-    def ask(self, link: Link, request: Request) -> bool:
+    def ask(self, link: Link, request: RaftRequest) -> bool:
         """Send `request` over an established link; false if it has no place there."""
         if link.closed or not link.ask(request):
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from culm.garlic.messages import Extension, Request, Response
+from culm.garlic.messages import Extension, RequestFrame, ResponseFrame
 from culm.garlic.raft.effects import RaftEffect
 from culm.garlic.raft.events import RaftEvent
 from culm.garlic.raft.model import Server
@@ -29,15 +29,15 @@ __all__ = [
 class RequestReceived(Event):
     """The peer has sent a request; answer with `Connection.send_response`, in their order."""
 
-    request: Request
+    request: RequestFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseReceived(Event):
     """The peer has answered `request`, the oldest one that was unanswered."""
 
-    request: Request
-    response: Response
+    request: RequestFrame
+    response: ResponseFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from culm.garlic.connection import Connection
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Authenticated, RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
-from culm.garlic.messages import EXTENSION_OF, Extension, MessageType, Response
+from culm.garlic.messages import EXTENSION_OF, Extension, MessageType, ResponseFrame
 from culm.garlic.raft import messages as m
 from culm.garlic.states import ConnectionRole, ConnectionState
 from culm.garlic.translate import Translator
@@ -73,9 +73,9 @@ class Link:
                 handshake,
                 lambda event: self._connection if isinstance(event, Authenticated) else None,
             )
-        self._asked: deque[m.Request] = deque()  # sent, not answered
+        self._asked: deque[m.RaftRequest] = deque()  # sent, not answered
         self._slots: deque[int] = deque()  # received, not answered
-        self._answers: dict[int, Response] = {}  # that wait for earlier ones
+        self._answers: dict[int, ResponseFrame] = {}  # that wait for earlier ones
         self._now = now
         self._waiting_since = inf  # when bytes last began to wait for being taken
         self._moved_at = 0.0  # when bytes last came, or went after a wait, or a first question went
@@ -162,7 +162,7 @@ class Link:
         self._machine.close()
         self._wake(self)
 
-    def read_request(self, event: RequestReceived, slot: int) -> m.Request:
+    def read_request(self, event: RequestReceived, slot: int) -> m.RaftRequest:
         """Check source and destination, and translate; raises `RemoteProtocolError`.
 
         `slot` is the request's sequence: `answer` finds its place by it.
@@ -188,7 +188,7 @@ class Link:
             return True
         return self.user is not None and self._users.get(server_id) == self.user
 
-    def read_response(self, event: ResponseReceived) -> m.Response:
+    def read_response(self, event: ResponseReceived) -> m.RaftResponse:
         """Check source and destination, and translate; raises `RemoteProtocolError`."""
         asked, response = self._asked.popleft(), event.response
         if response.source != self.peer:
@@ -197,7 +197,7 @@ class Link:
             raise RemoteProtocolError(ErrorCode.WRONG_DESTINATION, str(response.destination))
         return self._translator.decode_response(asked, response)
 
-    def ask(self, message: m.Request) -> bool:
+    def ask(self, message: m.RaftRequest) -> bool:
         """Send a request, unless too many are unanswered, too many bytes unsent, or the link ends.
 
         A request of an extension that was not agreed upon in the handshake is not sent, nor is one
@@ -223,7 +223,7 @@ class Link:
         self._asked.append(message)
         return True
 
-    def answer(self, slot: int, message: m.Response) -> None:
+    def answer(self, slot: int, message: m.RaftResponse) -> None:
         """Answer the request of that slot, once all before it are answered."""
         self._answers[slot] = self._translator.encode_response(message)
         while self._slots and self._slots[0] in self._answers:

@@ -27,8 +27,8 @@ __all__ = [
     "RESPONSE_SIZE",
     "Extension",
     "MessageType",
-    "Request",
-    "Response",
+    "RequestFrame",
+    "ResponseFrame",
     "is_request",
 ]
 
@@ -123,7 +123,7 @@ def _check_term(term: int, limits: Limits) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RequestFrame:
     """A request: the header's fields and the encoded log entries (`culm.garlic.values`).
 
     `source` and `destination` are 0 in requests from clients.
@@ -166,14 +166,14 @@ class Request:
         return size
 
     @staticmethod
-    def decode(header: bytes, log: bytes, limits: Limits) -> Request:
+    def decode(header: bytes, log: bytes, limits: Limits) -> RequestFrame:
         """Read a whole request; raises `RemoteProtocolError`."""
         fields: Any = REQUEST_HEADER.unpack(header)
         number, source, destination, term, last_log_term, last_log_index, commit_index, _ = fields
         _check_term(term, limits)
         _check_term(last_log_term, limits)
         _check_long(last_log_index=last_log_index, commit_index=commit_index)
-        return Request(
+        return RequestFrame(
             type=message_type(number),
             source=source,
             destination=destination,
@@ -186,7 +186,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class ResponseFrame:
     """A response.  `next_index` is the entry that is wanted next; a byte offset for snapshots.
 
     `destination` is the source of a peer's request, the believed leader for a client's
@@ -210,12 +210,12 @@ class Response:
             raise ValueError(str(error)) from None
 
     @staticmethod
-    def decode(data: bytes, limits: Limits) -> Response:
+    def decode(data: bytes, limits: Limits) -> ResponseFrame:
         """Read 26 bytes; raises `RemoteProtocolError`.  Accepted is 1; all else is refusal."""
         number, source, destination, term, next_index, accepted = RESPONSE_FRAME.unpack(data)
         _check_term(term, limits)
         _check_long(next_index=next_index)
-        return Response(
+        return ResponseFrame(
             type=message_type(number),
             source=source,
             destination=destination,

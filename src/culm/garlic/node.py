@@ -392,17 +392,17 @@ class Node:
 
     def links_to_send(self) -> list[Link]:
         for message in self._core.messages_to_send():
-            if isinstance(message, m.Response):
+            if isinstance(message, m.RaftResponse):
                 link = self._slots.pop(message.sequence, None)
                 if link is not None and not link.closed:
                     link.answer(message.sequence, message)
                     self._stirred[link.number] = link
-            elif isinstance(message, m.Request):
+            elif isinstance(message, m.RaftRequest):
                 self._ask(message)
         stirred, self._stirred = self._stirred, {}
         return list(stirred.values())
 
-    def _ask(self, request: m.Request) -> None:
+    def _ask(self, request: m.RaftRequest) -> None:
         link = self._dials.link_to(request.destination)
         if link is None:
             self._dials.hold(request)

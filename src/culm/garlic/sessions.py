@@ -5,7 +5,7 @@ server that died) proposes the same bytes again, at any server: state machines r
 a repeated command.  They decide by the log alone, and therefore alike.
 
 `Sessions` goes around the state machine of every server of the cluster, from its founding on;
-`Session` is the client's side, and makes the values.
+`ClientSession` is the client's side, and makes the values.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from culm.machine import LocalProtocolError
 __all__ = [
     "SESSIONS_MAX",
     "WINDOW",
+    "ClientSession",
     "Outcome",
-    "Session",
     "Sessions",
     "inner_value",
     "open_session",
@@ -46,7 +46,7 @@ _SERIAL_MAX = 2**64 - 1
 _BITS = (1 << WINDOW) - 1
 
 
-class _Kind(IntEnum):
+class _ValueType(IntEnum):
     """The first byte of a value."""
 
     PLAIN = 0
@@ -71,22 +71,22 @@ class Outcome(Enum):
 
 def open_session() -> bytes:
     """A value that opens a session.  Proposed twice, it opens two, one of which stays unused."""
-    return bytes([_Kind.OPEN])
+    return bytes([_ValueType.OPEN])
 
 
 def plain(value: Buffer) -> bytes:
     """A value without a session, applied as often as it is committed."""
-    return b"".join((bytes([_Kind.PLAIN]), value))
+    return b"".join((bytes([_ValueType.PLAIN]), value))
 
 
 def resume_session(session: int) -> bytes:
     """A value by which a client that has forgotten its numbers goes on in its session.
 
     After `Outcome.RESUMED`, no command of its former life will be applied any more, even if a copy
-    is still on its way; the new `Session` begins with `Sessions.last_serial`.  Proposed twice, the
-    value does no harm.
+    is still on its way; the new `ClientSession` begins with `Sessions.last_serial`.  Proposed
+    twice, the value does no harm.
     """
-    return _COMMAND.pack(_Kind.RESUME, session, 0)
+    return _COMMAND.pack(_ValueType.RESUME, session, 0)
 
 
 def inner_value(value: bytes) -> bytes | None:
@@ -94,14 +94,14 @@ def inner_value(value: bytes) -> bytes | None:
 
     For checks of a value before it is proposed.
     """
-    if value[:1] == bytes([_Kind.PLAIN]):
+    if value[:1] == bytes([_ValueType.PLAIN]):
         return value[1:]
-    if value[:1] == bytes([_Kind.COMMAND]) and len(value) >= _COMMAND.size:
+    if value[:1] == bytes([_ValueType.COMMAND]) and len(value) >= _COMMAND.size:
         return value[_COMMAND.size :]
     return None
 
 
-class Session:
+class ClientSession:
     """A client's side of a session: numbers its commands.
 
     session
@@ -131,7 +131,7 @@ class Session:
         if self._serial + 1 - self._oldest >= WINDOW or self._serial == _SERIAL_MAX:
             raise LocalProtocolError(ErrorCode.QUEUE_FULL, "commands of a session")
         self._serial += 1
-        command = _COMMAND.pack(_Kind.COMMAND, self._session, self._serial) + bytes(value)
+        command = _COMMAND.pack(_ValueType.COMMAND, self._session, self._serial) + bytes(value)
         self._open[command] = None
         return command
 
@@ -143,7 +143,7 @@ class Session:
 
     def close(self) -> bytes:
         """A value that ends the session."""
-        return _COMMAND.pack(_Kind.CLOSE, self._session, 0)
+        return _COMMAND.pack(_ValueType.CLOSE, self._session, 0)
 
 
 class Sessions:
@@ -182,23 +182,26 @@ class Sessions:
 
     def _do(self, index: int, value: bytes) -> Outcome:
         kind = value[0] if value else None
-        if kind == _Kind.PLAIN:
+        if kind == _ValueType.PLAIN:
             self._machine.apply(index, value[1:])
             return Outcome.APPLIED
-        if kind == _Kind.OPEN and len(value) == 1:
+        if kind == _ValueType.OPEN and len(value) == 1:
             while len(self._table) >= SESSIONS_MAX:
                 del self._table[next(iter(self._table))]
             self._table[index] = (0, 0)
             return Outcome.OPENED
-        if kind not in (_Kind.COMMAND, _Kind.CLOSE, _Kind.RESUME) or len(value) < _COMMAND.size:
+        if (
+            kind not in (_ValueType.COMMAND, _ValueType.CLOSE, _ValueType.RESUME)
+            or len(value) < _COMMAND.size
+        ):
             return Outcome.MALFORMED
         _, session, serial = _COMMAND.unpack_from(value)
         if session not in self._table:
             return Outcome.NO_SESSION
-        if kind == _Kind.CLOSE:
+        if kind == _ValueType.CLOSE:
             del self._table[session]
             return Outcome.CLOSED
-        if kind == _Kind.RESUME:
+        if kind == _ValueType.RESUME:
             highest, _ = self._table.pop(session)
             self._table[session] = (min(highest + _LIFE, _SERIAL_MAX), _BITS)
             return Outcome.RESUMED

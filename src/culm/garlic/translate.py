@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from culm.garlic.errors import ErrorCode
 from culm.garlic.limits import Limits
-from culm.garlic.messages import RESPONSE_OF, MessageType, Request, Response
+from culm.garlic.messages import RESPONSE_OF, MessageType, RequestFrame, ResponseFrame
 from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.raft import messages as m
 from culm.garlic.values import (
@@ -50,7 +50,7 @@ _CHUNK_SIZE = 62
 
 _ID_MASK = 0xFFFF_FFFF
 
-_TYPE_OF: dict[type[m.Request], MessageType] = {
+_TYPE_OF: dict[type[m.RaftRequest], MessageType] = {
     m.VoteRequest: MessageType.REQUEST_VOTE_REQUEST,
     m.PreVoteRequest: MessageType.PRE_VOTE_REQUEST,
     m.TransferRequest: MessageType.REQUEST_VOTE_REQUEST,
@@ -66,7 +66,7 @@ _TYPE_OF: dict[type[m.Request], MessageType] = {
     m.SnapshotRequest: MessageType.INSTALL_SNAPSHOT_REQUEST,
 }
 
-_RESPONSE_TYPE: dict[type[m.Response], MessageType] = {
+_RESPONSE_TYPE: dict[type[m.RaftResponse], MessageType] = {
     m.RESPONSE_OF[kind]: RESPONSE_OF[number] for kind, number in _TYPE_OF.items()
 }
 
@@ -104,10 +104,10 @@ class Translator:
 
     # From the core to the wire
 
-    def encode_request(self, message: m.Request) -> Request:
+    def encode_request(self, message: m.RaftRequest) -> RequestFrame:
         """The frame of a request of the core."""
         last_log_term, last_log_index, commit_index, log = self._fields(message)
-        return Request(
+        return RequestFrame(
             type=_TYPE_OF[type(message)],
             source=message.source,
             destination=message.destination,
@@ -118,9 +118,9 @@ class Translator:
             log=log,
         )
 
-    def encode_response(self, message: m.Response) -> Response:
+    def encode_response(self, message: m.RaftResponse) -> ResponseFrame:
         """The frame of a response of the core."""
-        return Response(
+        return ResponseFrame(
             type=_RESPONSE_TYPE[type(message)],
             source=message.source,
             destination=message.destination & _ID_MASK,
@@ -129,7 +129,7 @@ class Translator:
             accepted=message.accepted,
         )
 
-    def _fields(self, message: m.Request) -> tuple[int, int, int, bytes]:
+    def _fields(self, message: m.RaftRequest) -> tuple[int, int, int, bytes]:
         """Last log term, last log index, commit index, log."""
         term = message.term
         match message:
@@ -202,11 +202,11 @@ class Translator:
 
     # From the wire to the core
 
-    def decode_request(self, request: Request, sequence: int) -> m.Request:
+    def decode_request(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         """The core's request of a frame; raises `RemoteProtocolError`."""
         return self._DECODERS[request.type](self, request, sequence)
 
-    def decode_response(self, asked: m.Request, response: Response) -> m.Response:
+    def decode_response(self, asked: m.RaftRequest, response: ResponseFrame) -> m.RaftResponse:
         """The core's response to its own request `asked`."""
         return m.RESPONSE_OF[type(asked)](
             source=response.source,
@@ -217,18 +217,18 @@ class Translator:
             accepted=response.accepted,
         )
 
-    def _one(self, request: Request, kind: ValueType) -> bytes:
+    def _one(self, request: RequestFrame, kind: ValueType) -> bytes:
         """The value of the only entry, which must be of that type."""
         entries = decode_entries(request.log, self._limits)
         if len(entries) != 1 or entries[0].type is not kind:
             raise _wrong(request, f"one {kind.name} is wanted")
         return entries[0].value
 
-    def _none(self, request: Request) -> None:
+    def _none(self, request: RequestFrame) -> None:
         if request.log:
             raise _wrong(request, "no entries are wanted")
 
-    def _vote(self, request: Request, sequence: int) -> m.Request:
+    def _vote(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         self._none(request)
         if request.term and request.last_log_term == request.term:
             return m.TransferRequest(
@@ -248,7 +248,7 @@ class Translator:
             transfer=request.commit_index == 1,
         )
 
-    def _pre_vote(self, request: Request, sequence: int) -> m.Request:
+    def _pre_vote(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         self._none(request)
         return m.PreVoteRequest(
             source=request.source,
@@ -259,7 +259,7 @@ class Translator:
             last_log_term=request.last_log_term,
         )
 
-    def _read_index(self, request: Request, sequence: int) -> m.Request:
+    def _read_index(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         self._none(request)
         return m.ReadIndexRequest(
             source=request.source,
@@ -268,7 +268,7 @@ class Translator:
             sequence=sequence,
         )
 
-    def _append(self, request: Request, sequence: int) -> m.Request:
+    def _append(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         return m.AppendRequest(
             source=request.source,
             destination=request.destination,
@@ -280,7 +280,7 @@ class Translator:
             entries=decode_log(request.log, self._limits),
         )
 
-    def _sync(self, request: Request, sequence: int) -> m.Request:
+    def _sync(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         pack = LogPack.decode(self._one(request, ValueType.LOG_PACK), self._limits)
         return m.SyncRequest(
             source=request.source,
@@ -292,7 +292,7 @@ class Translator:
             entries=[replicated(entry, self._limits) for entry in pack.entries],
         )
 
-    def _snapshot(self, request: Request, sequence: int) -> m.Request:
+    def _snapshot(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         value = self._one(request, ValueType.SNAPSHOT_SYNC_REQUEST)
         chunk = SnapshotSyncRequest.decode(value, self._limits)
         return m.SnapshotRequest(
@@ -307,7 +307,7 @@ class Translator:
             commit_index=request.commit_index,
         )
 
-    def _join(self, request: Request, sequence: int) -> m.Request:
+    def _join(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         value = self._one(request, ValueType.CONFIGURATION)
         return m.JoinRequest(
             source=request.source,
@@ -319,7 +319,7 @@ class Translator:
             commit_index=request.commit_index,
         )
 
-    def _leave(self, request: Request, sequence: int) -> m.Request:
+    def _leave(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         self._none(request)
         return m.LeaveRequest(
             source=request.source,
@@ -330,7 +330,7 @@ class Translator:
             commit_index=request.commit_index,
         )
 
-    def _values(self, request: Request) -> list[bytes]:
+    def _values(self, request: RequestFrame) -> list[bytes]:
         """The values to append; each fits the frames that will carry it."""
         entries = decode_entries(request.log, self._limits)
         if any(entry.type is not ValueType.APPLICATION for entry in entries):
@@ -339,7 +339,7 @@ class Translator:
             raise RemoteProtocolError(ErrorCode.LOG_TOO_LARGE, "a value fits no frame")
         return [entry.value for entry in entries]
 
-    def _forward(self, request: Request, sequence: int) -> m.Request:
+    def _forward(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         return m.ForwardRequest(
             source=request.source,
             destination=request.destination,
@@ -348,7 +348,7 @@ class Translator:
             values=self._values(request),
         )
 
-    def _client(self, request: Request, sequence: int) -> m.Request:
+    def _client(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         return m.ClientRequest(
             source=request.source,
             destination=request.destination,
@@ -357,7 +357,7 @@ class Translator:
             values=self._values(request),
         )
 
-    def _add(self, request: Request, sequence: int) -> m.Request:
+    def _add(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         value = self._one(request, ValueType.CLUSTER_SERVER)
         return m.AddServerRequest(
             source=request.source,
@@ -367,7 +367,7 @@ class Translator:
             server=decode_server(value, self._limits),
         )
 
-    def _remove(self, request: Request, sequence: int) -> m.Request:
+    def _remove(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         value = self._one(request, ValueType.CLUSTER_SERVER)
         return m.RemoveServerRequest(
             source=request.source,
@@ -377,7 +377,7 @@ class Translator:
             server_id=decode_server_id(value),
         )
 
-    _DECODERS: ClassVar[Mapping[MessageType, Callable[..., m.Request]]] = {
+    _DECODERS: ClassVar[Mapping[MessageType, Callable[..., m.RaftRequest]]] = {
         MessageType.REQUEST_VOTE_REQUEST: _vote,
         MessageType.PRE_VOTE_REQUEST: _pre_vote,
         MessageType.READ_INDEX_REQUEST: _read_index,
@@ -397,5 +397,5 @@ def _single(term: int, kind: ValueType, value: bytes) -> bytes:
     return encode_entries((LogEntry(term, kind, value),))
 
 
-def _wrong(request: Request, message: str) -> RemoteProtocolError:
+def _wrong(request: RequestFrame, message: str) -> RemoteProtocolError:
     return RemoteProtocolError(ErrorCode.WRONG_ENTRIES, f"{request.type.name}: {message}")

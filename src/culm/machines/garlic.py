@@ -15,7 +15,7 @@ from culm.garlic.digest import Challenge, CredentialCache, Nonces
 from culm.garlic.events import Authenticated
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.limits import Limits
-from culm.garlic.messages import RESPONSE_OF, MessageType, Request, Response
+from culm.garlic.messages import RESPONSE_OF, MessageType, RequestFrame, ResponseFrame
 from culm.garlic.states import ConnectionRole
 from culm.machine import Event, LocalProtocolError, StreamMachine
 from culm.machines import Codec, Config, Key, MachineType, VerbErrorCode, keys_of, register
@@ -134,7 +134,7 @@ def _followed_by(connection: Connection) -> Callable[[Event], StreamMachine | No
 
 
 def _ask(machine: Connection, kind: MessageType, log: bytes = b"", **numbers: int) -> None:
-    machine.send_request(Request(type=kind, log=log, **numbers))
+    machine.send_request(RequestFrame(type=kind, log=log, **numbers))
 
 
 def _answer(machine: Connection, kind: MessageType | None = None, **numbers: Any) -> None:
@@ -150,7 +150,7 @@ def _answer(machine: Connection, kind: MessageType | None = None, **numbers: Any
         "accepted": True,
         **numbers,
     }
-    machine.send_response(Response(type=kind, **made))
+    machine.send_response(ResponseFrame(type=kind, **made))
 
 
 FRAMES = register(

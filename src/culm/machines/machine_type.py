@@ -24,8 +24,8 @@ __all__ = [
     "Codec",
     "Dialling",
     "MachineType",
-    "Part",
     "Responder",
+    "Unsealed",
     "Verb",
     "VerbErrorCode",
     "close_link",
@@ -70,7 +70,7 @@ class Dialling:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Unsealed:
     """Bytes of a peer, without the wrapping of a layer below.
 
     seal: wraps other bytes in place of `data`, so that the layer below accepts them.
@@ -97,7 +97,7 @@ class Codec:
         default_factory=dict[type[Effect[Any]], Callable[[Any], object]]
     )
     encodings: Sequence[Encoding] = EVERY
-    unwrapped: Callable[[bytes], Sequence[Part]] = lambda data: [Part(data)]
+    unwrapped: Callable[[bytes], Sequence[Unsealed]] = lambda data: [Unsealed(data)]
     messages: Callable[[bytes], Sequence[bytes]] | None = None
 
     def cut(self, data: bytes) -> list[bytes]:

@@ -24,7 +24,7 @@ from culm.machines import (
     Config,
     Key,
     MachineType,
-    Part,
+    Unsealed,
     Verb,
     VerbErrorCode,
     keys_of,
@@ -241,22 +241,22 @@ def _provide_entry(machine: Connection, request: int, seqnum: int) -> None:
     _request(machine, request).provide_entry(_new(seqnum).entry)
 
 
-def unwrapped(data: bytes) -> Sequence[Part]:
+def unwrapped(data: bytes) -> Sequence[Unsealed]:
     """The packets of bymux in `data`; the bytes in a Write are a part, sealed by a Write."""
     inbox = ReceiveBuffer()
     inbox.append(data)
-    parts: list[Part] = []
+    parts: list[Unsealed] = []
     while inbox.size:
         start = len(data) - inbox.size
         packet = _packet(inbox)
         end = len(data) - inbox.size
         carried = packet.amount or 0 if packet and packet.type is PacketType.WRITE else 0
         if packet is None or carried > inbox.size:
-            return [*parts, Part(data[start:])]
+            return [*parts, Unsealed(data[start:])]
         if packet.stream_id is None or not carried:
-            parts.append(Part(data[start:end]))
+            parts.append(Unsealed(data[start:end]))
         else:
-            parts.append(Part(inbox.take(carried), partial(written, packet.stream_id)))
+            parts.append(Unsealed(inbox.take(carried), partial(written, packet.stream_id)))
     return parts
 
 

@@ -125,7 +125,7 @@ class RaftOverDatagrams(Raft):
             message = decode_message(data)
         except ValueError:
             return
-        if isinstance(message, m.Request):
+        if isinstance(message, m.RaftRequest):
             if len(self._asked) >= UNANSWERED_MAX or self.state is State.CLOSED:
                 return
             if not self._is_between_members(message, source) and type(message) not in _OF_CLIENTS:
@@ -144,7 +144,7 @@ class RaftOverDatagrams(Raft):
         return [self._addressed(message) for message in self.messages_to_send()]
 
     def _addressed(self, message: m.Message) -> tuple[Hashable, bytes]:
-        if isinstance(message, m.Request):
+        if isinstance(message, m.RaftRequest):
             return message.destination, encode_message(message)
         source, sequence = self._asked.pop(message.sequence)
         return source, encode_message(replace(message, sequence=sequence))

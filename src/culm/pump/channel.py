@@ -7,7 +7,7 @@ from typing import Protocol
 
 from culm.buffer import Buffer
 
-__all__ = ["Channel", "ConnectionState", "Half", "Source"]
+__all__ = ["ByteSource", "Channel", "ConnectionState", "Half"]
 
 
 class ConnectionState(Enum):
@@ -68,7 +68,7 @@ def _state_after(
     return ConnectionState.LINGERING if end is _End.ERROR else ConnectionState.HUNG_UP
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """The machine end of a connection: a stream machine, or a link."""
 
     def receive_data(self, data: Buffer) -> None: ...
@@ -81,7 +81,7 @@ class Source(Protocol):
 class Channel:
     """The state of one connection of `source`."""
 
-    def __init__(self, source: Source, *, piece_size_max: int, half_close: bool = True) -> None:
+    def __init__(self, source: ByteSource, *, piece_size_max: int, half_close: bool = True) -> None:
         self.source = source
         self.outgoing = _NOTHING
         """The rest of the piece that was taken last; empty once the peer takes no more."""

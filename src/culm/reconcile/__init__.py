@@ -23,7 +23,7 @@ from culm.reconcile.plain import PlainResponder, PlainSession
 from culm.reconcile.run import CompactParameters
 from culm.reconcile.session import Parameters, Session
 from culm.reconcile.states import CompactState, Role, State
-from culm.reconcile.tree import Frozen, Snapshot, Tree, View
+from culm.reconcile.tree import Frozen, Tree, TreeSnapshot, View
 
 __all__ = [
     "DEFAULT",
@@ -49,10 +49,10 @@ __all__ = [
     "Role",
     "Session",
     "SessionEvent",
-    "Snapshot",
     "State",
     "SumsEqual",
     "Tree",
+    "TreeSnapshot",
     "View",
     "join",
     "named",

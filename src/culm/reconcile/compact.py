@@ -38,7 +38,7 @@ from culm.reconcile.frames import (
 from culm.reconcile.limits import Limits
 from culm.reconcile.rateless import RatelessRun, rateless_run
 from culm.reconcile.run import CompactParameters, Run
-from culm.reconcile.states import CompactState, Role, Turn
+from culm.reconcile.states import CompactState, Continuation, Role
 from culm.reconcile.tree import View
 
 __all__ = [
@@ -244,11 +244,11 @@ class CompactSession(StreamBase[CompactEvent]):
             self._events.append(ItemsReceived(items=tuple(items)))
         if is_last:
             match run.turn_to_speak():
-                case Turn.OURS:
+                case Continuation.OURS:
                     self._state = CompactState.SPEAKING
-                case Turn.OVER:
+                case Continuation.OVER:
                     self._state = CompactState.CHECKING
-                case Turn.ANOTHER_RUN:
+                case Continuation.ANOTHER_RUN:
                     self._begin_run(keyed=run.hello.keyed)
 
     def _hear_check(self, run: AnyRun, check: bytes) -> None:

@@ -19,7 +19,7 @@ from culm.reconcile.messages import (
 from culm.reconcile.monoids import Fingerprint
 from culm.reconcile.tree import View
 
-__all__ = ["Incoming", "Question"]
+__all__ = ["PeerRound", "Question"]
 
 _COUNT_MAX = 2**64 - 1
 
@@ -39,7 +39,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class Incoming:
+class PeerRound:
     """One round of the peer, message by message."""
 
     view: View

@@ -41,7 +41,7 @@ from culm.reconcile.errors import ErrorCode
 from culm.reconcile.frames import Hello
 from culm.reconcile.limits import RANGES_MIN, Limits
 from culm.reconcile.run import CompactParameters
-from culm.reconcile.states import CompactState, Turn
+from culm.reconcile.states import CompactState, Continuation
 from culm.reconcile.tree import View
 from culm.wire import varu64
 from culm.wire.errors import DecodeError
@@ -120,10 +120,10 @@ class RatelessRun:
 
     # Our rounds.
 
-    def _answer(self, pieces: Iterator[bytes]) -> Turn:
+    def _answer(self, pieces: Iterator[bytes]) -> Continuation:
         self._pieces = pieces
         self._piece = next(pieces)
-        return Turn.OURS
+        return Continuation.OURS
 
     @property
     def is_said(self) -> bool:
@@ -237,7 +237,7 @@ class RatelessRun:
             yield item
             last, at = item, at + size
 
-    def turn_to_speak(self) -> Turn:
+    def turn_to_speak(self) -> Continuation:
         """End the other side's round.
 
         Raises `RemoteProtocolError` if it has not answered everything.
@@ -245,7 +245,7 @@ class RatelessRun:
         raise NotImplementedError
 
 
-class _Sender(RatelessRun):
+class _SymbolSender(RatelessRun):
     """The side that sends symbols, and then the items that are wanted."""
 
     def __init__(self, *, view: View, hello: Hello, limits: Limits, first: int) -> None:
@@ -278,16 +278,16 @@ class _Sender(RatelessRun):
                 raise RemoteProtocolError(ErrorCode.BAD_NUMBER, "an id that cannot be wanted")
             wants.append(wanted)
 
-    def turn_to_speak(self) -> Turn:
+    def turn_to_speak(self) -> Continuation:
         if self._more > self._sent:
             if self._more > self._limits.symbols_max:
-                return Turn.ANOTHER_RUN
+                return Continuation.ANOTHER_RUN
             start, self._sent = self._sent, self._more
             return self._answer(self._coded(start, self._sent))
         if self._expected != _FOLLOWING[PieceKind.ITEMS]:
             raise RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "items have not been sent")
         if self._wants is None:
-            return Turn.OVER
+            return Continuation.OVER
         return self._answer(self._items_of(self._wants))
 
 
@@ -317,9 +317,9 @@ class _Receiver(RatelessRun):
         if self._wanted is not None and not self._wanted.places(short.to_bytes(8, "little")):
             raise RemoteProtocolError(ErrorCode.BAD_ITEM, "an item that was not asked for")
 
-    def turn_to_speak(self) -> Turn:
+    def turn_to_speak(self) -> Continuation:
         if self._wanted is not None:
-            return Turn.OVER
+            return Continuation.OVER
         heard, total = self._difference.size, self._difference.total
         if heard < self._least:
             raise RemoteProtocolError(ErrorCode.BAD_NUMBER, "fewer symbols than were asked for")
@@ -327,13 +327,13 @@ class _Receiver(RatelessRun):
         worthwhile = min(symbols_max, symbols_worthwhile(size, total))
         # The difference of the sizes is the least number of items that differ.
         if heard > symbols_max or abs(total - size) > worthwhile:
-            return Turn.ANOTHER_RUN
+            return Continuation.ANOTHER_RUN
         row = self._symbols(heard)
         if self._difference.peel(row):
             return self._answer(self._found())
         wanted = max(_least_after(heard), _symbols_needed(self._difference, row))
         if wanted > worthwhile:
-            return Turn.ANOTHER_RUN
+            return Continuation.ANOTHER_RUN
         self._least = self._asked_for = wanted
         return self._answer(iter([bytes([PieceKind.MORE]) + varu64.encode(wanted)]))
 
@@ -355,7 +355,7 @@ def rateless_run(
     `view` must not change.
     """
     if begins:
-        return _Sender(view=view, hello=hello, limits=limits, first=parameters.first_symbols)
+        return _SymbolSender(view=view, hello=hello, limits=limits, first=parameters.first_symbols)
     return _Receiver(view=view, hello=hello, limits=limits)
 
 

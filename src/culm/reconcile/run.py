@@ -10,7 +10,7 @@ from culm.reconcile.errors import ErrorCode
 from culm.reconcile.estimate import Estimate
 from culm.reconcile.frames import Hello
 from culm.reconcile.limits import RANGES_MIN, Limits
-from culm.reconcile.states import CompactState, Turn
+from culm.reconcile.states import CompactState, Continuation
 from culm.reconcile.tree import View
 
 __all__ = ["CompactParameters", "Run"]
@@ -168,7 +168,7 @@ class Run:
             raise RemoteProtocolError(*_FAULTS[fault])
         return items
 
-    def turn_to_speak(self) -> Turn:
+    def turn_to_speak(self) -> Continuation:
         """End the other side's round.
 
         Raises `RemoteProtocolError` if it has not answered everything, or never stops asking.
@@ -181,7 +181,7 @@ class Run:
         self._round += 1
         self._expected = int(min(_UNIT * estimate.expected, _NUMBER_MAX))
         if exchange.is_over:
-            return Turn.OVER
+            return Continuation.OVER
         if self._round > _ROUNDS_MAX:
             raise RemoteProtocolError(ErrorCode.TOO_MANY_ROUNDS, f"{_ROUNDS_MAX} are enough")
-        return Turn.OURS
+        return Continuation.OURS

@@ -33,7 +33,7 @@ from culm.machine import Closed, ContractErrorCode, LocalProtocolError, RemotePr
 from culm.reconcile.checks import KeyedUnion
 from culm.reconcile.errors import ErrorCode
 from culm.reconcile.events import ItemReceived, SessionEvent
-from culm.reconcile.incoming import Incoming, Question
+from culm.reconcile.incoming import PeerRound, Question
 from culm.reconcile.messages import (
     Done,
     EmptyPayload,
@@ -214,8 +214,8 @@ class Session:
         self._incoming = self._new_incoming()
         self._events.append(Closed(error=error))
 
-    def _new_incoming(self) -> Incoming:
-        return Incoming(self._view, self._digest_size, self._parameters.ranges_max)
+    def _new_incoming(self) -> PeerRound:
+        return PeerRound(self._view, self._digest_size, self._parameters.ranges_max)
 
     # The peer's round.
 
@@ -245,7 +245,7 @@ class Session:
             everything = Question(lowest, lowest, array("Q"))
             self._speak(self._round_about(lowest, [everything], self._new_incoming()))
 
-    def _answer_round(self, incoming: Incoming) -> None:
+    def _answer_round(self, incoming: PeerRound) -> None:
         assert incoming.lower is not None
         if not incoming.questions and not incoming.estimate.ranges:
             self._close(None)
@@ -274,7 +274,7 @@ class Session:
         yield Terminal()
 
     def _round_about(
-        self, lower: bytes, questions: list[Question], incoming: Incoming
+        self, lower: bytes, questions: list[Question], incoming: PeerRound
     ) -> Iterator[Message]:
         """A round that answers the questions, and finishes all ranges between them."""
         yield LowerBound(lower)
@@ -304,7 +304,7 @@ class Session:
         gaps = sum(start != end for start, end in zip(starts, ends, strict=True))
         return (self._parameters.ranges_max - gaps) // max(1, len(questions))
 
-    def _answer(self, question: Question, incoming: Incoming, parts_max: int) -> Iterator[Message]:
+    def _answer(self, question: Question, incoming: PeerRound, parts_max: int) -> Iterator[Message]:
         """The answer to a range; nothing if it is finished."""
         start, count = self._view.range(question.lower, question.upper)
         theirs, upper = question.theirs, question.upper
@@ -326,7 +326,7 @@ class Session:
         theirs: Fingerprint,
         start: int,
         count: int,
-        incoming: Incoming,
+        incoming: PeerRound,
         parts_max: int,
     ) -> Iterator[Message]:
         """Answer a fingerprint that differs from ours, in at most this many parts."""

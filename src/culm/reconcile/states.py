@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["CompactState", "Role", "State", "Turn"]
+__all__ = ["CompactState", "Continuation", "Role", "State"]
 
 
 class Role(Enum):
@@ -22,7 +22,7 @@ class State(Enum):
     ENDED = "ended"
 
 
-class Turn(Enum):
+class Continuation(Enum):
     """The next turn, once the peer has ended a round."""
 
     OURS = "ours"  # there is something to answer

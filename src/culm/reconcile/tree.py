@@ -2,7 +2,7 @@
 
 Items are byte strings of at most `ITEM_SIZE_MAX` bytes, all of the same size or of varying sizes,
 in byte order.  The same questions can be asked of a tree that changes (`Tree`), of an earlier
-state of it (`Snapshot`), and of a tree in a file (`Frozen`).
+state of it (`TreeSnapshot`), and of a tree in a file (`Frozen`).
 
     >>> tree = Tree(item_size=3)
     >>> tree.insert(b"one"), tree.insert(b"two"), tree.insert(b"one")
@@ -34,7 +34,7 @@ from culm.reconcile import tree_format
 from culm.reconcile.monoids import DEFAULT, ITEM_SIZE_MAX, Fingerprint, Monoid, named
 from culm.reconcile.tree_format import Shape
 
-__all__ = ["ITEM_SIZE_MAX", "Frozen", "Snapshot", "Tree", "View"]
+__all__ = ["ITEM_SIZE_MAX", "Frozen", "Tree", "TreeSnapshot", "View"]
 
 _SHORT_SIZE = 8
 
@@ -170,7 +170,7 @@ def _batches(items: View, start: bytes, stop: bytes, count_max: int) -> Iterator
         yield items.read((first + done) % len(items), min(count_max, count - done))
 
 
-class Snapshot(View):
+class TreeSnapshot(View):
     """An earlier state of a tree; made by `Tree.snapshot`.
 
     It keeps the parts of the tree that have changed since, until it is deleted.
@@ -216,16 +216,16 @@ class Tree(View):
         """Remove an item; returns whether it was there."""
         return self._tree.discard(item)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TreeSnapshot:
         """The tree as it is now, untouched by later changes; takes the same time for any size.
 
         Each node is copied when it changes for the first time afterwards.
         """
-        snapshot = Snapshot()
+        snapshot = TreeSnapshot()
         snapshot._set_up(self._tree.snapshot(), self.item_size, self.varying, self.monoid)
         return snapshot
 
-    def still(self) -> Snapshot:
+    def still(self) -> TreeSnapshot:
         """A snapshot."""
         return self.snapshot()
 

@@ -58,12 +58,12 @@ __all__ = [
     "BLOCK_SIZE_MAX",
     "HEADER_SIZE",
     "ArchiveError",
+    "ArchiveFault",
+    "ArchiveHeader",
     "ArchiveWriter",
     "Beginning",
     "Block",
     "Damage",
-    "Fault",
-    "Header",
     "Readable",
     "encode_block",
     "find_header",
@@ -97,7 +97,7 @@ _SHARED_SIZE = 2 * _BLOCK_SIZE
 _RECORDS_MAX = 1 << 16
 
 
-class Fault(StrEnum):
+class ArchiveFault(StrEnum):
     """Why a part of a file cannot be read."""
 
     UNREADABLE = "UNREADABLE"
@@ -122,7 +122,7 @@ class Fault(StrEnum):
 class ArchiveError(ValueError):
     """This is not an archive; `fault` says why."""
 
-    def __init__(self, fault: Fault, message: str) -> None:
+    def __init__(self, fault: ArchiveFault, message: str) -> None:
         super().__init__(message)
         self.fault = fault
 
@@ -140,7 +140,7 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class ArchiveHeader:
     """The header of a file: the kind of its entries, and its marker (16 bytes)."""
 
     kind: str
@@ -159,19 +159,19 @@ class Header:
         return _HEADER.pack(_MAGIC, _VERSION, self.kind.encode("ascii"), self.marker)
 
     @classmethod
-    def decode(cls, data: bytes) -> Header:
+    def decode(cls, data: bytes) -> ArchiveHeader:
         """Decode a header; raises `ArchiveError` with ``NO_ARCHIVE`` for anything else."""
         if len(data) < HEADER_SIZE or not data.startswith(_MAGIC):
-            raise ArchiveError(Fault.NO_ARCHIVE, "this is no archive")
+            raise ArchiveError(ArchiveFault.NO_ARCHIVE, "this is no archive")
         _, version, padded, marker = _HEADER.unpack_from(data)
         if version != _VERSION:
-            raise ArchiveError(Fault.NO_ARCHIVE, f"version {version} of archives is unknown")
+            raise ArchiveError(ArchiveFault.NO_ARCHIVE, f"version {version} of archives is unknown")
         try:
             header = cls(padded.rstrip(b"\0").decode("ascii"), marker)
         except ValueError as error:
-            raise ArchiveError(Fault.NO_ARCHIVE, f"an archive of no kind: {error}") from None
+            raise ArchiveError(ArchiveFault.NO_ARCHIVE, f"an archive of no kind: {error}") from None
         if header.encode() != data[:HEADER_SIZE]:
-            raise ArchiveError(Fault.NO_ARCHIVE, "bytes that should be zero")
+            raise ArchiveError(ArchiveFault.NO_ARCHIVE, "bytes that should be zero")
         return header
 
 
@@ -212,7 +212,7 @@ class Damage:
 
     offset: int
     size: int
-    fault: Fault
+    fault: ArchiveFault
 
 
 def _number(sizes: memoryview, index: int) -> int:
@@ -251,7 +251,7 @@ class ArchiveWriter:
     def __init__(self, file: IO[bytes], kind: str, *, marker: bytes | None = None) -> None:
         self._file = file
         self._marker = secrets.token_bytes(_MARKER_SIZE) if marker is None else marker
-        header = Header(kind, self._marker).encode()
+        header = ArchiveHeader(kind, self._marker).encode()
         self._entries: list[bytes] = []
         self._payloads: list[bytes | None] = []
         self._size = 0
@@ -301,10 +301,10 @@ class ArchiveWriter:
         self._entries, self._payloads, self._size = [], [], 0
 
 
-def read_header(file: Readable) -> Header:
+def read_header(file: Readable) -> ArchiveHeader:
     """The header of `file`; raises `ArchiveError` if there is none."""
     file.seek(0)
-    return Header.decode(file.read(HEADER_SIZE))
+    return ArchiveHeader.decode(file.read(HEADER_SIZE))
 
 
 class Beginning(NamedTuple):
@@ -326,9 +326,9 @@ def find_header(file: Readable, size: int | None = None) -> Beginning:
     file.seek(0)
     data = file.read(min(HEADER_SIZE + _MARKER_SIZE, size))
     first = data[HEADER_SIZE:]
-    damage = Damage(0, HEADER_SIZE, Fault.DAMAGED_HEADER)
+    damage = Damage(0, HEADER_SIZE, ArchiveFault.DAMAGED_HEADER)
     try:
-        header = Header.decode(data)
+        header = ArchiveHeader.decode(data)
     except ArchiveError:
         _, version, kind, marker = _HEADER.unpack(data[:HEADER_SIZE].ljust(HEADER_SIZE, b"\0"))
         if not any(first) or not (
@@ -345,7 +345,7 @@ def find_header(file: Readable, size: int | None = None) -> Beginning:
 
 def _kind_of(padded: bytes) -> str | None:
     try:
-        return Header(padded.rstrip(b"\0").decode("ascii"), bytes(_MARKER_SIZE)).kind
+        return ArchiveHeader(padded.rstrip(b"\0").decode("ascii"), bytes(_MARKER_SIZE)).kind
     except ValueError:
         return None
 
@@ -372,7 +372,7 @@ def _is_first(file: Readable, marker: bytes, other: bytes, size: int) -> bool:
 
 def read_blocks(
     file: Readable,
-    header: Header | Beginning,
+    header: ArchiveHeader | Beginning,
     *,
     start: int = 0,
     stop: int | None = None,
@@ -467,7 +467,7 @@ def _damage_at(file: Readable, marker: bytes, at: int, size: int) -> Damage | No
     file.seek(at)
     if at >= size or file.read(_MARKER_SIZE) == marker:
         return None
-    return Damage(at, _find(file, marker, at, size) - at, Fault.NO_BLOCK)
+    return Damage(at, _find(file, marker, at, size) - at, ArchiveFault.NO_BLOCK)
 
 
 def _find(file: Readable, marker: bytes, at: int, size: int) -> int:
@@ -489,24 +489,24 @@ def _find(file: Readable, marker: bytes, at: int, size: int) -> int:
 def _block_at(file: Readable, marker: bytes, at: int, size: int) -> Block | Damage:
     """The block whose marker is at `at`, or its damage."""
 
-    def damage(fault: Fault) -> Damage:
+    def damage(fault: ArchiveFault) -> Damage:
         return Damage(at, _find(file, marker, at + _MARKER_SIZE, size) - at, fault)
 
     file.seek(at)
     head = file.read(_BLOCK.size)
     if len(head) < _BLOCK.size:
-        return damage(Fault.TRUNCATED_BLOCK)
+        return damage(ArchiveFault.TRUNCATED_BLOCK)
     _, count, entries_size, payloads_size, checksum = _BLOCK.unpack(head)
     if max(8 * count, entries_size, payloads_size) > BLOCK_SIZE_MAX:
-        return damage(Fault.DAMAGED_BLOCK)
+        return damage(ArchiveFault.DAMAGED_BLOCK)
     body_size = 8 * count + entries_size + payloads_size
     if body_size > size - at - _BLOCK.size:
-        return damage(Fault.TRUNCATED_BLOCK)
+        return damage(ArchiveFault.TRUNCATED_BLOCK)
     body = _read_up_to(file, marker, body_size)
     if body is None:
-        return damage(Fault.DAMAGED_BLOCK)
+        return damage(ArchiveFault.DAMAGED_BLOCK)
     if len(body) < body_size:
-        return damage(Fault.TRUNCATED_BLOCK)
+        return damage(ArchiveFault.TRUNCATED_BLOCK)
     computed = xxhash.xxh3_64(head[_MARKER_SIZE : _MARKER_SIZE + _SIZES.size])
     computed.update(body)
     view = memoryview(body)
@@ -520,7 +520,7 @@ def _block_at(file: Readable, marker: bytes, at: int, size: int) -> Block | Dama
         view[entries_at + entries_size :],
     )
     if computed.intdigest() != checksum or not _adds_up(block):
-        return damage(Fault.DAMAGED_BLOCK)
+        return damage(ArchiveFault.DAMAGED_BLOCK)
     return block
 
 

@@ -22,7 +22,7 @@ from culm.spark.audit import (
 )
 from culm.spark.blocks import BLOCK_BITS, SIGNED, SUMMARY
 from culm.spark.columns import free_names, sent_if_few
-from culm.spark.shelves import SHELF, Shelves, Snapshot, shelf_of
+from culm.spark.shelves import SHELF, ShelfSnapshot, Shelves, shelf_of
 from culm.spark.stream import read_batches
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Audits:
         before = self._shelves.snapshot(number - 1)
         if before is None:
             # For the first batch, or without the snapshot before this one, all rows are new.
-            before = Snapshot.empty(number - 1)
+            before = ShelfSnapshot.empty(number - 1)
             batch = read_batches(spark, self._verified).filter(f"batch <= {number}").drop("batch")
         rows = _merged(signed_rows(batch)).persist(StorageLevel.DISK_ONLY)
         shelves = _shelves_for(max(before.rows, rows.count()), before.shelves)
@@ -84,7 +84,7 @@ class Audits:
         self._audit(spark, before, this)
         rows.unpersist()
 
-    def _audit(self, spark: SparkSession, before: Snapshot, new: _Batch) -> None:
+    def _audit(self, spark: SparkSession, before: ShelfSnapshot, new: _Batch) -> None:
         from pyspark import StorageLevel
 
         def earlier(table: str, at: Sequence[int]) -> DataFrame:
@@ -110,7 +110,7 @@ class Audits:
         total = before.rows - old.count() + rows.count()
         for each in (rows, blocks):
             each.unpersist()
-        after = Snapshot(new.number, new.shelves, total, {})
+        after = ShelfSnapshot(new.number, new.shelves, total, {})
         at = dict.fromkeys(_BY_BLOCK, new.blocks_at) | dict.fromkeys(_BY_LOG, new.logs_at)
         self._shelves.commit(before, after, at, now)
 
@@ -133,7 +133,7 @@ class Audits:
         """A name that no other audits have; it lasts as long as these are kept."""
         return self._shelves.name()
 
-    def _newest(self) -> Snapshot:
+    def _newest(self) -> ShelfSnapshot:
         newest = self._shelves.newest()
         if newest is None:
             raise FileNotFoundError("there is no audit yet")

@@ -37,11 +37,11 @@ from culm.spark.jobs import (
 )
 from culm.spark.kinds import KINDS
 from culm.spark.paths import expanded
-from culm.spark.progress import Progress
+from culm.spark.progress import ProgressLine
 from culm.spark.protocol_jobs import (
     Campaign,
     RaftLogs,
-    Sessions,
+    RecordedSessions,
     raft_job,
     sessions_job,
     simulate_job,
@@ -295,13 +295,13 @@ def _raft_options(parser: ArgumentParser, given: Namespace) -> RaftLogs:
     return RaftLogs(inputs=inputs, on_io_error=given.on_io_error)
 
 
-def _session_options(parser: ArgumentParser, given: Namespace) -> Sessions:
+def _session_options(parser: ArgumentParser, given: Namespace) -> RecordedSessions:
     inputs = _inputs(parser, given, several=False)
     try:
         LineDriver(lookup(given.machine), given.config)
     except (UnknownMachineError, TypeError, ValueError, LocalProtocolError) as error:
         parser.error(f"--machine {given.machine}: {error}")
-    return Sessions(
+    return RecordedSessions(
         inputs=inputs,
         machine=given.machine,
         config=given.config,
@@ -505,7 +505,7 @@ def _run(given: Namespace, options: Any, checks: Checks) -> tuple[dict[str, Any]
         (*_SAID[::-1], *(table for job in JOBS.values() for table in job.tables))
     ):
         remove(f"{store.path}/{name}")
-    with Progress(spark, sys.stderr, quiet=given.quiet) as progress:
+    with ProgressLine(spark, sys.stderr, quiet=given.quiet) as progress:
         outcome = JOBS[given.job].run(spark, options, store, progress.tell)
         status = checks.status(outcome)
         summary = {

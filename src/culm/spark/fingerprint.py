@@ -211,7 +211,7 @@ def _sum(row: dict[str, Any]) -> Fingerprint:
 # Ranges.
 
 
-class _Range(NamedTuple):
+class _PrefixRange(NamedTuple):
     """A range of a level, or the part of it seen so far."""
 
     prefix: bytes
@@ -233,14 +233,14 @@ def _range_sums(batches: _Batches, *, levels: Sequence[int]) -> _Batches:
 
 
 def _range_sums_of(trees: Iterable[Frozen], levels: Sequence[int]) -> _Rows:
-    begun: dict[int, _Range] = {}
+    begun: dict[int, _PrefixRange] = {}
     for tree in trees:
         for level in levels:
             for found in _ranges_of(tree, level):
                 before = begun.get(level)
                 if before is not None and before.prefix == found.prefix:
                     both = tree.monoid.combine(before.sum, found.sum)
-                    begun[level] = _Range(found.prefix, both)
+                    begun[level] = _PrefixRange(found.prefix, both)
                     continue
                 if before is not None:
                     yield _range_row(level, before)
@@ -249,19 +249,19 @@ def _range_sums_of(trees: Iterable[Frozen], levels: Sequence[int]) -> _Rows:
         yield _range_row(level, last)
 
 
-def _range_row(level: int, found: _Range) -> dict[str, Any]:
+def _range_row(level: int, found: _PrefixRange) -> dict[str, Any]:
     count, state = found.sum
     return {"level": level, "range": found.prefix, "count": count, "state": state}
 
 
-def _ranges_of(tree: Frozen, level: int) -> Iterator[_Range]:
+def _ranges_of(tree: Frozen, level: int) -> Iterator[_PrefixRange]:
     """The ranges of a level, in order; an item shorter than the level is a range by itself."""
     rank = 0
     while rank < len(tree):
         prefix = tree.select(rank)[:level]
         end = _behind(prefix)
         stop = rank + 1 if len(prefix) < level else len(tree) if end is None else tree.rank(end)
-        yield _Range(prefix, tree.fingerprint_at(rank, stop - rank))
+        yield _PrefixRange(prefix, tree.fingerprint_at(rank, stop - rank))
         rank = stop
 
 
@@ -332,7 +332,7 @@ def _section_pieces(
         before = tree.monoid.combine(before, _sum(row))
 
 
-class _Piece(NamedTuple):
+class _SectionPiece(NamedTuple):
     """Bytes of a section, the size of a unit, and the number of units before them."""
 
     data: bytes
@@ -340,14 +340,14 @@ class _Piece(NamedTuple):
     first: int
 
 
-def _slots_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _Piece:
+def _slots_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _SectionPiece:
     shape, parts = sections(data)
-    return _Piece(bytes(parts[_SLOTS]), shape.slot_size, before.count)
+    return _SectionPiece(bytes(parts[_SLOTS]), shape.slot_size, before.count)
 
 
-def _shorts_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _Piece:
+def _shorts_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _SectionPiece:
     _, parts = sections(data)
-    return _Piece(bytes(parts[_SHORTS]), len(parts[_SHORTS]) // len(tree), before.count)
+    return _SectionPiece(bytes(parts[_SHORTS]), len(parts[_SHORTS]) // len(tree), before.count)
 
 
 def _block_starts(tree: Frozen, before: Fingerprint) -> range:
@@ -355,22 +355,22 @@ def _block_starts(tree: Frozen, before: Fingerprint) -> range:
     return range(-before.count % _BLOCK, len(tree), _BLOCK)
 
 
-def _lowest_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _Piece:
+def _lowest_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _SectionPiece:
     shape, parts = sections(data)
     size = shape.slot_size
     slots = (parts[_SLOTS][size * rank : size * (rank + 1)] for rank in _block_starts(tree, before))
-    return _Piece(b"".join(slots), size, -(-before.count // _BLOCK))
+    return _SectionPiece(b"".join(slots), size, -(-before.count // _BLOCK))
 
 
-def _states_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _Piece:
+def _states_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _SectionPiece:
     states = [
         tree.monoid.combine(before, tree.fingerprint_at(0, rank)).state
         for rank in _block_starts(tree, before)
     ]
-    return _Piece(b"".join(states), len(before.state), -(-before.count // _BLOCK))
+    return _SectionPiece(b"".join(states), len(before.state), -(-before.count // _BLOCK))
 
 
-_SECTIONS: tuple[Callable[[Frozen, bytes, Fingerprint], _Piece], ...] = (
+_SECTIONS: tuple[Callable[[Frozen, bytes, Fingerprint], _SectionPiece], ...] = (
     _slots_piece,
     _shorts_piece,
     _lowest_piece,

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from culm.spark.archive import Fault, whole_until
+from culm.spark.archive import ArchiveFault, whole_until
 from culm.spark.errors import OnError
 from culm.spark.files import Found, WatchedFile, absolute, open_file
 from culm.spark.lines import lines_until
 from culm.spark.options import Reading
-from culm.spark.splits import Form, Split, cut, form_of
+from culm.spark.splits import FileForm, Split, cut, form_of
 
 __all__ = ["Growing", "Offset"]
 
@@ -78,13 +78,13 @@ class Growing:
                 continue
             done, stop = _read(before), _read(value)
             if stop < done or (0 < done != stop and not form_of(file).grows):
-                splits.append(Split(file, done, done, fault=Fault.REPLACED))
+                splits.append(Split(file, done, done, fault=ArchiveFault.REPLACED))
                 done = 0
             if done < stop:
                 reading = self._reading
                 splits += cut(file, done, stop, reading.split_size, reading.column)
             if not isinstance(value, int):
-                splits.append(Split(file, stop, max(value), fault=Fault.WAITING))
+                splits.append(Split(file, stop, max(value), fault=ArchiveFault.WAITING))
         return sorted(splits, key=lambda split: split.path)
 
     def _find(self) -> dict[str, Found]:
@@ -136,15 +136,15 @@ def _read(value: int | Sequence[int]) -> int:
     return value if isinstance(value, int) else value[0]
 
 
-def _end(form: Form, file: WatchedFile, start: int, size: int) -> int | None:
+def _end(form: FileForm, file: WatchedFile, start: int, size: int) -> int | None:
     """The end of the readable part of a file, of which all before `start` has been read.
 
     ``None`` if it has to be complete, and is not.
     """
-    if form is Form.TABLE:
+    if form is FileForm.TABLE:
         file.seek(max(size - 4, 0))
         return size if file.read(4) in _TABLE_END else None
-    if form is Form.GZIP_LINES:
+    if form is FileForm.GZIP_LINES:
         return size
-    look = lines_until if form is Form.LINES else whole_until
+    look = lines_until if form is FileForm.LINES else whole_until
     return look(file, start=start, size=size)

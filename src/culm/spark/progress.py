@@ -8,13 +8,13 @@ from typing import IO, TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Progress"]
+__all__ = ["ProgressLine"]
 
 _SECONDS = 0.5
 _CLEAR = "\r\x1b[K"
 
 
-class Progress:
+class ProgressLine:
     """Writes to `stream`: a line for each step, and on a terminal a bar of its tasks below it.
 
     A context manager.  Without a terminal, or under Spark Connect, which has no such reports on

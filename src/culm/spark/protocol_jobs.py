@@ -31,7 +31,7 @@ __all__ = [
     "WRONG_FORM",
     "Campaign",
     "RaftLogs",
-    "Sessions",
+    "RecordedSessions",
     "parsed_lines",
     "raft_entry",
     "raft_job",
@@ -66,7 +66,7 @@ class RaftLogs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sessions:
+class RecordedSessions:
     """Sessions to be replayed through `machine`, with `config` as the line driver takes it.
 
     Each file is a session, and each of its lines one for the line driver; with `recorded` a line is
@@ -139,7 +139,9 @@ def raft_job(spark: SparkSession, logs: RaftLogs, store: Store, tell: Tell) -> O
     return outcome(said, "violations")
 
 
-def sessions_job(spark: SparkSession, sessions: Sessions, store: Store, tell: Tell) -> Outcome:
+def sessions_job(
+    spark: SparkSession, sessions: RecordedSessions, store: Store, tell: Tell
+) -> Outcome:
     """Replayed sessions: table ``said``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f

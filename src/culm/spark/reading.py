@@ -15,9 +15,9 @@ from culm.spark.archive import (
     ABSENT,
     HEADER_SIZE,
     ArchiveError,
+    ArchiveFault,
     Block,
     Damage,
-    Fault,
     Readable,
     find_header,
     read_blocks,
@@ -26,7 +26,7 @@ from culm.spark.columns import BATCH_SIZE, arrow_schema, cuts_of, parts_of, vali
 from culm.spark.errors import OnError, UnreadableError
 from culm.spark.files import WatchedFile, open_file
 from culm.spark.lines import GZIP_ERRORS, GzipText, LineFault, is_utf16, read_lines
-from culm.spark.splits import Form, Split, form_of
+from culm.spark.splits import FileForm, Split, form_of
 from culm.spark.tables import TableFault, read_row_groups
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ __all__ = ["ROWS", "read_split", "rest_of"]
 
 #: The columns of rows that are read.  ``kind`` is declared by the archive, ``block`` is the byte of
 #: the file at which the row's block, line or row group begins, ``row`` its number within that.  For
-#: an unreadable part of a file, ``fault`` is the cause (`culm.spark.archive.Fault`, `LineFault` or
-#: `TableFault`) and ``block`` the place; ``entry`` and ``payload`` are null then, and so is ``row``
-#: unless it is known.  ``block_end`` is the end of the part that the file system failed to read.
+#: an unreadable part of a file, ``fault`` is the cause (`ArchiveFault`, `LineFault`, `TableFault`)
+#: and ``block`` the place; ``entry`` and ``payload`` are null then, and so is ``row`` unless it is
+#: known.  ``block_end`` is the end of the part that the file system failed to read.
 #: Lines and tables have no ``kind``.
 ROWS = (
     ("entry", "binary"),
@@ -84,7 +84,9 @@ def read_split(split: Split, on_error: OnError = OnError.FAIL) -> Iterator[pyarr
         if on_error is OnError.FAIL:
             raise UnreadableError(split.path, mark.offset, split.stop, error) from error
         end = max(split.stop, mark.offset)
-        yield _fault_row(split.path, None, mark.offset, Fault.UNREADABLE, row=mark.row, end=end)
+        yield _fault_row(
+            split.path, None, mark.offset, ArchiveFault.UNREADABLE, row=mark.row, end=end
+        )
 
 
 def rest_of(path: str, block: int, row: int | None, block_end: int, column: str) -> Split:
@@ -173,10 +175,10 @@ def _read_table(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marke
 
 
 _READ = {
-    Form.ARCHIVE: _read_archive,
-    Form.LINES: _read_lines,
-    Form.GZIP_LINES: _read_gzip,
-    Form.TABLE: _read_table,
+    FileForm.ARCHIVE: _read_archive,
+    FileForm.LINES: _read_lines,
+    FileForm.GZIP_LINES: _read_gzip,
+    FileForm.TABLE: _read_table,
 }
 
 

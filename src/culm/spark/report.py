@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from culm.bamboo.errors import Reason
 from culm.garlic import ErrorCode
 from culm.p2panda.errors import Reason as OperationFault
-from culm.spark.archive import Fault
+from culm.spark.archive import ArchiveFault
 from culm.spark.checks import Status
 from culm.spark.lines import LineFault
 from culm.spark.meanings import meanings
@@ -47,7 +47,7 @@ _COUNTED = {
 }
 # Findings of jobs: in files, in records, and in the contents of these.  Some names have several
 # meanings; of two in one job, the later one counts.
-_FILES = (TableFault, LineFault, Fault)
+_FILES = (TableFault, LineFault, ArchiveFault)
 _RECORDS = (MessageErrorCode, WireErrorCode, Reason)
 _FOUND: Mapping[str, Sequence[type[Enum]]] = {
     "operations": (WireErrorCode, OperationFault, Reason),

@@ -1,8 +1,8 @@
 """Tables kept on shelves: a change rewrites the shelves that it touches, and no others.
 
 A shelf holds the rows whose keys have the same remainder, in a directory of its own below that of
-the batch that wrote it last.  A `Snapshot` names that batch for each shelf; it is a file, and gets
-its name when everything else is complete, so that a batch that is killed has changed nothing.
+the batch that wrote it last.  A `ShelfSnapshot` names that batch for each shelf; it is a file, and
+gets its name when everything else is complete, so that a batch that is killed has changed nothing.
 Files that the last two snapshots do not name are removed.
 
 The number of shelves doubles as the number of rows does: so the cost of a batch of a few rows is
@@ -24,7 +24,7 @@ from culm.wire.json import read_json
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["SHELF", "Shelves", "Snapshot", "shelf_of"]
+__all__ = ["SHELF", "ShelfSnapshot", "Shelves", "shelf_of"]
 
 #: The column that numbers shelves.
 SHELF = "_shelf"
@@ -34,7 +34,7 @@ _NAME = "name"
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ShelfSnapshot:
     """Tables as a batch has left them.
 
     `written` has for each table and shelf the batch that wrote it last, -1 for an empty one; `rows`
@@ -47,7 +47,7 @@ class Snapshot:
     written: Mapping[str, Sequence[int]]
 
     @classmethod
-    def empty(cls, batch: int) -> Snapshot:
+    def empty(cls, batch: int) -> ShelfSnapshot:
         """Tables without rows."""
         return cls(batch, 1, 0, {})
 
@@ -74,22 +74,22 @@ class Shelves:
         self._path = path.rstrip("/")
         self._tables = tables
 
-    def newest(self) -> Snapshot | None:
+    def newest(self) -> ShelfSnapshot | None:
         """The snapshot of the last batch that is complete."""
         batches = self._batches()
         return self.snapshot(max(batches)) if batches else None
 
-    def snapshot(self, batch: int) -> Snapshot | None:
+    def snapshot(self, batch: int) -> ShelfSnapshot | None:
         """The snapshot of a batch, if there is one."""
         if batch not in self._batches():
             return None
         with open_file(self._note(batch)) as file:
-            return Snapshot(**read_json(file.read()))
+            return ShelfSnapshot(**read_json(file.read()))
 
     def read(
         self,
         spark: SparkSession,
-        snapshot: Snapshot,
+        snapshot: ShelfSnapshot,
         table: str,
         shelves: Sequence[int] | None = None,
     ) -> DataFrame:
@@ -126,8 +126,8 @@ class Shelves:
 
     def commit(
         self,
-        before: Snapshot,
-        after: Snapshot,
+        before: ShelfSnapshot,
+        after: ShelfSnapshot,
         touched: Mapping[str, Sequence[int]],
         now: Mapping[str, set[int]],
     ) -> None:
@@ -147,11 +147,11 @@ class Shelves:
             file.write(json.dumps(asdict(after)).encode())
         self._forget(before, after)
 
-    def _forget(self, before: Snapshot, after: Snapshot) -> None:
+    def _forget(self, before: ShelfSnapshot, after: ShelfSnapshot) -> None:
         """Remove parts that belong to neither of these, and all other snapshots."""
         kept = before.all_places() | after.all_places()
         for batch in self._batches() - {before.batch, after.batch}:
-            old = self.snapshot(batch) or Snapshot.empty(batch)
+            old = self.snapshot(batch) or ShelfSnapshot.empty(batch)
             for table, writer, shelf in old.all_places() - kept:
                 remove(self._place(table, writer, shelf))
             remove(self._note(batch))

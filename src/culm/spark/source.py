@@ -30,7 +30,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from culm.spark.archive import Fault
+from culm.spark.archive import ArchiveFault
 from culm.spark.columns import check_columns, schema_text
 from culm.spark.errors import ColumnError
 from culm.spark.files import absolute, exists, remove
@@ -71,7 +71,7 @@ def read_again(rows: DataFrame, *, column: str = "entry", on_io_error: str = "fa
     """
     fault = "reason" if "reason" in rows.columns else "fault"
     check_columns(rows, [*_UNREAD, (fault, "string")])
-    named = rows.filter(f"{fault} = '{Fault.UNREADABLE}'")
+    named = rows.filter(f"{fault} = '{ArchiveFault.UNREADABLE}'")
     found = named.select(*(name for name, _ in _UNREAD)).distinct().collect()
     rests = [
         rest_of(each.file, each.block, each.row, each.block_end, column)
@@ -150,7 +150,7 @@ def _reader_class() -> Any:
     """The class that reads archives in splits; made in a function because its base is Spark's."""
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-    class Reader(DataSourceReader):
+    class SplitReader(DataSourceReader):
         def __init__(self, reading: Reading, names: Sequence[str]) -> None:
             self._reading = reading
             self._names = names
@@ -163,7 +163,7 @@ def _reader_class() -> Any:
         def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
             return _read_packed(partition.value, self._reading, self._names)
 
-    return Reader
+    return SplitReader
 
 
 def _stream_reader_class() -> Any:
@@ -211,7 +211,7 @@ def _writer_class() -> Any:
         def __init__(self, names: Sequence[str]) -> None:
             self.names = names
 
-    class Writer(DataSourceArrowWriter):
+    class PartWriter(DataSourceArrowWriter):
         def __init__(self, path: str, kind: str, by: Sequence[str], overwrite: bool) -> None:
             self._path = path
             self._kind = kind
@@ -230,7 +230,7 @@ def _writer_class() -> Any:
         def abort(self, messages: list[Any]) -> None:
             remove(f"{self._path}/.{self._folder}")
 
-    return Writer
+    return PartWriter
 
 
 def _data_source() -> Any:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 __all__ = [
     "SPLIT_SIZE",
-    "Form",
+    "FileForm",
     "Split",
     "check_split_size",
     "cut",
@@ -25,7 +25,7 @@ _OPEN_SIZE = 64 << 10
 _TASKS = 64
 
 
-class Form(Enum):
+class FileForm(Enum):
     """The forms of files, as their names tell."""
 
     ARCHIVE = auto()
@@ -40,22 +40,22 @@ class Form(Enum):
     @property
     def grows(self) -> bool:
         """Whether appended bytes can be read by themselves; other files have to be whole."""
-        return self in (Form.ARCHIVE, Form.LINES)
+        return self in (FileForm.ARCHIVE, FileForm.LINES)
 
 
 _FORMS = {
-    (".jsonl",): Form.LINES,
-    (".ndjson",): Form.LINES,
-    (".jsonl", ".gz"): Form.GZIP_LINES,
-    (".ndjson", ".gz"): Form.GZIP_LINES,
-    (".parquet",): Form.TABLE,
+    (".jsonl",): FileForm.LINES,
+    (".ndjson",): FileForm.LINES,
+    (".jsonl", ".gz"): FileForm.GZIP_LINES,
+    (".ndjson", ".gz"): FileForm.GZIP_LINES,
+    (".parquet",): FileForm.TABLE,
 }
 
 
-def form_of(path: str) -> Form:
+def form_of(path: str) -> FileForm:
     """The form of a file, by the end of its name in upper or lower case."""
     suffixes = tuple(PurePosixPath(path.lower()).suffixes[-2:])
-    return _FORMS.get(suffixes) or _FORMS.get(suffixes[-1:]) or Form.ARCHIVE
+    return _FORMS.get(suffixes) or _FORMS.get(suffixes[-1:]) or FileForm.ARCHIVE
 
 
 class Split(NamedTuple):
@@ -78,7 +78,7 @@ class Split(NamedTuple):
 
 def cut(path: str, start: int, stop: int, split_size: int, column: str) -> list[Split]:
     """Cut a file into at least one part, from `start` up to `stop`, its end."""
-    if form_of(path) is Form.GZIP_LINES:
+    if form_of(path) is FileForm.GZIP_LINES:
         split_size = max(stop - start, 1)
     return [
         Split(path, at, min(at + split_size, stop), column, stop, at == start)

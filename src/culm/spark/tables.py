@@ -58,7 +58,7 @@ class RowGroup(NamedTuple):
     fault: TableFault | None = None
 
 
-class _Place(NamedTuple):
+class _RowPosition(NamedTuple):
     """A row group: its number, its approximate beginning, and its number of rows."""
 
     number: int
@@ -128,7 +128,7 @@ def _is_bytes(kind: pyarrow.DataType) -> bool:
     return any(look(kind) for look in (*looks, types.is_binary_view))
 
 
-def _places(table: ParquetFile, size: int) -> list[_Place]:
+def _places(table: ParquetFile, size: int) -> list[_RowPosition]:
     """The places of the row groups in a file of `size` bytes, estimated by their shares of it.
 
     The true offsets stand in the metadata of columns, but pyarrow 26 ends the process over some
@@ -141,17 +141,17 @@ def _places(table: ParquetFile, size: int) -> list[_Place]:
     if any(not 0 <= each <= _ROWS_MAX for each in rows) or sum(rows) != table.metadata.num_rows:
         raise ValueError("so many rows no file has")
     before = list(accumulate((max(group.total_byte_size, 1) for group in groups), initial=0))
-    places: list[_Place] = []
+    places: list[_RowPosition] = []
     at = -1
     for index in range(count):
         # Each row group has a place of its own within the file.
         at = min(max(at + 1, size * before[index] // before[-1]), size - count + index)
-        places.append(_Place(index, at, rows[index]))
+        places.append(_RowPosition(index, at, rows[index]))
     return places
 
 
 def _batches(
-    file: WatchedFile, table: ParquetFile, place: _Place, column: str, before: int
+    file: WatchedFile, table: ParquetFile, place: _RowPosition, column: str, before: int
 ) -> Iterator[RowGroup]:
     """The rows of a group, without the first `before`.
 
@@ -184,7 +184,7 @@ def _batches(
     yield from _told(place, max(done, before), TableFault.DAMAGED_ROWS)
 
 
-def _rows_at_once(table: ParquetFile, place: _Place) -> int:
+def _rows_at_once(table: ParquetFile, place: _RowPosition) -> int:
     """The number of rows to read at once: a few megabytes of a group's declared size."""
     size = max(table.metadata.row_group(place.number).total_byte_size, 1)
     return min(max(BATCH_SIZE * place.size // size, 1), _BATCH_ROWS)
@@ -210,7 +210,7 @@ def _written_out(values: pyarrow.Array) -> pyarrow.Array:
     return values.cast(pyarrow.binary())
 
 
-def _told(place: _Place, done: int, fault: TableFault) -> Iterator[RowGroup]:
+def _told(place: _RowPosition, done: int, fault: TableFault) -> Iterator[RowGroup]:
     """The rows of a group from number `done` on, reported as damaged; there may be any number."""
     for at in range(done, place.size, _BATCH_ROWS):
         size = min(_BATCH_ROWS, place.size - at)

@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from culm.spark.archive import ABSENT, BLOCK_SIZE_MAX, Header, encode_block
+from culm.spark.archive import ABSENT, BLOCK_SIZE_MAX, ArchiveHeader, encode_block
 from culm.spark.columns import cuts_of, messages, parts_of
 from culm.spark.files import is_hidden, open_system, remove
 from culm.spark.partitions import folder_of
@@ -107,7 +107,7 @@ def _write_archive(file: Any, kind: str, batches: Iterator[pyarrow.RecordBatch])
     import pyarrow
 
     marker = secrets.token_bytes(16)
-    file.write(Header(kind, marker).encode())
+    file.write(ArchiveHeader(kind, marker).encode())
     for batch in batches:
         entries = batch.column("entry")
         absent = pyarrow.nulls(len(entries), pyarrow.binary())

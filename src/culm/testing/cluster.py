@@ -17,12 +17,12 @@ from culm.testing.disk import Disk
 from culm.testing.network import Network
 from culm.testing.spec import Conversation
 
-__all__ = ["Cluster", "Node"]
+__all__ = ["Cluster", "Host"]
 
 Address = Hashable
 
 
-class Node:
+class Host:
     """One address: a machine that may crash and be built again, and the data that outlive it.
 
     events: (true time, event) of all its lives.
@@ -35,10 +35,10 @@ class Node:
         self,
         cluster: Cluster,
         address: Address,
-        build: Callable[[Node], DatagramMachine],
+        build: Callable[[Host], DatagramMachine],
         *,
         verbs: Mapping[str, Verb],
-        effects: Callable[[Node, Effect[Any]], None] | None,
+        effects: Callable[[Host, Effect[Any]], None] | None,
         clock: SkewedClock,
         disk: Disk | None,
     ) -> None:
@@ -238,12 +238,12 @@ class Cluster:
         self,
         network: Network,
         *,
-        on_event: Callable[[Node, Event], None] | None = None,
+        on_event: Callable[[Host, Event], None] | None = None,
         after_step: Callable[[], None] | None = None,
         records: bool = False,
     ) -> None:
         self.network = network
-        self.nodes: dict[Address, Node] = {}
+        self.nodes: dict[Address, Host] = {}
         self.on_event = on_event
         self.after_step = after_step
         self.records = records
@@ -260,33 +260,33 @@ class Cluster:
     ) -> None:
         self.network.__exit__(kind, error, traceback)
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[Host]:
         return iter(self.nodes.values())
 
-    def __getitem__(self, address: Address) -> Node:
+    def __getitem__(self, address: Address) -> Host:
         return self.nodes[address]
 
     def add(
         self,
         address: Address,
-        build: Callable[[Node], DatagramMachine],
+        build: Callable[[Host], DatagramMachine],
         *,
         verbs: Mapping[str, Verb] | None = None,
-        effects: Callable[[Node, Effect[Any]], None] | None = None,
+        effects: Callable[[Host, Effect[Any]], None] | None = None,
         clock: SkewedClock | None = None,
         disk: Disk | None = None,
         start: bool = True,
-    ) -> Node:
+    ) -> Host:
         """Add a node and start it.
 
         build: makes the machine of each life; it may read ``node.disk`` and ``node.now``.
-        verbs: calls that `Node.call` may name besides the machine's methods.
+        verbs: calls that `Host.call` may name besides the machine's methods.
         effects: called with each effect, which it answers with ``node.complete``, at once or
             later by ``node.after``.
         """
         if address in self.nodes:
             raise ValueError(f"there is a node {address!r} already")
-        node = Node(
+        node = Host(
             self,
             address,
             build,

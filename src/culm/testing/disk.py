@@ -9,7 +9,7 @@ __all__ = ["Disk"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class _UnsyncedChange:
     """One unsynced change of one file.
 
     data: the bytes at `offset`; if that is ``None``, the whole new content (``None``: no file).
@@ -38,7 +38,7 @@ class Disk:
         self._sector_size = sector_size
         self._seen: dict[str, bytearray] = {}
         self._synced: dict[str, bytearray] = {}
-        self._pending: list[_Change] = []
+        self._pending: list[_UnsyncedChange] = []
 
     def names(self) -> list[str]:
         """The names of all files, sorted."""
@@ -60,19 +60,19 @@ class Disk:
 
     def write(self, name: str, offset: int, data: bytes) -> None:
         """Write `data` at `offset`; a gap before it is filled with zeros."""
-        self._change(_Change(name, offset, bytes(data)))
+        self._change(_UnsyncedChange(name, offset, bytes(data)))
 
     def truncate(self, name: str, size: int) -> None:
         """Cut the file to `size` bytes."""
-        self._change(_Change(name, None, bytes(self._seen.get(name, b"")[:size])))
+        self._change(_UnsyncedChange(name, None, bytes(self._seen.get(name, b"")[:size])))
 
     def replace(self, name: str, data: bytes) -> None:
         """Set the whole content, as if by writing another file and renaming it."""
-        self._change(_Change(name, None, bytes(data)))
+        self._change(_UnsyncedChange(name, None, bytes(data)))
 
     def delete(self, name: str) -> None:
         """Remove the file, if it is there."""
-        self._change(_Change(name, None, None))
+        self._change(_UnsyncedChange(name, None, None))
 
     def sync(self, name: str | None = None) -> None:
         """Make the changes of the file, or of all files, survive every crash."""
@@ -95,7 +95,7 @@ class Disk:
         self._pending = []
         self._seen = {name: bytearray(data) for name, data in self._synced.items()}
 
-    def _change(self, change: _Change) -> None:
+    def _change(self, change: _UnsyncedChange) -> None:
         _apply(self._seen, change)
         self._pending.append(change)
 
@@ -105,11 +105,11 @@ class Disk:
             # Sectors lie on the disk, not in the write: the first piece may be shorter.
             end = start + self._sector_size - (offset + start) % self._sector_size
             if self._rng.random() < 0.5:
-                _apply(self._synced, _Change(name, offset + start, data[start:end]))
+                _apply(self._synced, _UnsyncedChange(name, offset + start, data[start:end]))
             start = end
 
 
-def _apply(files: dict[str, bytearray], change: _Change) -> None:
+def _apply(files: dict[str, bytearray], change: _UnsyncedChange) -> None:
     if change.offset is not None and change.data is not None:
         content = files.setdefault(change.name, bytearray())
         content.extend(bytes(max(0, change.offset - len(content))))

@@ -24,7 +24,7 @@ from culm.testing.spec import Side
 __all__ = [
     "Chunker",
     "End",
-    "Link",
+    "MachinePair",
     "Sizer",
     "byte_by_byte",
     "random_chunks",
@@ -67,7 +67,7 @@ class End:
 
     @property
     def machine(self) -> Any:
-        """The machine itself; `Link.run` carries on after direct calls to it."""
+        """The machine itself; `MachinePair.run` carries on after direct calls to it."""
         return self.driver.machine
 
     @property
@@ -91,10 +91,10 @@ class End:
         ]
 
 
-class Link:
+class MachinePair:
     """Joins `left` and `right` and runs them until they are quiet.
 
-    left, right: drivers of stream machines (see `Link.of` and `Link.of_machines`).
+    left, right: drivers of stream machines (see `MachinePair.of` and `MachinePair.of_machines`).
     chunker: cuts bytes on their way; `sizer`: gives the sizes in which a machine's are taken.
     rng: chooses which direction moves next; strictly in turns without it.
     latency: seconds that bytes take, from left to right and from right to left.
@@ -149,7 +149,7 @@ class Link:
         right: MachineType,
         right_config: Config,
         **options: Any,
-    ) -> Link:
+    ) -> MachinePair:
         """A link of two new machines, their stores included."""
         return cls(Driver.of(left, left_config), Driver.of(right, right_config), **options)
 
@@ -162,7 +162,7 @@ class Link:
         respond: tuple[Responder | None, Responder | None] = (None, None),
         verbs: tuple[Mapping[str, Verb], Mapping[str, Verb]] = ({}, {}),
         **options: Any,
-    ) -> Link:
+    ) -> MachinePair:
         """A link of two machines; `respond` completes the effects of either."""
         return cls(
             Driver(left, verbs=verbs[0], respond=respond[0]),
@@ -200,7 +200,7 @@ class Link:
         """Let the bytes that `side` sends go on."""
         self._pipes[side].hold(False)
 
-    def run(self, until: float | None = None) -> Link:
+    def run(self, until: float | None = None) -> MachinePair:
         """Run until nothing is under way and nothing happens; returns the link.
 
         Time passes until the bytes under way have arrived; with `until`, in seconds,

@@ -1,7 +1,7 @@
 """Several machines with links, connected with each other in memory.
 
 A machine is connected with each member that it asks to dial; bytes are cut and held up as on a
-`culm.testing.link.Link`, and time passes only when nothing else is left to do.
+`culm.testing.link.MachinePair`, and time passes only when nothing else is left to do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEPS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Endpoint:
     """One end of a connection: a member's link."""
 
     member: str
@@ -39,7 +39,7 @@ class _Place:
 class _Way:
     """One direction of a connection, from a link to the one at its other end."""
 
-    to: _Place
+    to: _Endpoint
     pipe: Pipe
 
 
@@ -76,9 +76,9 @@ class Mesh:
         self._capacity = capacity
         self._steps_max = steps_max
         self._size_max = size_max
-        self._ways: dict[_Place, _Way] = {}
-        self._strangers: set[_Place] = set()
-        self._early: dict[_Place, bytes] = {}  # bytes sent before the connection was there
+        self._ways: dict[_Endpoint, _Way] = {}
+        self._strangers: set[_Endpoint] = set()
+        self._early: dict[_Endpoint, bytes] = {}  # bytes sent before the connection was there
         self._dials: deque[tuple[str, str]] = deque()  # the dialling member, and the dialled one
         for name, driver in members.items():
             driver.take_by(partial(self._take, name))
@@ -122,7 +122,7 @@ class Mesh:
         link = self._run(member, self._dialling.accepted)
         if not isinstance(link, int):
             return None
-        self._strangers.add(_Place(member, link))
+        self._strangers.add(_Endpoint(member, link))
         return link
 
     def run(self, until: float | None = None) -> Mesh:
@@ -166,7 +166,7 @@ class Mesh:
         self._flush(place.member)  # it may have waited for room
         return True
 
-    def _deliverable(self, place: _Place) -> int:
+    def _deliverable(self, place: _Endpoint) -> int:
         """Bytes from `place` that the other end may get now; 1 if only the end is left."""
         way = self._ways[place]
         link = self.members[way.to.member].links[way.to.link]
@@ -189,7 +189,7 @@ class Mesh:
         if not isinstance(near, int):
             self._run(peer, Eof(far))
             return
-        ends = _Place(member, near), _Place(peer, far)
+        ends = _Endpoint(member, near), _Endpoint(peer, far)
         for place, other in (ends, ends[::-1]):
             self._ways[place] = _Way(other, Pipe(0.0, self._capacity))
             self._ways[place].pipe.allow(self._size_max)
@@ -213,13 +213,13 @@ class Mesh:
                 if (peer := self._dialling.wanted(event)) is not None:
                     self._dials.append((member, peer))
         for number, link in self.members[member].links.items():
-            way = self._ways.get(_Place(member, number))
+            way = self._ways.get(_Endpoint(member, number))
             if way is not None and link.closed:
                 way.pipe.end_unless_full()
                 self._ways[way.to].pipe.sink()
 
     def _take(self, member: str, link: Any) -> bytes:
-        place = _Place(member, link.number)
+        place = _Endpoint(member, link.number)
         if place in self._strangers:
             return b""
         if (way := self._ways.get(place)) is not None:

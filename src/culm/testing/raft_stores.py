@@ -64,7 +64,7 @@ class Crashed:
     returned: int
 
 
-class _Run:
+class _Trial:
     """A store that does effects, its state machine, and the state that it has to keep."""
 
     def __init__(self, suite: _Suite, founding: Stored = FOUNDING) -> None:
@@ -124,15 +124,15 @@ class _LogRules(_Suite):
     """Term, vote, commit index and log."""
 
     def test_it_is_a_store(self) -> None:
-        assert isinstance(_Run(self).store, Store)
+        assert isinstance(_Trial(self).store, Store)
 
     def test_a_new_store_has_what_it_was_founded_with(self) -> None:
         for founding in (FOUNDING, Stored()):
-            _Run(self, founding)
-        _Run(self).reopen()
+            _Trial(self, founding)
+        _Trial(self).reopen()
 
     def test_term_vote_and_commit_index_are_kept(self) -> None:
-        run = _Run(self)
+        run = _Trial(self)
         for term, vote, commit in ((1, None, 0), (1, 3, 0), (2, None, 0), (2**62, 2**32 - 1, 0)):
             run.do(persist(term, vote, commit))
             run.reopen()
@@ -142,21 +142,21 @@ class _LogRules(_Suite):
         run.reopen()
 
     def test_entries_are_kept_in_order(self) -> None:
-        run = _Run(self)
+        run = _Trial(self)
         run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"", b"a", b"\x00" * 5000)))
         run.reopen()
         run.do(persist(1, 1, 2, 5, entries_of(1, *(b"%d" % number for number in range(500)))))
         run.reopen()
 
     def test_an_entry_may_hold_a_configuration(self) -> None:
-        run = _Run(self)
+        run = _Trial(self)
         data = FOUNDING.snapshot.configuration
         for entry in (Entry(1, data), Entry(1, replace(data, log_index=2, servers=()))):
             run.do(persist(1, 1, 0, run.kept.last_index + 1, [*entries_of(1, b"a"), entry]))
             run.reopen()
 
     def test_new_entries_take_the_place_of_all_from_there_on(self) -> None:
-        run = _Run(self)
+        run = _Trial(self)
         run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b", b"c", b"d")))
         run.do(persist(2, 1, 0, 2, entries_of(2, b"B")))
         run.reopen()
@@ -165,21 +165,21 @@ class _LogRules(_Suite):
         run.reopen()
 
     def test_a_cut_needs_no_new_entries(self) -> None:
-        run = _Run(self)
+        run = _Trial(self)
         run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b")))
         for first in (2, 1, 1):
             run.do(persist(1, 1, 0, first))
             run.reopen()
 
     def test_without_a_first_index_the_log_stays(self) -> None:
-        run = _Run(self)
+        run = _Trial(self)
         run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b")))
         run.do(persist(2, None, 1))
         run.reopen()
         assert run.kept.last_index == 2
 
     def test_what_is_no_effect_of_a_core_is_refused(self) -> None:
-        run = _Run(self)
+        run = _Trial(self)
         try:
             run.store.perform(Effect(ticket=TICKET))
         except TypeError:
@@ -191,15 +191,15 @@ class _LogRules(_Suite):
 class _SnapshotRules(_Suite):
     """The state machine, and snapshots taken, read and received."""
 
-    def _applied(self) -> _Run:
-        run = _Run(self)
+    def _applied(self) -> _Trial:
+        run = _Trial(self)
         run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b", b"c", b"d")))
         run.do(persist(1, 1, 4))
         run.do(Apply(ticket=TICKET, first_index=1, entries=entries_of(1, b"a", b"b", b"c")))
         return run
 
     def test_values_are_applied_in_order_and_configurations_are_not(self) -> None:
-        run = _Run(self)
+        run = _Trial(self)
         entries = entries_of(1, b"a", b"b", b"a")
         entries.insert(1, Entry(1, FOUNDING.snapshot.configuration))
         run.do(persist(1, 1, 0, 1, entries))
@@ -251,7 +251,7 @@ class _SnapshotRules(_Suite):
                 assert run.do(_read(snapshot, offset, size)) == SnapshotChunk(data, done)
 
     def test_an_empty_snapshot_ends_at_once(self) -> None:
-        run = _Run(self)
+        run = _Trial(self)
         assert run.do(_read(FOUNDING.snapshot, 0, 10)) == SnapshotChunk(b"", True)
 
     def test_only_the_snapshot_that_is_there_is_read(self) -> None:
@@ -332,7 +332,7 @@ class RaftStoreSuite(_LogRules, _SnapshotRules):
     def test_a_random_walk_agrees_with_a_simple_model(self) -> None:
         for seed in range(_WALKS):
             random = Random(seed)
-            run, life = _Run(self), RandomLife(random)
+            run, life = _Trial(self), RandomLife(random)
             for step in range(_WALK_LENGTH):
                 effect = life.next_effect()
                 before = run.machine.snapshot()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from culm.machines import MachineType, lookup
 from culm.machines.driver import Driver, Turn
 from culm.machines.operations import Complete
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 from culm.testing.mesh import Mesh
 from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario
 
@@ -31,10 +31,10 @@ class Recording(NamedTuple):
     right: Conversation
 
 
-def play(machine: MachineType, scenario: Scenario, **options: Any) -> Link:
-    """Run `scenario` over a new `Link` with the `options`, and return the link."""
+def play(machine: MachineType, scenario: Scenario, **options: Any) -> MachinePair:
+    """Run `scenario` over a new `MachinePair` with the `options`, and return the link."""
     peer = machine if scenario.peer is None else lookup(scenario.peer)
-    link = Link.of(machine, scenario.left, peer, scenario.right, **options).run()
+    link = MachinePair.of(machine, scenario.left, peer, scenario.right, **options).run()
     for side, operation in scenario.script:
         link.do(side, operation)
         link.run()

@@ -9,7 +9,7 @@ from pathlib import Path
 from culm.machines.driver import Turn
 from culm.machines.text import Show, turn_lines
 from culm.testing.cluster import Cluster
-from culm.testing.link import Link
+from culm.testing.link import MachinePair
 from culm.testing.mesh import Mesh
 from culm.testing.record import conversations, replay
 from culm.testing.spec import MachineSpec, Side
@@ -27,7 +27,7 @@ def of_turns(turns: Iterable[Turn]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def of_link(link: Link) -> str:
+def of_link(link: MachinePair) -> str:
     """The transcript of both ends in the order of their turns, each under its side."""
     return of_log(link.log)
 

@@ -12,8 +12,8 @@ from culm.garlic.messages import (
     RESPONSE_FRAME,
     RESPONSE_SIZE,
     MessageType,
-    Request,
-    Response,
+    RequestFrame,
+    ResponseFrame,
     is_request,
     message_type,
 )
@@ -55,7 +55,7 @@ def take_frame(reader: FieldReader) -> None:
 
 def _decode_response(data: bytes, at: int) -> object:
     found = data[at : at + RESPONSE_SIZE]
-    return Response.decode(found, _LIMITS) if len(found) == RESPONSE_SIZE else None
+    return ResponseFrame.decode(found, _LIMITS) if len(found) == RESPONSE_SIZE else None
 
 
 def _take_head(reader: FieldReader) -> None:
@@ -82,13 +82,13 @@ def _take_request(reader: FieldReader, kind: MessageType) -> None:
         header = data[at : at + REQUEST_HEADER_SIZE]
         if len(header) < REQUEST_HEADER_SIZE:
             return None
-        size = Request.log_size(header, _LIMITS)
-        return Request.decode(header, data[at + len(header) :][:size], _LIMITS)
+        size = RequestFrame.log_size(header, _LIMITS)
+        return RequestFrame.decode(header, data[at + len(header) :][:size], _LIMITS)
 
     with reader.group(kind.name) as request, reader.judged(decode):
         header = reader.peek(REQUEST_HEADER_SIZE)
         request.tell(reader.struct(REQUEST_HEADER, _REQUEST)[3])
-        with reader.within(Request.log_size(header, _LIMITS)):
+        with reader.within(RequestFrame.log_size(header, _LIMITS)):
             while reader.left:
                 _take_entry(reader, kind)
 

@@ -287,7 +287,7 @@ class Engine:
         if message.term < term:
             self.refuse(message)
             return False
-        if isinstance(message, m.Response):
+        if isinstance(message, m.RaftResponse):
             if message.term > term and self._knows(message.source):
                 self._go_to(message.term)
             return message.term == term
@@ -324,7 +324,7 @@ class Engine:
 
     def refuse(self, message: m.Message) -> None:
         """Refuse a request; a response needs no answer."""
-        if isinstance(message, m.Request):
+        if isinstance(message, m.RaftRequest):
             next_index = 0
             if type(message) in _TELLS_LOG_END:
                 next_index = self.last_index + 1
@@ -353,7 +353,7 @@ class Engine:
     def _on_vote_response(self, response: m.VoteResponse) -> None:
         self.elector.on_vote_response(response)
 
-    def _from_leader(self, request: m.Request) -> None:
+    def _from_leader(self, request: m.RaftRequest) -> None:
         """A request that only the leader of the term sends."""
         if self.shared.leader not in (None, request.source):
             self.refuse(request)
@@ -385,7 +385,7 @@ class Engine:
         elif leadership.change is not None and response.source == leadership.joiner:
             leadership.change.on_snapshot_response(response)
 
-    def _on_change_response(self, response: m.Response) -> None:
+    def _on_change_response(self, response: m.RaftResponse) -> None:
         leadership = self.leadership
         assert leadership is not None
         change = leadership.change
@@ -466,7 +466,7 @@ class Engine:
         m.RemoveServerRequest: Rule(_ALL, _on_remove_server, of_peers=False),
     }
 
-    _FROM_LEADER: ClassVar[Mapping[type[m.Request], Callable[[Engine, Any], None]]] = {
+    _FROM_LEADER: ClassVar[Mapping[type[m.RaftRequest], Callable[[Engine, Any], None]]] = {
         m.AppendRequest: lambda engine, request: engine.receiver.on_append(request),
         m.SnapshotRequest: lambda engine, request: engine.receiver.on_snapshot(request),
         m.JoinRequest: lambda engine, request: engine.receiver.on_join(request),

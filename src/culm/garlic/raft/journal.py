@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from culm.effects import StoreWork
 from culm.garlic.raft.effects import Persist
-from culm.garlic.raft.log import Log
+from culm.garlic.raft.log import RaftLog
 from culm.garlic.raft.membership import Membership
-from culm.garlic.raft.messages import Message, Request
+from culm.garlic.raft.messages import Message, RaftRequest
 from culm.garlic.raft.model import Entry, Snapshot, Stored, new_entry
 
 __all__ = ["Journal"]
@@ -53,7 +53,7 @@ class Journal:
     )
 
     def __init__(self, stored: Stored, work: StoreWork, writes_max: int) -> None:
-        self.log = Log(stored)
+        self.log = RaftLog(stored)
         known = max(stored.commit_index, stored.applied_index)
         if known > self.log.last_index:
             raise ValueError(
@@ -137,7 +137,7 @@ class Journal:
         """Drop the requests to `peer` that have not left: others take their place."""
 
         def stays(message: Message) -> bool:
-            return message.destination != peer or not isinstance(message, Request)
+            return message.destination != peer or not isinstance(message, RaftRequest)
 
         self._outbox = list(filter(stays, self._outbox))
         self._waiting = deque(item for item in self._waiting if stays(item[1]))

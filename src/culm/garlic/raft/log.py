@@ -9,7 +9,7 @@ from typing import Protocol
 
 from culm.garlic.raft.model import Entry, Snapshot, Stored
 
-__all__ = ["Log", "LogView", "size_of"]
+__all__ = ["LogView", "RaftLog", "size_of"]
 
 _term = itemgetter(0)  # of an entry
 
@@ -40,7 +40,7 @@ class LogView(Protocol):
         ...
 
 
-class Log:
+class RaftLog:
     """Entries after `base_index`; those up to it live in snapshots only.
 
     Owns the entries and the latest snapshot's description.  ``base_index`` is at most

@@ -31,12 +31,12 @@ __all__ = [
     "Message",
     "PreVoteRequest",
     "PreVoteResponse",
+    "RaftRequest",
+    "RaftResponse",
     "ReadIndexRequest",
     "ReadIndexResponse",
     "RemoveServerRequest",
     "RemoveServerResponse",
-    "Request",
-    "Response",
     "SnapshotRequest",
     "SnapshotResponse",
     "SyncRequest",
@@ -68,12 +68,12 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request(Message):
+class RaftRequest(Message):
     """A request; each one that reaches a running core is answered exactly once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response(Message):
+class RaftResponse(Message):
     """A response.  `next_index` is the entry that the sender wants next (see each kind)."""
 
     next_index: int
@@ -81,7 +81,7 @@ class Response(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VoteRequest(Request):
+class VoteRequest(RaftRequest):
     """RequestVote.  `transfer`: the leader itself asked for this election."""
 
     last_log_index: int
@@ -90,12 +90,12 @@ class VoteRequest(Request):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VoteResponse(Response):
+class VoteResponse(RaftResponse):
     """`next_index` is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreVoteRequest(Request):
+class PreVoteRequest(RaftRequest):
     """PreVote (thesis, 9.6): whether a vote would be given in the term after `term`."""
 
     last_log_index: int
@@ -103,12 +103,12 @@ class PreVoteRequest(Request):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreVoteResponse(Response):
+class PreVoteResponse(RaftResponse):
     """`next_index` is 0.  Accepted: `term` is that of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendRequest(Request):
+class AppendRequest(RaftRequest):
     """AppendEntries: `entries` follow the one at `previous_index`; none: heartbeat."""
 
     previous_index: int
@@ -118,12 +118,12 @@ class AppendRequest(Request):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendResponse(Response):
+class AppendResponse(RaftResponse):
     """Accepted: the logs agree below `next_index`.  Refused: try from there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRequest(Request):
+class SnapshotRequest(RaftRequest):
     """InstallSnapshot: bytes of the snapshot from `offset` on; `done` with the last."""
 
     snapshot: Snapshot
@@ -134,12 +134,12 @@ class SnapshotRequest(Request):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotResponse(Response):
+class SnapshotResponse(RaftResponse):
     """`next_index` is the byte offset that is wanted next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinRequest(Request):
+class JoinRequest(RaftRequest):
     """Invitation to join, with the configuration as it is."""
 
     configuration: Configuration
@@ -148,12 +148,12 @@ class JoinRequest(Request):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinResponse(Response):
+class JoinResponse(RaftResponse):
     """`next_index` is the joiner's log end + 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncRequest(Request):
+class SyncRequest(RaftRequest):
     """Entries for a joiner, which follow the one at `previous_index`."""
 
     previous_index: int
@@ -162,12 +162,12 @@ class SyncRequest(Request):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncResponse(Response):
+class SyncResponse(RaftResponse):
     """`next_index` is the entry that the joiner wants next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveRequest(Request):
+class LeaveRequest(RaftRequest):
     """Command to leave, sent before the configuration without the server is appended."""
 
     last_log_index: int
@@ -175,34 +175,34 @@ class LeaveRequest(Request):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveResponse(Response):
+class LeaveResponse(RaftResponse):
     """`next_index` is the leaver's log end + 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransferRequest(Request):
+class TransferRequest(RaftRequest):
     """The leader hands over: stand for election now (thesis, section 3.10: TimeoutNow)."""
 
     last_log_index: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransferResponse(Response):
+class TransferResponse(RaftResponse):
     """`next_index` is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadIndexRequest(Request):
+class ReadIndexRequest(RaftRequest):
     """A follower asks for the index that must be applied for a read (thesis, 6.4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadIndexResponse(Response):
+class ReadIndexResponse(RaftResponse):
     """Accepted: a state machine that has all entries below `next_index` may be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForwardRequest(Request):
+class ForwardRequest(RaftRequest):
     """Values to append that were given to a follower.
 
     It may be lost, but must not be duplicated on its way: each copy would be appended.
@@ -212,47 +212,47 @@ class ForwardRequest(Request):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForwardResponse(Response):
+class ForwardResponse(RaftResponse):
     """Accepted: the leader has appended them in `term`, the last one before `next_index`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientRequest(Request):
+class ClientRequest(RaftRequest):
     """Values to append."""
 
     values: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientResponse(Response):
+class ClientResponse(RaftResponse):
     """Accepted: appended, not yet committed; `destination` is the believed leader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddServerRequest(Request):
+class AddServerRequest(RaftRequest):
     """Add `server` to the cluster."""
 
     server: Server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddServerResponse(Response):
+class AddServerResponse(RaftResponse):
     """Accepted: started; `destination` is the believed leader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveServerRequest(Request):
+class RemoveServerRequest(RaftRequest):
     """Remove the server of that id from the cluster."""
 
     server_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveServerResponse(Response):
+class RemoveServerResponse(RaftResponse):
     """Accepted: started; `destination` is the believed leader."""
 
 
-RESPONSE_OF: dict[type[Request], type[Response]] = {
+RESPONSE_OF: dict[type[RaftRequest], type[RaftResponse]] = {
     VoteRequest: VoteResponse,
     PreVoteRequest: PreVoteResponse,
     AppendRequest: AppendResponse,
@@ -269,13 +269,13 @@ RESPONSE_OF: dict[type[Request], type[Response]] = {
 }
 
 # Requests that are sent only to peers with an extension.
-EXTENSION_OF: dict[type[Request], Extension] = {
+EXTENSION_OF: dict[type[RaftRequest], Extension] = {
     PreVoteRequest: Extension.PRE_VOTE,
     ReadIndexRequest: Extension.READ_INDEX,
     ForwardRequest: Extension.FORWARD,
 }
 
 # Requests from outside of the cluster, whose terms mean nothing.
-CLIENT_REQUESTS: frozenset[type[Request]] = frozenset(
+CLIENT_REQUESTS: frozenset[type[RaftRequest]] = frozenset(
     (ClientRequest, AddServerRequest, RemoveServerRequest)
 )

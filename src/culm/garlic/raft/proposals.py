@@ -7,12 +7,12 @@ from heapq import heappop, heappush, heapreplace
 from math import inf
 
 from culm.garlic.raft.events import Committed, Lost
-from culm.garlic.raft.log import Log
+from culm.garlic.raft.log import RaftLog
 
 __all__ = ["Proposals"]
 
 
-class _Run:
+class _Proposed:
     """Values of one term that follow each other, and were proposed here one after the other."""
 
     __slots__ = ("first", "last", "term")
@@ -20,7 +20,7 @@ class _Run:
     def __init__(self, first: int, last: int, term: int) -> None:
         self.first, self.last, self.term = first, last, term
 
-    def __lt__(self, other: _Run) -> bool:
+    def __lt__(self, other: _Proposed) -> bool:
         return self.first < other.first
 
     def __bool__(self) -> bool:
@@ -59,8 +59,8 @@ class Proposals:
 
     def __init__(self) -> None:
         self._lowest: float = inf  # no waiting run has a lower term
-        self._waiting: list[_Run] = []
-        self._newest = _Run(0, -1, 0)  # the run that was added last
+        self._waiting: list[_Proposed] = []
+        self._newest = _Proposed(0, -1, 0)  # the run that was added last
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -69,11 +69,11 @@ class Proposals:
         """Add values of ours that have just been appended in `term`."""
         if self._newest.takes(first, last, term):
             return
-        self._newest = _Run(first, last, term)
+        self._newest = _Proposed(first, last, term)
         heappush(self._waiting, self._newest)
         self._lowest = min(self._lowest, term)
 
-    def settle(self, log: Log, commit_index: int) -> Iterator[Committed | Lost]:
+    def settle(self, log: RaftLog, commit_index: int) -> Iterator[Committed | Lost]:
         """Report all that is known once everything up to `commit_index` is committed."""
         waiting = self._waiting
         while waiting and waiting[0].first <= commit_index:
@@ -105,7 +105,7 @@ class Proposals:
         for run in overtaken:
             yield run.lost(certain=True)
 
-    def _outcome(self, log: Log, run: _Run, reached: int) -> Iterator[Committed | Lost]:
+    def _outcome(self, log: RaftLog, run: _Proposed, reached: int) -> Iterator[Committed | Lost]:
         """The fate of all of a run, if the entry at `reached` is not ours."""
         ours = reached
         while ours >= run.first and (found := log.term_at(ours)) != run.term:

@@ -12,7 +12,7 @@ from culm.garlic.raft.messages import (
     AppendRequest,
     JoinRequest,
     LeaveRequest,
-    Request,
+    RaftRequest,
     SnapshotRequest,
     SyncRequest,
 )
@@ -76,12 +76,12 @@ class Receiver:
         self._commit(min(request.commit_index, end))
         shared.respond(request, end + 1, accepted=True)
 
-    def _contradiction(self, request: Request, index: int) -> RemoteProtocolError:
+    def _contradiction(self, request: RaftRequest, index: int) -> RemoteProtocolError:
         """The error of a leader that has another entry at a committed index."""
         told = f"leader {request.source} of term {request.term} has another entry {index}"
         return RemoteProtocolError(ErrorCode.CONTRADICTION, f"{told}, which is committed here")
 
-    def _store(self, previous: int, entries: Sequence[Entry], request: Request) -> bool:
+    def _store(self, previous: int, entries: Sequence[Entry], request: RaftRequest) -> bool:
         """Make our log agree with `entries`; false if they cannot be the leader's.
 
         Entries of ours that they do not contradict stay (figure 2, rule 3: only a conflict

@@ -7,7 +7,7 @@ from culm.garlic.raft.applier import Applier
 from culm.garlic.raft.events import ConfigurationChanged, Forwarded, LeaderChanged
 from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.limits import Limits, Timing
-from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, Request
+from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, RaftRequest
 from culm.garlic.raft.model import Stored
 from culm.garlic.raft.proposals import Proposals
 
@@ -92,7 +92,7 @@ class Shared:
             self.work.emit(LeaderChanged(leader=leader, term=self.journal.term))
 
     def respond(
-        self, request: Request, next_index: int, accepted: bool, term: int | None = None
+        self, request: RaftRequest, next_index: int, accepted: bool, term: int | None = None
     ) -> None:
         """Answer `request` once everything so far is durable; the term is ours by default."""
         destination = request.source
