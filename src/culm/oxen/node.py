@@ -7,8 +7,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum, auto
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from culm.arguments import check_type
 from culm.buffer import check_buffer
 from culm.machine import Buffer, Closed, ContractErrorCode, LocalProtocolError, check_time
 from culm.oxen.associations import Associations
@@ -37,6 +38,8 @@ __all__ = [
 
 # By themselves: to look one up in its class costs more than a message can afford.
 _IDLE, _JOINING, _ACTIVE, _LEAVING, _CLOSED = State
+_DEFAULT_LIMITS: Final = Limits()
+_DEFAULT_TIMING: Final = Timing()
 _JOINED = PeerState.JOINED
 _DATAGRAM, _IN_ORDER = Delivery.DATAGRAM, Delivery.IN_ORDER
 
@@ -82,13 +85,14 @@ class Node:
         me: bytes,
         rng: Random,
         epoch: float,
-        limits: Limits | None = None,
-        timing: Timing | None = None,
+        limits: Limits = _DEFAULT_LIMITS,
+        timing: Timing = _DEFAULT_TIMING,
         dialect: Dialect = Dialect.KEYED,
         keys: Sequence[bytes] = (),
     ) -> None:
-        self._limits = limits = Limits() if limits is None else limits
-        self._timing = timing = Timing() if timing is None else timing
+        check_type("limits", limits, Limits)
+        check_type("timing", timing, Timing)
+        self._limits, self._timing = limits, timing
         self._me = me = _checked_sid(me, limits)
         self._rng = rng
         self._dialect = dialect
