@@ -39,7 +39,7 @@ from culm.garlic.raft import (
 )
 from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.raft import Timing as RaftTiming
-from culm.garlic.sessions import Outcome, Sessions, inner_value
+from culm.garlic.sessions import Sessions, inner_value
 from culm.garlic.store import StateMachine
 from culm.machine import Effect, Event, LocalProtocolError, StreamMachine
 from culm.wire.json import TooDeepError, check_depth, read_json
@@ -55,7 +55,6 @@ __all__ = ["KeyValues", "run"]
 R = TypeVar("R")
 
 USER = "farm"
-OUTCOMES_MAX = 10_000
 UNDER_WAY = (ErrorCode.CHANGE_IN_PROGRESS, ErrorCode.TRANSFER_IN_PROGRESS)
 DONE_BEFORE = (ErrorCode.ALREADY_MEMBER, ErrorCode.NOT_MEMBER)
 TIMING = Timing(
@@ -103,32 +102,6 @@ class KeyValues:
         if not is_dict(values) or not all(isinstance(value, str) for value in values.values()):
             raise ValueError("not a snapshot of values")
         self.values = values
-
-
-class Outcomes:
-    """What came of the values that were applied last, by index; made in the event loop."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._known: dict[int, Outcome] = {}
-        self._news = asyncio.Event()
-
-    def tell(self, index: int, outcome: Outcome) -> None:
-        """For `Sessions`, in whatever thread the store works."""
-        self._loop.call_soon_threadsafe(self._note, index, outcome)
-
-    def _note(self, index: int, outcome: Outcome) -> None:
-        self._known[index] = outcome
-        if len(self._known) > OUTCOMES_MAX:
-            del self._known[next(iter(self._known))]
-        news, self._news = self._news, asyncio.Event()
-        news.set()
-
-    async def of(self, index: int) -> Outcome:
-        """Waits for it: without end, if it is known no more, or in a snapshot."""
-        while index not in self._known:
-            await self._news.wait()
-        return self._known[index]
 
 
 class MarkedStore(RaftSqliteStore):
@@ -194,9 +167,8 @@ class Service:
         self._cache = CredentialCache()
         self._told, self._faults = Telling(sys.stdout), Telling(sys.stderr)
         self._machine = KeyValues(self._told.tell if echo else None)
-        self._outcomes = Outcomes()
-        sessions = Sessions(self._machine, self._outcomes.tell)
-        self._store = MarkedStore(farm, number, path, sessions)
+        self._sessions = Sessions(self._machine)
+        self._store = MarkedStore(farm, number, path, self._sessions)
         self._loop = asyncio.get_running_loop()
         self.node = Node(
             server_id=number,
@@ -359,7 +331,9 @@ class Service:
         if isinstance(index, Failed):
             certain = index is Failed.FOR_CERTAIN
             return {"error": "NOT_COMMITTED", "leader": self.node.leader, "certain": certain}
-        outcome = await self._outcomes.of(index)
+        outcome = self._sessions.outcome_of(index)
+        if outcome is None:  # a snapshot stands for it
+            return {"error": "UNKNOWN_OUTCOME", "leader": self.node.leader, "certain": False}
         return {"ok": True, "index": index, "outcome": outcome.value}
 
     async def _wait(self, future: asyncio.Future[R]) -> R:

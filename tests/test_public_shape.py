@@ -20,8 +20,6 @@ PARTS = ("culm.replication",)
 #: What still has another shape; a row goes when it is mended.
 STANDING: set[str] = {
     "bamboo.effects.perform()",
-    "oxen.node.Node(limits=)",
-    "oxen.node.Node(timing=)",
     "point2point.connection.Connection(timing=)",
     "point2point.connection.Connection.send_size()",
     "point2point.connection.Connection.taken_size()",

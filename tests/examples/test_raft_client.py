@@ -49,13 +49,16 @@ class World:
         self.random = Random(seed)
         self.machine = Counting()
         self.is_calm = False
-        self._sessions = Sessions(self.machine, lambda index, outcome: self._told.append(outcome))
-        self._told: list[Outcome] = []
+        self._sessions = Sessions(self.machine)
+        self._index = 0
         self._late: list[bytes] = []  # copies under way, of which nobody knows
 
     def commit(self, value: bytes) -> Committed:
-        self._sessions.apply(len(self._told) + 1, value)
-        return Committed(len(self._told), self._told[-1])
+        self._index += 1
+        self._sessions.apply(self._index, value)
+        outcome = self._sessions.outcome_of(self._index)
+        assert outcome is not None
+        return Committed(self._index, outcome)
 
     async def propose(self, value: bytes) -> Committed | Failed:
         for _ in range(self.random.randrange(4)):
@@ -165,19 +168,21 @@ def test_what_comes_too_late_is_no_success() -> None:
 def test_more_commands_at_once_than_a_session_has_room_for() -> None:
     """The others wait: also while the oldest is not done, for a long time."""
     machine = Counting()
-    told: list[Outcome] = []
-    log = Sessions(machine, lambda index, outcome: told.append(outcome))
-    under_way = most = 0
+    log = Sessions(machine)
+    index = under_way = most = 0
 
     async def propose(value: bytes) -> Committed | Failed:
-        nonlocal under_way, most
+        nonlocal index, under_way, most
         under_way += 1
         most = max(most, under_way)
         for _ in range(500 if value.endswith(b"first") else 20):
             await asyncio.sleep(0)
         under_way -= 1
-        log.apply(len(told) + 1, value)
-        return Committed(len(told), told[-1])
+        index += 1
+        log.apply(index, value)
+        outcome = log.outcome_of(index)
+        assert outcome is not None
+        return Committed(index, outcome)
 
     async def main() -> list[int]:
         client = Client(propose)

@@ -8,6 +8,7 @@ import random
 import pytest
 from test_raft_simulation import STORM, caught
 
+from culm.garlic import sessions as garlic_sessions
 from culm.garlic.errors import ErrorCode
 from culm.garlic.sessions import (
     SESSIONS_MAX,
@@ -47,15 +48,14 @@ class Server:
 
     def __init__(self) -> None:
         self.machine = Values()
-        self.told: list[tuple[int, Outcome]] = []
-        self.sessions = Sessions(self.machine, lambda *told: self.told.append(told))
+        self.sessions = Sessions(self.machine)
         self.index = 0
 
     def commit(self, value: bytes) -> Outcome:
         self.index += 1
         self.sessions.apply(self.index, value)
-        index, outcome = self.told[-1]
-        assert index == self.index
+        outcome = self.sessions.outcome_of(self.index)
+        assert outcome is not None
         return outcome
 
     def open(self) -> ClientSession:
@@ -307,3 +307,12 @@ def test_canary_snapshots_that_forget_what_was_applied_are_caught(
 
     monkeypatch.setattr(Sessions, "restore", forget)
     assert caught(CALM, size=3, seeds=100, seconds=1.5, check_sends=True)
+
+
+def test_only_the_last_outcomes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garlic_sessions, "OUTCOMES_MAX", 3)
+    server = Server()
+    for _ in range(5):
+        server.commit(plain(b"tick"))
+    known = [server.sessions.outcome_of(index) for index in range(7)]
+    assert known == [None] * 3 + [Outcome.APPLIED] * 3 + [None]

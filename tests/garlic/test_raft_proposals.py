@@ -6,8 +6,8 @@ import pytest
 from raft_lab import Lab, configuration, entries, one
 
 from culm.garlic.raft import Committed, ErrorCode, Lost, Server, Snapshot, Stored, WriteSnapshot
-from culm.garlic.raft.log import Log
-from culm.garlic.raft.messages import SnapshotRequest, SnapshotResponse
+from culm.garlic.raft.log import RaftLog
+from culm.garlic.raft.messages import AppendRequest, SnapshotRequest, SnapshotResponse
 from culm.garlic.raft.proposals import Proposals
 from culm.machine import Closed, LocalProtocolError
 
@@ -82,7 +82,7 @@ def test_what_was_proposed_in_a_row_is_told_of_together() -> None:
 
 def test_what_was_proposed_in_two_terms_is_told_of_apart() -> None:
     """The later one has the lower index: what it followed was cut off."""
-    waiting, log = Proposals(), Log(Stored())
+    waiting, log = Proposals(), RaftLog(Stored())
     for first, last, term in ((3, 4, 1), (5, 6, 1), (4, 4, 3), (5, 5, 3)):
         waiting.add(first, last, term)
     log.append(entries(1, 1, 1, 1, 1, 5))
@@ -121,6 +121,41 @@ def test_all_that_wait_beyond_what_is_committed_are_told_of_in_their_order() -> 
         Committed(index=2, term=1, count=1),
         Lost(index=3, term=1, count=2, certain=True),
     ]
+
+
+def committed_elsewhere() -> Lab:
+    """A server that hears that its value is committed, while its store is at work."""
+    lab, _ = deposed(b"a")
+    lab.hold = True
+    lab.core.receive_message(
+        AppendRequest(
+            source=2,
+            destination=1,
+            term=2,
+            previous_index=2,
+            previous_term=1,
+            commit_index=2,
+            entries=entries(2),
+        )
+    )
+    lab.drain()
+    assert lab.core.commit_index == 2 > lab.core.applied_index
+    assert outcomes(lab) == []
+    return lab
+
+
+def test_what_is_committed_is_told_when_it_is_applied_here() -> None:
+    lab = committed_elsewhere()
+    while lab.core.applied_index < 2:
+        lab.release()
+    assert outcomes(lab) == [Committed(index=2, term=1, count=1)]
+
+
+def test_what_is_committed_and_not_applied_is_not_lost_when_the_server_stops() -> None:
+    lab = committed_elsewhere()
+    lab.core.close()
+    lab.drain()
+    assert outcomes(lab) == [Committed(index=2, term=1, count=1)]
 
 
 def test_a_snapshot_hides_what_has_become_of_them() -> None:
@@ -162,7 +197,7 @@ def test_founders_start_from_the_first_configuration() -> None:
 
 
 def test_what_waits_beyond_a_later_term_is_lost_before_the_log_is_as_long() -> None:
-    waiting, log = Proposals(), Log(Stored())
+    waiting, log = Proposals(), RaftLog(Stored())
     waiting.add(5, 6, 1)
     waiting.add(4, 4, 3)
     log.append(entries(1, 1, 2))

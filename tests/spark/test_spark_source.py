@@ -10,7 +10,7 @@ import pytest
 from planted import honest_log
 from reads import plan, rows_of
 
-from culm.spark.archive import ArchiveWriter, Header, encode_block, read_archive
+from culm.spark.archive import ArchiveHeader, ArchiveWriter, encode_block, read_archive
 from culm.spark.errors import OnError, UnreadableError
 from culm.spark.reading import ROWS, read_split
 from culm.spark.source import register
@@ -144,7 +144,7 @@ def test_a_block_of_many_records_that_are_empty_is_read_in_parts(tmp_path):
     """A file of a megabyte may hold a hundred thousand, and says where each of them is."""
     count, marker = 150_000, bytes(range(16))
     block = encode_block(marker, count, bytes(4 * count), b"\xff" * 4 * count, b"", b"")
-    (tmp_path / "a").write_bytes(Header("ssb", marker).encode() + block)
+    (tmp_path / "a").write_bytes(ArchiveHeader("ssb", marker).encode() + block)
     [split] = plan(str(tmp_path))
     batches = list(read_split(split))
     assert [batch.num_rows for batch in batches] == [65_536, 65_536, 18_928]

@@ -11,7 +11,6 @@ a repeated command.  They decide by the log alone, and therefore alike.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from enum import Enum, IntEnum
 
 from culm.arguments import check_int
@@ -21,6 +20,7 @@ from culm.garlic.store import StateMachine
 from culm.machine import LocalProtocolError
 
 __all__ = [
+    "OUTCOMES_MAX",
     "SESSIONS_MAX",
     "WINDOW",
     "ClientSession",
@@ -35,6 +35,9 @@ __all__ = [
 # All servers have to agree on these, so they are no settings.
 SESSIONS_MAX = 4096  # open at a time; beyond that the least recently used one ends
 WINDOW = 64  # commands of one session whose order is free
+
+# Of the values applied last, for `Sessions.outcome_of`; each server may decide for itself
+OUTCOMES_MAX = 10_000
 
 # Serials that a client may have used after the last applied one before it resumes its session
 _LIFE = 2**32
@@ -151,17 +154,14 @@ class Sessions:
 
     machine
         The state machine that gets the commands.
-    tell
-        Called for every committed value with its index and `Outcome`.
 
-    Worst-case memory: `SESSIONS_MAX` sessions of about 200 bytes; in a snapshot 24 bytes each.
+    Worst-case memory: `SESSIONS_MAX` sessions of about 200 bytes, in a snapshot 24 bytes each; and
+    the last `OUTCOMES_MAX` outcomes of about 100 bytes.
     """
 
-    def __init__(
-        self, machine: StateMachine, tell: Callable[[int, Outcome], None] | None = None
-    ) -> None:
+    def __init__(self, machine: StateMachine) -> None:
         self._machine = machine
-        self._tell = tell
+        self._outcomes: dict[int, Outcome] = {}  # by index, the oldest first
         # By id, the session used last at the end: the highest serial, and bits for it and those
         # before it, set for the applied ones.
         self._table: dict[int, tuple[int, int]] = {}
@@ -175,10 +175,17 @@ class Sessions:
         noted = self._table.get(session)
         return None if noted is None else noted[0]
 
+    def outcome_of(self, index: int) -> Outcome | None:
+        """The outcome of the value at `index`, which is known as soon as `Committed` tells of it.
+
+        ``None`` if it was not applied here (a snapshot stands for it), or not lately.
+        """
+        return self._outcomes.get(index)
+
     def apply(self, index: int, value: bytes) -> None:
-        outcome = self._do(index, value)
-        if self._tell is not None:
-            self._tell(index, outcome)
+        self._outcomes[index] = self._do(index, value)
+        if len(self._outcomes) > OUTCOMES_MAX:
+            del self._outcomes[next(iter(self._outcomes))]
 
     def _do(self, index: int, value: bytes) -> Outcome:
         kind = value[0] if value else None

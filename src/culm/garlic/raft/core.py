@@ -367,6 +367,7 @@ class Raft:
         """
         self._shared.work.complete(ticket, result)
         if not self._closed:
+            self._shared.settle_proposals()
             self._engine.settle()
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
@@ -413,6 +414,7 @@ class Raft:
             self._engine.end()
             self._shared.journal.drop_messages()
             self._shared.work.stop()
+            self._shared.settle_unapplied()
             for lost in self._shared.proposals.drop_all():
                 self._shared.work.emit(lost)
             self._shared.work.emit(Closed())

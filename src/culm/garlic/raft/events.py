@@ -91,8 +91,9 @@ class PeerFault(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed(Event):
-    """Values that were proposed here are committed: every state machine will apply them.
+    """Values that were proposed here are committed, and applied here: every server applies them.
 
+    Only if a snapshot has replaced them first, or the core was closed, they are not applied here.
     They have indexes that follow each other, and one term.  Values that were proposed one after the
     other are told of together, those of one `Raft.propose` perhaps in parts.
 

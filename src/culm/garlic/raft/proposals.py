@@ -73,12 +73,12 @@ class Proposals:
         heappush(self._waiting, self._newest)
         self._lowest = min(self._lowest, term)
 
-    def settle(self, log: RaftLog, commit_index: int) -> Iterator[Committed | Lost]:
-        """Report all that is known once everything up to `commit_index` is committed."""
+    def settle(self, log: RaftLog, last: int) -> Iterator[Committed | Lost]:
+        """Report all that is known once everything up to `last` is committed."""
         waiting = self._waiting
-        while waiting and waiting[0].first <= commit_index:
+        while waiting and waiting[0].first <= last:
             run = waiting[0]
-            reached = min(commit_index, run.last)
+            reached = min(last, run.last)
             if log.term_at(reached) != run.term:
                 yield from self._outcome(log, heappop(waiting), reached)
                 continue
@@ -89,7 +89,7 @@ class Proposals:
             else:
                 heappop(waiting)
             yield told
-        committed = log.term_at(commit_index)
+        committed = log.term_at(last)
         if committed is not None and committed > self._lowest:
             yield from self._overtaken(committed)
 

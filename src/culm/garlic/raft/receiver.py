@@ -187,6 +187,7 @@ class Receiver:
     def _installed(self, snapshot: Snapshot) -> None:
         shared = self._shared
         before, was_member = shared.journal.membership.current, shared.is_member
+        shared.settle_unapplied()
         shared.journal.reset(snapshot)
         shared.applier.reset(snapshot.index)
         self._snapshot_key, self._offset = None, 0

@@ -59,9 +59,7 @@ class Shared:
         journal = self.journal
         if index <= journal.commit_index:
             return False
-        members_changed = journal.commit(index)
-        self.settle_proposals()
-        if not members_changed:
+        if not journal.commit(index):
             return False
         self.members_changed()
         return True
@@ -71,11 +69,16 @@ class Shared:
         self.proposals.add(index, index + count - 1, term)
         self.work.emit(Forwarded(forward=number, index=index, term=term, count=count))
 
-    def settle_proposals(self) -> None:
-        """Report the fate of proposals, as far as it is known."""
+    def settle_proposals(self, reached: int | None = None) -> None:
+        """Report the fate of proposals up to `reached`, by default those that are applied here."""
         if self.proposals:
-            for event in self.proposals.settle(self.journal.log, self.journal.commit_index):
+            index = self.applier.applied_index if reached is None else reached
+            for event in self.proposals.settle(self.journal.log, index):
                 self.work.emit(event)
+
+    def settle_unapplied(self) -> None:
+        """Report committed proposals that are never applied here, one by one."""
+        self.settle_proposals(self.journal.commit_index)
 
     def members_changed(self) -> None:
         """Report that another configuration is in force."""
