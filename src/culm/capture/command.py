@@ -21,6 +21,7 @@ from culm.capture.records import Capture, Step
 from culm.capture.replay import Replay, replay
 from culm.capture.text import is_idle, line_of, plain_step, words_of
 from culm.capture.values import to_value
+from culm.capture.view import page
 from culm.wire.multihash import FAMILIES
 
 __all__ = ["main"]
@@ -72,6 +73,10 @@ def _parser() -> argparse.ArgumentParser:
         written = command(name, _converted, help)
         written.add_argument("-o", metavar="FILE", help="where to write it; standard output")
         written.set_defaults(convert=_CONVERTED[name])
+    view = commands.add_parser("view", help="a page that shows one conversation, whole")
+    view.add_argument("file", nargs="+", help="captures of the conversation, one for each side")
+    view.add_argument("-o", required=True, metavar="PAGE", help="where to write it")
+    view.set_defaults(run=_view)
     split = commands.add_parser(
         "dissect", help="bytes from standard input, in hexadecimal or as they are, by fields"
     )
@@ -164,6 +169,17 @@ def _write(path: str | None, pieces: Iterable[bytes]) -> None:
         return
     with open(path, "wb") as file:
         file.writelines(pieces)
+
+
+def _view(options: argparse.Namespace) -> int:
+    captures = {_name_of(path): _open(path) for path in options.file}
+    _write(options.o, [page(captures).encode()])
+    return SAME
+
+
+def _name_of(path: str) -> str:
+    """The name of a file, without folders and what comes after a dot."""
+    return re.split(r"[/\\]", path)[-1].partition(".")[0] or path
 
 
 def _dissect(options: argparse.Namespace) -> int:

@@ -6,9 +6,14 @@ from typing import Any
 
 from culm.capture.records import Step
 
-__all__ = ["is_idle", "line_of", "plain", "plain_step", "words_of"]
+__all__ = ["bytes_words", "is_idle", "line_of", "plain", "plain_step", "short_words", "words_of"]
 
 _WIDTH = 100  # characters of what is shown of a value
+_SHORT = 60
+_PARTS_MAX = 3
+_HASH_SIZE_MAX = 64
+_FEW = 4  # bytes of a key or a hash by which people know it
+_UNSAID = frozenset({"LogKey"})
 
 
 def is_idle(step: Step) -> bool:
@@ -34,6 +39,52 @@ def words_of(value: Any) -> str:
     """A value in a few words."""
     words = _whole(value)
     return words if len(words) <= _WIDTH else f"{words[: _WIDTH - 3]}..."
+
+
+def short_words(value: Any) -> str:
+    """A value by its name and what stands in it first, without the names of its parts."""
+    words = " ".join(_essence(value, _PARTS_MAX))
+    return words if len(words) <= _SHORT else f"{words[: _SHORT - 1]}…"
+
+
+def bytes_words(value: bytes) -> str:
+    """Bytes as text if they are one, else the first of a few, else how many they are."""
+    size = len(value)
+    if size <= _SHORT and value.isascii() and value.decode().isprintable():
+        return value.decode() or "nothing"
+    if size <= _FEW:
+        return value.hex()
+    return f"{value[:_FEW].hex()}…" if size <= _HASH_SIZE_MAX else f"{size} B"
+
+
+def _essence(value: Any, parts_max: int) -> list[str]:
+    if value is None or parts_max <= 0:
+        return []
+    if isinstance(value, bytes):
+        return [bytes_words(value)]
+    if isinstance(value, list):
+        inside = _essence(value[0], parts_max - 1) if len(value) == 1 else []
+        return inside or [f"{len(value)} items" if value else "nothing"]
+    if not isinstance(value, dict):
+        return [str(value)]
+    mark = value.get("")
+    if not isinstance(mark, str):
+        return [f"{len(value)} items"]
+    if mark in ("object", "secret", "payload", "opaque"):
+        return [_whole(value)]
+    if mark in ("tuple", "set"):
+        return _essence(value.get("items"), parts_max)
+    if "code" in value:
+        return _essence(value["code"], parts_max)
+    if "member" in value or "constant" in value:
+        return [str(value.get("member", value.get("constant")))]
+    name = mark.rpartition(":")[2]
+    fields = value.get("fields", value.get("slots", {}))
+    found: list[str] = [] if name in _UNSAID else [name]
+    for key, part in fields.items() if isinstance(fields, dict) else ():
+        if key != "ticket" and len(found) <= parts_max:
+            found += _essence(part, parts_max - 1)
+    return found
 
 
 def _whole(value: Any) -> str:

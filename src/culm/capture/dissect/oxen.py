@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from culm.capture.dissect.fields import FieldReader
 from culm.capture.dissect.syntax import take_xenc
-from culm.oxen.messages import Dialect, MessageData, decode_parcel, read_message
+from culm.oxen.messages import Dialect, MessageData, ParcelError, decode_parcel, read_message
 from culm.oxen.seal import NONCE
 
 __all__ = ["take_datagram"]
@@ -12,18 +12,27 @@ __all__ = ["take_datagram"]
 _SID_SIZE_MAX = 1 << 16
 
 
+def _name(data: bytes, dialect: Dialect) -> str:
+    """The name of what a parcel holds.  Raises `ParcelError`."""
+    body = decode_parcel(data, dialect, sid_size_max=_SID_SIZE_MAX).body
+    if isinstance(body, MessageData):
+        return type(read_message(body.d)).__name__
+    return "keepalive" if body is None else type(body).__name__
+
+
+def _name_or_none(data: bytes, dialect: Dialect) -> str | None:
+    try:
+        return _name(data, dialect)
+    except ParcelError:
+        return None
+
+
 def take_datagram(reader: FieldReader, dialect: Dialect) -> None:
     """Take a datagram.  What is sealed is shown as it is: only holders of the key can read it."""
 
-    def decode(data: bytes, at: int) -> object:
-        parcel = decode_parcel(data[at:], dialect, sid_size_max=_SID_SIZE_MAX)
-        if isinstance(parcel.body, MessageData):
-            read_message(parcel.body.d)
-        return parcel
-
     if reader.peek(1) == b"d":
-        with reader.judged(decode):
-            take_xenc(reader, "parcel")
+        with reader.judged(lambda data, at: _name(data[at:], dialect)):
+            take_xenc(reader, _name_or_none(reader.peek(reader.left), dialect) or "parcel")
             return
     with reader.group("sealed"):
         for name, size in NONCE:

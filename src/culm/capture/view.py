@@ -1,0 +1,231 @@
+"""The viewer: captures as one page that needs nothing else.
+
+The page has all steps that did something, in the order of time, with the fields of all bytes.  Its
+data are JSON, compressed, in a script that the page reads; its script and style are files of this
+package.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from culm.capture.dissect import Field, StepFields, fields_of
+from culm.capture.dissect.flows import note_links
+from culm.capture.meeting import Side, arrivals, in_order
+from culm.capture.records import Capture, Header, Step
+from culm.capture.text import bytes_words, plain, short_words, words_of
+from culm.capture.values import to_value
+
+__all__ = ["page"]
+
+_KINDS = {
+    "receive_data": "received",
+    "receive_datagram": "received",
+    "receive_eof": "received",
+    "data_to_send": "sent",
+    "datagrams_to_send": "sent",
+    "next_event": "event",
+    "next_effect": "effect",
+    "complete": "answer",
+    "fail": "answer",
+    "advance": "time",
+    "next_deadline": "deadline",
+}
+_BYTES_SAID = 32  # at most, of a value that may be a text
+_BYTES_MAX = 1 << 16
+"""Bytes of one piece that the page shows; of a longer one it has the beginning."""
+
+
+def page(captures: Mapping[str, Capture]) -> str:
+    """The page of several captures of the same conversation, or of one.
+
+    captures: by the names under which they are shown.
+
+    Raises `CaptureError` as they do.  All steps are in memory.
+    """
+    sides = [_side(name, capture) for name, capture in captures.items()]
+    moved = arrivals(sides)
+    shown: list[list[Any]] = []
+    places: dict[tuple[int, int], int] = {}
+    for index, number in in_order(sides, moved):
+        places[index, number] = len(shown)
+        shown.append(_row(sides[index], index, number))
+    for (index, number), (other, arrived) in moved.items():
+        if (index, number) in places and (other, arrived) in places:
+            shown[places[index, number]][-1]["to"] = places[other, arrived]
+            shown[places[other, arrived]][-1]["from"] = places[index, number]
+    data = {"sides": [_about(side) for side in sides], "steps": shown}
+    return _filled(" and ".join(dict.fromkeys(_title(side.header) for side in sides)), data)
+
+
+def _filled(title: str, data: Mapping[str, Any]) -> str:
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+    deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    packed = b64encode(deflate.compress(text) + deflate.flush()).decode()
+    parts = files(__package__).joinpath("viewer")
+    filled = parts.joinpath("page.txt").read_text(encoding="utf-8")
+    for mark, content in (
+        ("{{title}}", escape(title)),
+        ("{{style}}", parts.joinpath("viewer.css").read_text(encoding="utf-8")),
+        ("{{script}}", parts.joinpath("viewer.js").read_text(encoding="utf-8")),
+        ("{{data}}", packed),
+    ):
+        filled = filled.replace(mark, content)
+    return filled
+
+
+def _title(header: Header) -> str:
+    return header.machine or "a machine without a name"
+
+
+def _side(name: str, capture: Capture) -> Side:
+    steps = list(capture)
+    links: dict[int, int] = {}
+    for step in steps:
+        note_links(step.result, links)
+    fields = fields_of(capture.header, steps)
+    return Side(name, capture.header, steps, fields, links, capture.torn)
+
+
+def _about(side: Side) -> dict[str, Any]:
+    header = side.header
+    return {
+        "name": side.name,
+        "machine": header.machine,
+        "session": header.session,
+        "config": plain(dict(header.config)),
+        "culm": header.culm,
+        "python": header.python,
+        "began": header.began,
+        "redacted": sorted(each.value for each in header.redacted),
+        "torn": side.torn,
+        "steps": len(side.steps),
+    }
+
+
+def _row(side: Side, index: int, number: int) -> list[Any]:
+    """Side, number, time, kind, label, and what there is besides."""
+    step = side.steps[number - 1]
+    kind = _KINDS.get(step.name, "call")
+    more: dict[str, Any] = {}
+    if step.on:
+        more["on"] = side.links.get(step.on, step.on)
+    if step.state is not None:
+        more["state"] = step.state
+    if fault := _fault(step):
+        more["fault"] = fault
+    bytes_moved = side.fields.get(number, [])
+    if bytes_moved:
+        more["bytes"] = [_moved(each) for each in bytes_moved]
+        faults = (each.fault for each in bytes_moved if each.fault is not None)
+        found = next((each for each in faults if each.code != "TRUNCATED"), None)
+        if found is not None:
+            more.setdefault("fault", f"{found.code}: {found.message}")
+    else:
+        more["call"] = {
+            name: plain(value)
+            for name, value in (
+                ("arguments", step.arguments),
+                ("keywords", step.keywords),
+                ("result", step.result),
+                ("error", step.error),
+            )
+            if value not in (None, [], {})
+        }
+    if kind == "deadline":
+        more["deadline"] = step.result
+    return [index, number, round(side.times[number - 1], 6), kind, _label(step, bytes_moved), more]
+
+
+def _label(step: Step, moved: Sequence[StepFields]) -> str:
+    if moved:
+        return ", ".join(_counted(name for part in moved for name in _names(part.fields)))
+    match _KINDS.get(step.name):
+        case "received" if step.name == "receive_eof":
+            return "end of the stream"
+        case "event" | "effect":
+            return short_words(step.result)
+        case "time" if step.arguments:
+            return words_of(step.arguments[0])
+        case "deadline":
+            return words_of(step.result)
+        case "answer":
+            _, *answer = [*step.arguments, *step.keywords.values(), None]  # after the ticket
+            return short_words(answer[0]) if answer[0] is not None else "done"
+        case _:
+            given = [short_words(each) for each in (*step.arguments, *step.keywords.values())]
+            return f"{step.name.removeprefix('!')}({', '.join(given)})"
+
+
+_CARRIERS = frozenset({"WRITE", "box"})
+"""Packets that are named after the messages in them."""
+
+
+def _names(fields: Sequence[Field]) -> Iterator[str]:
+    for each in fields:
+        if each.name in _CARRIERS:
+            carried = [name for part in each.inside for name in _names(part.inside)]
+            yield from carried or [each.name]
+        elif each.name:
+            yield each.name
+
+
+def _counted(names: Iterable[str]) -> Iterator[str]:
+    """Names in a row that are the same, once, with their number."""
+    last, count = "", 0
+    for name in (*names, ""):
+        if name == last:
+            count += 1
+            continue
+        if last:
+            yield last if count == 1 else f"{count} x {last}"
+        last, count = name, 1
+
+
+def _fault(step: Step) -> str | None:
+    """The error that a call raised, or that a machine has ended with."""
+    if step.error is not None:
+        return words_of(step.error)
+    result = step.result
+    if step.name == "next_event" and isinstance(result, dict):
+        fields = result.get("fields")
+        error = fields.get("error") if isinstance(fields, dict) else None
+        return None if error is None else words_of(error)
+    return None
+
+
+def _moved(found: StepFields) -> dict[str, Any]:
+    data = found.moved.data
+    shown: dict[str, Any] = {
+        "size": len(data),
+        "data": b64encode(data[:_BYTES_MAX]).decode(),
+        "fields": [_field(each) for each in found.fields],
+    }
+    if found.moved.peer is not None:
+        shown["peer"] = short_words(found.moved.peer)
+    if found.fault is not None:
+        shown["fault"] = [found.fault.offset, found.fault.code, found.fault.message]
+    return shown
+
+
+def _field(field: Field) -> list[Any]:
+    value = field.value
+    words = None
+    if value is not None:
+        words = _field_words(value)
+    inside = [_field(each) for each in field.inside]
+    return [field.name, field.offset, field.size, words, inside, int(field.continues)]
+
+
+def _field_words(value: object) -> str:
+    if isinstance(value, bytes):
+        return bytes_words(value) if len(value) <= _BYTES_SAID else words_of(value)
+    if type(value) is str:
+        return value
+    return words_of(value if type(value) is int else to_value(value))
