@@ -12,7 +12,7 @@ import pytest
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.store import StoredEntry
-from culm.point2point import Proposal
+from culm.point2point import Part, Piece, Proposal
 from culm.point2point.replication.decisions import (
     Action,
     Plan,
@@ -64,9 +64,10 @@ NOTHING = dict[str, Any](
     probe=None,
     ranges=0,
     offered=None,
+    begun=0,
     passed=0,
     standing=Standing.LASTING,
-    told=0,
+    told=None,
     fork_told=None,
     joined=None,
 )
@@ -90,7 +91,8 @@ def facts_of_next() -> list[Facts]:
             offered=(None, 2),
             passed=(0, 2),
             standing=tuple(Standing),
-            told=(0, 2),
+            begun=(0, 2),
+            told=(None, Piece(2, Part.METADATA), Piece(2, Part.PAYLOAD)),
             joined=(None, PeerStage.JOINED),
         )
         if facts.position or facts.payload is HeadPayload.SETTLED
@@ -180,7 +182,8 @@ def test_what_is_wished_for_next() -> None:
         asks = action is not Action.WAIT
         first = facts.payload is HeadPayload.DUE
         offered = facts.offered or 0
-        lacks = offered > max(facts.position, facts.passed) or (first and offered >= facts.position)
+        known = max(facts.position, facts.passed)
+        lacks = max(offered, facts.begun) > known or (first and offered >= facts.position)
         assert action in (Action.WAIT, Action.RESUME if first else Action.GO_ON)
         if facts.aim is Aim.RANGES or facts.standing is Standing.REFUSED:
             assert not asks
@@ -189,9 +192,10 @@ def test_what_is_wished_for_next() -> None:
         elif facts.aim is not Aim.LIVE:
             assert not asks
         elif facts.fork is None and facts.standing is Standing.LASTING:
-            assert asks is (facts.joined is None or not facts.told)
+            assert asks is (facts.joined is None or facts.told is None)
         else:
-            assert asks is (facts.told < start_of_next(facts))  # only to tell what we have
+            # Only to tell what we have, and of a payload that some of it is here.
+            assert asks is (facts.told is None or facts.told < start_of_next(facts))
 
 
 def test_an_entry_that_is_in_doubt_goes_before_everything() -> None:
@@ -201,10 +205,11 @@ def test_an_entry_that_is_in_doubt_goes_before_everything() -> None:
 
 def test_where_what_comes_next_starts_and_ends() -> None:
     for facts in facts_of_next():
-        start, end = start_of_next(facts), end_of_next(facts)
+        (start, part), end = start_of_next(facts), end_of_next(facts)
         assert start - facts.position in (0, 1)
         assert (start == facts.position) is (facts.payload is HeadPayload.DUE)
-        assert end is None or end == max(facts.position, facts.offered or 0)
+        assert part is (Part.PAYLOAD if facts.payload is HeadPayload.DUE else Part.METADATA)
+        assert end is None or end == max(facts.position, facts.offered or 0, facts.begun)
         if facts.aim is not Aim.LIVE:
             assert end is not None
         if wish(Purpose.NEXT, facts) is not Action.WAIT:
@@ -236,9 +241,12 @@ def test_what_has_settled() -> None:
             standing=tuple(Standing),
             aim=tuple(Aim),
             offered=(None, 2),
-            passed=(0, 2),
+            begun=(0, 3),
+            passed=(0, 2, 3),
         ):
-            behind = facts.offered == 2 and not facts.passed and facts.aim is not Aim.RANGES
+            wanted = facts.aim is not Aim.RANGES
+            behind = wanted and facts.offered == 2 and not facts.passed
+            lacks = wanted and max(facts.offered or 0, facts.begun) > facts.passed
             settled = {
                 purpose: is_settled(purpose, stage, facts, endless=endless) for purpose in Purpose
             }
@@ -250,9 +258,11 @@ def test_what_has_settled() -> None:
             refused = facts.standing is Standing.REFUSED
             assert settled[Purpose.NEXT] is (refused or not behind or stage in waiting)
             for patient in (False, True):
-                rests = not behind and (facts.offered is not None or not patient)
+                rests = not lacks and (facts.offered is not None or not patient)
                 assert may_rest(facts, patient=patient) is rests
-                assert not may_rest(replace(facts, stock=Stock.GROWING), patient=patient)
+                # What has come and is not stored is, where nothing moves, part of a payload.
+                growing = replace(facts, stock=Stock.GROWING)
+                assert may_rest(growing, patient=patient) is (rests and not patient)
 
 
 # The peer's.
@@ -346,7 +356,9 @@ def test_a_proposal_is_kept_waiting_only_for_one_of_ours_that_displaces_it() -> 
         for facts in combined(position=(0, 2, 4), aim=tuple(Aim)):
             said = give_way(made, facts, stage, unanswered=unanswered)
             coming = unanswered or stage is Stage.PREPARING
-            displaces = coming and facts.aim is Aim.LIVE and start_of_next(facts) < made.start
+            displaces = (
+                coming and facts.aim is Aim.LIVE and start_of_next(facts).seqnum < made.start
+            )
             assert (said is Answer.AWAIT_OURS) is displaces
             if not displaces:
                 assert said is (Answer.DEFER if is_wanted(made, facts) else Answer.REFUSE)

@@ -14,7 +14,7 @@ from culm.bamboo.effects import ReadEntries, ReadLog, ReadLogs, ReadPayload
 from culm.bamboo.entry import LogKey
 from culm.bamboo.store import NewEntry
 from culm.machine import Effect
-from culm.point2point import CancelReason
+from culm.point2point import CancelReason, Limits
 from culm.point2point.replication import (
     EntryStored,
     Interest,
@@ -51,8 +51,10 @@ def test_a_request_makes_room_though_the_peer_is_within_an_entry_or_had_no_place
     go(seed, tight=True)
 
 
-def test_an_entry_whose_payload_was_left_in_the_middle_by_a_backup_comes() -> None:
-    go(227, tight=True)
+@pytest.mark.parametrize("seed", [227, 20224])
+def test_an_entry_whose_payload_was_left_in_the_middle_by_a_backup_comes(seed: int) -> None:
+    """Whether a request for it is open, or has made room before anything was said of the entry."""
+    go(seed, tight=True)
 
 
 NEWS = [news_of((5, 5), log_id=number) for number in range(4)]
@@ -97,6 +99,36 @@ def test_a_server_with_more_logs_than_places_serves_them_all(
     world.wait(20)
     assert settled(end)
     assert set(client.store.logs()) == {key_of(news) for news in NEWS}
+
+
+@pytest.mark.parametrize("known", [0, 1, 2])
+@pytest.mark.parametrize("requests_max", [1, 8])
+@pytest.mark.parametrize("logs_max", [1, 8])
+def test_an_entry_comes_though_its_payload_does_not_and_the_payload_when_it_is_there(
+    logs_max: int, requests_max: int, known: int
+) -> None:
+    """Its request holds up no other log: neither side knows when the payload will come."""
+    begun, *others = (news_of((5, 300), log_id=number) for number in range(4))
+    log, payload = key_of(begun), begun[1].payload or b""
+    limits = ReplicatorLimits(connection=Limits(requests_max=requests_max), logs_max=logs_max)
+    world = World()
+    server = world.node(store_of(begun[:1], *others), interest=KEEP, limits=limits)
+    server.store.append(log, [NewEntry(begun[1].entry, payload[:100], staged=True)])
+    client = world.node(interest=KEEP, limits=limits)
+    if known:
+        client.store.append(log, [begun[0], NewEntry(begun[1].entry, None)][:known])
+    world.connect(client, server)
+    world.wait(20)
+    assert client.store.head(log) == server.store.head(log)
+    assert {key_of(news) for news in others} < set(client.store.logs())
+    for news in others:
+        assert client.store.head(key_of(news)) == server.store.head(key_of(news))
+    server.store.write_payload(log, 2, 100, payload[100:])
+    server.store.finish_payload(log, 2)
+    server.tell(log, None)
+    world.wait(20)
+    if known < 2:
+        assert client.store.read_payload(log, 2, 0, 300) == payload
 
 
 def exchange_all(world: World, places: tuple[int, int], shared: int) -> None:

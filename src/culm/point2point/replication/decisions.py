@@ -11,6 +11,7 @@ from culm.bamboo.links import lipmaa, lower_pool, upper_pool
 from culm.bamboo.store import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.messages import Proposal
+from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication.events import Want
 from culm.point2point.replication.states import (
     WAITS,
@@ -41,6 +42,7 @@ __all__ = [
     "may_rest",
     "propose",
     "propose_forked",
+    "start_of",
     "start_of_next",
     "still_wants",
     "wish",
@@ -86,24 +88,32 @@ def lacks_next(facts: Facts) -> bool:
     """Whether to propose what comes after what we have."""
     if facts.standing is Standing.REFUSED or facts.aim is Aim.RANGES:
         return False
-    return _is_endless(facts) or _is_behind(facts)
+    return _is_endless(facts) or _is_behind(facts) or _lacks_begun(facts)
 
 
-def start_of_next(facts: Facts) -> int:
-    """The entry at which a proposal of what comes next starts."""
-    return facts.position + (not _payload_comes_first(facts))
+def start_of_next(facts: Facts) -> Piece:
+    """The piece at which a proposal of what comes next starts."""
+    if _payload_comes_first(facts):
+        return Piece(facts.position, Part.PAYLOAD)
+    return Piece(facts.position + 1, Part.METADATA)
+
+
+def start_of(proposal: Proposal) -> Piece:
+    """The piece at which the range of a proposal starts: its sender has all before it."""
+    inside = proposal.start_offset is not None
+    return Piece(proposal.start, Part.PAYLOAD if inside else Part.METADATA)
 
 
 def end_of_next(facts: Facts) -> int | None:
     """The last entry of such a proposal; ``None``: it has no end."""
-    return None if _is_endless(facts) else max(facts.offered or 0, facts.position)
+    return None if _is_endless(facts) else max(facts.offered or 0, facts.begun, facts.position)
 
 
 def still_wants(purpose: Purpose, proposal: Proposal, facts: Facts) -> bool:
     """Whether a proposal that has waited for credit is still the right one."""
     match purpose:
         case Purpose.NEXT:
-            current = proposal.start == start_of_next(facts) and _is_endless(facts)
+            current = proposal.start == start_of_next(facts).seqnum and _is_endless(facts)
             return proposal.end is not None or current
         case Purpose.RANGE:
             return True
@@ -129,9 +139,13 @@ def is_settled(purpose: Purpose, stage: Stage, facts: Facts, *, endless: bool) -
 
 
 def may_rest(facts: Facts, *, patient: bool) -> bool:
-    """Whether both have all there is of the log; if not `patient`, as far as is known."""
-    behind = _is_behind(facts) or facts.stock is Stock.GROWING
-    return not behind and (facts.offered is not None or not patient)
+    """Whether both have all there is of the log.
+
+    If not `patient`, as far as is known, and but for the rest of a payload that does not come.
+    """
+    if _is_behind(facts) or _lacks_begun(facts):
+        return False
+    return not patient or (facts.stock is not Stock.GROWING and facts.offered is not None)
 
 
 def _is_behind(facts: Facts) -> bool:
@@ -144,6 +158,11 @@ def _is_behind(facts: Facts) -> bool:
     return _payload_comes_first(facts) and position <= offered
 
 
+def _lacks_begun(facts: Facts) -> bool:
+    """Whether the peer has an entry for us of whose payload it may have a part only."""
+    return facts.aim is not Aim.RANGES and max(facts.position, facts.passed) < facts.begun
+
+
 def _is_endless(facts: Facts) -> bool:
     """Whether a proposal without end is due.
 
@@ -153,8 +172,8 @@ def _is_endless(facts: Facts) -> bool:
     if facts.aim is not Aim.LIVE:
         return False
     if facts.fork is None and facts.standing is not Standing.RESTING:
-        return facts.joined is None or not facts.told
-    return facts.told < start_of_next(facts)
+        return facts.joined is None or facts.told is None
+    return facts.told is None or facts.told < start_of_next(facts)
 
 
 def _payload_comes_first(facts: Facts) -> bool:
@@ -292,7 +311,7 @@ def give_way(proposal: Proposal, facts: Facts, stage: Stage, *, unanswered: bool
     our request for what comes next, and `unanswered` says whether the peer has to answer that.
     """
     coming = stage is Stage.PREPARING or unanswered
-    if coming and facts.aim is Aim.LIVE and start_of_next(facts) < proposal.start:
+    if coming and facts.aim is Aim.LIVE and start_of_next(facts).seqnum < proposal.start:
         return Answer.AWAIT_OURS
     return Answer.DEFER if is_wanted(proposal, facts) else Answer.REFUSE
 
@@ -318,7 +337,7 @@ def _in_reach(proposal: Proposal, facts: Facts, stored: StoredEntry | None) -> b
     if proposal.start == facts.position and facts.payload is not HeadPayload.SETTLED:
         # The peer may have more than we of the payload that is due to both.
         return stored is None or (proposal.start_offset or 0) <= stored.payload_stored
-    return proposal.start <= start_of_next(facts)
+    return proposal.start <= start_of_next(facts).seqnum
 
 
 def last_before_fork(facts: Facts, upper_certpool: int | None) -> int | None:

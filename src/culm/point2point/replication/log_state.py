@@ -13,6 +13,7 @@ from culm.bamboo.store import Head, NewEntry, StoredEntry
 from culm.machine import Effect, Event
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
+from culm.point2point.pieces import Piece
 from culm.point2point.replication import decisions, steps
 from culm.point2point.replication.events import (
     EntryStored,
@@ -115,8 +116,9 @@ class LogState:
     later: tuple[steps.Question, ...] = ()  # and the next time
     # What the peer has, and what it knows.
     offered: int | None = None  # the last entry that it has spoken of
+    begun: int = 0  # the last entry within whose payload it has been
     passed: int = 0  # the last entry that it has notified
-    told: int = 0  # it knows that we have all before this entry
+    told: Piece | None = None  # it knows that we have all before this
     fork_told: int | None = None  # the first forked entry that it knows of
     peer_end: int | None = None  # where it says that the log ends, before a range does
     synced: int | None = None  # what LogSynced has told last
@@ -187,7 +189,8 @@ class LogState:
             service=self.service,
             probe=self.probe,
             ranges=len(self.ranges),
-            offered=self._offered_before_fork,
+            offered=None if self.offered is None else self._before_fork(self.offered),
+            begun=self._before_fork(self.begun),
             passed=self.passed,
             standing=self.standing,
             told=self.told,
@@ -208,11 +211,9 @@ class LogState:
         apart = Want.payload_of(self.position) in self.ranges
         return HeadPayload.APART if apart else HeadPayload.DUE
 
-    @property
-    def _offered_before_fork(self) -> int | None:
-        """The last valid entry that the peer has mentioned."""
-        fork, offered = self.fork, self.offered
-        return offered if offered is None or fork is None else min(offered, fork.seqnum - 1)
+    def _before_fork(self, seqnum: int) -> int:
+        """That entry, or the last valid one before it."""
+        return seqnum if self.fork is None else min(seqnum, self.fork.seqnum - 1)
 
     @property
     def settled(self) -> bool:
@@ -436,7 +437,7 @@ class LogState:
         self.passed = max(self.passed, passed.seqnum)
 
     def _tell_news(self) -> None:
-        position, offered = self.position, self._offered_before_fork or 0
+        position, offered = self.position, self._before_fork(self.offered or 0)
         if self.aim is Aim.RANGES or self.payload_due or position < offered:
             return
         if self.aim is Aim.LIVE and position > offered:

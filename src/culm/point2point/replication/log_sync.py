@@ -278,7 +278,8 @@ class LogSync(LogState):
         under_way = request.state in _UNDER_WAY
         match purpose:
             case Purpose.NEXT if request.proposal.end is None:
-                self.told = max(self.told, request.proposal.start)
+                start = decisions.start_of(request.proposal)
+                self.told = max(self.told or start, start)
                 if under_way and (self.fork is not None or self.joined is not None):
                     self._cancel(request, CancelReason.END_OF_RANGE)
             case Purpose.FORK if self.fork is not None and under_way:
@@ -412,6 +413,10 @@ class LogSync(LogState):
                 self._change(Change.FORGIVE)  # because it had nothing before
             self.offered = max(self.offered or 0, last)
             self._emit(LogOffered(log=self.log, seqnum=last))
+            if 0 < self.begun <= last:  # and by now all of its payload
+                self._payload_lost(steps.PayloadLost(self.begun))
+        if tells and proposal.start_offset is not None:
+            self.begun = max(self.begun, proposal.start)
         if request is not None:
             self.theirs = {**self.theirs, request.request_id: Theirs(request)}
             if self.loaded:

@@ -152,12 +152,15 @@ class Transfers:
         for download in self._downloads.values():
             download.finish()
 
-    def idle(self, request_id: int) -> Request | None:
-        """That request, if there is nothing to send or to receive for it just now."""
+    def idle(self, request_id: int, *, patient: bool) -> Request | None:
+        """That request, if there is nothing to send or to receive for it just now.
+
+        `patient`: the rest of a payload is waited for, though nobody may ever have it.
+        """
         upload = self._uploads.get(request_id)
-        if upload is None or request_id in self._turns or upload.busy:
+        if upload is None or request_id in self._turns or upload.reading:
             return None
-        return upload.request
+        return None if patient and upload.inside else upload.request
 
     # Going out.
 
@@ -462,7 +465,7 @@ class Logs:
         while touched and waiting > len(self._leaving):
             request_id, _ = touched.popitem(last=False)
             # If it is not idle, something will happen to it again.
-            request = self._transfers.idle(request_id)
+            request = self._transfers.idle(request_id, patient=patient)
             if request is not None and self._may_rest(request, patient, ours=not wanted):
                 self._leaving.add(request_id)
                 self.tell(request.proposal.log, steps.Rested(request))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from culm.point2point.pieces import Piece
+
 __all__ = [
     "PEER_STAGES",
     "STAGES",
@@ -286,12 +288,14 @@ class Facts:
 
     offered
         The last valid entry that it has mentioned; ``None``: it has not mentioned the log.
+    begun
+        The last entry within whose payload it has been; 0: there is none.
     passed
         The last entry that it has only notified us of.
     standing
         Whether our proposals are of any use.
     told
-        It knows that we have all before this entry.
+        It knows that we have all before this piece; ``None``: it has not heard of the log.
     fork_told
         The first forked entry that it knows of.
     joined
@@ -309,8 +313,9 @@ class Facts:
     probe: int | None
     ranges: int
     offered: int | None
+    begun: int
     passed: int
     standing: Standing
-    told: int
+    told: Piece | None
     fork_told: int | None
     joined: PeerStage | None

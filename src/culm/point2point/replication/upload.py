@@ -268,17 +268,20 @@ class Upload:
         self._reading.forget_incomplete()
 
     @property
-    def busy(self) -> bool:
-        """Whether something is on its way from the store, or within an entry."""
+    def reading(self) -> bool:
+        """Whether something is on its way from the store."""
+        return self._reading.busy
+
+    @property
+    def inside(self) -> bool:
+        """Whether one of us is within an entry."""
         request = self.request
         # What the peer has meanwhile from somebody else, or from itself, is passed over later.
         due = request.passed_cursor if request.behind else request.send_cursor
         pieces = [due.piece, request.receive_cursor.piece]
         if due.piece and pieces[1] and pieces[1].seqnum < due.piece.seqnum:
             pieces.pop()  # we have sent that, and the peer passes over it later
-        return self._reading.busy or any(
-            piece is not None and piece.part is Part.PAYLOAD for piece in pieces
-        )
+        return any(piece is not None and piece.part is Part.PAYLOAD for piece in pieces)
 
     def rest(self) -> None:
         """It cannot go on for now: leave the room to others."""
