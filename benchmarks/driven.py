@@ -97,7 +97,6 @@ def _log(count: int, size: int) -> Path:
 
 def point2point(count: int, size: int) -> Work:
     """A log goes from one SQLite file into another."""
-    from culm.bamboo.effects import perform
     from culm.machine import Event
     from culm.point2point import Role
     from culm.point2point.replication import Interest, LogSynced, Replicator
@@ -120,7 +119,7 @@ def point2point(count: int, size: int) -> Work:
             interest = Interest(live=True, accept_new_logs=True)
             fetcher = Replicator(role=Role.PROACTIVE, interest=interest)
             server = Replicator(role=Role.REACTIVE)
-            into, out_of = (partial(perform, store=store) for store in (target, source))
+            into, out_of = (store.perform for store in (target, source))
             ends = (
                 (fetcher, MachineProtocol(fetcher, perform=into, on_event=hear)),
                 (server, MachineProtocol(server, perform=out_of)),

@@ -34,7 +34,7 @@ def end(name: bytes, peer: bytes, store: MemoryStore, mode: Mode) -> End:
     policy = Policy(asks=name < peer, mode=mode, live=False)
     replicator = Replicator(local_peer=name, remote_peer=peer, policy=policy)
     replicator.announce([SCHEMA], timestamp=1)
-    return End(replicator, store, perform=lambda effect, store: store.perform(effect))
+    return End(replicator, store)
 
 
 def written() -> MemoryStore:

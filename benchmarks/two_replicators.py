@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from culm.bamboo.effects import perform
 from culm.machine import Durable, StreamMachine
 
 __all__ = ["End", "exchange"]
@@ -18,7 +16,7 @@ class Replicator(StreamMachine, Durable, Protocol):
 
 @dataclass
 class End:
-    """A replicator and its store, in which `perform` does its effects.
+    """A replicator, and its store.
 
     said: what it has sent, if that is to be kept.
     """
@@ -26,7 +24,6 @@ class End:
     replicator: Replicator
     store: Any
     said: bytearray | None = None
-    perform: Callable[..., Any] = perform
 
     def drain(self) -> bool:
         """Take events and effects, in rounds; whether there were any."""
@@ -36,7 +33,7 @@ class End:
             while replicator.next_event() is not None:
                 more = True
             while (effect := replicator.next_effect()) is not None:
-                replicator.complete(effect.ticket, self.perform(effect, self.store))
+                replicator.complete(effect.ticket, self.store.perform(effect))
                 more = True
             moved |= more
         return moved

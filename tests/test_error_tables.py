@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import culm.bamboo.errors
-import culm.bamboo.store
+import culm.bamboo.records
 import culm.bymux
 import culm.capture
 import culm.garlic
@@ -44,7 +44,7 @@ class Table(NamedTuple):
 TABLES = [
     Table(culm.machine.ContractErrorCode, "driving.md"),
     Table(culm.bamboo.errors.Reason, "bamboo.md", before="## Stores"),
-    Table(culm.bamboo.store.StoreErrorCode, "bamboo.md", "## Stores"),
+    Table(culm.bamboo.records.StoreErrorCode, "bamboo.md", "## Stores"),
     Table(culm.bymux.ErrorCode, "bymux.md"),
     Table(culm.point2point.ErrorCode, "point2point.md"),
     Table(culm.oxen.errors.DropReason, "oxen.md", before="## Errors"),

@@ -22,9 +22,7 @@ HOUSE_NAMES = {
 STANDING: dict[str, set[str]] = {
     "Exchange": {"kernels", "p2panda", "ssb"},
     "Outgoing": {"oxen", "point2point", "ssb"},
-    "Range": {"kernels", "p2panda", "point2point"},
-    "Session": {"p2panda", "point2point", "reconcile", "ssb"},
-    "Stored": {"garlic", "point2point", "ssb"},
+    "Session": {"p2panda", "reconcile", "ssb"},
     "Turn": {"machines", "oxen", "ssb"},
 }
 

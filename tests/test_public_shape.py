@@ -19,16 +19,6 @@ PARTS = ("culm.replication",)
 
 #: What still has another shape; a row goes when it is mended.
 STANDING: set[str] = {
-    "bamboo.effects.perform()",
-    "point2point.connection.Connection(timing=)",
-    "point2point.connection.Connection.send_size()",
-    "point2point.connection.Connection.taken_size()",
-    "point2point.connection.Connection.unsent_size()",
-    "point2point.limits.Limits(idle_timeout_s=)",
-    "point2point.limits.Limits(keepalive_s=)",
-    "point2point.limits.Limits(progress_max_s=)",
-    "point2point.replication.limits.ReplicatorLimits(settle_s=)",
-    "point2point.replication.replicator.Replicator(timing=)",
     "reconcile.plain.PlainResponder(limits=)",
     "reconcile.plain.PlainSession(limits=)",
     "reconcile.session.Session(limits=)",

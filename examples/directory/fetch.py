@@ -8,10 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from culm.bamboo import ForkProof, LogKey, LogStore, Reason
-from culm.bamboo.effects import perform
 from culm.intervals import Intervals
 from culm.machine import Closed, Event
-from culm.point2point import Limits, Role, State
+from culm.point2point import Role, State
 from culm.point2point.replication import (
     EntryStored,
     ForkFound,
@@ -20,8 +19,8 @@ from culm.point2point.replication import (
     LogRefused,
     PayloadProgress,
     Replicator,
-    ReplicatorLimits,
     Settled,
+    Timing,
     Want,
 )
 from culm.pump import AbortedError
@@ -239,19 +238,17 @@ class Fetcher:
             role=Role.PROACTIVE,
             family=self.store.family,
             interest=replace(interest, want=None) if left_out else interest,
-            limits=ReplicatorLimits(
-                connection=Limits(
-                    idle_timeout_s=terms.idle_timeout_s,
-                    keepalive_s=terms.idle_timeout_s,
-                    # Silence, with a question and no answer, is told first.
-                    progress_max_s=2 * terms.idle_timeout_s,
-                ),
+            timing=Timing(
+                idle_timeout_s=terms.idle_timeout_s,
+                keepalive_s=terms.idle_timeout_s,
+                # Silence, with a question and no answer, is told first.
+                progress_max_s=2 * terms.idle_timeout_s,
                 settle_s=terms.settle_s,
             ),
         )
         self.protocol = MachineProtocol(
             self.replicator,
-            perform=lambda effect: perform(effect, self.store),
+            perform=lambda effect: self.store.perform(effect),
             executor=thread.executor,
             on_event=self._take,
         )

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from culm.bamboo import LogKey, LogStore
-from culm.bamboo.effects import perform
 from culm.point2point import Limits, Request, RequestState, Role, State
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.pump import AbortedError
@@ -153,7 +152,7 @@ class _Client:
         )
         self.protocol = MachineProtocol(
             self.replicator,
-            perform=lambda effect: perform(effect, store),
+            perform=store.perform,
             executor=executor,
         )
         self._loop = asyncio.get_running_loop()
@@ -182,13 +181,13 @@ class _Client:
 
         What waits in the transport has not, though no connection can take it back.
         """
-        left = self.replicator.connection.taken_size() - self._unwritten_size()
+        left = self.replicator.connection.taken_size - self._unwritten_size()
         more, self._left_size = left > self._left_size, max(left, self._left_size)
         return more
 
     def _owed_size(self) -> int:
         """How many bytes wait for the client to take them."""
-        return self.replicator.connection.unsent_size() + self._unwritten_size()
+        return self.replicator.connection.unsent_size + self._unwritten_size()
 
     def _unwritten_size(self) -> int:
         transport = self.protocol.transport

@@ -19,7 +19,8 @@ from typing import Any
 
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.bamboo.store import LogStore
 from culm.wire.multihash import HashFamily
 from stores.columns import column as _column
 from stores.columns import number as _number
@@ -81,8 +82,8 @@ class StoreFileError(Exception):
     """The file cannot be opened as a store; says why in one line."""
 
 
-class SqliteStore(FileStore):
-    """A `culm.bamboo.LogStore` in the file `path`, for one thread at a time.
+class SqliteStore(FileStore, LogStore):
+    """A store in the file `path`, for one thread at a time.
 
     A new store is made where there is no file, unless `must_exist`.
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import Head, MemoryStore, NewEntry, StoredEntry, StoreError, _Log
+from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError
+from culm.bamboo.store import MemoryStore, _Log
 from culm.wire.multihash import YAMF, HashFamily
 
 BROKEN: list[tuple[str, type[MemoryStore]]] = []

@@ -11,7 +11,8 @@ from broken_stores import breaks
 
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import Head, MemoryStore, NewEntry, StoredEntry, _Log
+from culm.bamboo.records import Head, NewEntry, StoredEntry
+from culm.bamboo.store import MemoryStore, _Log
 from culm.wire.multihash import HashFamily
 
 _SIGNED_END = 1 << 63

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.bamboo.store import LogStore
 from culm.testing.store_asking import head_of, stored_form
 from culm.wire.multihash import HashFamily
 
@@ -33,13 +34,17 @@ class _Row:
         self.payload = self.payload if self.complete else b""
 
 
-class ModelStore:
+class ModelStore(LogStore):
     """A `LogStore` that is easy to believe."""
 
     def __init__(self, family: HashFamily) -> None:
-        self.family = family
+        self._family = family
         self._rows: dict[tuple[LogKey, int], _Row] = {}
         self._forks: dict[LogKey, ForkProof] = {}
+
+    @property
+    def family(self) -> HashFamily:
+        return self._family
 
     def _of(self, log: LogKey) -> list[_Row]:
         rows = [row for (of, _), row in self._rows.items() if of == log]

@@ -23,11 +23,11 @@ from culm.bamboo.effects import (
     WriteEffect,
     WritePayload,
     answer,
-    perform,
 )
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import MemoryStore, StoreError, StoreErrorCode
+from culm.bamboo.records import StoreError, StoreErrorCode
+from culm.bamboo.store import MemoryStore
 from culm.machine import Effect, Ticket
 from culm.machines.sample_logs import make_log
 from culm.testing.store_asking import RandomEffects
@@ -60,7 +60,7 @@ def test_whatever_a_store_says_is_an_answer(family: HashFamily) -> None:
     store, walker = MemoryStore(family=family), RandomEffects(family, Random(1))
     for _ in range(2000):
         effect = walker.next_effect()
-        assert effect.accepts(perform(effect, store)), effect
+        assert effect.accepts(store.perform(effect)), effect
 
 
 WRONG: list[tuple[Effect[Any], list[Any]]] = [
@@ -163,7 +163,7 @@ WRONG: list[tuple[Effect[Any], list[Any]]] = [
 
 @pytest.mark.parametrize(("effect", "wrong"), WRONG, ids=lambda value: type(value).__name__)
 def test_what_is_no_answer_to_a_read(effect: Effect[Any], wrong: list[Any]) -> None:
-    assert effect.accepts(perform(effect, STORE))
+    assert effect.accepts(STORE.perform(effect))
     for value in (*wrong, OSError(), "nonsense", object(), True, 0.5):
         assert not effect.accepts(value), value
 
@@ -192,9 +192,9 @@ def test_a_refusal_that_no_other_writer_causes_is_a_failure() -> None:
     """A fork can always be kept; a payload of an entry is refused as the interface says."""
     forks = AddFork(ticket=TICKET, log=OTHER, proof=FORK)
     with pytest.raises(StoreError):
-        perform(forks, STORE)
+        STORE.perform(forks)
     payload = DiscardStaged(ticket=TICKET, log=OTHER, seqnum=1)
-    refusal = perform(payload, STORE)
+    refusal = STORE.perform(payload)
     assert isinstance(refusal, StoreError)
     assert payload.accepts(refusal)
 

@@ -13,7 +13,7 @@ from culm.bamboo.entry import Entry, decode
 from culm.bamboo.errors import Reason, VerificationError
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import certificate_pool, shortest_path
-from culm.bamboo.store import Head
+from culm.bamboo.records import Head
 from culm.bamboo.verify import LogVerifier
 from culm.machines.sample_logs import make_log
 from culm.wire.errors import DecodeError

@@ -8,7 +8,8 @@ from culm.bamboo.entry import LogKey, sign
 from culm.bamboo.errors import Reason, VerificationError
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, open_targets
-from culm.bamboo.store import Head, MemoryStore, NewEntry
+from culm.bamboo.records import Head, NewEntry
+from culm.bamboo.store import MemoryStore
 from culm.bamboo.verify import LogVerifier, payload_fault, verify_log
 from culm.machines.sample_logs import make_log
 from culm.wire.multihash import YAMF, YASMF, HashFamily

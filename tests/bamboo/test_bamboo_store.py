@@ -11,7 +11,8 @@ from model_store import ModelStore
 
 from culm.bamboo import effects
 from culm.bamboo.entry import LogKey
-from culm.bamboo.store import LogStore, MemoryStore, StoreError, StoreErrorCode
+from culm.bamboo.records import StoreError, StoreErrorCode
+from culm.bamboo.store import LogStore, MemoryStore
 from culm.machine import Effect, Ticket
 from culm.machines.sample_logs import make_log
 from culm.testing.stores import LogStoreSuite
@@ -76,12 +77,10 @@ def test_every_store_effect_is_performed_by_the_operation_of_its_name() -> None:
         "ReadLog",
         "StoreEffect",
         "WriteEffect",
-        "answer",
-        "perform",
     }
     assert {kind.__name__ for kind in operations} == set(effects.__all__) - others
     assert all(issubclass(kind, effects.StoreEffect) for kind in operations)
-    asked_for_by_users = {"discard_payload", "family", "fork", "head", "newest"}
+    asked_for_by_users = {"discard_payload", "family", "fork", "head", "newest", "perform"}
     assert set(operations.values()) | asked_for_by_users == {
         name for name in vars(LogStore) if not name.startswith("_")
     }
@@ -91,7 +90,7 @@ def test_every_store_effect_is_performed_by_the_operation_of_its_name() -> None:
         assert [field.name for field in fields(kind)] == ["ticket", *parameters]
         values = {parameter: object() for parameter in parameters}
         store = Mock(spec=MemoryStore)
-        result = effects.perform(kind(ticket=1, **values), store)
+        result = LogStore.perform(store, kind(ticket=1, **values))
         operation = getattr(store, name)
         assert result is operation.return_value
         (call,) = store.method_calls
@@ -110,7 +109,7 @@ def test_all_of_a_log_is_what_the_operations_tell_one_by_one() -> None:
             store.append(log, [news[7]])
         head = store.head(log)
         effect = effects.ReadLog(ticket=_TICKET, log=log, entry=3, hashes=(1, 2, 9))
-        assert effects.perform(effect, store) == effects.LogStatus(
+        assert store.perform(effect) == effects.LogStatus(
             fork=store.fork(log),
             head=head,
             newest=store.newest(log),
@@ -122,7 +121,7 @@ def test_all_of_a_log_is_what_the_operations_tell_one_by_one() -> None:
 
 def test_what_is_no_store_effect_is_refused() -> None:
     with pytest.raises(TypeError, match="Effect is not an effect for a log store"):
-        effects.perform(Effect(ticket=1), MemoryStore(family=YAMF))
+        MemoryStore(family=YAMF).perform(Effect(ticket=1))
 
 
 def test_a_refusal_says_what_and_where() -> None:
@@ -132,8 +131,7 @@ def test_a_refusal_says_what_and_where() -> None:
 
 def test_a_refusal_of_the_store_is_a_result() -> None:
     log = LogKey(bytes(32), 0)
-    result = effects.perform(
-        effects.FinishPayload(ticket=1, log=log, seqnum=5), MemoryStore(family=YAMF)
-    )
+    effect = effects.FinishPayload(ticket=1, log=log, seqnum=5)
+    result = MemoryStore(family=YAMF).perform(effect)
     assert isinstance(result, StoreError)
     assert (result.code, result.log, result.seqnum) == (StoreErrorCode.UNKNOWN_ENTRY, log, 5)

@@ -13,7 +13,7 @@ from culm.bamboo.audit import audit_log
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import Entry, LogKey, decode, decode_prefix, sign, verify_signature
 from culm.bamboo.links import certificate_gaps, certificate_pool
-from culm.bamboo.store import Head
+from culm.bamboo.records import Head
 from culm.bamboo.verify import LogVerifier, payload_fault, verify_log
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 

@@ -19,7 +19,8 @@ from culm.bamboo.links import (
     open_targets,
     shortest_path,
 )
-from culm.bamboo.store import Head, MemoryStore
+from culm.bamboo.records import Head
+from culm.bamboo.store import MemoryStore
 from culm.bamboo.verify import LogVerifier, PayloadVerifier, payload_fault, verify_log
 from culm.machines.sample_logs import make_log
 from culm.wire.errors import DecodeError

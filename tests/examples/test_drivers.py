@@ -15,7 +15,6 @@ from driving import DRIVERS, Drive, Tls, connected
 from nacl.signing import SigningKey
 
 from culm.bamboo import LogAuthor, MemoryStore
-from culm.bamboo.effects import perform
 from culm.machine import Closed, Event
 from culm.point2point import Role
 from culm.point2point.replication import EntryStored, Interest, Replicator
@@ -77,7 +76,7 @@ def test_two_replicators_with_much_to_say_to_each_other(
             machine,
             connection,
             tls,
-            perform=lambda effect: perform(effect, store),
+            perform=store.perform,
             on_event=on_event,
         )
         return closed, len(store.logs())

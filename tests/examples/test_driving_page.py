@@ -19,7 +19,7 @@ import trio
 from nacl.signing import SigningKey
 
 from culm.bamboo import LogAuthor, MemoryStore
-from culm.bamboo.effects import answer, perform
+from culm.bamboo.effects import answer
 from culm.machine import (
     Closed,
     Durable,
@@ -163,7 +163,7 @@ def test_two_replicators_with_more_to_say_than_fits_between_them(run: Run) -> No
         run(
             machine,
             connection,
-            perform=lambda effect: perform(effect, store),
+            perform=store.perform,
             on_event=on_event,
         )
         return fetched
@@ -274,7 +274,7 @@ def test_a_peer_that_asks_for_everything_and_reads_nothing(stalled: threading.Ev
 
     with ThreadPoolExecutor(1) as pool:
         talk = pool.submit(peer)
-        run_page(meter, metered, perform=lambda effect: perform(effect, store))
+        run_page(meter, metered, perform=store.perform)
         retained_max = talk.result(SECONDS_MAX)
     assert 0 < retained_max <= PumpLimits().piece_size_max
     assert meter.size_max < 4_000_000

@@ -18,7 +18,6 @@ from processes import SECONDS_MAX, Done, Throttle, fetch, saying, server, wait_u
 from trees import MTIME, contents
 
 from culm.bamboo import LogAuthor, LogKey, LogStore, MemoryStore, NewEntry, StoredEntry
-from culm.bamboo.effects import perform
 from culm.bamboo.entry import Entry
 from culm.machine import Effect, Event
 from culm.point2point import (
@@ -109,7 +108,7 @@ def serving(store: Any) -> Callable[[], asyncio.BaseProtocol]:
         )
 
         def answer(effect: Effect) -> object:
-            return perform(effect, store)
+            return store.perform(effect)
 
         return MachineProtocol(replicator, perform=answer)
 

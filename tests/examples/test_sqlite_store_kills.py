@@ -14,7 +14,6 @@ from nacl.signing import SigningKey
 
 from culm.bamboo import LogAuthor, LogKey, LogStore, MemoryStore, NewEntry
 from culm.bamboo.audit import audit_log
-from culm.bamboo.effects import perform
 from culm.point2point import Limits, Role
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.testing.link import MachinePair
@@ -73,7 +72,7 @@ def replicate(source: LogStore, target: LogStore) -> None:
     MachinePair.of_machines(
         server,
         client,
-        respond=(lambda effect: perform(effect, source), lambda effect: perform(effect, target)),
+        respond=(source.perform, target.perform),
     ).run()
 
 

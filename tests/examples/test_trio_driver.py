@@ -14,7 +14,6 @@ from nacl.signing import SigningKey
 from processes import SECONDS_MAX, serving, wait_until
 
 from culm.bamboo import LogAuthor, LogKey, MemoryStore
-from culm.bamboo.effects import perform
 from culm.machine import Closed, Effect, Event
 from culm.point2point import Role
 from culm.point2point.replication import (
@@ -52,9 +51,7 @@ async def fetch(port: int, store: MemoryStore, until: int | None) -> tuple[int, 
 
     with trio.CancelScope() as scope:
         stream = await trio.open_tcp_stream("127.0.0.1", port)
-        driver = MachineDriver(
-            machine, stream, perform=lambda effect: perform(effect, store), on_event=on_event
-        )
+        driver = MachineDriver(machine, stream, perform=store.perform, on_event=on_event)
         await driver.run()
     assert scope.cancelled_caught is (until is not None)
     return driver.pump.bytes_received, events

@@ -20,7 +20,6 @@ from twisted.internet.protocol import Factory
 from twisted.internet.selectreactor import SelectReactor
 
 from culm.bamboo import LogAuthor, LogKey, MemoryStore
-from culm.bamboo.effects import perform
 from culm.machine import Closed, Effect, Event
 from culm.point2point import Role
 from culm.point2point.replication import (
@@ -81,7 +80,7 @@ def fetch(port: int, store: MemoryStore, until: int | None) -> tuple[int, list[E
         machine,
         reactor,
         in_threads=True,
-        perform=lambda effect: perform(effect, store),
+        perform=store.perform,
         on_event=on_event,
     )
     connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), protocol)

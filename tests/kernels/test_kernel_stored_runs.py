@@ -11,7 +11,8 @@ from runs_model import varu64
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.links import lipmaa
-from culm.bamboo.store import MemoryStore, StoredEntry
+from culm.bamboo.records import StoredEntry
+from culm.bamboo.store import MemoryStore
 from culm.kernels import pure_runs
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 

@@ -17,7 +17,7 @@ from range_twin import METADATA, PAYLOAD, Place, index_after, pieces
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, upper_pool
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.machine import Closed, Event, LocalProtocolError
 from culm.machines.sample_logs import make_log
 from culm.point2point import (
@@ -337,7 +337,7 @@ class Player:
 
     def may_be_in_use(self, request_id: int | None) -> bool:
         """By a request, or by a marker that has not left."""
-        return request_id in self.games or self.connection.unsent_size() > 0
+        return request_id in self.games or self.connection.unsent_size > 0
 
     @staticmethod
     def upper(dice: Dice, end: int) -> int:

@@ -18,7 +18,7 @@ from p2p_snapshots import connection_as_it_is
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import Entry, LogKey, sign
 from culm.bamboo.links import has_lipmaalink, lipmaa
-from culm.bamboo.store import NewEntry, StoredEntry
+from culm.bamboo.records import NewEntry, StoredEntry
 from culm.machine import Closed, Event, LocalProtocolError
 from culm.machines.sample_logs import make_log
 from culm.point2point import (
@@ -33,6 +33,7 @@ from culm.point2point import (
     Request,
     Role,
     Setup,
+    Timing,
 )
 from culm.testing.store_asking import stored_form
 from culm.testing.suite.meter import Meter
@@ -351,6 +352,7 @@ class Raw(Bytes):
         setup: Setup = SAFE,
         peer: Setup = SAFE,
         limits: Limits | None = None,
+        timing: Timing | None = None,
         credit: int = 100,
         data_credit: int | None = None,  # without end, so that everything shows at once
         in_runs: bool = False,
@@ -361,6 +363,7 @@ class Raw(Bytes):
             role=role,
             setup=setup,
             limits=limits or Limits(),
+            timing=timing or Timing(),
             in_runs=in_runs,
             trust_caller=trust_caller,
         )

@@ -11,7 +11,7 @@ from replicator_support import KEEP, Cable, Node, World, check_store, same
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import LogKey
 from culm.bamboo.errors import VerificationError
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.machine import Effect
 from culm.point2point import ErrorCode, Limits
 from culm.point2point.replication import Interest, ReplicatorLimits

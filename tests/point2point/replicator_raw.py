@@ -12,11 +12,11 @@ from collections.abc import Callable
 from p2p_support import SAFE, Bytes, metadata, raw, split, switch
 from replicator_support import KEEP, SMALL, check_store
 
-from culm.bamboo.effects import perform
-from culm.bamboo.store import LogStore, MemoryStore, NewEntry
+from culm.bamboo.records import NewEntry
+from culm.bamboo.store import LogStore, MemoryStore
 from culm.machine import Effect
 from culm.point2point import Role, Setup
-from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
+from culm.point2point.replication import Interest, Replicator, ReplicatorLimits, Timing
 from culm.wire.multihash import YAMF
 
 
@@ -28,6 +28,7 @@ class RawPeer(Bytes):
         *logs: tuple[NewEntry, ...],
         interest: Interest = KEEP,
         limits: ReplicatorLimits = SMALL,
+        timing: Timing | None = None,
         setup: Setup = SAFE,
         peer: Setup = SAFE,
         credit: int = 100,
@@ -40,9 +41,14 @@ class RawPeer(Bytes):
         for news in logs:
             self.store.append(news[0].entry.log, list(news))
         self.machine = Replicator(
-            role=Role.REACTIVE, setup=setup, interest=interest, limits=limits, family=YAMF
+            role=Role.REACTIVE,
+            setup=setup,
+            interest=interest,
+            limits=limits,
+            timing=timing or Timing(),
+            family=YAMF,
         )
-        self.respond: Callable[[Effect], object] = lambda effect: perform(effect, self.store)
+        self.respond: Callable[[Effect], object] = lambda effect: self.store.perform(effect)
         self.slow = slow
         self.takes = True  # what the replicator has to send
         self.unread = b""  # what it does not want to read yet

@@ -17,9 +17,9 @@ from p2p_support import Told, published
 from replicator_snapshots import replicator_as_it_is
 
 from culm.bamboo.audit import audit_log
-from culm.bamboo.effects import perform
 from culm.bamboo.entry import LogKey
-from culm.bamboo.store import LogStore, MemoryStore, NewEntry
+from culm.bamboo.records import NewEntry
+from culm.bamboo.store import LogStore, MemoryStore
 from culm.machine import Closed, Effect, Event
 from culm.point2point import Limits, Role, Setup, State
 from culm.point2point.replication import (
@@ -216,7 +216,7 @@ class Node:
         self.changed: list[tuple[End | None, LogKey]] = []  # and who has told so
         self.setup = Setup()
         self.paused = False  # the store does not answer
-        self.respond: Callable[[Effect], object] = lambda effect: perform(effect, self.store)
+        self.respond: Callable[[Effect], object] = lambda effect: self.store.perform(effect)
 
     @property
     def end(self) -> End:

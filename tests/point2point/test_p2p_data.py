@@ -217,7 +217,7 @@ class TestMetadata:
         pair.pump()
         theirs.notify(2)
         theirs.send_metadata(entry(8))
-        sent = pair.right.unsent_size()
+        sent = pair.right.unsent_size
         assert sent == len(switch(0) + b"\x03\x02" + metadata(entry(8), backlink=False))
         pair.pump()
         assert pair.of(MetadataReceived, "left")[-1].verified

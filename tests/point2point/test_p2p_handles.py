@@ -134,20 +134,20 @@ class TestAmounts:
         pair = Pair(limits=(Limits(data_window_max=self.WINDOW), None))
         _, theirs = pair.confirmed()
         sender = pair.right
-        assert (sender.taken_size(), sender.send_credit()) == (0, self.WINDOW)
+        assert (sender.taken_size, sender.send_credit) == (0, self.WINDOW)
         theirs.send_metadata(entry(1))
         theirs.send_payload(payload(1), compress=False)
         size = len(switch(0) + metadata(entry(1)) + raw(payload(1)))
-        assert (sender.unsent_size(), sender.taken_size()) == (size, 0)
-        assert sender.send_credit() == self.WINDOW - size
+        assert (sender.unsent_size, sender.taken_size) == (size, 0)
+        assert sender.send_credit == self.WINDOW - size
         pair.pump()
-        assert (sender.unsent_size(), sender.taken_size()) == (0, size)
-        assert sender.send_credit() == self.WINDOW - size  # credit comes again in larger amounts
+        assert (sender.unsent_size, sender.taken_size) == (0, size)
+        assert sender.send_credit == self.WINDOW - size  # credit comes again in larger amounts
         for seqnum in range(2, 46):
             send_entry(theirs, seqnum)
             pair.pump()
-        assert sender.taken_size() > self.WINDOW
-        assert self.WINDOW // 4 < sender.send_credit() <= self.WINDOW
+        assert sender.taken_size > self.WINDOW
+        assert self.WINDOW // 4 < sender.send_credit <= self.WINDOW
 
     def test_more_than_the_credit_waits_and_none_is_left(self) -> None:
         pair = Pair(limits=(Limits(data_window_max=100), None))
@@ -155,10 +155,10 @@ class TestAmounts:
         theirs.send_metadata(entry(1))
         size = len(switch(0) + metadata(entry(1)))
         assert size > 100
-        assert pair.right.send_credit() == 0
+        assert pair.right.send_credit == 0
         pair.right.data_to_send()
-        assert (pair.right.taken_size(), pair.right.unsent_size()) == (100, size - 100)
-        assert pair.right.send_credit() == 0
+        assert (pair.right.taken_size, pair.right.unsent_size) == (100, size - 100)
+        assert pair.right.send_credit == 0
 
 
 class TestWhatARequestTells:

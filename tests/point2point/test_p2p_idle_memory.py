@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from culm.bamboo import MemoryStore
-from culm.bamboo.effects import perform
 from culm.machines.driver import Driver
 from culm.machines.sample_logs import make_log
 from culm.point2point import Connection, Role
@@ -51,7 +50,7 @@ def replicators(logs: int) -> list[object]:
         drivers.append(
             Driver(
                 Replicator(role=role, interest=Interest(accept_new_logs=True)),
-                respond=lambda effect, store=store: perform(effect, store),
+                respond=store.perform,
             )
         )
     link = MachinePair(*drivers).run(until=5.0)

@@ -11,7 +11,7 @@ from range_twin import HORIZON, METADATA, PAYLOAD, index_after, lipmaa, path, pi
 from culm.bamboo.links import SEQNUM_MAX, lower_pool
 from culm.intervals import Intervals
 from culm.point2point import Part, Piece, Proposal
-from culm.point2point.pieces import Cursor, Range
+from culm.point2point.pieces import Cursor, PieceRange
 from culm.testing.suite.meter import Meter
 from culm.wire.multihash import YAMF
 
@@ -42,10 +42,10 @@ def proposals(draw: st.DrawFn, *, finite: bool | None = None) -> Proposal:
 
 
 @st.composite
-def ranges(draw: st.DrawFn) -> Range:
+def ranges(draw: st.DrawFn) -> PieceRange:
     """As proposed, or adjusted."""
     proposal = draw(proposals())
-    range_ = Range.of(proposal)
+    range_ = PieceRange.of(proposal)
     for _ in range(draw(st.integers(0, 2))):
         end = draw(st.none() | st.integers(proposal.start, 45))
         upper = draw(st.none() | st.integers(end or 45, 60)) if end or proposal.end else None
@@ -53,20 +53,20 @@ def ranges(draw: st.DrawFn) -> Range:
     return range_
 
 
-def tightened(range_: Range, end: int | None, upper_certpool: int | None) -> Range:
+def tightened(range_: PieceRange, end: int | None, upper_certpool: int | None) -> PieceRange:
     return range_.bounded(range_.bounds.tightened(end, upper_certpool))
 
 
-def listed(range_: Range) -> list[tuple[int, int]]:
+def listed(range_: PieceRange) -> list[tuple[int, int]]:
     return pieces(range_.proposal, range_.end, range_.upper_certpool)
 
 
-def places(range_: Range) -> st.SearchStrategy[int]:
+def places(range_: PieceRange) -> st.SearchStrategy[int]:
     return st.integers(0, len(listed(range_)) - 1)
 
 
 @given(ranges())
-def test_pieces_are_those_of_the_list(range_: Range) -> None:
+def test_pieces_are_those_of_the_list(range_: PieceRange) -> None:
     twin = listed(range_)
     assert [range_.piece(index) for index in range(len(twin))] == twin
     if range_.end is not None:
@@ -77,7 +77,7 @@ def test_pieces_are_those_of_the_list(range_: Range) -> None:
 
 @given(ranges(), st.tuples(st.integers(1, HORIZON), st.sampled_from([METADATA, PAYLOAD])))
 def test_index_after_counts_the_pieces_up_to_any_place(
-    range_: Range, place: tuple[int, int]
+    range_: PieceRange, place: tuple[int, int]
 ) -> None:
     piece = Piece(place[0], Part(place[1]))
     assert range_.index_after(piece) == index_after(listed(range_), place)
@@ -85,7 +85,7 @@ def test_index_after_counts_the_pieces_up_to_any_place(
 
 @given(ranges(), st.none() | st.integers(1, 60), st.none() | st.integers(1, 80))
 def test_tightening_takes_the_smaller_numbers(
-    range_: Range, end: int | None, upper: int | None
+    range_: PieceRange, end: int | None, upper: int | None
 ) -> None:
     assume(end is None or end >= range_.start)
     new = tightened(range_, end, upper)
@@ -96,7 +96,7 @@ def test_tightening_takes_the_smaller_numbers(
     assert (new == range_) == range_.bounds.is_within(new.bounds)
     assert tightened(new, end, upper) == new
     assert hash(tightened(range_, None, None)) == hash(range_)
-    assert Range(range_.proposal, new.end, new.upper_certpool) == new
+    assert PieceRange(range_.proposal, new.end, new.upper_certpool) == new
 
 
 @given(st.data())
@@ -144,17 +144,17 @@ def test_places_are_in_order_whatever_the_range(data: st.DataObject) -> None:
 
 
 @given(ranges())
-def test_a_range_begins_at_its_offset_and_nowhere_else(range_: Range) -> None:
+def test_a_range_begins_at_its_offset_and_nowhere_else(range_: PieceRange) -> None:
     for index, piece in enumerate(listed(range_)[:20]):
         starts_here = piece == (range_.start, PAYLOAD)
         expected = range_.proposal.start_offset or 0
         assert Cursor(range_, index).offset == (expected if starts_here else 0)
 
 
-def huge(**options: object) -> Range:
+def huge(**options: object) -> PieceRange:
     defaults: dict[str, object] = {"log": KEY, "expected_hash": HASH, "end": None}
     proposal = Proposal(**{**defaults, **options})  # type: ignore[arg-type]
-    return Range.of(proposal)
+    return PieceRange.of(proposal)
 
 
 def test_a_log_ends_at_the_greatest_number() -> None:
@@ -213,7 +213,7 @@ def pass_half_of_all() -> None:
 
 
 @given(ranges(), st.integers(0, 2 * HORIZON))
-def test_whole_entries_are_metadata_and_payload_in_a_row(range_: Range, index: int) -> None:
+def test_whole_entries_are_metadata_and_payload_in_a_row(range_: PieceRange, index: int) -> None:
     count = 0
     following = [range_.piece(index + n) for n in range(2 * HORIZON)]
     while count < HORIZON:

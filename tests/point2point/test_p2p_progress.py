@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,19 +38,19 @@ from culm.point2point import (
     Connection,
     ErrorCode,
     GivenUp,
-    Limits,
     PayloadReceived,
     Request,
     RequestEnded,
     RequestGivenUp,
     RequestState,
     Role,
+    Timing,
     payloads_up_to,
 )
 from culm.point2point.replication import Interest, LogRefused, ReplicatorLimits, Settled
 from culm.wire.multihash import YAMF
 
-LIMITS = Limits(idle_timeout_s=30, keepalive_s=30, progress_max_s=100)
+TIMING = Timing(idle_timeout_s=30, keepalive_s=30, progress_max_s=100)
 PING = bytes([0x40, 0])
 
 
@@ -80,7 +81,7 @@ class TestLife:
     def test_each_byte_is_a_sign_of_life(self) -> None:
         """A line of 800 bytes a second takes 40 for what is taken at a time."""
         new = LogAuthor(SigningKey(bytes(32)), family=YAMF).publish(bytes(2**17))
-        peer = Raw(limits=LIMITS)
+        peer = Raw(timing=TIMING)
         peer.connection.propose(proposal(1, log=new.entry.log))
         peer.control(adjust(0, "all"))
         packet = write(1, switch(0) + metadata(new.entry) + raw(bytes(2**17)))
@@ -93,7 +94,7 @@ class TestLife:
         assert peer.events[-1].verified
 
     def test_before_the_setup_they_are_none(self) -> None:
-        connection = Connection(role=Role.PROACTIVE, limits=LIMITS)
+        connection = Connection(role=Role.PROACTIVE, timing=TIMING)
         connection.advance(0.0)
         for second, octet in ((10.0, 0), (20.0, 0), (29.0, 249)):
             connection.receive_data(bytes([octet]))
@@ -109,7 +110,7 @@ class TestLife:
     def test_it_is_asked_before_it_is_given_up_however_late_the_time_is_told(
         self, late: float
     ) -> None:
-        peer = Raw(limits=LIMITS)
+        peer = Raw(timing=TIMING)
         peer.connection.advance(0.0)
         peer.connection.data_to_send()
         now = 30.0 + late
@@ -123,7 +124,7 @@ class TestLife:
     @pytest.mark.parametrize("times_told", [0, 1, 2])
     def test_the_same_time_told_again_makes_no_difference(self, times_told: int) -> None:
         """A driver may tell the time before each piece that comes."""
-        peer = Raw(limits=LIMITS)
+        peer = Raw(timing=TIMING)
         for now in (0.0, 30.0):
             peer.connection.advance(now)
         assert peer.connection.data_to_send() == PING
@@ -137,7 +138,7 @@ class TestLife:
         assert peer.connection.data_to_send() == PING
 
     def test_a_question_that_nobody_takes_is_not_repeated(self) -> None:
-        peer = Raw(limits=LIMITS)
+        peer = Raw(timing=TIMING)
         for second in range(0, 3000, 30):
             peer.connection.advance(float(second))
             peer.control(b"\x00\x01")  # credit for a proposal
@@ -146,7 +147,7 @@ class TestLife:
 
     def test_a_question_may_have_to_wait_behind_what_was_said_before(self) -> None:
         """As long as the line takes bytes, the answer may be on its way through its queue."""
-        peer = Raw(limits=LIMITS)
+        peer = Raw(timing=TIMING)
         peer.control(propose(1, 1))
         peer.connection.request(1).confirm(EVERYTHING)
         send_entry(peer.connection.request(1), 1)
@@ -168,7 +169,7 @@ class TestLife:
 
 class TestProgress:
     def confirmed(self, **options: object) -> Raw:
-        peer = Raw(limits=LIMITS)
+        peer = Raw(timing=TIMING)
         pass_time(peer, 10)
         peer.connection.propose(proposal(1, **options))
         peer.control(adjust(0, "all"))
@@ -197,7 +198,7 @@ class TestProgress:
         assert peer.code is ErrorCode.PEER_STALLED
 
     def test_a_proposal_that_is_not_answered(self) -> None:
-        peer = Raw(limits=LIMITS)
+        peer = Raw(timing=TIMING)
         pass_time(peer, 10)
         peer.connection.propose(proposal(1))
         pass_time(peer, 100)
@@ -206,7 +207,7 @@ class TestProgress:
         assert given_up(peer) == [0]
 
     def test_many_proposals_that_are_answered_one_by_one(self) -> None:
-        peer = Raw(limits=LIMITS)
+        peer = Raw(timing=TIMING)
         pass_time(peer, 10)
         for start in range(1, 31):
             peer.connection.propose(proposal(start))
@@ -318,7 +319,7 @@ class TestProgress:
         assert not given_up(peer)
 
     def test_a_goodbye_that_is_not_answered(self) -> None:
-        peer = Raw(limits=LIMITS)
+        peer = Raw(timing=TIMING)
         pass_time(peer, 10)
         peer.connection.close()
         pass_time(peer, 210)
@@ -326,8 +327,8 @@ class TestProgress:
 
     def test_deadlines(self) -> None:
         """It is looked when that is announced, and as long as there is something to look at."""
-        limits = Limits(idle_timeout_s=1e6, keepalive_s=1e6, progress_max_s=100)
-        peer = Raw(limits=limits)
+        timing = Timing(idle_timeout_s=1e6, keepalive_s=1e6, progress_max_s=100)
+        peer = Raw(timing=timing)
         connection = peer.connection
         connection.advance(50.0)
         assert connection.next_deadline() == 50.0 + 1e6
@@ -341,8 +342,8 @@ class TestProgress:
         assert given_up(peer) == [0]
 
     def test_it_may_be_left_out(self) -> None:
-        limits = Limits(idle_timeout_s=30, keepalive_s=30, progress_max_s=math.inf)
-        peer = Raw(limits=limits)
+        timing = Timing(idle_timeout_s=30, keepalive_s=30, progress_max_s=math.inf)
+        peer = Raw(timing=timing)
         peer.connection.advance(0.0)
         peer.connection.propose(proposal(1, end=9))
         assert peer.connection.next_deadline() == 30.0
@@ -356,7 +357,7 @@ class TestTaking:
 
     def asked(self, *, credit: int | None = 0) -> tuple[Raw, Request]:
         """It has, and has granted as much; much more waits for it."""
-        peer = Raw(limits=LIMITS, data_credit=credit)
+        peer = Raw(timing=TIMING, data_credit=credit)
         pass_time(peer, 10)
         peer.control(propose(1, 1))
         request = peer.connection.request(1)
@@ -432,7 +433,7 @@ class TestTaking:
         pass_time(peer, 2000)
         assert not given_up(peer)
         assert peer.code is None
-        assert peer.connection.unsent_size() == 0
+        assert peer.connection.unsent_size == 0
 
 
 class TestReplicator:
@@ -440,8 +441,10 @@ class TestReplicator:
 
     def offered(self) -> RawPeer:
         """The peer has entries of a log, as it says, and we have asked for them."""
-        limits = ReplicatorLimits(connection=LIMITS, settle_s=1.0)
-        peer = RawPeer(interest=Interest(live=False, accept_new_logs=True), limits=limits)
+        limits, timing = ReplicatorLimits(), replace(TIMING, settle_s=1.0)
+        peer = RawPeer(
+            interest=Interest(live=False, accept_new_logs=True), limits=limits, timing=timing
+        )
         peer.machine.advance(0.0)
         peer.control(propose(0, 10))
         peer.control(cancel(0, 131))  # we refuse what comes then
@@ -482,8 +485,8 @@ class TestReplicator:
         self, asks: list[bytes], answers: bool
     ) -> None:
         """It grants no credit for data, and nothing comes of it but signs of life."""
-        limits = ReplicatorLimits(connection=LIMITS, settle_s=1.0)
-        peer = RawPeer(tuple(LOG.values()), limits=limits, data_credit=0)
+        limits, timing = ReplicatorLimits(), replace(TIMING, settle_s=1.0)
+        peer = RawPeer(tuple(LOG.values()), limits=limits, timing=timing, data_credit=0)
         peer.machine.advance(0.0)
         for ask in asks:
             peer.control(ask)

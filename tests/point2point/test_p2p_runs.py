@@ -35,7 +35,7 @@ from runs_support import (
 )
 
 from culm.bamboo.links import open_targets
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.point2point import (
     EVERYTHING,
     CancelReason,

@@ -34,7 +34,7 @@ from p2p_support import (
 from runs_support import Conversation, converse, make_log, replay
 
 from culm.bamboo.links import lipmaa
-from culm.bamboo.store import NewEntry, StoredEntry
+from culm.bamboo.records import NewEntry, StoredEntry
 from culm.kernels import runs as kernel
 from culm.machine import ContractErrorCode, LocalProtocolError
 from culm.point2point import (

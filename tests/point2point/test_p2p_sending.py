@@ -38,7 +38,7 @@ from p2p_support import (
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import sign
 from culm.bamboo.links import has_lipmaalink
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.point2point import (
     EVERYTHING,
     NOTIFY,
@@ -57,7 +57,7 @@ from culm.point2point import (
 )
 from culm.point2point.direction import Direction
 from culm.point2point.messages import Demand
-from culm.point2point.pieces import Range
+from culm.point2point.pieces import PieceRange
 from culm.wire.multihash import YAMF
 
 SIGNING_KEY = SigningKey(b"\7" * 32)
@@ -173,7 +173,7 @@ def test_an_id_is_free_when_its_marker_has_left_though_other_data_waits() -> Non
     assert take_data(connection, 1) == marker(0)[:1]
     refuses(connection, ErrorCode.ID_IN_USE, again)
     assert take_data(connection, 1) == marker(0)[1:]
-    assert connection.unsent_size() > 0
+    assert connection.unsent_size > 0
     assert again().request_id == 0
 
 
@@ -483,7 +483,7 @@ def test_an_entry_of_a_certificate_pool_is_not_remembered() -> None:
 def test_of_entries_that_were_sent_now_and_then_only_the_last_are_remembered(
     in_runs: bool,
 ) -> None:
-    sent = Direction(Range.of(proposal()), Demand())
+    sent = Direction(PieceRange.of(proposal()), Demand())
 
     def pass_over(count: int) -> None:
         sent.pass_over(sent.candidates.possible, count)

@@ -41,11 +41,12 @@ from culm.point2point import (
     Established,
     Limits,
     Mode,
+    Negotiated,
     Proposed,
     Role,
-    Session,
     Setup,
     State,
+    Timing,
 )
 
 MODES = list(itertools.product(Mode, repeat=4))
@@ -74,7 +75,7 @@ def test_modes(modes: tuple[Mode, Mode, Mode, Mode]) -> None:
 def test_windows(windows: tuple[int, int, int, int]) -> None:
     left = Setup(send_window_max=windows[0], receive_window_max=windows[1])
     right = Setup(send_window_max=windows[2], receive_window_max=windows[3])
-    one, two = Session.derive(left, right), Session.derive(right, left)
+    one, two = Negotiated.derive(left, right), Negotiated.derive(right, left)
     assert one.compression_window == two.decompression_window == min(windows[0], windows[3])
     assert one.decompression_window == two.compression_window == min(windows[1], windows[2])
 
@@ -99,7 +100,7 @@ def test_setup_bytes(flags: int) -> None:
     other.receive_data(bytes([flags]) + sent[1:])
     [event] = drain(other)
     assert isinstance(event, Established)
-    assert event.session == Session(
+    assert event.session == Negotiated(
         send_mode=receive, receive_mode=send, compression_window=300, decompression_window=1000
     )
 
@@ -155,7 +156,7 @@ def test_backpressure() -> None:
     # And nothing of ours leaves without the peer's.
     connection = without_data_credit()
     connection.data_to_send()
-    assert connection.unsent_size() == len(switch(0) + metadata(entry(1)))
+    assert connection.unsent_size == len(switch(0) + metadata(entry(1)))
     connection.receive_data(bytes([0x00, 1, 9]))
     drain(connection)
     assert split(connection.data_to_send())[1] == (switch(0) + metadata(entry(1)))[:9]
@@ -203,7 +204,7 @@ def test_data_waits_for_a_peer_that_will_read_no_more() -> None:
     assert drain(connection) == []
     assert connection.state is State.CLOSING
     assert split(connection.data_to_send())[1] == b""
-    assert connection.unsent_size() == 0
+    assert connection.unsent_size == 0
     connection.receive_data(bytes.fromhex("80 00 a0 00 80 01"))
     assert [event.error for event in drain(connection) if isinstance(event, Closed)] == [None]
 
@@ -242,7 +243,7 @@ class TestIdleTimeout:
     """A peer that begins something and does not go on."""
 
     def test_in_the_setup(self) -> None:
-        connection = Connection(role=Role.PROACTIVE, limits=Limits(idle_timeout_s=5))
+        connection = Connection(role=Role.PROACTIVE, timing=Timing(idle_timeout_s=5))
         assert connection.next_deadline() is None
         connection.advance(100.0)
         assert connection.next_deadline() == 105.0
@@ -253,7 +254,7 @@ class TestIdleTimeout:
         assert closed.error.code is ErrorCode.PEER_SILENT
 
     def test_between_packets_it_is_asked_first(self) -> None:
-        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=50))
+        peer = Raw(timing=Timing(idle_timeout_s=5, keepalive_s=50))
         peer.connection.advance(0.0)
         assert peer.connection.next_deadline() == 50.0
         peer.connection.advance(50.0)
@@ -266,7 +267,7 @@ class TestIdleTimeout:
 
     @pytest.mark.parametrize("answered_at", [3.0, 1000.0])
     def test_who_waits_for_our_answer_is_not_silent(self, answered_at: float) -> None:
-        peer = Raw(limits=Limits(idle_timeout_s=5))
+        peer = Raw(timing=Timing(idle_timeout_s=5))
         peer.connection.advance(0.0)
         request = peer.connection.propose(proposal(2, start_offset=3))
         peer.control(adjust(0, "all"))
@@ -287,7 +288,7 @@ class TestIdleTimeout:
         assert peer.code is ErrorCode.PEER_SILENT
 
     def test_it_is_asked_once(self) -> None:
-        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=50))
+        peer = Raw(timing=Timing(idle_timeout_s=5, keepalive_s=50))
         for now, ping in ((0.0, b""), (50.0, bytes([0x40, 0])), (52.0, b""), (54.9, b"")):
             peer.connection.advance(now)
             assert peer.connection.data_to_send() == ping
@@ -308,7 +309,7 @@ class TestIdleTimeout:
         ],
     )
     def test_who_has_begun_something_has_to_go_on(self, begun: bytes) -> None:
-        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=50))
+        peer = Raw(timing=Timing(idle_timeout_s=5, keepalive_s=50))
         request = peer.connection.propose(proposal(2))
         peer.control(adjust(0, "all"))
         peer.data(switch(0))
@@ -327,7 +328,7 @@ class TestIdleTimeout:
         assert request.proposal.start == 2
 
     def test_who_has_begun_something_is_not_asked(self) -> None:
-        peer = Raw(limits=Limits(idle_timeout_s=50, keepalive_s=5))
+        peer = Raw(timing=Timing(idle_timeout_s=50, keepalive_s=5))
         peer.connection.advance(0.0)
         peer.data(b"\x03")
         for now in (1.0, 7.0, 49.9):
@@ -347,7 +348,7 @@ class TestIdleTimeout:
         self, told: tuple[float, ...], silent: bool
     ) -> None:
         """Without a word on the time in between, the bytes may have come at the end of it."""
-        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=50))
+        peer = Raw(timing=Timing(idle_timeout_s=5, keepalive_s=50))
         peer.connection.advance(0.0)
         peer.data(b"\x03")
         for now in told:
@@ -359,7 +360,7 @@ class TestIdleTimeout:
         assert peer.code is ErrorCode.PEER_SILENT
 
     def test_what_was_cancelled_is_not_waited_for(self) -> None:
-        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=50))
+        peer = Raw(timing=Timing(idle_timeout_s=5, keepalive_s=50))
         request = peer.connection.propose(proposal(2))
         peer.control(adjust(0, "all"))
         peer.data(switch(0), metadata(entry(2)), raw(payload(2)[:3]))
@@ -369,7 +370,7 @@ class TestIdleTimeout:
         assert peer.connection.next_deadline() == 50.0
 
     def test_who_need_not_go_on_any_more_is_asked_first(self) -> None:
-        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=1))
+        peer = Raw(timing=Timing(idle_timeout_s=5, keepalive_s=1))
         request = peer.connection.propose(proposal(2))
         peer.control(adjust(0, "all"))
         peer.data(switch(0), metadata(entry(2)), raw(payload(2)[:3]))
@@ -384,7 +385,7 @@ class TestIdleTimeout:
         assert peer.connection.next_deadline() == 3.0 + 5.0
 
     def test_nothing_is_asked_after_the_goodbye(self) -> None:
-        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=50))
+        peer = Raw(timing=Timing(idle_timeout_s=5, keepalive_s=50))
         peer.connection.advance(0.0)
         peer.connection.close()
         goodbye = peer.connection.data_to_send()
@@ -500,21 +501,21 @@ class TestRoom:
     def test_to_send(self) -> None:
         pair = Pair(limits=(None, Limits(unsent_size_max=300)))
         _, theirs = pair.confirmed(start=20)
-        assert pair.right.send_size() == 300
+        assert pair.right.send_size == 300
         theirs.send_metadata(entry(20))
-        assert pair.right.send_size() == 300 - len(switch(0) + metadata(entry(20)))
+        assert pair.right.send_size == 300 - len(switch(0) + metadata(entry(20)))
         theirs.send_payload(payload(20), compress=False)
         send_entry(theirs, 21)
-        assert pair.right.send_size() == 0
+        assert pair.right.send_size == 0
         pair.pump()
-        assert pair.right.send_size() == 300
+        assert pair.right.send_size == 300
 
     def test_even_one_byte_is_taken(self) -> None:
         pair = Pair()
         _, theirs = pair.confirmed(start=20)
         theirs.send_metadata(entry(20))
         assert pair.right.data_to_send(0) == b""
-        taken = [pair.right.data_to_send(1) for _ in range(pair.right.unsent_size())]
+        taken = [pair.right.data_to_send(1) for _ in range(pair.right.unsent_size)]
         assert all(len(byte) == 1 for byte in taken)
 
     def test_to_receive(self) -> None:
@@ -541,7 +542,7 @@ class TestRoom:
         for seqnum in range(20, 40):
             theirs.send_metadata(entry(seqnum))
             theirs.send_payload(payload(seqnum), compress=False)
-        total = pair.right.unsent_size()
+        total = pair.right.unsent_size
         taken = 0
         while sent := pair.right.data_to_send(size):
             data = split(sent)[1]

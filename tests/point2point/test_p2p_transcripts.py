@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 from replicator_support import FETCH, KEEP, SERVE, SMALL, news_of, store_of
 
-from culm.bamboo.effects import perform
-from culm.bamboo.store import MemoryStore, NewEntry
+from culm.bamboo.records import NewEntry
+from culm.bamboo.store import MemoryStore
 from culm.point2point import Role, Setup
 from culm.point2point.replication import Interest, Replicator, Want
 from culm.testing import transcript
@@ -59,7 +59,7 @@ def link_of(
         Replicator(role=role, setup=setup, limits=SMALL, interest=interest)
         for role, interest in zip(roles, interests, strict=True)
     ]
-    respond = tuple(lambda effect, store=store: perform(effect, store) for store in (left, right))
+    respond = tuple(store.perform for store in (left, right))
     return MachinePair.of_machines(*machines, respond=respond).run(until=1.0)
 
 

@@ -172,7 +172,7 @@ class TestInflating:
         theirs.confirm(EVERYTHING)
         theirs.send_metadata(new.entry)
         theirs.send_payload(new.payload or b"")
-        assert pair.right.unsent_size() < 3_000_000 // 200
+        assert pair.right.unsent_size < 3_000_000 // 200
         pair.pump()
         assert not pair.of(Closed)
         assert [e.verified for e in pair.of(PayloadReceived) if e.finished] == [True]

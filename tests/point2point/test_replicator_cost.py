@@ -7,7 +7,7 @@ from p2p_support import adjust, propose
 from replicator_raw import RawPeer
 from replicator_support import FETCH, KEEP, SERVE, World, key_of, news_of, same, store_of
 
-from culm.bamboo.effects import ReadLogs, perform
+from culm.bamboo.effects import ReadLogs
 from culm.bamboo.entry import LogKey
 from culm.bamboo.links import lipmaa
 from culm.effects import Effect
@@ -53,7 +53,7 @@ def test_logs_are_read_a_thousand_at_a_time_and_each_once() -> None:
             read.append(effect.after)
             start = 0 if effect.after is None else logs.index(effect.after) + 1
             return logs[start : start + effect.count_max]
-        return perform(effect, peer.store)
+        return peer.store.perform(effect)
 
     peer.respond = respond
     asked(peer)

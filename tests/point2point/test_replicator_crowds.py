@@ -12,7 +12,7 @@ from replicator_support import KEEP, SMALL, Node, World, same
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.store import MemoryStore
 from culm.point2point import CancelReason
-from culm.point2point.replication import LogRefused, ReplicatorLimits
+from culm.point2point.replication import LogRefused, ReplicatorLimits, Timing
 from culm.wire.multihash import YAMF
 
 
@@ -105,7 +105,7 @@ def test_a_log_has_its_turn_whatever_the_round_trip_is(
 ) -> None:
     """Who is quiet for longer than `settle_s` only because the line is long has not settled."""
     limits = limited(room[0]), limited(room[1])
-    crowd = Crowd(5, limits, split, latency=round_trips * limits[0].settle_s / 2)
+    crowd = Crowd(5, limits, split, latency=round_trips * Timing().settle_s / 2)
     crowd.world.connect(*crowd.nodes)
     crowd.world.wait(120)
     crowd.check()

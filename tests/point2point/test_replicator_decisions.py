@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from culm.bamboo.entry import LogKey
-from culm.bamboo.store import StoredEntry
+from culm.bamboo.records import StoredEntry
 from culm.point2point import Part, Piece, Proposal
 from culm.point2point.replication.decisions import (
     Action,
@@ -38,7 +38,6 @@ from culm.point2point.replication.states import (
     STANDINGS,
     Aim,
     Answer,
-    Change,
     Facts,
     HeadPayload,
     PeerStage,
@@ -46,6 +45,7 @@ from culm.point2point.replication.states import (
     Service,
     Stage,
     Standing,
+    StandingChange,
     Step,
     Stock,
     Wait,
@@ -145,12 +145,14 @@ def test_who_was_turned_away_waits_for_room_and_nobody_else_does() -> None:
 
 
 def test_how_it_stands_after_every_change() -> None:
-    for standing, change in product(Standing, Change):
+    for standing, change in product(Standing, StandingChange):
         after = STANDINGS[standing][change]
         refused = standing is Standing.REFUSED
-        if change is Change.REFUSE or (refused and change is Change.REST):
+        if change is StandingChange.REFUSE or (refused and change is StandingChange.REST):
             assert after is Standing.REFUSED
-        elif change is Change.REST or (change is Change.FORGIVE and standing is Standing.RESTING):
+        elif change is StandingChange.REST or (
+            change is StandingChange.FORGIVE and standing is Standing.RESTING
+        ):
             assert after is Standing.RESTING
         else:
             assert after is Standing.LASTING
@@ -394,7 +396,7 @@ def test_ranges_end_before_a_fork() -> None:
 
 
 def test_stages_are_told_apart_by_their_words() -> None:
-    stages = (Stage, PeerStage, Standing, Step, Change, Action, Answer, Purpose)
+    stages = (Stage, PeerStage, Standing, Step, StandingChange, Action, Answer, Purpose)
     for kind in (*stages, Aim, HeadPayload, Service, Stock, Wait):
         assert len({member.value for member in kind}) == len(kind)
 

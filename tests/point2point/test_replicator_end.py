@@ -10,7 +10,7 @@ from replicator_snapshots import replicator_as_it_is
 from replicator_support import FETCH, SERVE, SMALL, Cable, World, key_of, news_of, store_of
 
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 
 SIZES = (10, 10, 3000, 10)
 FORKED, OTHER = (news_of(SIZES, seed=seed) for seed in (2, 1))

@@ -17,7 +17,7 @@ from replicator_support import (
     store_of,
 )
 
-from culm.bamboo.effects import WriteEffect, perform
+from culm.bamboo.effects import WriteEffect
 from culm.machine import Closed, Effect, StoreFailed
 from culm.point2point import ErrorCode, Mode, Setup
 from culm.point2point.replication import EntryStored, ForkFound
@@ -45,7 +45,7 @@ class Failing:
         if self.count > self._at >= 0:
             self.failed = self.failed or effect
             raise FULL
-        return perform(effect, self._node.store)
+        return self._node.store.perform(effect)
 
 
 def transfer(seed: int, at: int, *, reads: bool) -> tuple[World, Node, Node, Failing]:
@@ -99,7 +99,7 @@ def check(seed: int, at: int, *, reads: bool) -> None:
     world.run()
     assert other.end.closed is not None
     assert other.end.code in (None, ErrorCode.UNEXPECTED_EOF)
-    node.respond = lambda effect: perform(effect, node.store)
+    node.respond = lambda effect: node.store.perform(effect)
     for turn in range(2):
         world.connect(*(server, reader) if turn else (reader, server))
         world.settle()
@@ -147,6 +147,6 @@ def test_answers_that_come_after_a_failure_have_no_consequences() -> None:
         if number % 2:
             end.machine.fail(effect.ticket, FULL)
         else:
-            end.machine.complete(effect.ticket, perform(effect, reader.store))
+            end.machine.complete(effect.ticket, reader.store.perform(effect))
     end.drain()
     assert end.events == told

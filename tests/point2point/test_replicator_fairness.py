@@ -15,9 +15,9 @@ from p2p_snapshots import request_as_it_is
 from replicator_support import key_of, news_of
 
 from culm.bamboo.author import LogAuthor
-from culm.bamboo.effects import perform
 from culm.bamboo.entry import Entry, LogKey
-from culm.bamboo.store import MemoryStore, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.bamboo.records import NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.bamboo.store import MemoryStore
 from culm.machine import Closed, Effect, Event
 from culm.machines.memory import retained_size
 from culm.point2point import Limits, Role, Setup
@@ -140,7 +140,7 @@ class Node:
                 going_on = True
             while self.effects and not self.slow:
                 done = self.effects.popleft()
-                self.machine.complete(done.ticket, perform(done, self.store))
+                self.machine.complete(done.ticket, self.store.perform(done))
                 going_on = True
 
     def note_memory(self) -> None:

@@ -18,7 +18,6 @@ from culm.bamboo.effects import (
     ReadLogs,
     ReadPayload,
     StoreEffect,
-    perform,
 )
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import MemoryStore
@@ -63,7 +62,7 @@ def test_no_answer_of_the_other_family_is_taken(
     work.ask(kind, got.append, **fields)
     effect = work.next_effect()
     assert isinstance(effect, StoreEffect)
-    right, wrong = (perform(effect, STORES[each]) for each in (family, other(family)))
+    right, wrong = (STORES[each].perform(effect) for each in (family, other(family)))
     assert effect.accepts(wrong)
     with pytest.raises(LocalProtocolError) as caught:
         work.complete(effect.ticket, wrong)
@@ -92,7 +91,7 @@ def test_an_answer_without_hashes_is_of_every_family(
     work.ask(kind, got.append, **fields)
     effect = work.next_effect()
     assert isinstance(effect, StoreEffect)
-    answer = perform(effect, STORES[YAMF])
+    answer = STORES[YAMF].perform(effect)
     work.complete(effect.ticket, answer)
     assert got == [answer]
 
@@ -100,7 +99,7 @@ def test_an_answer_without_hashes_is_of_every_family(
 def test_a_replicator_over_a_store_of_the_other_family_refuses_its_answers() -> None:
     world = World()
     node, peer = world.node(interest=KEEP), world.node(interest=KEEP)
-    node.respond = lambda effect: perform(effect, STORES[YASMF])
+    node.respond = lambda effect: STORES[YASMF].perform(effect)
     world.connect(node, peer)
     with pytest.raises(LocalProtocolError) as caught:
         world.settle()

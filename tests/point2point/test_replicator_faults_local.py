@@ -22,7 +22,8 @@ from replicator_support import (
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.errors import Reason
-from culm.bamboo.store import MemoryStore, StoredEntry
+from culm.bamboo.records import StoredEntry
+from culm.bamboo.store import MemoryStore
 from culm.point2point import ErrorCode
 from culm.point2point.replication import LogRefused, ReplicatorLimits, Want
 from culm.testing.link import Chunker, byte_by_byte, whole

@@ -29,7 +29,7 @@ from culm.bamboo.effects import ReadEntries
 from culm.bamboo.entry import Entry
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.point2point.replication import ForkFound, Interest, LogRefused, Want
 from culm.wire.multihash import YAMF
 

@@ -37,7 +37,8 @@ from replicator_support import (
 from culm.bamboo.effects import AppendEntries, ReadEntries, WritePayload
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import MemoryStore, NewEntry
+from culm.bamboo.records import NewEntry
+from culm.bamboo.store import MemoryStore
 from culm.machines.memory import retained_size
 from culm.point2point import NOTIFY, CancelReason, ErrorCode, Limits, State
 from culm.point2point.replication import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.machines.sample_logs import make_log
 from culm.point2point.replication import Interest
 from culm.point2point.replication.log_sync import LogSync
-from culm.point2point.replication.steps import Stored
+from culm.point2point.replication.steps import EntriesStored
 from culm.testing.store_asking import head_of
 from culm.wire.multihash import YAMF
 
@@ -39,7 +39,7 @@ def test_what_is_stored_counts_whatever_the_batches(batches: list[list[tuple[int
             for n, kind in batch
         ]
         before = known, vars(known).copy()
-        known, _ = known.step(Stored(news))
+        known, _ = known.step(EntriesStored(news))
         assert vars(before[0]) == before[1]
         for n, kind in batch:
             newest = max(newest, n)

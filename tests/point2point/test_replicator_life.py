@@ -12,7 +12,7 @@ from replicator_support import FETCH, KEEP, SERVE, End, World, key_of, news_of, 
 
 from culm.bamboo.effects import ReadEntries, ReadLog, ReadLogs, ReadPayload
 from culm.bamboo.entry import LogKey
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.machine import Effect
 from culm.point2point import CancelReason, Limits
 from culm.point2point.replication import (

@@ -10,7 +10,7 @@ from replicator_raw import RawPeer
 from replicator_snapshots import replicator_as_it_is
 from replicator_support import SERVE, key_of, news_of
 
-from culm.bamboo.effects import ReadEntries, ReadPayload, perform
+from culm.bamboo.effects import ReadEntries, ReadPayload
 from culm.machine import Effect
 from culm.machines.memory import retained_size
 from culm.point2point import Limits
@@ -124,9 +124,9 @@ def test_without_credit_no_byte_of_a_payload_is_read(news: tuple) -> None:  # ty
     def counting(effect: Effect) -> object:
         result = respond(effect)
         if isinstance(effect, ReadPayload):
-            read.append(len(perform(effect, peer.store)))
+            read.append(len(peer.store.perform(effect)))
         elif isinstance(effect, ReadEntries):
-            read.extend(len(each.payload or b"") for each in perform(effect, peer.store))
+            read.extend(len(each.payload or b"") for each in peer.store.perform(effect))
         return result
 
     peer.respond = counting

@@ -21,7 +21,7 @@ from replicator_support import (
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.links import lower_pool
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.point2point import NOTIFY, CancelReason, payloads_up_to
 from culm.point2point.replication import (
     EntryStored,

@@ -7,8 +7,9 @@ from itertools import product
 import pytest
 from replicator_support import news_of
 
-from culm.bamboo.effects import DiscardStaged, FinishPayload, ReadPayload, perform
+from culm.bamboo.effects import DiscardStaged, FinishPayload, ReadPayload
 from culm.bamboo.entry import LogKey
+from culm.bamboo.records import NewEntry
 from culm.bamboo.staging import (
     CONCLUSIONS,
     TASKS,
@@ -20,7 +21,7 @@ from culm.bamboo.staging import (
     Verdict,
     Writing,
 )
-from culm.bamboo.store import MemoryStore, NewEntry
+from culm.bamboo.store import MemoryStore
 from culm.bamboo.verify import PayloadVerifier
 from culm.effects import StoreWork
 from culm.machine import Event
@@ -73,7 +74,7 @@ class Staged:
     def run(self) -> None:
         while (effect := self.work.next_effect()) is not None:
             self.kinds.append(type(effect))
-            self.work.complete(effect.ticket, perform(effect, self.store))
+            self.work.complete(effect.ticket, self.store.perform(effect))
 
     def events(self) -> list[Event]:
         return list(iter(self.work.next_event, None))

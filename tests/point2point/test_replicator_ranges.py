@@ -21,7 +21,7 @@ from replicator_support import (
 )
 
 from culm.bamboo.links import lower_pool
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.point2point import CancelReason
 from culm.point2point.replication import (
     EntryStored,

@@ -22,7 +22,7 @@ from replicator_support import (
 )
 
 from culm.bamboo.effects import DiscardStaged, answer
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.machine import Closed, Effect
 from culm.point2point import ErrorCode, Role
 from culm.point2point.replication import EntryStored, Interest, Replicator, Want

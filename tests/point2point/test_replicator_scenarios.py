@@ -25,10 +25,9 @@ from replicator_support import (
 )
 
 from culm.bamboo.author import LogAuthor
-from culm.bamboo.effects import perform
 from culm.bamboo.entry import decode
 from culm.bamboo.links import certificate_pool, lower_pool, shortest_path
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.bamboo.verify import LogVerifier
 from culm.point2point import NOTIFY, CancelReason, Mode, Role, Setup, payloads_up_to
 from culm.point2point.replication import (
@@ -146,7 +145,7 @@ def test_chunks_and_sizes_change_nothing_of_what_is_stored(seed: int) -> None:
     machines = [Replicator(role=role, interest=KEEP) for role in (Role.PROACTIVE, Role.REACTIVE)]
     link = MachinePair.of_machines(
         *machines,
-        respond=tuple(lambda effect, store=store: perform(effect, store) for store in stores),
+        respond=tuple(store.perform for store in stores),
         chunker=rng.choice((whole, byte_by_byte, random_chunks(rng))),
         sizer=rng.choice((None, random_sizes(rng))),
         latency=(rng.random() / 100, rng.random() / 100),

@@ -19,7 +19,7 @@ from replicator_support import (
     store_of,
 )
 
-from culm.bamboo.effects import ReadLog, perform
+from culm.bamboo.effects import ReadLog
 from culm.machine import Effect
 from culm.point2point import Limits
 from culm.point2point.replication import EntryStored, LogRefused, PayloadProgress
@@ -101,7 +101,7 @@ def test_an_author_publishes_while_the_store_is_looked_at(before: int, left: boo
         head = author.store.head(key_of(news))
         if isinstance(effect, ReadLog) and (0 if head is None else head.seqnum) == before:
             author.store.append(key_of(news), news[before:])
-        return perform(effect, author.store)
+        return author.store.perform(effect)
 
     author.respond = respond
     world.connect(*((author, reader) if left else (reader, author)))

@@ -21,15 +21,8 @@ from replicator_support import (
     store_of,
 )
 
-from culm.bamboo.effects import (
-    AppendEntries,
-    ReadPayload,
-    StoreEffect,
-    WriteEffect,
-    WritePayload,
-    perform,
-)
-from culm.bamboo.store import StoreError
+from culm.bamboo.effects import AppendEntries, ReadPayload, StoreEffect, WriteEffect, WritePayload
+from culm.bamboo.records import StoreError
 from culm.machine import Effect
 from culm.machines.memory import retained_size
 from culm.point2point import ErrorCode, Limits, Mode, Setup
@@ -63,7 +56,7 @@ class Refusing:
                 if isinstance(effect, AppendEntries):
                     seqnum = effect.entries[-1].entry.seqnum
                 return StoreError(codes[self._choice % len(codes)], effect.log, seqnum)
-        return perform(effect, self._store)
+        return self._store.perform(effect)
 
 
 def transfer(seed: int, at: int, choice: int = 0) -> tuple[World, Node, Node, Refusing]:
@@ -98,7 +91,7 @@ def refuse(seed: int, at: int, choice: int) -> None:
     check_store(reader.store)
     for end in (reader.end, server.end):
         assert end.code in (None, ErrorCode.UNEXPECTED_EOF), (at, refusing.refused)
-    reader.respond = lambda effect: perform(effect, reader.store)
+    reader.respond = lambda effect: reader.store.perform(effect)
     for turn in range(2):
         world.cut(world.cables[0])
         world.connect(*(server, reader) if turn else (reader, server))
@@ -320,7 +313,7 @@ def test_no_more_is_read_of_a_payload_than_there_is() -> None:
     def respond(effect: Effect) -> object:
         if isinstance(effect, ReadPayload):
             asked.append(effect)
-        return perform(effect, author.store)
+        return author.store.perform(effect)
 
     author.respond = respond
     world.connect(author, reader)

@@ -26,7 +26,7 @@ from replicator_raw import RawPeer
 from replicator_support import key_of, news_of
 
 from culm.bamboo.entry import LogKey
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.bymux import ErrorCode as MuxCode
 from culm.machine import Closed
 from culm.point2point import ErrorCode, Limits, Setup

@@ -10,7 +10,7 @@ from replicator_snapshots import replicator_as_it_is
 from replicator_support import FETCH, KEEP, Node, World, key_of, news_of, same, store_of
 
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.point2point.replication import EntryStored, Interest, Want
 
 NEWS = news_of((1000, 10))

@@ -8,15 +8,8 @@ from culm.bamboo.author import LogAuthor, publish
 from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.errors import AUTHOR_FAULTS, Reason, VerificationError
 from culm.bamboo.forks import ForkProof, find_fork
-from culm.bamboo.store import (
-    Head,
-    LogStore,
-    MemoryStore,
-    NewEntry,
-    StoredEntry,
-    StoreError,
-    StoreErrorCode,
-)
+from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.bamboo.store import LogStore, MemoryStore
 from culm.bamboo.verify import LogVerifier, PayloadVerifier, verify_log
 
 __all__ = [

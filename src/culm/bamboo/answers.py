@@ -13,7 +13,7 @@ from typing import TypeGuard, cast
 from culm.arguments import is_dict, is_list, is_tuple
 from culm.bamboo.entry import AUTHOR_SIZE, LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import Head, StoredEntry
+from culm.bamboo.records import Head, StoredEntry
 from culm.kernels import runs as kernel
 from culm.wire import varu64
 from culm.wire.multihash import FAMILIES, HashFamily

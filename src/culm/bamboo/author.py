@@ -10,7 +10,8 @@ from culm.bamboo.anchors import Anchors
 from culm.bamboo.entry import LogKey, sign
 from culm.bamboo.errors import Reason, VerificationError
 from culm.bamboo.links import has_lipmaalink, lipmaa, open_targets
-from culm.bamboo.store import Head, LogStore, NewEntry
+from culm.bamboo.records import Head, NewEntry
+from culm.bamboo.store import LogStore
 from culm.buffer import Buffer
 from culm.wire.multihash import HashFamily
 

@@ -1,23 +1,21 @@
 """The operations of a log store as effects.
 
 A machine that needs a store hands these out (`culm.machine.Durable`); a driver calls
-``answer(machine, effect, store)`` for each.
+``Answer.of(effect, store.perform).give(machine)`` for each (`culm.effects.Answer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeGuard, TypeVar
+from typing import ClassVar, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from culm.arguments import is_list
 from culm.bamboo.answers import are_hashes, are_logs, is_head, stored_size
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import Head, LogStore, NewEntry, StoredEntry, StoreError, StoreErrorCode
-from culm.effects import Answer
-from culm.machine import Durable, Effect
+from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.machine import Effect
 
 __all__ = [
     "AddFork",
@@ -35,8 +33,6 @@ __all__ = [
     "StoreEffect",
     "WriteEffect",
     "WritePayload",
-    "answer",
-    "perform",
 ]
 
 R = TypeVar("R")
@@ -44,7 +40,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEffect(Effect[R]):
-    """Work for a `LogStore`; `perform` does it, `answer` also tells the machine."""
+    """Work for a `LogStore`: `LogStore.perform` does it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,61 +259,5 @@ def _is_entry(value: object, log: LogKey, seqnum: int | None) -> bool:
     return stored_size([value], log, first=seqnum, last=seqnum) is not None
 
 
-def _read_log(effect: ReadLog, store: LogStore) -> LogStatus:
-    log, head = effect.log, store.head(effect.log)
-    return LogStatus(
-        fork=store.fork(log),
-        head=head,
-        newest=store.newest(log),
-        last=None if head is None else store.entry(log, head.seqnum),
-        entry=None if effect.entry is None else store.entry(log, effect.entry),
-        hashes=store.hashes(log, effect.hashes) if effect.hashes else {},
-    )
-
-
 def _at_most(count_max: int | None, items: Sequence[object]) -> bool:
     return count_max is None or len(items) <= max(count_max, 1)
-
-
-_OPERATIONS: dict[type[Effect[Any]], Callable[[Any, LogStore], object]] = {
-    ReadLogs: lambda e, store: store.logs(e.after, count_max=e.count_max),
-    ReadLog: _read_log,
-    ReadEntry: lambda e, store: store.entry(e.log, e.seqnum),
-    ReadEntries: lambda e, store: store.entries(
-        e.log,
-        e.start,
-        e.end,
-        count_max=e.count_max,
-        size_max=e.size_max,
-        payload_size_max=e.payload_size_max,
-    ),
-    ReadHashes: lambda e, store: store.hashes(e.log, e.seqnums),
-    ReadPayload: lambda e, store: store.read_payload(e.log, e.seqnum, e.offset, e.size),
-    AppendEntries: lambda e, store: store.append(e.log, e.entries),
-    WritePayload: lambda e, store: store.write_payload(e.log, e.seqnum, e.offset, e.data),
-    FinishPayload: lambda e, store: store.finish_payload(e.log, e.seqnum),
-    DiscardStaged: lambda e, store: store.discard_staged(e.log, e.seqnum),
-    AddFork: lambda e, store: store.add_fork(e.log, e.proof),
-}
-
-
-def perform(effect: Effect[Any], store: LogStore) -> Any:
-    """Do what `effect` asks of `store`; the result is what the machine waits for.
-
-    A refusal of the store (`StoreError`) is a result, too, if the effect accepts it.  Raises
-    whatever else the store raises, and `TypeError` for an effect that is not one for a log store.
-    """
-    operation = _OPERATIONS.get(type(effect))
-    if operation is None:
-        raise TypeError(f"{type(effect).__name__} is not an effect for a log store")
-    try:
-        return operation(effect, store)
-    except StoreError as refusal:
-        if effect.accepts(refusal):
-            return refusal
-        raise
-
-
-def answer(machine: Durable, effect: Effect[Any], store: LogStore) -> None:
-    """Do what `effect` asks of `store`, and tell `machine` the result or the failure."""
-    Answer.of(effect, partial(perform, store=store)).give(machine)

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from culm.bamboo.effects import DiscardStaged, FinishPayload, ReadPayload, WritePayload
 from culm.bamboo.entry import Entry
-from culm.bamboo.store import StoreError
+from culm.bamboo.records import StoreError
 from culm.bamboo.verify import PayloadVerifier
 from culm.effects import Place, StoreWork
 from culm.machine import Effect, Event

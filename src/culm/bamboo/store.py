@@ -9,14 +9,18 @@ All numbers of bytes are those of the encodings and payloads themselves.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any
 
+from culm.bamboo import effects
+from culm.bamboo.effects import LogStatus
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
+from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.machine import Effect
 from culm.wire.multihash import HashFamily
 
 __all__ = [
@@ -30,107 +34,51 @@ __all__ = [
 ]
 
 
-class StoreErrorCode(IntEnum):
-    """The writes that a store refuses."""
-
-    WRONG_LOG = 1
-    """The entry or proof is of another log, or of another hash family."""
-    CONFLICT = 2
-    """Another entry of the same sequence number is stored."""
-    FORKED = 3
-    """The log is forked at or before this entry."""
-    UNKNOWN_ENTRY = 4
-    """No such entry is stored."""
-    WRONG_OFFSET = 5
-    """The offset is not where the stored payload ends."""
-    PAYLOAD_SIZE = 6
-    """The payload is, or would become, of another size than its entry says."""
-
-
-class StoreError(Exception):
-    """An operation that a store refuses; nothing has changed."""
-
-    def __init__(self, code: StoreErrorCode, log: LogKey, seqnum: int) -> None:
-        super().__init__(code, log, seqnum)
-        self.code = code
-        self.log = log
-        self.seqnum = seqnum
-
-    def __str__(self) -> str:
-        name = self.code.name.lower().replace("_", " ")
-        return f"{name}: entry {self.seqnum} of log {self.log.author.hex()}/{self.log.log_id}"
-
-
-class StoredEntry(NamedTuple):
-    """An entry as it is kept.
-
-    `payload_stored` is the number of bytes of the payload on hand, from its beginning.
-    An empty payload is complete only once it was given or finished.  `payload` is there
-    only if it was asked for (see `LogStore.entries`).  `payload_begun`: some of it has been
-    staged, whether or not it is still on hand, and it is not complete; what was left out
-    has not begun.
-    """
-
-    seqnum: int
-    encoded: bytes
-    hash: bytes
-    payload_size: int
-    payload_stored: int
-    payload_complete: bool
-    payload: bytes | None = None
-    payload_begun: bool = False
-
-
-class NewEntry(NamedTuple):
-    """A verified entry to keep, with its whole verified payload or without one.
-
-    If `staged`, the payload is only what has arrived of it so far, unverified;
-    `LogStore.write_payload` goes on from there.
-    """
-
-    entry: Entry
-    payload: bytes | None = None
-    staged: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The entry up to which something is known of a log."""
-
-    seqnum: int
-    hash: bytes
-    end_of_log: bool = False
-
-
-@runtime_checkable
-class LogStore(Protocol):
+class LogStore(ABC):
     """A synchronous store of logs, all of one hash family.
 
     Reading what is not there gives ``None`` or nothing; writing what is not allowed raises
-    `StoreError` and changes nothing.
+    `StoreError` and changes nothing.  Machines reach a store through `perform`.
     """
 
+    def perform(self, effect: Effect[Any]) -> Any:
+        """Carry out an effect (`culm.bamboo.effects`); returns the result for `complete`.
+
+        A refusal (`StoreError`) is a result, too, if the effect accepts it.  Raises whatever else
+        the store raises, and `TypeError` for an effect that is not one for a log store.
+        """
+        operation = _OPERATIONS.get(type(effect))
+        if operation is None:
+            raise TypeError(f"{type(effect).__name__} is not an effect for a log store")
+        try:
+            return operation(self, effect)
+        except StoreError as refusal:
+            if effect.accepts(refusal):
+                return refusal
+            raise
+
     @property
+    @abstractmethod
     def family(self) -> HashFamily:
         """The family of every hash in the store."""
-        ...
 
+    @abstractmethod
     def logs(self, after: LogKey | None = None, *, count_max: int | None = None) -> list[LogKey]:
         """The logs with an entry or a fork, ascending by author and log id, past `after`."""
-        ...
 
+    @abstractmethod
     def head(self, log: LogKey) -> Head | None:
         """The end of the unbroken run of entries from entry 1 on; ``None`` without entry 1."""
-        ...
 
+    @abstractmethod
     def newest(self, log: LogKey) -> Head | None:
         """The entry with the greatest sequence number, whatever is missing before it."""
-        ...
 
+    @abstractmethod
     def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
         """One entry."""
-        ...
 
+    @abstractmethod
     def entries(
         self,
         log: LogKey,
@@ -147,16 +95,16 @@ class LogStore(Protocol):
         ``None``).  Stops before exceeding `count_max` entries or `size_max` bytes of
         encodings and payloads together, but gives at least one entry if there is any.
         """
-        ...
 
+    @abstractmethod
     def hashes(self, log: LogKey, seqnums: Iterable[int]) -> dict[int, bytes]:
         """The hashes of those of the entries that are stored, by sequence number."""
-        ...
 
+    @abstractmethod
     def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset` on of what is on hand, staged or complete."""
-        ...
 
+    @abstractmethod
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
         """Add verified entries of `log`, in any order: all of them or none.
 
@@ -166,23 +114,23 @@ class LogStore(Protocol):
 
         Raises `StoreError`: ``WRONG_LOG``, ``CONFLICT``, ``FORKED``, ``PAYLOAD_SIZE``.
         """
-        ...
 
+    @abstractmethod
     def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
         """Append to the staged payload; `offset` is the number of bytes on hand.
 
         Raises `StoreError`: ``UNKNOWN_ENTRY``, ``WRONG_OFFSET``, ``PAYLOAD_SIZE`` (past
         the size of the payload; a complete one takes no more than nothing).
         """
-        ...
 
+    @abstractmethod
     def finish_payload(self, log: LogKey, seqnum: int) -> None:
         """The staged payload is all there and was verified.  Again: no effect.
 
         Raises `StoreError`: ``UNKNOWN_ENTRY``, ``PAYLOAD_SIZE`` (bytes are missing).
         """
-        ...
 
+    @abstractmethod
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         """Drop what is on hand of the payload, staged or complete; the entry stays.
 
@@ -191,8 +139,8 @@ class LogStore(Protocol):
 
         Raises `StoreError`: ``UNKNOWN_ENTRY``.
         """
-        ...
 
+    @abstractmethod
     def discard_staged(self, log: LogKey, seqnum: int) -> None:
         """Drop what is staged of the payload: it turned out to be wrong.
 
@@ -201,8 +149,8 @@ class LogStore(Protocol):
 
         Raises `StoreError`: ``UNKNOWN_ENTRY``.
         """
-        ...
 
+    @abstractmethod
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         """Keep the (verified) proof and drop the entries from the fork on.
 
@@ -212,11 +160,44 @@ class LogStore(Protocol):
 
         Raises `StoreError`: ``WRONG_LOG``.
         """
-        ...
 
+    @abstractmethod
     def fork(self, log: LogKey) -> ForkProof | None:
         """The proof of the earliest fork known."""
-        ...
+
+
+def _read_log(store: LogStore, effect: effects.ReadLog) -> LogStatus:
+    log, head = effect.log, store.head(effect.log)
+    return LogStatus(
+        fork=store.fork(log),
+        head=head,
+        newest=store.newest(log),
+        last=None if head is None else store.entry(log, head.seqnum),
+        entry=None if effect.entry is None else store.entry(log, effect.entry),
+        hashes=store.hashes(log, effect.hashes) if effect.hashes else {},
+    )
+
+
+_OPERATIONS: dict[type[Effect[Any]], Callable[[LogStore, Any], object]] = {
+    effects.ReadLogs: lambda store, e: store.logs(e.after, count_max=e.count_max),
+    effects.ReadLog: _read_log,
+    effects.ReadEntry: lambda store, e: store.entry(e.log, e.seqnum),
+    effects.ReadEntries: lambda store, e: store.entries(
+        e.log,
+        e.start,
+        e.end,
+        count_max=e.count_max,
+        size_max=e.size_max,
+        payload_size_max=e.payload_size_max,
+    ),
+    effects.ReadHashes: lambda store, e: store.hashes(e.log, e.seqnums),
+    effects.ReadPayload: lambda store, e: store.read_payload(e.log, e.seqnum, e.offset, e.size),
+    effects.AppendEntries: lambda store, e: store.append(e.log, e.entries),
+    effects.WritePayload: lambda store, e: store.write_payload(e.log, e.seqnum, e.offset, e.data),
+    effects.FinishPayload: lambda store, e: store.finish_payload(e.log, e.seqnum),
+    effects.DiscardStaged: lambda store, e: store.discard_staged(e.log, e.seqnum),
+    effects.AddFork: lambda store, e: store.add_fork(e.log, e.proof),
+}
 
 
 @dataclass(slots=True)
@@ -326,7 +307,7 @@ class _Log:
         self.head = min(self.head, seqnum - 1)
 
 
-class MemoryStore:
+class MemoryStore(LogStore):
     """A `LogStore` in memory."""
 
     def __init__(self, *, family: HashFamily) -> None:

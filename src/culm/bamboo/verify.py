@@ -17,7 +17,7 @@ from culm.bamboo.entry import Entry, LogKey, decode, verify_signature
 from culm.bamboo.errors import Reason, VerificationError
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
-from culm.bamboo.store import Head
+from culm.bamboo.records import Head
 from culm.buffer import Buffer
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import HashFamily

@@ -15,7 +15,7 @@ from nacl.signing import SigningKey
 from culm.bamboo.entry import Entry, LogKey, sign
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.buffer import ReceiveBuffer
 from culm.bymux.packets import Packet, PacketType, encode, take_packet
 from culm.machine import LocalProtocolError, RemoteProtocolError
@@ -45,6 +45,7 @@ from culm.point2point import (
     Request,
     Role,
     Setup,
+    Timing,
     payloads_up_to,
 )
 from culm.wire.multihash import YAMF
@@ -59,6 +60,7 @@ __all__ = [
     "OTHER_BRANCH",
     "limits_of",
     "setup_of",
+    "timing_of",
     "unwrapped",
     "written",
 ]
@@ -82,6 +84,7 @@ ENDLESS: Entry = sign(
 _EAGERNESS = {"all": EVERYTHING, "notify": NOTIFY}
 
 _LIMITS = keys_of(Limits)
+_TIMING = keys_of(Timing, without=["settle_s"])
 
 CONNECTION_KEYS = (
     Key(name="role", type=Role, default=Role.PROACTIVE, meaning="Which endpoint it is."),
@@ -110,12 +113,19 @@ CONNECTION_KEYS = (
         meaning="Bytes of the compression window that it offers for what it receives.",
     ),
     *_LIMITS,
+    *_TIMING,
 )
 
 
 def limits_of(config: Config) -> Limits:
     """The limits of the wire machine from `config`."""
     return Limits(**{key.name: config[key.name] for key in _LIMITS})
+
+
+def timing_of(config: Config) -> Timing:
+    """The times of the wire machine, or of a replicator, from `config`."""
+    found = (key.name for key in keys_of(Timing) if key.name in config)
+    return Timing(**{name: config[name] for name in found})
 
 
 def setup_of(config: Config) -> Setup:
@@ -125,7 +135,12 @@ def setup_of(config: Config) -> Setup:
 
 
 def _build_connection(config: Config) -> Connection:
-    return Connection(role=config["role"], setup=setup_of(config), limits=limits_of(config))
+    return Connection(
+        role=config["role"],
+        setup=setup_of(config),
+        limits=limits_of(config),
+        timing=timing_of(config),
+    )
 
 
 def _request(machine: Connection, request: int) -> Request:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from culm.bamboo.effects import perform
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import MemoryStore
@@ -20,9 +19,10 @@ from culm.machines.point2point import (
     OTHER_BRANCH,
     limits_of,
     setup_of,
+    timing_of,
     unwrapped,
 )
-from culm.point2point.replication import Interest, Replicator, ReplicatorLimits, Want
+from culm.point2point.replication import Interest, Replicator, ReplicatorLimits, Timing, Want
 from culm.wire.multihash import YAMF
 
 __all__ = ["REPLICATOR"]
@@ -30,10 +30,12 @@ __all__ = ["REPLICATOR"]
 _PROOF = ForkProof(LOG[14].entry, OTHER_BRANCH[14].entry)
 
 _REPLICATOR_LIMITS = keys_of(ReplicatorLimits, without=["connection"])
+_SETTLING = keys_of(Timing, without=[key.name for key in CONNECTION_KEYS])
 
 _REPLICATOR_KEYS = (
     *CONNECTION_KEYS,
     *_REPLICATOR_LIMITS,
+    *_SETTLING,
     Key(
         name="live",
         type=bool,
@@ -80,6 +82,7 @@ def _build_replicator(config: Config) -> Replicator:
         role=config["role"],
         setup=setup_of(config),
         limits=ReplicatorLimits(connection=limits_of(config), **limits),
+        timing=timing_of(config),
         interest=Interest(
             live=config["live"],
             accept_new_logs=config["accept_new_logs"],
@@ -97,7 +100,7 @@ def _respond(config: Config) -> Callable[[Effect[Any]], object]:
     def respond(effect: Effect[Any]) -> object:
         if next(answers) == config["proved_after"]:
             store.add_fork(LOG_KEY, _PROOF)
-        return perform(effect, store)
+        return store.perform(effect)
 
     return respond
 

@@ -8,7 +8,7 @@ from functools import cache
 from nacl.signing import SigningKey
 
 from culm.bamboo.author import LogAuthor
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.wire.multihash import HashFamily
 
 __all__ = ["LOG_LENGTH", "make_log", "varied"]

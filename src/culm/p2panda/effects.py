@@ -15,7 +15,7 @@ from culm.arguments import UINT64_MAX, is_dict, is_list, is_mapping
 from culm.bamboo.answers import is_head
 from culm.bamboo.entry import AUTHOR_SIZE, Entry, LogKey
 from culm.bamboo.links import open_targets
-from culm.bamboo.store import Head
+from culm.bamboo.records import Head
 from culm.machine import Effect
 from culm.p2panda.heights import ITEM_SIZE_MAX
 from culm.p2panda.operation import Operation

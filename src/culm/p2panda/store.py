@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.links import open_targets
-from culm.bamboo.store import Head
+from culm.bamboo.records import Head
 from culm.machine import Effect
 from culm.p2panda.document import Tips
 from culm.p2panda.effects import (

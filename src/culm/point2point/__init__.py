@@ -28,7 +28,7 @@ from culm.point2point.events import (
     SkipReason,
 )
 from culm.point2point.handles import Request
-from culm.point2point.limits import Limits
+from culm.point2point.limits import Limits, Timing
 from culm.point2point.messages import (
     EVERYTHING,
     NOTIFY,
@@ -38,8 +38,8 @@ from culm.point2point.messages import (
     Demand,
     Eagerness,
     Mode,
+    Negotiated,
     Proposal,
-    Session,
     Setup,
     payloads_up_to,
 )
@@ -73,6 +73,7 @@ __all__ = [
     "Limits",
     "MetadataReceived",
     "Mode",
+    "Negotiated",
     "Notified",
     "Part",
     "PayloadReceived",
@@ -86,9 +87,9 @@ __all__ = [
     "RequestGivenUp",
     "RequestState",
     "Role",
-    "Session",
     "Setup",
     "SkipReason",
     "State",
+    "Timing",
     "payloads_up_to",
 ]

@@ -27,8 +27,8 @@ from culm.point2point.control import ControlChannel
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import ConnectionEvent, Established, GivenUp
 from culm.point2point.handles import Request, check_knowledge, local
-from culm.point2point.limits import Limits
-from culm.point2point.messages import Proposal, Session, Setup
+from culm.point2point.limits import Limits, Timing
+from culm.point2point.messages import Negotiated, Proposal, Setup
 from culm.point2point.output import Output
 from culm.point2point.receiving import DataReceiver, MarkerReceived, Untraceable
 from culm.point2point.states import State
@@ -61,6 +61,7 @@ _REQUEST_SIZE_MAX = 1 << 10
 _ANSWERS_MAX = 1 << 10
 _EOF_CODES = {MuxErrorCode.EOF_IN_PACKET, MuxErrorCode.EOF_WITH_STREAMS}
 _DEFAULT_LIMITS: Final = Limits()
+_DEFAULT_TIMING: Final = Timing()
 _DEFAULT_SETUP: Final = Setup()
 
 
@@ -104,8 +105,10 @@ class Connection(StreamBase[ConnectionEvent]):
     setup
         What we offer.  Its windows are cut to ``limits.compression_window_max``.
     limits
-        What the peer may make us hold, and how long it may take.  Proposal credit is granted by
-        itself: ``limits.requests_max``, refilled as requests of the peer end.
+        What the peer may make us hold.  Proposal credit is granted by itself:
+        ``limits.requests_max``, refilled as requests of the peer end.
+    timing
+        How long the peer may take.
     family
         The hash family of all logs (YAMF in original Bamboo).
     in_runs
@@ -126,19 +129,21 @@ class Connection(StreamBase[ConnectionEvent]):
         role: Role,
         setup: Setup = _DEFAULT_SETUP,
         limits: Limits = _DEFAULT_LIMITS,
+        timing: Timing = _DEFAULT_TIMING,
         family: HashFamily = YAMF,
         in_runs: bool = False,
         trust_caller: bool = False,
     ) -> None:
         check_type("setup", setup, Setup)
         check_type("limits", limits, Limits)
+        check_type("timing", timing, Timing)
         check_type("family", family, HashFamily)
         mux_limits = _mux_limits(limits)
         super().__init__(receive_max=mux_limits.receive_buffer_max)
         self._limits = limits
         self._setup = setup.within(limits.compression_window_max)
         self._in_runs = in_runs
-        self._session: Session | None = None
+        self._session: Negotiated | None = None
         self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL, as_it_comes=in_runs)
         self._control_stream = self._mux.stream(_CONTROL)
         self._data_stream = self._mux.stream(_DATA)
@@ -154,7 +159,10 @@ class Connection(StreamBase[ConnectionEvent]):
             output=output, requests=self._control.requests, in_runs=in_runs
         )
         self._timeouts = Timeouts(
-            output=output, requests=self._control.requests, receiver=self._receiver
+            output=output,
+            requests=self._control.requests,
+            receiver=self._receiver,
+            timing=timing,
         )
         self._outbox.append(encode_setup(self._setup))
         self._control.grant(limits.requests_max)
@@ -171,7 +179,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return State.SETUP if self._session is None else State.ESTABLISHED
 
     @property
-    def session(self) -> Session | None:
+    def session(self) -> Negotiated | None:
         """What was negotiated; ``None`` before the peer's setup has arrived."""
         return self._session
 
@@ -195,21 +203,25 @@ class Connection(StreamBase[ConnectionEvent]):
         """The id of the request that the peer's data is for; at the end, the last of them."""
         return self._receiver.current_id
 
+    @property
     def unsent_size(self) -> int:
-        """How many bytes of data wait for `data_to_send`, or for the peer's credit."""
+        """Bytes of data that wait for `data_to_send`, or for the peer's credit."""
         return self._output.unsent_size
 
+    @property
     def taken_size(self) -> int:
-        """How many bytes of data have left, with `data_to_send`, since the connection began."""
+        """Bytes of data that have left, with `data_to_send`, since the connection began."""
         return self._output.flushed_total
 
+    @property
     def send_credit(self) -> int:
-        """How many more bytes of data the peer takes now, on top of those that wait for it."""
-        return max(0, self._data_stream.send_credit - self.unsent_size())
+        """Bytes of data that the peer takes now, on top of those that wait for it."""
+        return max(0, self._data_stream.send_credit - self.unsent_size)
 
+    @property
     def send_size(self) -> int:
-        """How many bytes of data are welcome now; 0: the peer is slower than we are."""
-        return max(0, self._limits.unsent_size_max - self.unsent_size())
+        """Bytes of data that are welcome now; 0: the peer is slower than we are."""
+        return max(0, self._limits.unsent_size_max - self.unsent_size)
 
     # Verbs.
 
@@ -375,7 +387,7 @@ class Connection(StreamBase[ConnectionEvent]):
         except Truncated:
             return None
         self._inbox.consume(size)
-        self._session = Session.derive(self._setup, theirs)
+        self._session = Negotiated.derive(self._setup, theirs)
         self._output.establish(self._session)
         self._receiver.establish(self._session)
         self._timeouts.established()

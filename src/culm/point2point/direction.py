@@ -23,9 +23,9 @@ from culm.intervals import Intervals
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import Adjust, Demand
-from culm.point2point.pieces import Candidates, Cursor, Part, Piece, Possible, Range
+from culm.point2point.pieces import Candidates, Cursor, Part, Piece, PieceRange, Possible
 
-__all__ = ["Direction", "Incoming", "Intake", "Last", "Outgoing", "Run"]
+__all__ = ["Direction", "EntryRun", "Incoming", "Intake", "Last", "Outgoing"]
 
 # Hashes of link targets are pruned to those that later entries can reach when there are
 # more than this; open_targets() never has more than 42.
@@ -46,7 +46,7 @@ class Last(NamedTuple):
     entry: Entry
 
 
-class Run(NamedTuple):
+class EntryRun(NamedTuple):
     """Entries that may follow each other with their payloads, and the sizes of those."""
 
     seqnum: int
@@ -81,7 +81,7 @@ class Direction:
 
     other: Direction
 
-    def __init__(self, range_: Range, demand: Demand | None) -> None:
+    def __init__(self, range_: PieceRange, demand: Demand | None) -> None:
         self.candidates = Candidates(range_, demand)
         self.entry: Entry | None = None  # of the payload that is due, where it is known
         self.links: dict[int, bytes] = {}  # hashes of entries that later ones link to
@@ -230,7 +230,7 @@ class Direction:
 
     # Runs of entries.
 
-    def run_due(self) -> Run | None:
+    def run_due(self) -> EntryRun | None:
         """The entries that are due and need no decision one by one, each with its payload."""
         only = self.candidates.only
         if only is None or self.apology_owed or self.end_of_log is not None:
@@ -242,7 +242,7 @@ class Direction:
         if piece.seqnum > 1 and not self.tells_metadata(piece.seqnum - 1):
             return None  # its hash is needed, and might have to be asked for
         size_max = min(demand.size_max, demand.eagerness.payload_size_max)
-        return Run(piece.seqnum, count, demand.size_min, size_max)
+        return EntryRun(piece.seqnum, count, demand.size_min, size_max)
 
     def take_run(self, hashes: dict[int, bytes]) -> None:
         """Valid entries of the run that is due, with these hashes, have been transmitted."""
@@ -449,7 +449,7 @@ class Outgoing(Direction):
 
     __slots__ = ("sent_until",)
 
-    def __init__(self, range_: Range, demand: Demand | None) -> None:
+    def __init__(self, range_: PieceRange, demand: Demand | None) -> None:
         super().__init__(range_, demand)
         self.sent_until = 0
         """Where the last of it ends among all bytes that we have put on the data channel."""
@@ -492,7 +492,7 @@ class Incoming(Direction):
 
     __slots__ = ("intake", "marked")
 
-    def __init__(self, range_: Range, demand: Demand | None) -> None:
+    def __init__(self, range_: PieceRange, demand: Demand | None) -> None:
         super().__init__(range_, demand)
         self.intake = Intake.TAKEN
         self.marked = False

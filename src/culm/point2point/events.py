@@ -7,9 +7,9 @@ from enum import Enum
 from typing import TypeAlias
 
 from culm.bamboo.entry import Entry
-from culm.bamboo.store import NewEntry
+from culm.bamboo.records import NewEntry
 from culm.machine import Closed, Event
-from culm.point2point.messages import Adjust, Cancel, Proposal, Session
+from culm.point2point.messages import Adjust, Cancel, Negotiated, Proposal
 from culm.point2point.pieces import Part
 
 __all__ = [
@@ -54,7 +54,7 @@ class GivenUp(Enum):
     or these differ at more places than we keep apart; or it has adjusted the end of a sparse range
     of payloads alone.
 
-    ``STALLED``: for longer than ``Limits.progress_max_s`` the peer has neither answered our
+    ``STALLED``: for longer than ``Timing.progress_max_s`` the peer has neither answered our
     proposal nor sent what it has confirmed, or has taken nothing of what it has asked for.
     """
 
@@ -73,7 +73,7 @@ class RequestEvent(Event):
 class Established(Event):
     """Both setups are known."""
 
-    session: Session
+    session: Negotiated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from culm.arguments import check_int, check_type
 from culm.bamboo.entry import Entry, verify_signature
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import has_lipmaalink, lipmaa
-from culm.bamboo.store import StoredEntry
+from culm.bamboo.records import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.machine import ContractErrorCode, LocalProtocolError
@@ -29,7 +29,7 @@ from culm.point2point.messages import (
     check_end,
 )
 from culm.point2point.output import Output
-from culm.point2point.pieces import Cursor, Part, Piece, Range
+from culm.point2point.pieces import Cursor, Part, Piece, PieceRange
 from culm.point2point.runs import write_run
 from culm.point2point.states import Input, RequestState, after
 from culm.wire import varu64
@@ -112,7 +112,7 @@ class Request:
         """Whether the other side has neither confirmed nor cancelled it."""
         self.life = RequestState.PROPOSED_BY_US if ours else RequestState.PROPOSED_BY_PEER
         """Its place in the table of states, also when it is too late for any verb."""
-        range_, demand = Range.of(proposal), Demand.of(proposal)
+        range_, demand = PieceRange.of(proposal), Demand.of(proposal)
         self.incoming = Incoming(range_, demand if ours else None)
         self.outgoing = Outgoing(range_, None if ours else demand)
         self.incoming.face(self.outgoing)

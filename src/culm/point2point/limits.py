@@ -1,20 +1,22 @@
-"""Limits of one Point-2-Point connection."""
+"""What a Point-2-Point connection or replicator may use, and how long it waits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from culm.arguments import check_numbers
+from culm.arguments import check_numbers, check_type
 
-__all__ = ["INFLATION_FACTOR", "Limits"]
+__all__ = ["ENTRY_SIZE", "INFLATION_FACTOR", "Limits", "ReplicatorLimits", "Timing"]
 
 # What we send expands to at most so many times its size, and by default we allow the peer the same.
 INFLATION_FACTOR = 256
 
+ENTRY_SIZE = 400  # what an entry costs in memory besides its payload, about
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one connection may use.  Sizes in bytes, times in seconds.
+    """What one connection may use.  Sizes in bytes.
 
     Raises `ValueError` for one below 0.
 
@@ -43,6 +45,28 @@ class Limits:
         What compressed data may become: so many bytes for each byte of it, and that many besides.
         More ends the connection (``INFLATION``).  Costs time, not memory; what we send
         keeps to 256 for each.
+    """
+
+    data_window_max: int = 1 << 20
+    packet_size_max: int = 1 << 18
+    unsent_size_max: int = 1 << 18
+    requests_max: int = 256
+    request_adjustments_max: int = 64
+    dropped_max: int = 256
+    compression_window_max: int = 1 << 16
+    inflation_factor_max: int = INFLATION_FACTOR
+    inflation_burst_max: int = 1 << 24
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long a connection, or a replicator, waits for its peer.  Times in seconds.
+
+    Raises `ValueError` for one below 0.
+
     idle_timeout_s
         How long the peer may stay silent within a packet or a payload, or before its setup.
     keepalive_s
@@ -55,20 +79,62 @@ class Limits:
         cancellation (``PEER_STALLED``).  And how long it may take nothing of the data that waits
         for it, by granting no credit or by not reading.  It is noticed in twice that time at the
         latest.
+    settle_s
+        How long nothing has been under way when a replicator reports `Settled`.
     """
 
-    data_window_max: int = 1 << 20
-    packet_size_max: int = 1 << 18
-    unsent_size_max: int = 1 << 18
-    requests_max: int = 256
-    request_adjustments_max: int = 64
-    dropped_max: int = 256
-    compression_window_max: int = 1 << 16
-    inflation_factor_max: int = INFLATION_FACTOR
-    inflation_burst_max: int = 1 << 24
     idle_timeout_s: float = 30.0
     keepalive_s: float = 30.0
     progress_max_s: float = 300.0
+    settle_s: float = 0.5
 
     def __post_init__(self) -> None:
         check_numbers(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatorLimits:
+    """What one replicator may use.  Sizes in bytes.
+
+    Raises `ValueError` for one below 0, and for a connection that allows fewer than 2 adjustments
+    of a request: a confirmation alone may take as many.
+
+    connection
+        The limits of the connection.
+    unwritten_size_max
+        Received bytes whose writing is not completed; reading pauses above it.
+    read_ahead_size_max
+        What has been read for the peer and is not sent, over all requests; the worst is that
+        or one packet, whichever is more.
+    batch_size_max, batch_count_max
+        What is written, or read to be sent, in one go.
+    payload_inline_max
+        Payloads up to this size, at least `connection.packet_size_max`, are written with
+        their entry, larger ones in pieces of it.
+    logs_max
+        Logs that are kept track of, under 8 KiB each, with what waits for credit or for room; one
+        with nothing to do makes way for the next.  Where none does, further ones are refused.
+    outstanding_max
+        Answers of the store, events waiting for one, and proposals waiting for the logs of the
+        store to be known, above which reading pauses.
+    """
+
+    connection: Limits = field(default_factory=Limits)
+    unwritten_size_max: int = 1 << 23
+    read_ahead_size_max: int = 1 << 23
+    batch_size_max: int = 1 << 20
+    batch_count_max: int = 512
+    payload_inline_max: int = 1 << 18
+    logs_max: int = 10_000
+    outstanding_max: int = 4096
+
+    def __post_init__(self) -> None:
+        check_type("connection", self.connection, Limits)
+        check_numbers(self)
+        if self.connection.request_adjustments_max < 2:
+            raise ValueError("request_adjustments_max: a confirmation alone may take 2 adjustments")
+
+    @property
+    def payload_piece_size(self) -> int:
+        """The size in bytes of the pieces in which large payloads are written."""
+        return max(self.payload_inline_max, self.connection.packet_size_max)

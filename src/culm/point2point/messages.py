@@ -30,9 +30,9 @@ __all__ = [
     "Eagerness",
     "GrantCredit",
     "Mode",
+    "Negotiated",
     "Proposal",
     "Propose",
-    "Session",
     "Setup",
     "Wishes",
     "check_end",
@@ -75,7 +75,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Negotiated:
     """What applies to one endpoint once both setups are known."""
 
     send_mode: Mode
@@ -84,7 +84,7 @@ class Session:
     decompression_window: int
 
     @classmethod
-    def derive(cls, ours: Setup, theirs: Setup) -> Session:
+    def derive(cls, ours: Setup, theirs: Setup) -> Negotiated:
         """Combine our wishes with the peer's."""
         return cls(
             send_mode=_both_greedy(ours.send_mode, theirs.receive_mode),

@@ -7,7 +7,7 @@ from collections import deque
 from culm.buffer import Buffer, Outbox
 from culm.bymux import Stream
 from culm.point2point.limits import INFLATION_FACTOR, Limits
-from culm.point2point.messages import Mode, Session
+from culm.point2point.messages import Mode, Negotiated
 from culm.wire import varu64
 from culm.wire.lzfoo import Compressor
 from culm.wire.multihash import HashFamily
@@ -52,12 +52,12 @@ class Output:
         # Where cancellation markers are that may not have left; adjacent ones are joined.
         self._markers: deque[tuple[int, int]] = deque()
         self._markers_size = 0
-        self._session: Session | None = None
+        self._session: Negotiated | None = None
         self._compressor: Compressor | None = None
         self._raw_run = 0
         self._raw_left = 0
 
-    def establish(self, session: Session) -> None:
+    def establish(self, session: Negotiated) -> None:
         """The modes are known from now on."""
         self._session = session
         if session.compression_window:

@@ -22,8 +22,8 @@ __all__ = [
     "Cursor",
     "Part",
     "Piece",
+    "PieceRange",
     "Possible",
-    "Range",
     "TooManyCandidates",
 ]
 
@@ -63,7 +63,7 @@ class Bounds(NamedTuple):
         return other.tightened(*self) == self
 
 
-class Range:
+class PieceRange:
     """The pieces of a request, by index from 0 on.  Immutable.
 
     Costs memory logarithmic in the sequence numbers, however many pieces there are.
@@ -111,12 +111,12 @@ class Range:
             self._upper = pool[: bisect_right(pool, highest)]
 
     @classmethod
-    def of(cls, proposal: Proposal) -> Range:
+    def of(cls, proposal: Proposal) -> PieceRange:
         """The range as it was proposed."""
         return cls(proposal, proposal.end, proposal.upper_certpool)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Range):
+        if not isinstance(other, PieceRange):
             return NotImplemented
         return (self.bounds, self.proposal) == (other.bounds, other.proposal)
 
@@ -176,11 +176,11 @@ class Range:
             count += self._parts if part is Part.PAYLOAD else self._parts - 1
         return lower + max(0, count)
 
-    def bounded(self, bounds: Bounds) -> Range:
+    def bounded(self, bounds: Bounds) -> PieceRange:
         """The range of the same request that ends there."""
-        return Range(self.proposal, *bounds, lower=self._lower)
+        return PieceRange(self.proposal, *bounds, lower=self._lower)
 
-    def shared_with(self, other: Range) -> int:
+    def shared_with(self, other: PieceRange) -> int:
         """How many of the first pieces are the same in the `other` range of the same request."""
         if self.end == other.end:
             inner = self._middle_count + min(len(self._upper), len(other._upper))
@@ -217,7 +217,7 @@ class Cursor:
 
     __slots__ = ("index", "offset", "piece", "range")
 
-    def __init__(self, range_: Range, index: int = 0, offset: int | None = None) -> None:
+    def __init__(self, range_: PieceRange, index: int = 0, offset: int | None = None) -> None:
         self.range = range_
         self.move(index)
         if offset is not None:
@@ -274,7 +274,7 @@ class Cursor:
             return self.range.start_offset
         return 0
 
-    def retargeted(self, range_: Range) -> Cursor:
+    def retargeted(self, range_: PieceRange) -> Cursor:
         """The same place in another range of the same request."""
         if range_ is self.range:
             return self
@@ -329,7 +329,7 @@ class Candidates:
 
     __slots__ = ("_adjusted", "_ranges", "_shared", "demand", "first", "possible")
 
-    def __init__(self, range_: Range, demand: Demand | None) -> None:
+    def __init__(self, range_: PieceRange, demand: Demand | None) -> None:
         self.first = Cursor(range_)
         """The cursor under the oldest possibility."""
         self.demand = demand
@@ -483,7 +483,7 @@ class Candidates:
 
     # Ranges and places.
 
-    def _range(self, bounds: Bounds, other: Candidates) -> Range:
+    def _range(self, bounds: Bounds, other: Candidates) -> PieceRange:
         known = self._ranges.get(bounds) or other._ranges.get(bounds)
         return known or self.first.range.bounded(bounds)
 
@@ -501,7 +501,7 @@ class Candidates:
             return self.possible.cursors
         return _distinct(self._places_in(self._ranges.values()))
 
-    def _places_in(self, ranges: Iterable[Range]) -> Iterator[Cursor]:
+    def _places_in(self, ranges: Iterable[PieceRange]) -> Iterator[Cursor]:
         return (
             cursor.retargeted(range_)
             for range_ in ranges
@@ -526,7 +526,7 @@ class Candidates:
         self._place(self._apart(1))
 
 
-def _shared_by(ranges: Iterable[Range]) -> int:
+def _shared_by(ranges: Iterable[PieceRange]) -> int:
     """How many of their first pieces these ranges share, the largest of which comes first."""
     largest, *others = ranges
     return min((largest.shared_with(other) for other in others), default=largest.count)

@@ -31,7 +31,7 @@ from culm.point2point.events import (
     SkipReason,
 )
 from culm.point2point.handles import Request
-from culm.point2point.messages import Mode, Session
+from culm.point2point.messages import Mode, Negotiated
 from culm.point2point.output import Output
 from culm.point2point.pieces import Possible, TooManyCandidates
 from culm.point2point.runs import PayloadBody, RunReader
@@ -79,7 +79,7 @@ class DataReceiver:
         self._body = PayloadBody(self._inbox, limits=output.limits)
         self._runs = RunReader(self._inbox, self._body, family=output.family) if in_runs else None
 
-    def establish(self, session: Session) -> None:
+    def establish(self, session: Negotiated) -> None:
         """The modes are known from now on."""
         self._safe = session.receive_mode is Mode.SAFE
         self._body.establish(session.decompression_window)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from culm.bamboo.bulk import signatures_are_valid
 from culm.bamboo.entry import LogKey, assemble
-from culm.bamboo.store import NewEntry, StoredEntry
+from culm.bamboo.records import NewEntry, StoredEntry
 from culm.buffer import ReceiveBuffer
 from culm.kernels import runs as kernel
 from culm.point2point.codec import PacketType
@@ -198,7 +198,7 @@ def _too_much(size: int, packed_size: int) -> Violation:
     return Violation(ErrorCode.INFLATION, f"{size} bytes of {packed_size}")
 
 
-class _Fault(NamedTuple):
+class _RunFault(NamedTuple):
     """What is wrong with an entry of a request, which is the next `size` bytes."""
 
     violation: Violation
@@ -214,7 +214,7 @@ class RunReader:
     """
 
     def __init__(self, inbox: ReceiveBuffer, body: PayloadBody, *, family: HashFamily) -> None:
-        self.fault: _Fault | None = None
+        self.fault: _RunFault | None = None
         """What was found behind the last run."""
         self._count_max = _COUNT_MIN  # how many entries are read at a time
         self._inbox = inbox
@@ -256,7 +256,7 @@ class RunReader:
             self._count_max *= 2
         end = records[len(entries) - 1][-1] if entries else 0
         if violation is not None:
-            self.fault = _Fault(violation, incoming, records[len(entries)][-1] - end)
+            self.fault = _RunFault(violation, incoming, records[len(entries)][-1] - end)
         if entries:
             self._inbox.consume(end)
             incoming.take_run({read[0]: read[7] for read in records[: len(entries)]})

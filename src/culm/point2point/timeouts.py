@@ -9,6 +9,7 @@ from culm.machine import check_time
 from culm.point2point.control import RequestTable
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.handles import Request
+from culm.point2point.limits import Timing
 from culm.point2point.output import Output
 from culm.point2point.receiving import DataReceiver
 from culm.point2point.states import RequestState
@@ -66,16 +67,16 @@ class Timeouts:
         output: Output,
         requests: RequestTable,
         receiver: DataReceiver,
+        timing: Timing,
     ) -> None:
-        limits = output.limits
         self._requests = requests
         self._output = output
         self._receiver = receiver
         self._liveness = Liveness(
-            idle_timeout_s=limits.idle_timeout_s, keepalive_s=limits.keepalive_s
+            idle_timeout_s=timing.idle_timeout_s, keepalive_s=timing.keepalive_s
         )
-        self._sending = Debts[int | None, Owed](limits.progress_max_s, is_paid=_is_paid)
-        self._taking = Debts[int | None, Owed](limits.progress_max_s, is_paid=_is_paid)
+        self._sending = Debts[int | None, Owed](timing.progress_max_s, is_paid=_is_paid)
+        self._taking = Debts[int | None, Owed](timing.progress_max_s, is_paid=_is_paid)
         self._setup_is_due = True
         self._saying_goodbye = False
         self._brought = 0  # how much the receiver had when was looked last

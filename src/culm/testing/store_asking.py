@@ -10,10 +10,10 @@ from typing import Any
 
 from culm.bamboo import effects
 from culm.bamboo.answers import is_head, is_of_family
-from culm.bamboo.effects import perform
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import Head, LogStore, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.bamboo.store import LogStore
 from culm.machine import Effect, Ticket
 from culm.machines.sample_logs import LOG_LENGTH, make_log, varied
 from culm.wire.multihash import YAMF, YASMF, HashFamily
@@ -120,7 +120,7 @@ def _ask(kind: Callable[..., Effect[Any]], **fields: Any) -> Effect[Any]:
     return kind(ticket=_TICKET, **fields)
 
 
-class AskedStore:
+class AskedStore(LogStore):
     """A `LogStore` that is asked by effects, as machines do.
 
     Every answer has to be one that the effect accepts, of the right type, in order and within
@@ -133,7 +133,7 @@ class AskedStore:
 
     def _ask(self, kind: Callable[..., Effect[Any]], **fields: Any) -> Any:
         effect = kind(ticket=_TICKET, **fields)
-        answer = perform(effect, self.store)
+        answer = self.store.perform(effect)
         assert effect.accepts(answer), f"{answer!r} does not answer {effect}"
         assert is_of_family(self._family, answer)
         if isinstance(answer, StoreError):

@@ -8,7 +8,8 @@ from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import Entry, LogKey, sign
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import has_lipmaalink
-from culm.bamboo.store import LogStore, NewEntry, StoreErrorCode
+from culm.bamboo.records import NewEntry, StoreErrorCode
+from culm.bamboo.store import LogStore
 from culm.machines.sample_logs import make_log
 from culm.testing.store_asking import StoreSuite, head_of, stored_form, varied_log
 from culm.wire.multihash import HashFamily

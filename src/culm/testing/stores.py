@@ -22,18 +22,10 @@ from typing import Any
 from nacl.signing import SigningKey
 
 from culm.bamboo.author import LogAuthor
-from culm.bamboo.effects import perform
 from culm.bamboo.entry import LogKey, sign
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import (
-    Head,
-    LogStore,
-    MemoryStore,
-    NewEntry,
-    StoredEntry,
-    StoreError,
-    StoreErrorCode,
-)
+from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.bamboo.store import LogStore, MemoryStore
 from culm.machine import Effect
 from culm.machines.sample_logs import LOG_LENGTH
 from culm.testing.store_asking import (
@@ -480,5 +472,5 @@ class LogStoreSuite(_EntryRules, _PayloadRules, _ForkRules, LargeRules):
 
 
 def _outcome(effect: Effect[Any], store: LogStore) -> object:
-    result = perform(effect, store)
+    result = store.perform(effect)
     return result.code if isinstance(result, StoreError) else result

@@ -1,6 +1,7 @@
 """Log sync over Point-2-Point: two stores of bamboo logs become alike."""
 
 from culm.machine import Closed, StoreFailed
+from culm.point2point.limits import ReplicatorLimits, Timing
 from culm.point2point.replication.events import (
     EntryStored,
     ForkFound,
@@ -16,7 +17,6 @@ from culm.point2point.replication.events import (
     Settled,
     Want,
 )
-from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.replicator import Replicator
 
 __all__ = [
@@ -36,5 +36,6 @@ __all__ = [
     "ReplicatorLimits",
     "Settled",
     "StoreFailed",
+    "Timing",
     "Want",
 ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, upper_pool
-from culm.bamboo.store import StoredEntry
+from culm.bamboo.records import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.messages import Proposal
 from culm.point2point.pieces import Part, Piece

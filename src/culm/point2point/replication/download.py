@@ -12,8 +12,8 @@ from typing import NamedTuple, cast
 from culm.bamboo.effects import AppendEntries, ReadEntries, ReadEntry, ReadHashes
 from culm.bamboo.entry import Entry, decode
 from culm.bamboo.errors import Reason
+from culm.bamboo.records import NewEntry, StoredEntry, StoreError
 from culm.bamboo.staging import StagedPayload, Writing
-from culm.bamboo.store import NewEntry, StoredEntry, StoreError
 from culm.bamboo.verify import PayloadVerifier
 from culm.effects import Place, StoreWork
 from culm.intervals import Intervals
@@ -30,10 +30,10 @@ from culm.point2point.events import (
     PayloadSkipped,
 )
 from culm.point2point.handles import Request
+from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication import steps
 from culm.point2point.replication.events import EntryStored, PayloadProgress, PiecesNotified
-from culm.point2point.replication.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.replication import Writes
 from culm.wire.multihash import HashFamily
 
@@ -170,7 +170,7 @@ class _Batches:
     ) -> None:
         """Report the entries; the store may have had the payloads of those that came without."""
         log, news = self._log, list[Event]()
-        self._inputs.put(log, steps.Stored(batch), news)
+        self._inputs.put(log, steps.EntriesStored(batch), news)
         missing = {entry.seqnum for entry, payload, staged in batch if payload is None or staged}
         uncertain = Intervals()
         for seqnum in sorted(missing):
@@ -223,7 +223,7 @@ class _Batches:
             self._appended(batch, place, None)
 
 
-class _Source(Enum):
+class _EntrySource(Enum):
     """Where the entry comes from whose payload is coming in."""
 
     PEER = "its metadata has come"
@@ -250,7 +250,7 @@ class Download:
         self._limits = limits
         self._batches = _Batches(request, inputs=inputs, work=work, limits=limits)
         self._entry: Entry | None = None  # whose payload is coming in
-        self._source = _Source.PEER
+        self._source = _EntrySource.PEER
         self._pieces: list[bytes] = []  # of that payload, not written
         self._pieces_size = 0
         self._staging: StagedPayload | None = None  # of that payload, once it is too large
@@ -324,7 +324,7 @@ class Download:
     def keep_entry(self) -> bool:
         """Nothing comes for now: do not let the entry wait for its payload; whether one does."""
         entry = self._entry
-        if entry is None or self._staging is not None or self._source is _Source.STORE:
+        if entry is None or self._staging is not None or self._source is _EntrySource.STORE:
             return False
         self._stage(entry)
         return True
@@ -343,7 +343,7 @@ class Download:
     def _take_metadata(self, event: MetadataReceived) -> None:
         self._give_up_payload()
         if event.verified:
-            self._entry, self._source = event.entry, _Source.PEER
+            self._entry, self._source = event.entry, _EntrySource.PEER
             if self.request.receive_cursor.piece != _payload_of(event.entry):
                 self._give_up_payload()  # metadata only
 
@@ -378,7 +378,7 @@ class Download:
             and demand.admits_payload(size)
             and demand.eagerness.wants_payload(size)
         )
-        return wanted and self._source is _Source.PEER and self._is_large(entry)
+        return wanted and self._source is _EntrySource.PEER and self._is_large(entry)
 
     def _stage_pieces(self, entry: Entry, event: PayloadReceived) -> None:
         """Write a large payload in pieces of one size, however it comes."""
@@ -406,7 +406,7 @@ class Download:
 
     def _expect(self, entry: Entry, offset: int, verifier: PayloadVerifier | None = None) -> None:
         """The payload of a stored entry is coming, from `offset` on; see `StagedPayload`."""
-        self._entry, self._source = entry, _Source.STORE
+        self._entry, self._source = entry, _EntrySource.STORE
         if offset:
             self._staging = self._new_staging(entry, offset, verifier)
             self._batches.wait_for(self._staging)
@@ -431,7 +431,7 @@ class Download:
             return
         # The beginning goes in with the entry: one that has lost its payload and one
         # whose payload is on its way can be told apart after a crash.
-        self._staging, self._source = self._new_staging(entry), _Source.STORE
+        self._staging, self._source = self._new_staging(entry), _EntrySource.STORE
         self._batches.add([NewEntry(entry, data, staged=True)])
         self._staging.begin(data)
         self._batches.go_on_with(self._staging)
@@ -448,7 +448,7 @@ class Download:
         self._forget_payload()
         if entry is None:
             return
-        if staging is None and self._source is _Source.PEER:
+        if staging is None and self._source is _EntrySource.PEER:
             self._batches.add([NewEntry(entry)])
             return
         if staging is not None:

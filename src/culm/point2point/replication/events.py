@@ -112,7 +112,7 @@ class LogRefused(LogEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled(Event):
-    """Nothing is under way, and has not been for ``ReplicatorLimits.settle_s``."""
+    """Nothing is under way, and has not been for ``Timing.settle_s``."""
 
 
 ReplicatorEvent: TypeAlias = (

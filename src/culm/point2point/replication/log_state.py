@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from culm.bamboo.effects import AddFork, LogStatus, ReadEntry, ReadHashes, ReadLog
 from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import Head, NewEntry, StoredEntry
+from culm.bamboo.records import Head, NewEntry, StoredEntry
 from culm.machine import Effect, Event
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
@@ -26,7 +26,6 @@ from culm.point2point.replication.states import (
     STAGES,
     STANDINGS,
     Aim,
-    Change,
     Facts,
     HeadPayload,
     PeerStage,
@@ -34,6 +33,7 @@ from culm.point2point.replication.states import (
     Service,
     Stage,
     Standing,
+    StandingChange,
     Step,
     Stock,
 )
@@ -349,7 +349,7 @@ class LogState:
             if Step.MAKE_ROOM in STAGES[self.ours[purpose].stage]:
                 self._move(purpose, Step.MAKE_ROOM)
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: StandingChange) -> None:
         self.standing = STANDINGS[self.standing][change]
 
     def _plan(self, action: steps.Action) -> steps.Plan:
@@ -403,7 +403,7 @@ class LogState:
 
     # What comes to be known, and is told.
 
-    def _stored(self, stored: steps.Stored) -> None:
+    def _stored(self, stored: steps.EntriesStored) -> None:
         batch = stored.batch
         self._store_all(batch)
         self._tell_news()

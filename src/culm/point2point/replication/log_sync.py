@@ -14,7 +14,7 @@ from culm.bamboo.effects import LogStatus, ReadLog
 from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof, find_fork
 from culm.bamboo.links import open_targets
-from culm.bamboo.store import StoredEntry, StoreErrorCode
+from culm.bamboo.records import StoredEntry, StoreErrorCode
 from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.events import Cancelled, Confirmed, ProposalDropped, RequestEnded
 from culm.point2point.handles import Request
@@ -34,11 +34,11 @@ from culm.point2point.replication.states import (
     WANTED,
     Aim,
     Answer,
-    Change,
     Facts,
     PeerStage,
     Purpose,
     Stage,
+    StandingChange,
     Step,
 )
 from culm.point2point.states import RequestState
@@ -157,7 +157,7 @@ class LogSync(LogState):
                 self._make_room(*Purpose)
                 self._propose_wanted()
             case steps.Happening.WITHDRAWN:
-                self._change(Change.REST)
+                self._change(StandingChange.REST)
                 self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
             case _:
                 self._look(happening)
@@ -168,7 +168,7 @@ class LogSync(LogState):
             self._add_range(want)
             return
         self.aim, self.synced = self.aim_at_next, None
-        self._change(Change.WAKE)
+        self._change(StandingChange.WAKE)
         self._make_room(Purpose.NEXT)
         if want != self.want:  # what is under way is for something else
             self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
@@ -313,7 +313,7 @@ class LogSync(LogState):
         if purpose is None:
             rests = joined is not None and joined.request.request_id == event.request_id
             if rests and reason is CancelReason.END_OF_RANGE:
-                self._change(Change.REST)
+                self._change(StandingChange.REST)
             return
         self._peer_cancels(purpose, reason)
         if self.ours[purpose].is_turned_away:
@@ -333,10 +333,10 @@ class LogSync(LogState):
         self._move(purpose, _STEPS.get(reason, Step.PEER_CANCELS))
         match purpose:
             case Purpose.NEXT if reason not in _GOES_ON:
-                self._change(Change.REFUSE)
+                self._change(StandingChange.REFUSE)
             case Purpose.NEXT if reason is CancelReason.END_OF_RANGE:
                 if self.ours[purpose].is_endless:
-                    self._change(Change.REST)
+                    self._change(StandingChange.REST)
             case Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
                 self.fork_told = None  # it has no room for the log, nor for its fork
             case _:
@@ -380,7 +380,7 @@ class LogSync(LogState):
         if stage is Stage.FINISHED and not received:
             # A peer that ends a range without having sent all of it would do so again.
             if purpose is Purpose.NEXT:
-                self._change(Change.REFUSE)
+                self._change(StandingChange.REFUSE)
             self._emit(LogRefused(log=self.log, reason=CancelReason.END_OF_RANGE))
         if purpose is Purpose.FORK and dropped:
             self.fork_told = None  # our proposal counts for nothing, nor does its end
@@ -391,13 +391,13 @@ class LogSync(LogState):
             self.received = self.lost = False
 
     def _rested(self, rested: steps.Rested) -> None:
-        self._change(Change.REST)
+        self._change(StandingChange.REST)
         self._cancel(rested.request, CancelReason.END_OF_RANGE)
 
     def _given_up(self, given_up: steps.GivenUp) -> None:
         request, fault = given_up
         if self.purpose_of(request.request_id) in (None, Purpose.NEXT):
-            self._change(Change.REFUSE)
+            self._change(StandingChange.REFUSE)
         self._cancel(request, CancelReason.DO_NOT_RETRY)
         self._emit(LogRefused(log=self.log, fault=fault))
 
@@ -410,7 +410,7 @@ class LogSync(LogState):
         tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
         if tells and (self.offered is None or last > self.offered):
             if not self.offered:
-                self._change(Change.FORGIVE)  # because it had nothing before
+                self._change(StandingChange.FORGIVE)  # because it had nothing before
             self.offered = max(self.offered or 0, last)
             self._emit(LogOffered(log=self.log, seqnum=last))
             if 0 < self.begun <= last:  # and by now all of its payload
@@ -505,7 +505,7 @@ class LogSync(LogState):
 
     def _forked(self, proof: ForkProof) -> None:
         """What is open ends before the fork; what begins after it is cancelled with the proof."""
-        self._change(Change.FORGIVE)  # what comes before the fork may still be fetched
+        self._change(StandingChange.FORGIVE)  # what comes before the fork may still be fetched
         for request in self.under_way.values():
             if request.state in _OPEN:
                 self._shorten(request, proof)
@@ -567,7 +567,7 @@ class LogSync(LogState):
         steps.Rested: _rested,
         steps.Received: _received,
         steps.Passed: LogState._passed,
-        steps.Stored: LogState._stored,
+        steps.EntriesStored: LogState._stored,
         steps.PayloadStored: LogState._payload_stored,
         steps.PayloadLost: LogState._payload_lost,
         steps.PayloadWithheld: LogState._payload_withheld,

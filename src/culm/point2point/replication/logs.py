@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Final
 
 from culm.bamboo.entry import LogKey, decode
+from culm.bamboo.records import StoredEntry
 from culm.bamboo.staging import read_beginning
-from culm.bamboo.store import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.effects import StoreWork
@@ -18,11 +18,11 @@ from culm.machine import Event, LocalProtocolError
 from culm.point2point.connection import Connection
 from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.handles import Request
+from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.messages import NOTIFY, CancelReason
 from culm.point2point.replication import steps
 from culm.point2point.replication.download import Download
 from culm.point2point.replication.events import Want
-from culm.point2point.replication.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.replication.log_state import LogState
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.states import Purpose, Stage, Step
@@ -196,14 +196,14 @@ class Transfers:
         connection = self._connection
         if not self._turns or connection.state is not State.ESTABLISHED:
             return False
-        unsent_size = connection.unsent_size()
+        unsent_size = connection.unsent_size
         if unsent_size:
             # Read what is sent next; no more, for nobody knows when that will be.
             self._uploads[self._turns.first()].prepare()
             return False
         size_max = self._limits.connection.packet_size_max
         while self._turns and unsent_size < size_max:
-            if unsent_size and not connection.send_credit():
+            if unsent_size and not connection.send_credit:
                 break
             request_id = self._turns.take()
             upload = self._uploads[request_id]
@@ -212,7 +212,7 @@ class Transfers:
             elif request_id not in self._turns:
                 upload.rest()
                 self.touched[request_id] = None
-            unsent_size = connection.unsent_size()
+            unsent_size = connection.unsent_size
         return unsent_size > 0
 
 

@@ -31,6 +31,7 @@ from culm.point2point.events import (
 )
 from culm.point2point.events import GivenUp as WhyGivenUp
 from culm.point2point.handles import Request
+from culm.point2point.limits import ReplicatorLimits, Timing
 from culm.point2point.messages import CancelReason, Setup
 from culm.point2point.replication.events import (
     Interest,
@@ -40,7 +41,6 @@ from culm.point2point.replication.events import (
     Settled,
     Want,
 )
-from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.logs import Logs, Transfers
 from culm.point2point.replication.steps import GivenUp, Happening, Offered, Wanted
@@ -54,6 +54,7 @@ R = TypeVar("R")
 
 _DEFAULT_SETUP: Final = Setup()
 _DEFAULT_LIMITS: Final = ReplicatorLimits()
+_DEFAULT_TIMING: Final = Timing()
 _DEFAULT_INTEREST: Final = Interest()
 _LOGS_READ_MAX = 1000
 
@@ -72,7 +73,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     setup
         What we offer; see `Connection`.
     limits
-        What peer and store may make us hold, and how long the peer may take.
+        What peer and store may make us hold.
+    timing
+        How long the peer may take, and when it has settled.
     interest
         What it does on its own account, and what it wants.
     family
@@ -85,6 +88,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         role: Role,
         setup: Setup = _DEFAULT_SETUP,
         limits: ReplicatorLimits = _DEFAULT_LIMITS,
+        timing: Timing = _DEFAULT_TIMING,
         interest: Interest = _DEFAULT_INTEREST,
         family: HashFamily = YAMF,
     ) -> None:
@@ -94,6 +98,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             role=role,
             setup=setup,
             limits=limits.connection,
+            timing=timing,
             family=family,
             in_runs=True,
             trust_caller=True,  # what is in a store has been verified
@@ -124,7 +129,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         )
         # Proposals that wait until the logs of the store are known; ``None``: they are.
         self._early: list[Proposed] | None = []
-        self._quiet = Quiet(limits.settle_s)
+        self._quiet = Quiet(timing.settle_s)
 
     @property
     def state(self) -> State:

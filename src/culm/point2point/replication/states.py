@@ -16,7 +16,6 @@ __all__ = [
     "WANTED",
     "Aim",
     "Answer",
-    "Change",
     "Facts",
     "HeadPayload",
     "PeerStage",
@@ -24,6 +23,7 @@ __all__ = [
     "Service",
     "Stage",
     "Standing",
+    "StandingChange",
     "Step",
     "Stock",
     "Wait",
@@ -196,7 +196,7 @@ class Standing(Enum):
     REFUSED = "the peer will not have what we propose, or we not what it sends"
 
 
-class Change(Enum):
+class StandingChange(Enum):
     """What changes that."""
 
     REST = "one of us ends a request that only waits for what is to come"
@@ -205,24 +205,24 @@ class Change(Enum):
     WAKE = "the user wants the log now"
 
 
-STANDINGS: Final[dict[Standing, dict[Change, Standing]]] = {
+STANDINGS: Final[dict[Standing, dict[StandingChange, Standing]]] = {
     Standing.LASTING: {
-        Change.REST: Standing.RESTING,
-        Change.REFUSE: Standing.REFUSED,
-        Change.FORGIVE: Standing.LASTING,
-        Change.WAKE: Standing.LASTING,
+        StandingChange.REST: Standing.RESTING,
+        StandingChange.REFUSE: Standing.REFUSED,
+        StandingChange.FORGIVE: Standing.LASTING,
+        StandingChange.WAKE: Standing.LASTING,
     },
     Standing.RESTING: {
-        Change.REST: Standing.RESTING,
-        Change.REFUSE: Standing.REFUSED,
-        Change.FORGIVE: Standing.RESTING,
-        Change.WAKE: Standing.LASTING,
+        StandingChange.REST: Standing.RESTING,
+        StandingChange.REFUSE: Standing.REFUSED,
+        StandingChange.FORGIVE: Standing.RESTING,
+        StandingChange.WAKE: Standing.LASTING,
     },
     Standing.REFUSED: {
-        Change.REST: Standing.REFUSED,
-        Change.REFUSE: Standing.REFUSED,
-        Change.FORGIVE: Standing.LASTING,
-        Change.WAKE: Standing.LASTING,
+        StandingChange.REST: Standing.REFUSED,
+        StandingChange.REFUSE: Standing.REFUSED,
+        StandingChange.FORGIVE: Standing.LASTING,
+        StandingChange.WAKE: Standing.LASTING,
     },
 }
 

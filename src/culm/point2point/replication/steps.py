@@ -11,7 +11,7 @@ from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lower_pool, open_targets
-from culm.bamboo.store import NewEntry, StoredEntry, StoreError
+from culm.bamboo.records import NewEntry, StoredEntry, StoreError
 from culm.bamboo.verify import PayloadVerifier
 from culm.machine import Effect, Event
 from culm.point2point.events import Cancelled, Confirmed, ProposalDropped, RequestEnded
@@ -30,6 +30,7 @@ __all__ = [
     "Confirm",
     "Contradicted",
     "Emit",
+    "EntriesStored",
     "GivenUp",
     "Happening",
     "Input",
@@ -50,7 +51,6 @@ __all__ = [
     "Rested",
     "Sent",
     "Shorten",
-    "Stored",
     "Suspected",
     "Unsent",
     "Wanted",
@@ -155,7 +155,7 @@ class Passed(NamedTuple):
     seqnum: int
 
 
-class Stored(NamedTuple):
+class EntriesStored(NamedTuple):
     """The entries of a batch are in the store."""
 
     batch: Sequence[NewEntry]
@@ -256,7 +256,7 @@ Input: TypeAlias = (
     | Rested
     | Received
     | Passed
-    | Stored
+    | EntriesStored
     | PayloadStored
     | PayloadLost
     | PayloadWithheld

@@ -11,15 +11,15 @@ from culm.bamboo.effects import ReadEntries, ReadPayload
 from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.errors import Reason
 from culm.bamboo.links import lipmaa
-from culm.bamboo.store import StoredEntry
+from culm.bamboo.records import StoredEntry
 from culm.buffer import Buffer
 from culm.effects import StoreWork
 from culm.point2point.connection import Connection
 from culm.point2point.events import SkipReason
 from culm.point2point.handles import Request
+from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.messages import CancelReason, Demand
 from culm.point2point.pieces import Cursor, Part, Piece
-from culm.point2point.replication.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.replication.log_state import LogState
 from culm.point2point.replication.steps import Inputs, Suspected
 from culm.point2point.states import RequestState
@@ -383,7 +383,7 @@ class Upload:
         if end is not None and seqnum > end:
             in_a_row = False
         ahead = (
-            self._connection.send_credit() > 0
+            self._connection.send_credit > 0
         )  # else only the entry, to know what to do; no byte of a payload
         self._reading.ask(
             seqnum,
