@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _EXAMPLES = Path(__file__).parents[1] / "examples"
-_PROGRAM = str(_EXAMPLES / "replicate_directory.py")
+_PROGRAM = ("-m", "culm_io", "directory")
 _FILES_PER_DIRECTORY = 1000
 
 
@@ -71,7 +71,7 @@ def run(*command: object) -> Cost:
 
 def replicate(source: Path, folder: Path) -> dict[str, Cost]:
     """Publish, serve, fetch, and publish again."""
-    program = (sys.executable, _PROGRAM)
+    program = (sys.executable, *_PROGRAM)
     published, fetched, target = (folder / name for name in ("published", "fetched", "target"))
     publish = (*program, "publish", source, "--store", published)
     costs = {"publish": run(*publish)}
@@ -105,11 +105,11 @@ def parts(source: Path, store: Path, folder: Path) -> dict[str, float]:
 
     from culm.bamboo import LogKey, MemoryStore, audit_log
     from culm.wire.multihash import YAMF
-    from directory.materialise import materialise
-    from directory.publish import publish_directory
-    from directory.scan import Scanner
-    from directory.tree import TreeReader
-    from stores.sqlite_store import SqliteStore
+    from culm_io.programs.directory.materialise import materialise
+    from culm_io.programs.directory.publish import publish_directory
+    from culm_io.programs.directory.scan import Scanner
+    from culm_io.programs.directory.tree import TreeReader
+    from culm_io.stores.bamboo import SqliteStore
 
     key = SigningKey(bytes(32))
     log = LogKey(bytes(key.verify_key), 0)
@@ -180,7 +180,7 @@ def main() -> None:
             line += f", {whole / sum(costs['rsync -a'][1:3]):.1f} times that of rsync -a"
         print(line)
         command = [sys.executable, __file__, "--parts", source, folder / "fetched", folder]
-        start = sum(run(sys.executable, _PROGRAM, "--help")[1:3])
+        start = sum(run(sys.executable, *_PROGRAM, "--help")[1:3])
         print(f"  {'start Python, each time':<24}{start:>6.2f} s")
         found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         for each, seconds in json.loads(found).items():

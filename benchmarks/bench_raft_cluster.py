@@ -53,7 +53,7 @@ from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.raft import Timing as RaftTiming
 from culm.garlic.store import MemoryStore
 from culm.machine import Event
-from drivers.node_driver import NodeDriver
+from culm_io.asyncio.garlic import NodeDriver
 from stateless import Nothing
 
 VALUE = bytes(64)

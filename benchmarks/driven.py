@@ -85,7 +85,7 @@ async def _converse(ends: Sequence[tuple[Any, Any]], over: asyncio.Event) -> Non
 def _log(count: int, size: int) -> Path:
     from culm.bamboo import LogAuthor
     from culm.wire.multihash import YAMF
-    from stores.sqlite_store import SqliteStore
+    from culm_io.stores.bamboo import SqliteStore
 
     path, rng = _new_path(), Random(1)
     author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
@@ -101,8 +101,8 @@ def point2point(count: int, size: int) -> Work:
     from culm.point2point import Role
     from culm.point2point.replication import Interest, LogSynced, Replicator
     from culm.wire.multihash import YAMF
-    from drivers.asyncio_driver import MachineProtocol
-    from stores.sqlite_store import SqliteStore
+    from culm_io.asyncio.driver import MachineProtocol
+    from culm_io.stores.bamboo import SqliteStore
 
     full = _log(count, size)
 
@@ -138,7 +138,7 @@ def point2point(count: int, size: int) -> Work:
 @cache
 def _documents(count: int) -> Path:
     from culm.p2panda.author import Author
-    from stores.p2panda_sqlite_store import OperationSqliteStore
+    from culm_io.stores.p2panda import OperationSqliteStore
 
     path = _new_path()
     with OperationSqliteStore(path) as store:
@@ -160,8 +160,8 @@ def p2panda(count: int) -> Work:
     """Operations go from one SQLite file into another, by set reconciliation."""
     from culm.machine import Event
     from culm.p2panda import Mode, Policy, Replicator, SessionEnded
-    from drivers.asyncio_driver import MachineProtocol
-    from stores.p2panda_sqlite_store import OperationSqliteStore
+    from culm_io.asyncio.driver import MachineProtocol
+    from culm_io.stores.p2panda import OperationSqliteStore
 
     full = _documents(count)
 
@@ -205,7 +205,7 @@ def _feed(count: int) -> Path:
     from culm.machine import Ticket
     from culm.ssb.ebt import AppendMessages, Message
     from culm.ssb.messages import Place, create_message
-    from stores.ssb_sqlite_store import SsbSqliteStore
+    from culm_io.stores.ssb import SsbSqliteStore
 
     path, last, messages = _new_path(), None, []
     for number in range(count):
@@ -225,8 +225,8 @@ def ssb(count: int) -> Work:
     from culm.ssb.ebt import FeedExtended
     from culm.ssb.feed_id import feed_id_of
     from culm.ssb.peer import Peer
-    from drivers.ssb_driver import PeerDriver
-    from stores.ssb_sqlite_store import SsbSqliteStore
+    from culm_io.asyncio.ssb import PeerDriver
+    from culm_io.stores.ssb import SsbSqliteStore
 
     full, alice = _feed(count), feed_id_of(bytes(_key("alice").verify_key))
 
@@ -266,7 +266,7 @@ def garlic(count: int, window: int) -> Work:
     from culm.garlic.raft import Timing as RaftTiming
     from culm.garlic.store import MemoryStore
     from culm.machine import Event
-    from drivers.node_driver import NodeDriver
+    from culm_io.asyncio.garlic import NodeDriver
     from stateless import Nothing
 
     async def commit() -> None:
@@ -336,7 +336,7 @@ def oxen(count: int) -> Work:
     from culm.machine import Event
     from culm.oxen import MessageReceived, Node, PeerState
     from culm.pump import AbortedError
-    from drivers.udp_driver import UdpDriver
+    from culm_io.asyncio.udp import UdpDriver
 
     names = [b"AAA", b"BBB", b"CCC"]
 

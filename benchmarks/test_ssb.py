@@ -43,7 +43,7 @@ from culm.ssb.store import MemoryStore
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "ssb" / "interop")]
 
-from drivers.ssb_driver import PeerDriver  # noqa: E402
+from culm_io.asyncio.ssb import PeerDriver  # noqa: E402
 
 MESSAGES = int(os.environ.get("CULM_SSB_MESSAGES", 10_000))
 ROUNDS = 3

@@ -37,7 +37,6 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 PATIENCE_S = 120.0
 # Of rich's own form, all but the web fonts and the drawn buttons of a window.
 FORM = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
@@ -76,7 +75,7 @@ class Terminal:
     """A program in a terminal of so many columns and lines, and what is on its screen."""
 
     def __init__(
-        self, command: Sequence[str], *, columns: int, lines: int = 30, folder: Path = EXAMPLES
+        self, command: Sequence[str], *, columns: int, lines: int = 30, folder: Path | None = None
     ) -> None:
         self._screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self._screen)
@@ -148,8 +147,8 @@ class Terminal:
 
 
 def program(name: str, *arguments: object) -> list[str]:
-    """The command that runs one of the examples."""
-    return [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+    """The command that runs one of the programs."""
+    return [sys.executable, "-m", "culm_io", name, *map(str, arguments)]
 
 
 def background(stack: ExitStack, *command: str) -> subprocess.Popen[str]:
@@ -162,8 +161,8 @@ def background(stack: ExitStack, *command: str) -> subprocess.Popen[str]:
 
 def session(*commands: str) -> list[str]:
     """A shell that shows commands and runs them, one after the other."""
-    python = f"{sys.executable} {EXAMPLES}/"
-    shown = (f"echo '$ {line}'; {line.replace('python examples/', python)}" for line in commands)
+    python = f"{sys.executable} -m culm_io "
+    shown = (f"echo '$ {line}'; {line.replace('culm ', python)}" for line in commands)
     return ["sh", "-c", "; echo; ".join(shown)]
 
 
@@ -172,19 +171,19 @@ def session(*commands: str) -> list[str]:
 
 def oxen(folder: Path, stack: ExitStack) -> str:
     """In the demo, while the link between two servers is cut."""
-    terminal = stack.enter_context(Terminal(program("oxen_cluster.py", "demo"), columns=92))
+    terminal = stack.enter_context(Terminal(program("oxen", "demo"), columns=92))
     terminal.wait(lambda screen: len(re.findall(r"through [A-Z]", screen)) == 2)
-    return terminal.picture("python examples/oxen_cluster.py demo")
+    return terminal.picture("culm oxen demo")
 
 
 def raft(folder: Path, stack: ExitStack) -> str:
     """A leader has been killed, another one leads, and a fourth server joins."""
     where = ("--dir", folder)
-    cluster = background(stack, *program("raft_cluster.py", "start", "--nodes", 3, *where))
+    cluster = background(stack, *program("raft", "start", "--nodes", 3, *where))
 
     def ask(*arguments: object) -> str:
         verb, *rest = arguments
-        command = program("raft_cluster.py", verb, *where, *rest)
+        command = program("raft", verb, *where, *rest)
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
     def leader() -> str | None:
@@ -196,31 +195,29 @@ def raft(folder: Path, stack: ExitStack) -> str:
         time.sleep(0.5)
     for number in range(20):
         ask("put", f"key{number}", number)
-    watching = program("raft_cluster.py", "watch", *where)
+    watching = program("raft", "watch", *where)
     terminal = stack.enter_context(Terminal(watching, columns=104))
     terminal.wait(lambda screen: "leads" in screen)
-    subprocess.run(
-        program("raft_cluster.py", "kill", *where, first), check=True, capture_output=True
-    )
+    subprocess.run(program("raft", "kill", *where, first), check=True, capture_output=True)
     terminal.wait(lambda screen: f"server {first} is down" in screen and "nobody" in screen)
     terminal.wait(lambda screen: screen.count(" leads term ") >= 2)
-    background(stack, *program("raft_cluster.py", "add", *where, 4))
+    background(stack, *program("raft", "add", *where, 4))
     terminal.wait(lambda screen: "       4   down" in screen)
-    background(stack, *program("raft_cluster.py", "run", *where, 4))
+    background(stack, *program("raft", "run", *where, 4))
     terminal.wait(lambda screen: "server 4 has become a member" in screen)
-    return terminal.picture("python examples/raft_cluster.py watch --dir farm")
+    return terminal.picture("culm raft watch --dir farm")
 
 
 def p2panda(folder: Path, stack: ExitStack) -> str:
     """One node writes, fetches what another has, and shows both."""
     for fields in (("name=Ada", "age=36"), ("name=Grace", "age=85")):
-        made = program("p2panda_node.py", "create", "--store", folder / "a.store", *fields)
+        made = program("p2panda", "create", "--store", folder / "a.store", *fields)
         subprocess.run(made, check=True, capture_output=True)
-    serve = program("p2panda_node.py", "serve", "--store", folder / "a.store", "--port", 0)
+    serve = program("p2panda", "serve", "--store", folder / "a.store", "--port", 0)
     said = background(stack, *serve).stdout
     assert said is not None
     port = json.loads(said.readline())["port"]
-    node, store = "python examples/p2panda_node.py", "--store b.store"
+    node, store = "culm p2panda", "--store b.store"
     commands = session(
         f"{node} create {store} name=Lu age=7",
         f"{node} sync {store} --from 127.0.0.1:{port}",
@@ -233,14 +230,14 @@ def p2panda(folder: Path, stack: ExitStack) -> str:
 
 def ssb(folder: Path, stack: ExitStack) -> str:
     """A peer follows a pub, gets its feed and writes to its own."""
-    pub = background(stack, *program("ssb_peer.py", "run", "--dir", folder / "pub", "--port", 0))
+    pub = background(stack, *program("ssb", "run", "--dir", folder / "pub", "--port", 0))
     assert pub.stdin is not None
     assert pub.stdout is not None
     there = json.loads(pub.stdout.readline())
     for text in ("hello", "is anybody there?", "the tide is out"):
         print(f"publish {text}", file=pub.stdin, flush=True)
     run = ("run", "--dir", folder / "me", "--port", 0, "--connect", there["address"])
-    terminal = stack.enter_context(Terminal(program("ssb_peer.py", *run), columns=104))
+    terminal = stack.enter_context(Terminal(program("ssb", *run), columns=104))
     terminal.wait(lambda screen: "connected" in screen)
     terminal.type(f"follow {there['feed']}")
     terminal.wait(lambda screen: "sequence 3" in screen)
@@ -248,7 +245,7 @@ def ssb(folder: Path, stack: ExitStack) -> str:
     terminal.wait(lambda screen: "sequence 2" in screen and "3/3" in screen)
     terminal.type("status")
     terminal.wait(lambda screen: "messages have moved" in screen and screen.count("3/3") == 2)
-    return terminal.picture("python examples/ssb_peer.py run --dir me --connect net:...")
+    return terminal.picture("culm ssb run --dir me --connect net:...")
 
 
 def directory(folder: Path, stack: ExitStack) -> str:
@@ -257,14 +254,13 @@ def directory(folder: Path, stack: ExitStack) -> str:
         path = folder / "photos" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(os.urandom(size))
-    program_name = "replicate_directory.py"
-    publish = program(program_name, "publish", folder / "photos", "--store", folder / "mine.store")
+    publish = program("directory", "publish", folder / "photos", "--store", folder / "mine.store")
     subprocess.run(publish, check=True, capture_output=True)
-    serve = program(program_name, "serve", "--store", folder / "mine.store", "--port", 0)
+    serve = program("directory", "serve", "--store", folder / "mine.store", "--port", 0)
     said = background(stack, *serve).stdout
     assert said is not None
     port = json.loads(said.readline())["port"]
-    fetcher, store = f"python examples/{program_name}", "--store theirs.store"
+    fetcher, store = "culm directory", "--store theirs.store"
     commands = session(
         f"{fetcher} fetch {store} --from 127.0.0.1:{port} --into copy",
         f"{fetcher} ls {store}",
@@ -278,10 +274,10 @@ def directory(folder: Path, stack: ExitStack) -> str:
 def demo(folder: Path, stack: ExitStack) -> str:
     """The demo, from its beginning to its verdict."""
     (folder / "python").symlink_to(sysconfig.get_path("stdlib"))
-    command = program("demo_replicate.py", "--source", "python")
+    command = program("demo", "--source", "python")
     terminal = stack.enter_context(Terminal(command, columns=84, folder=folder))
     terminal.wait(lambda screen: "Done in" in screen)
-    return terminal.picture("python examples/demo_replicate.py --source python")
+    return terminal.picture("culm demo --source python")
 
 
 PICTURES = {

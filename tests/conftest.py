@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,10 @@ import effort
 from culm.testing import transcript
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
+
+# Processes that tests start find culm-io where these tests do, installed or not.
+EXAMPLES = str(Path(__file__).parents[1] / "examples")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [EXAMPLES, os.environ.get("PYTHONPATH")]))
 
 # Two loaded cores are slow; that is no fault of a test.
 _COMMON = settings(

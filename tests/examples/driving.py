@@ -25,11 +25,11 @@ from twisted.python.failure import Failure
 
 from culm.machine import Closed
 from culm.pump import Pump
-from drivers import socket_driver
-from drivers.anyio_driver import StreamDriver
-from drivers.asyncio_driver import MachineProtocol
-from drivers.trio_driver import MachineDriver
-from drivers.twisted_driver import MachineProtocol as TwistedProtocol
+from culm_io.anyio.driver import StreamDriver
+from culm_io.asyncio.driver import MachineProtocol
+from culm_io.sockets import driver as socket_driver
+from culm_io.trio.driver import MachineDriver
+from culm_io.twisted.driver import MachineProtocol as TwistedProtocol
 
 __all__ = [
     "CERTIFICATE",

@@ -26,7 +26,7 @@ from culm.bamboo.entry import LogKey
 from culm.p2panda import Action, Operation, OperationStored, Policy, Replicator
 from culm.p2panda.effects import NewOperation
 from culm.wire.multihash import YASMF
-from stores.p2panda_sqlite_store import OperationSqliteStore
+from culm_io.stores.p2panda import OperationSqliteStore
 
 SCHEMA = "panda_" + YASMF.hash(b"pandas").hex()
 KEY = SigningKey(bytes(32))

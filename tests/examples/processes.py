@@ -1,4 +1,4 @@
-"""Runs replicate_directory.py in processes, and peers that are not what they should be."""
+"""Runs ``culm directory`` in processes, and peers that are not what they should be."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from culm.wire.multihash import YAMF
-from directory.check import check_log
-from stores.sqlite_store import SqliteStore, StoreFileError
+from culm_io.command import command_of
+from culm_io.programs.directory.check import check_log
+from culm_io.stores.bamboo import SqliteStore, StoreFileError
 
-PROGRAM = str(Path(__file__).parents[2] / "examples" / "replicate_directory.py")
 SECONDS_MAX = 120  # of what hangs: nothing that works takes any of it
 
 
@@ -42,7 +41,7 @@ class Done:
 def start(*arguments: object) -> subprocess.Popen[str]:
     """Start a command; its errors go nowhere unless it is finished with `finish`."""
     return subprocess.Popen(
-        [sys.executable, PROGRAM, *map(str, arguments)],
+        command_of("directory", *arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

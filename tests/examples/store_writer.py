@@ -15,7 +15,7 @@ from nacl.signing import SigningKey
 
 from culm.bamboo import LogAuthor, NewEntry
 from culm.wire.multihash import YAMF
-from stores.sqlite_store import CHUNK_SIZE, SqliteStore
+from culm_io.stores.bamboo import CHUNK_SIZE, SqliteStore
 
 KEY = SigningKey(bytes(32))
 _SIZES = (0, 100, 3 * CHUNK_SIZE // 2, 4 * CHUNK_SIZE)

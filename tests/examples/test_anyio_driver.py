@@ -14,7 +14,7 @@ from processes import SECONDS_MAX, wait_until
 
 from culm.machine import Closed, Event
 from culm.pump import AbortedError
-from drivers.anyio_driver import StreamDriver
+from culm_io.anyio.driver import StreamDriver
 from toy_machines import Keeper, Kept, LineReceived
 
 LOOPS: dict[str, dict[str, Any]] = {

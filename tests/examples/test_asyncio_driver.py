@@ -26,7 +26,7 @@ from culm.machine import (
     StreamMachine,
 )
 from culm.pump import AbortedError, Timing
-from drivers.asyncio_driver import MachineProtocol
+from culm_io.asyncio.driver import MachineProtocol
 from toy_machines import Keep, Keeper, Kept, Lanes, LineReceived, Lines, ToyErrorCode
 
 

@@ -22,13 +22,13 @@ from twisted.internet.selectreactor import SelectReactor
 
 from culm.machine import Event
 from culm.pump import AbortedError, Pump
-from drivers import socket_driver
-from drivers.anyio_driver import StreamDriver
-from drivers.asyncio_driver import MachineProtocol
-from drivers.asyncio_links import LinksDriver
-from drivers.trio_driver import MachineDriver
-from drivers.trio_links import LinksDriver as TrioLinksDriver
-from drivers.twisted_driver import MachineProtocol as TwistedProtocol
+from culm_io.anyio.driver import StreamDriver
+from culm_io.asyncio.driver import MachineProtocol
+from culm_io.asyncio.links import LinksDriver
+from culm_io.sockets import driver as socket_driver
+from culm_io.trio.driver import MachineDriver
+from culm_io.trio.links import LinksDriver as TrioLinksDriver
+from culm_io.twisted.driver import MachineProtocol as TwistedProtocol
 from toy_links import Chat, HungUp, Said
 from toy_machines import Lines
 

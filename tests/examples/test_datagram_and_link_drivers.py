@@ -24,12 +24,12 @@ from culm.oxen import MessageReceived, PeerJoined, PeerLeft
 from culm.oxen import Node as OxenNode
 from culm.pump import AbortedError, DatagramPump, LinkedPump
 from culm.testing.raft_store_model import Values
-from drivers.node_driver import NodeDriver, address_of
-from drivers.socket_links_driver import LinksLoop
-from drivers.socket_udp_driver import run_datagrams
-from drivers.trio_node import NodeDriver as TrioNodeDriver
-from drivers.udp_driver import UdpDriver
-from ports import free_ports
+from culm_io.asyncio.garlic import NodeDriver, address_of
+from culm_io.asyncio.udp import UdpDriver
+from culm_io.programs.ports import free_ports
+from culm_io.sockets.links import LinksLoop
+from culm_io.sockets.udp import run_datagrams
+from culm_io.trio.garlic import NodeDriver as TrioNodeDriver
 
 HOST = "127.0.0.1"
 VALUE = b"value"

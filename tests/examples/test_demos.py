@@ -14,24 +14,21 @@ from typing import Any
 import pytest
 from pictures import words_of
 
-import demo_replicate
 from culm.bamboo.entry import LogKey
+from culm_io.command import command_of
+from culm_io.programs import demo as demo_replicate
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS_MAX = 120
 
 
 # A directory that is gone when the demo gets to it: its arguments have been checked before.
 GONE = """
-import runpy, sys
 from pathlib import Path
-
-sys.path[0] = str(Path(sys.argv[1]).parent)
-import arguments
+from culm_io import command
+from culm_io.programs import arguments
 
 arguments.source = Path
-sys.argv[:] = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
+command.main()
 """
 
 
@@ -40,8 +37,8 @@ def ended(name: str, *arguments: object, program: str = "") -> tuple[int, list[s
 
     program: of Python, that runs the demo.
     """
-    begin = ["-c", program] if program else []
-    command = [sys.executable, *begin, str(EXAMPLES / f"{name}.py"), *map(str, arguments)]
+    begin = [sys.executable, "-c", program] if program else command_of()
+    command = [*begin, name, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout.splitlines(), done.stderr
@@ -56,7 +53,7 @@ def test_a_directory_with_too_few_entries_to_damage_is_refused(count: int, tmp_p
     for number in range(count):
         (source / str(number)).write_text("small")
     arguments = "--source", source, "--output", tmp_path / "reports"
-    status, _, errors = ended("demo_spark", *arguments)
+    status, _, errors = ended("demo-spark", *arguments)
     assert status == 2, errors
     assert errors == f"{source} is too small: its log has {count} entries, not 8\n"
 
@@ -67,7 +64,7 @@ def test_the_demo_tells_machines_what_it_has_done_and_people_how(tmp_path: Path)
     source.mkdir()
     for number in range(count):  # each is too large to share an entry
         (source / str(number)).write_bytes(rng.randbytes(size))
-    status, (line,), steps = ended("demo_replicate", "--source", source, "--json")
+    status, (line,), steps = ended("demo", "--source", source, "--json")
     assert status == 0, steps
     told = json.loads(line)
     assert told["source"] == str(source)
@@ -88,20 +85,20 @@ def test_the_demo_tells_machines_what_it_has_done_and_people_how(tmp_path: Path)
 def test_a_directory_of_one_file_or_none_is_enough_for_the_demo(tmp_path: Path, count: int) -> None:
     for number in range(count):
         (tmp_path / str(number)).write_bytes(b"text")
-    status, (line,), steps = ended("demo_replicate", "--source", tmp_path, "--json")
+    status, (line,), steps = ended("demo", "--source", tmp_path, "--json")
     assert status == 0, steps
     told = json.loads(line)
     assert (told["entries"], told.get("files", 0), told["passed"]) == (count, count, True)
 
 
 @pytest.mark.parametrize(
-    ("name", "figures"), [("demo_replicate", {}), ("demo_spark", {"posts": 3, "reports": {}})]
+    ("name", "figures"), [("demo", {}), ("demo-spark", {"posts": 3, "reports": {}})]
 )
 def test_a_demo_that_fails_says_why(tmp_path: Path, name: str, figures: dict[str, Any]) -> None:
-    if name == "demo_spark":
+    if name == "demo-spark":
         pytest.importorskip("pyspark")
     source = tmp_path / "nowhere"
-    more = ["--posts", 3, "--output", tmp_path / "reports"] if name == "demo_spark" else []
+    more = ["--posts", 3, "--output", tmp_path / "reports"] if name == "demo-spark" else []
     status, (line,), errors = ended(name, "--source", source, "--json", *more, program=GONE)
     told = json.loads(line)
     assert told.pop("seconds") >= 0
@@ -118,7 +115,7 @@ from pathlib import Path
 
 def end(number, frame):
     time.sleep(0.5)
-    Path(sys.argv[3]).touch()
+    Path(sys.argv[4]).touch()
     sys.exit()
 
 signal.signal(signal.SIGTERM, end)
@@ -127,13 +124,22 @@ time.sleep(600)
 """
 
 
+def run_instead(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the demo run `program` in place of the command."""
+
+    def command_of(*words: object) -> list[str]:
+        return [sys.executable, str(program), *map(str, words)]
+
+    monkeypatch.setattr(demo_replicate, "command_of", command_of)
+
+
 def test_an_interrupted_demo_waits_for_its_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose folder is about to be removed."""
     program, ended = tmp_path / "program", tmp_path / "ended"
     program.write_text(SLOW_TO_END)
-    monkeypatch.setattr(demo_replicate, "_PROGRAM", str(program))
+    run_instead(program, monkeypatch)
     with pytest.raises(KeyboardInterrupt), demo_replicate.serving(ended):
         raise KeyboardInterrupt
     assert ended.exists()
@@ -153,7 +159,7 @@ def test_an_interrupted_demo_does_not_leave_its_fetch_behind(
     def interrupt(store: Path, log: LogKey) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo_replicate, "_PROGRAM", str(program))
+    run_instead(program, monkeypatch)
     monkeypatch.setattr(demo_replicate, "_stored", interrupt)
     monkeypatch.setattr(subprocess, "Popen", Popen)
     with pytest.raises(KeyboardInterrupt):
@@ -166,7 +172,7 @@ def test_an_interrupted_demo_does_not_leave_its_fetch_behind(
 
 
 WITHOUT_SPARK = """
-import runpy, sys
+import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
@@ -174,15 +180,15 @@ class Absent:
             raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, Absent())
-sys.path[0] = sys.argv[1]
-sys.argv[1:] = sys.argv[2:]
-runpy.run_path(f"{sys.path[0]}/demo_spark.py", run_name="__main__")
+from culm_io import command
+
+command.main()
 """
 
 
 def test_without_spark_nothing_is_replicated_in_vain(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WITHOUT_SPARK, str(EXAMPLES), "--output", str(tmp_path)]
+    command = [sys.executable, "-c", WITHOUT_SPARK, "demo-spark", "--output", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
-    advice = "which the extra spark brings: python -m pip install '.[spark]'"
+    advice = "which the extra spark brings: python -m pip install 'culm-io[spark]'"
     assert done.stderr.splitlines() == [f"pyspark is missing, {advice}"]
     assert (done.stdout, done.returncode) == ("", 2)

@@ -25,10 +25,10 @@ from culm.bamboo import (
 )
 from culm.bamboo.entry import decode
 from culm.wire.multihash import YAMF
-from directory.contents import cut
-from directory.materialise import Materialised, materialise
-from directory.publish import Published, publish_directory
-from directory.records import (
+from culm_io.programs.directory.contents import cut
+from culm_io.programs.directory.materialise import Materialised, materialise
+from culm_io.programs.directory.publish import Published, publish_directory
+from culm_io.programs.directory.records import (
     CHUNK_SIZE,
     PAYLOAD_SIZE_MAX,
     STAGING,
@@ -40,9 +40,9 @@ from directory.records import (
     Removed,
     encode,
 )
-from directory.scan import Findings
-from directory.survey import survey_log
-from directory.tree import Tree, TreeReader, read_tree
+from culm_io.programs.directory.scan import Findings
+from culm_io.programs.directory.survey import survey_log
+from culm_io.programs.directory.tree import Tree, TreeReader, read_tree
 
 KEY = SigningKey(bytes(32))
 LOG = LogKey(bytes(KEY.verify_key), 0)

@@ -14,12 +14,20 @@ from trees import contents, make_tree
 from culm.bamboo import LogAuthor, LogKey, LogStore, MemoryStore, NewEntry
 from culm.bamboo.entry import decode
 from culm.wire.multihash import YAMF
-from directory import publish as publishing
-from directory.contents import CUT_SIZE_MAX, WHOLE_SIZE_MAX, cut
-from directory.materialise import materialise
-from directory.publish import Published, publish_directory
-from directory.records import CHUNK_SIZE, Directory, File, Range, Record, RecordError, encode
-from directory.tree import TreeReader, read_tree
+from culm_io.programs.directory import publish as publishing
+from culm_io.programs.directory.contents import CUT_SIZE_MAX, WHOLE_SIZE_MAX, cut
+from culm_io.programs.directory.materialise import materialise
+from culm_io.programs.directory.publish import Published, publish_directory
+from culm_io.programs.directory.records import (
+    CHUNK_SIZE,
+    Directory,
+    File,
+    Range,
+    Record,
+    RecordError,
+    encode,
+)
+from culm_io.programs.directory.tree import TreeReader, read_tree
 
 KEY = SigningKey(bytes(32))
 LOG = LogKey(bytes(KEY.verify_key), 0)

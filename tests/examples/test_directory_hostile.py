@@ -20,18 +20,19 @@ from time import time_ns
 
 import pytest
 from nacl.signing import SigningKey
-from processes import PROGRAM, fetch, run, serving, whole_entries
+from processes import fetch, run, serving, whole_entries
 from trees import MTIME, contents, details, make_tree
 
-import directory.materialise
-import replicate_directory
 from culm.bamboo import LogAuthor, LogKey, LogStore, MemoryStore, NewEntry
 from culm.wire.multihash import YAMF
-from directory.materialise import Materialised, materialise
-from directory.publish import publish_directory
-from directory.records import Directory, File, Record, encode
-from directory.tree import read_tree
-from stores.sqlite_store import SqliteStore
+from culm_io.command import command_of
+from culm_io.programs.directory import command as replicate_directory
+from culm_io.programs.directory import materialise as materialising
+from culm_io.programs.directory.materialise import Materialised, materialise
+from culm_io.programs.directory.publish import publish_directory
+from culm_io.programs.directory.records import Directory, File, Record, encode
+from culm_io.programs.directory.tree import read_tree
+from culm_io.stores.bamboo import SqliteStore
 
 KEY = SigningKey(bytes(32))
 LOG = LogKey(bytes(KEY.verify_key), 0)
@@ -186,7 +187,7 @@ def test_a_full_disk_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         if len(written) == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(directory.materialise, "write_content", write_content)
+    monkeypatch.setattr(materialising, "write_content", write_content)
     done = Materialised()
     with pytest.raises(OSError, match="No space left"):
         materialise(authored(file(b"a"), file(b"b"), file(b"c")), LOG, tmp_path, done=done)
@@ -227,7 +228,7 @@ def test_publishing_that_ends_early_says_what_was_appended(
         assert replicate_directory.main(["publish", str(source), "--store", str(store)]) == status
     said = capsys.readouterr()
     summary = json.loads(said.out)
-    assert (summary["error"], said.err) == (error, f"replicate_directory: {error}\n")
+    assert (summary["error"], said.err) == (error, f"culm directory: {error}\n")
     assert summary["entries"] == summary["head"] == batches[0]
     complete = summary["changed"]
     assert 0 < complete < 9
@@ -256,7 +257,7 @@ def test_a_full_disk_ends_fetching_with_what_was_stored(
         said = capsys.readouterr()
         summary = json.loads(said.out)
         assert summary["code"] == "CANNOT_STORE"
-        assert said.err == "replicate_directory: CANNOT_STORE: database or disk is full\n"
+        assert said.err == "culm directory: CANNOT_STORE: database or disk is full\n"
         there = whole_entries(store)
         assert there == summary["entries"] == summary["head"]
         assert 0 < there < 24
@@ -386,7 +387,7 @@ def test_paths_that_are_too_long(tmp_path: Path) -> None:
     assert done.status == 3
     assert (done.summary["changed"], done.summary["failed"]) == (2 + 16, 1)
     (line,) = done.errors.splitlines()
-    assert line.startswith("replicate_directory: cannot read 'nnn")
+    assert line.startswith("culm directory: cannot read 'nnn")
     done = run("publish", source, "--store", store)
     assert (done.status, done.summary["changed"], done.summary["failed"]) == (0, 16, 0)
 
@@ -571,7 +572,7 @@ def test_a_file_that_is_larger_than_any_may_be(tmp_path: Path) -> None:
 def test_few_descriptors_are_enough(tmp_path: Path) -> None:
     source = tmp_path / "source"
     make_tree(source, {f"dir{n}/file{n}": b"text" for n in range(100)})
-    command = [sys.executable, PROGRAM, "publish", str(source), "--store", str(tmp_path / "store")]
+    command = command_of("directory", "publish", source, "--store", tmp_path / "store")
     code = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24)); "
     code += "os.execv(sys.argv[1], sys.argv[1:])"
     subprocess.run([sys.executable, "-c", code, *command], check=True, stdout=subprocess.DEVNULL)

@@ -17,9 +17,9 @@ from trees import contents, make_tree
 from culm.bamboo import LogKey, MemoryStore, NewEntry, StoredEntry
 from culm.bamboo.entry import decode
 from culm.wire.multihash import YAMF
-from directory.files import locked, note_published, settled_before
-from directory.mirror import Mirror
-from directory.publish import publish_directory
+from culm_io.programs.directory.files import locked, note_published, settled_before
+from culm_io.programs.directory.mirror import Mirror
+from culm_io.programs.directory.publish import publish_directory
 from effort import seeds
 
 KEY = SigningKey(bytes(32))

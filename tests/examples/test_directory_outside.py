@@ -14,8 +14,8 @@ from trees import MTIME, make_tree
 
 from culm.bamboo import LogAuthor, LogKey, MemoryStore
 from culm.wire.multihash import YAMF
-from directory.materialise import materialise
-from directory.records import (
+from culm_io.programs.directory.materialise import materialise
+from culm_io.programs.directory.records import (
     Directory,
     File,
     Link,
@@ -25,7 +25,7 @@ from directory.records import (
     encode,
     encode_pack,
 )
-from directory.tree import read_tree
+from culm_io.programs.directory.tree import read_tree
 
 KEY = SigningKey(bytes(32))
 LOG = LogKey(bytes(KEY.verify_key), 0)

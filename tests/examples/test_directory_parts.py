@@ -18,17 +18,17 @@ from nacl.signing import SigningKey
 from processes import Throttle, fetch, run, serving, whole_entries
 from trees import contents, make_tree
 
-import replicate_directory
 from culm.bamboo import LogAuthor, LogKey, MemoryStore, NewEntry
 from culm.bamboo.entry import decode
 from culm.wire.multihash import YAMF
-from directory.listing import differences, list_entries, list_paths
-from directory.parts import chooser, lacking_of
-from directory.publish import publish_directory
-from directory.records import PACK_SIZE_MAX, File, encode
-from directory.report import table_of_entries, table_of_paths
-from directory.tree import TreeReader
-from stores import sqlite_store
+from culm_io.programs.directory import command as replicate_directory
+from culm_io.programs.directory.listing import differences, list_entries, list_paths
+from culm_io.programs.directory.parts import chooser, lacking_of
+from culm_io.programs.directory.publish import publish_directory
+from culm_io.programs.directory.records import PACK_SIZE_MAX, File, encode
+from culm_io.programs.directory.report import table_of_entries, table_of_paths
+from culm_io.programs.directory.tree import TreeReader
+from culm_io.stores import bamboo as sqlite_store
 
 KEY = SigningKey(bytes(32))
 LOG = LogKey(bytes(KEY.verify_key), 0)
@@ -321,7 +321,7 @@ def test_the_listing_on_the_page_is_a_real_one(tmp_path: Path) -> None:
         table_of_paths(LOG, list(list_paths(store, LOG, chooser(None)))),
         table_of_entries(LOG, list(list_entries(store, LOG))),
     ]
-    page = Path(replicate_directory.__file__).parents[1] / "docs" / "replicate-directory.md"
+    page = Path(__file__).parents[2] / "docs" / "replicate-directory.md"
     assert "\n\n".join(table.plain() for table in tables) in page.read_text()
 
 

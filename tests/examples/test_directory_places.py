@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from places import Places
+from culm_io.programs.places import Places
 
 STALL_S = 1.0
 

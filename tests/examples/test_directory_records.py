@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from directory.records import (
+from culm_io.programs.directory.records import (
     CHUNK_SIZE,
     PACK_SIZE_MAX,
     PAYLOAD_SIZE_MAX,

@@ -13,7 +13,7 @@ from processes import Done, fetch, serving
 
 from culm.bamboo import LogAuthor, LogKey
 from culm.wire.multihash import YAMF
-from stores.sqlite_store import SqliteStore
+from culm_io.stores.bamboo import SqliteStore
 
 
 def make_store(path: Path, lengths: Sequence[int], *, spoiled: int = 0, size: int = 50) -> None:

@@ -12,11 +12,11 @@ import pytest
 from processes import Throttle, run, serving
 from trees import contents
 
-import directory.fetch
-import replicate_directory
 from culm.bamboo import LogKey
 from culm.point2point.replication import Want
-from directory.shares import Share, Shares
+from culm_io.programs.directory import command as replicate_directory
+from culm_io.programs.directory import fetch
+from culm_io.programs.directory.shares import Share, Shares
 
 LOGS = [LogKey(bytes(32), number) for number in range(2)]
 TREE: dict[str, bytes | str | None] = {
@@ -127,7 +127,7 @@ def test_a_server_that_falls_silent_is_not_waited_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Wherever that is, and whether it is asked first or second: one that is well does it all."""
-    monkeypatch.setattr(directory.fetch, "_PATIENCE_MAX_S", 0.5)
+    monkeypatch.setattr(fetch, "_PATIENCE_MAX_S", 0.5)
     with serving(two_stores[0]) as well, serving(two_stores[1]) as ill, Throttle(ill, size) as slow:
         ports = [well, slow] if stuck else [slow, well]
         peers = [part for port in ports for part in ("--from", f"127.0.0.1:{port}")]

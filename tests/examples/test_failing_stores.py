@@ -12,7 +12,7 @@ import pytest
 from culm.garlic import Node
 from culm.garlic.raft import Configuration, Persist, Server, Snapshot, Stored
 from culm.machine import Closed, Effect, Event, StoreFailed
-from drivers.node_driver import NodeDriver
+from culm_io.asyncio.garlic import NodeDriver
 
 FOUNDERS = Configuration(servers=(Server(1, "tcp://127.0.0.1:1"),))
 FULL = OSError("the disk is full")

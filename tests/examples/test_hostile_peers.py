@@ -32,11 +32,11 @@ from culm.point2point import (
 )
 from culm.point2point.replication import Interest, Replicator
 from culm.wire.multihash import YAMF
-from directory.fetch import Fetched, Fetcher, Terms
-from directory.records import PAYLOAD_SIZE_MAX, File, Removed, encode
-from directory.thread import StoreThread
-from drivers.asyncio_driver import MachineProtocol
-from stores.sqlite_store import SqliteStore
+from culm_io.asyncio.driver import MachineProtocol
+from culm_io.programs.directory.fetch import Fetched, Fetcher, Terms
+from culm_io.programs.directory.records import PAYLOAD_SIZE_MAX, File, Removed, encode
+from culm_io.programs.directory.thread import StoreThread
+from culm_io.stores.bamboo import SqliteStore
 
 KEY = SigningKey(bytes(32))
 LOG = LogKey(bytes(KEY.verify_key), 0)

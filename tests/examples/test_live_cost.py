@@ -14,10 +14,17 @@ from trees import contents, make_tree
 from culm.bamboo import LogAuthor, LogKey, MemoryStore, NewEntry
 from culm.testing.suite.meter import Meter
 from culm.wire.multihash import YAMF
-from directory.mirror import Mirror
-from directory.publish import publish_directory
-from directory.records import PACK_SIZE_MAX, Directory, File, Record, RecordError, encode
-from directory.tree import TreeReader
+from culm_io.programs.directory.mirror import Mirror
+from culm_io.programs.directory.publish import publish_directory
+from culm_io.programs.directory.records import (
+    PACK_SIZE_MAX,
+    Directory,
+    File,
+    Record,
+    RecordError,
+    encode,
+)
+from culm_io.programs.directory.tree import TreeReader
 
 KEY = SigningKey(bytes(32))
 LOG = LogKey(bytes(KEY.verify_key), 0)

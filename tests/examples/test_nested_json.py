@@ -18,10 +18,10 @@ from culm.machine import RemoteProtocolError
 from culm.spark.protocol_jobs import parsed_lines
 from culm.testing import drive
 from culm.wire.json import DEPTH_MAX
-from ending import ImpossibleError
-from raft_client import Client, Cluster, NotAppliedError, ask_one
-from raft_farm import Farm
-from raft_server import KeyValues, refusal
+from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.raft.client import Client, Cluster, NotAppliedError, ask_one
+from culm_io.programs.raft.farm import Farm
+from culm_io.programs.raft.server import KeyValues, refusal
 
 ROOT = Path(__file__).parents[2]
 DEPTHS = (DEPTH_MAX + 1, 900, 1_000, 3_000, 100_000)
@@ -156,11 +156,11 @@ def test_sessions_take_any_value() -> None:
 # Where Python's own reader may stay: what it reads there was written by the program itself, or by a
 # child of it.  Another place uses `culm.wire.json.read_json`.
 OWN = {
-    "examples/demo_replicate.py",
-    "examples/demo_spark.py",
-    "examples/oxen_story.py",
-    "examples/ssb_peer.py",
-    "examples/stores/ssb_sqlite_store.py",
+    "examples/culm_io/programs/demo.py",
+    "examples/culm_io/programs/demo_spark.py",
+    "examples/culm_io/programs/oxen/story.py",
+    "examples/culm_io/programs/ssb.py",
+    "examples/culm_io/stores/ssb.py",
     "src/culm/ssb/v8json.py",
     "src/culm/testing/suite/processes.py",
     "src/culm/testing/suite/properties.py",

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from culm.wire.multihash import YAMF
-from stores import file_store
-from stores.file_store import FileStore
-from stores.p2panda_sqlite_store import OperationSqliteStore
-from stores.sqlite_store import SqliteStore
+from culm_io.stores import files as file_store
+from culm_io.stores.bamboo import SqliteStore
+from culm_io.stores.files import FileStore
+from culm_io.stores.p2panda import OperationSqliteStore
 
 STORES: dict[str, Callable[[Path], FileStore]] = {
     "logs": partial(SqliteStore, family=YAMF),

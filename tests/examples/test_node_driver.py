@@ -22,7 +22,7 @@ from culm.garlic.store import MemoryStore
 from culm.garlic.values import LogEntry, ValueType, encode_entries
 from culm.machine import Event
 from culm.testing.raft_store_model import Values
-from drivers.node_driver import NodeDriver
+from culm_io.asyncio.garlic import NodeDriver
 
 COUNT = 20_000
 VALUE = LogEntry(0, ValueType.APPLICATION, b"x" * 100)

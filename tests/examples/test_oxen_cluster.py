@@ -6,7 +6,6 @@ import argparse
 import json
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,13 +14,12 @@ import pytest
 from pictures import words_of
 
 from culm.oxen import Node, PeerState
-from ending import ImpossibleError
-from oxen_cluster import Chat, key_in, main, tags_in
-from oxen_cluster import words_of as words_of_tags
-from oxen_story import Story
-from ports import free_ports
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "oxen_cluster.py"
+from culm_io.command import command_of
+from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.oxen.command import Chat, key_in, main, tags_in
+from culm_io.programs.oxen.command import words_of as words_of_tags
+from culm_io.programs.oxen.story import Story
+from culm_io.programs.ports import free_ports
 
 
 def udp_ports(count: int) -> list[str]:
@@ -30,7 +28,7 @@ def udp_ports(count: int) -> list[str]:
 
 def run(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(EXAMPLE), *arguments],
+        command_of("oxen", *arguments),
         input=typed,
         capture_output=True,
         text=True,
@@ -91,7 +89,7 @@ def test_a_port_that_is_taken_is_said() -> None:
 
 def test_who_finds_nobody_asks_again() -> None:
     """At a hundredth of the pace a helper is awaited for 0.8 seconds."""
-    command = [sys.executable, str(EXAMPLE), "node", "--json", "--pace", "0.01"]
+    command = command_of("oxen", "node", "--json", "--pace", "0.01")
     own, helpers = udp_ports(2)
     with subprocess.Popen(
         [*command, own, "--join", helpers], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -120,7 +118,7 @@ class Talker:
     """A node in a process of its own, at a tenth of the pace."""
 
     def __init__(self, *arguments: str) -> None:
-        command = [sys.executable, str(EXAMPLE), "node", "--json", "--pace", "0.1", *arguments]
+        command = command_of("oxen", "node", "--json", "--pace", "0.1", *arguments)
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

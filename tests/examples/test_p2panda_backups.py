@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from test_p2panda_node import Nodes, nodes, until
 
-import p2panda_author
-from ending import ImpossibleError
+from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.p2panda import author as p2panda_author
 
 __all__ = ["nodes"]
 

@@ -12,11 +12,11 @@ import pytest
 from nacl.signing import SigningKey
 
 from culm.p2panda import Author
-from p2panda_links import ADDRESS_MAX, PEERS_MAX, Node
-from p2panda_node import SCHEMA
-from stores import p2panda_sqlite_store
-from stores.p2panda_sqlite_store import OperationSqliteStore
-from tables import Teller
+from culm_io.programs.p2panda.command import SCHEMA
+from culm_io.programs.p2panda.links import ADDRESS_MAX, PEERS_MAX, Node
+from culm_io.programs.tables import Teller
+from culm_io.stores import p2panda as p2panda_sqlite_store
+from culm_io.stores.p2panda import OperationSqliteStore
 
 LOCKED_S = 0.5
 

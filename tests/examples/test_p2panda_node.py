@@ -7,7 +7,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,14 +14,14 @@ from typing import Any
 
 import pytest
 
-import p2panda_dial
-import p2panda_links
-import p2panda_node
-from ending import ImpossibleError
-from p2panda_dial import Door
-from stores.p2panda_sqlite_store import OperationSqliteStore
+from culm_io.command import command_of
+from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.p2panda import command as p2panda_node
+from culm_io.programs.p2panda import dial as p2panda_dial
+from culm_io.programs.p2panda import links as p2panda_links
+from culm_io.programs.p2panda.dial import Door
+from culm_io.stores.p2panda import OperationSqliteStore
 
-PROGRAM = str(Path(__file__).parents[2] / "examples" / "p2panda_node.py")
 SECONDS_MAX = 120
 
 
@@ -35,7 +34,7 @@ class Nodes:
 
     def start(self, name: str, command: str, *arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, PROGRAM, command, "--store", str(self.folder / name), *arguments],
+            command_of("p2panda", command, "--store", self.folder / name, *arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -56,10 +55,7 @@ class Nodes:
 
     def here(self, name: str, command: str, *arguments: str) -> int:
         """Run a command in this process; its status."""
-        with pytest.MonkeyPatch.context() as patch:
-            argv = [PROGRAM, command, "--store", str(self.folder / name), *arguments]
-            patch.setattr(sys, "argv", argv)
-            return p2panda_node.main()
+        return p2panda_node.main([command, "--store", str(self.folder / name), *arguments])
 
     def show(self, name: str) -> dict[str, Any]:
         with OperationSqliteStore(self.folder / name) as store:
@@ -156,12 +152,10 @@ def test_a_peer_that_says_nothing_is_left(
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
+    nodes: Nodes, arguments: tuple[str, ...], words: str
 ) -> None:
     nodes.write("a", "create", "name=a")
     command, *others = arguments
-    argv = [PROGRAM, command, "--store", str(nodes.folder / "a"), *others]
-    monkeypatch.setattr(sys, "argv", argv)
     with pytest.raises(ImpossibleError) as refused:
-        p2panda_node.main()
+        nodes.here("a", command, *others)
     assert str(refused.value) == words

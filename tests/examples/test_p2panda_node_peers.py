@@ -17,14 +17,14 @@ from driving import OwnTime, run_in_own_time
 from processes import saying
 from test_p2panda_node import SECONDS_MAX, Nodes, nodes, until
 
-import p2panda_links
-import p2panda_node
 from culm.p2panda.codec import Codec, Dialect
 from culm.p2panda.limits import Limits
 from culm.p2panda.messages import Announce, Have, Message, Mode, SyncDone, SyncRequest
-from p2panda_dial import Door, dial
-from p2panda_links import Node
-from stores.p2panda_sqlite_store import OperationSqliteStore
+from culm_io.programs.p2panda import command as p2panda_node
+from culm_io.programs.p2panda import links as p2panda_links
+from culm_io.programs.p2panda.dial import Door, dial
+from culm_io.programs.p2panda.links import Node
+from culm_io.stores.p2panda import OperationSqliteStore
 
 __all__ = ["nodes"]
 

@@ -25,8 +25,8 @@ from culm.p2panda.heights import decode_item
 from culm.p2panda.store import DocumentState, OperationStore
 from culm.testing.link import MachinePair
 from culm.wire.multihash import YASMF
+from culm_io.stores.p2panda import OperationSqliteStore
 from effort import LONG
-from stores.p2panda_sqlite_store import OperationSqliteStore
 
 SCHEMAS = ["panda_" + YASMF.hash(b"pandas").hex(), "blob_piece_v1"]
 KEYS = [SigningKey(bytes([number]) * 32) for number in (1, 2)]

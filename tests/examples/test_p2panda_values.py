@@ -10,10 +10,10 @@ import pytest
 from nacl.signing import SigningKey
 from test_p2panda_node import Nodes, nodes
 
-import p2panda_node
 from culm.p2panda import Author
-from ending import ImpossibleError
-from stores.p2panda_sqlite_store import OperationSqliteStore
+from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.p2panda import command as p2panda_node
+from culm_io.stores.p2panda import OperationSqliteStore
 
 __all__ = ["nodes"]
 

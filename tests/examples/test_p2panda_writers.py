@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from test_p2panda_node import SECONDS_MAX, Nodes, finish, nodes, until
 
-from p2panda_author import author_of
-from p2panda_node import SCHEMA
-from stores.mark import Mark
-from stores.p2panda_sqlite_store import OperationSqliteStore
+from culm_io.programs.p2panda.author import author_of
+from culm_io.programs.p2panda.command import SCHEMA
+from culm_io.stores.mark import Mark
+from culm_io.stores.p2panda import OperationSqliteStore
 
 __all__ = ["nodes"]
 

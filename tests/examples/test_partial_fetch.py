@@ -25,12 +25,12 @@ from processes import (
 )
 from trees import contents, details, make_tree
 
-import replicate_directory
 from culm.bamboo import LogAuthor, LogKey, MemoryStore, NewEntry, Reason, VerificationError
 from culm.bamboo.links import lower_pool, upper_pool
 from culm.wire.multihash import YAMF
-from directory.sparse import Certified, certify
-from stores.sqlite_store import SqliteStore
+from culm_io.programs.directory import command as replicate_directory
+from culm_io.programs.directory.sparse import Certified, certify
+from culm_io.stores.bamboo import SqliteStore
 
 _RANDOM = Random(1)
 TREE: dict[str, bytes | str | None] = {

@@ -1,4 +1,4 @@
-"""What holds for all programs in examples/: which they are is found there, so none is forgotten."""
+"""What holds for all programs of culm-io: the command knows which they are; none is forgotten."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import pytest
 
-from ports import free_ports
+from culm_io import command
+from culm_io.command import command_of
+from culm_io.programs.ports import free_ports
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-PAGE = EXAMPLES.parent / "docs" / "programs.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "programs.md"
 PROGRAMS = sorted(
-    path.stem for path in EXAMPLES.glob("*.py") if 'if __name__ == "__main__":' in path.read_text()
+    name for name, program in command.PROGRAMS.items() if program.module.startswith("culm_io")
 )
 MODULES = sorted(
     path
-    for path in (EXAMPLES.parent / "src" / "culm").rglob("*.py")
+    for path in (ROOT / "src" / "culm").rglob("*.py")
     if 'if __name__ == "__main__":' in path.read_text()
 )
-NEEDS = {"demo_spark": "pyspark"}
+NEEDS = {"demo-spark": "pyspark"}
 SECONDS_MAX = 60
 
 
@@ -51,25 +54,25 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("demo_replicate", "--source FOLDER/source", 130, json=False),
-    Case("demo_spark", "--source FOLDER/source --output FOLDER/reports", 130, json=False),
-    Case("oxen_cluster", "node UDP_PORT --json", 0),
-    Case("oxen_cluster", "demo --nodes 3 --json", 130),
-    Case("p2panda_node", "serve --store FOLDER/a.store --port 0", 0),
-    Case("p2panda_node", "sync --store FOLDER/a.store --from 127.0.0.1:PORT", 130, asks=True),
-    Case("p2panda_node", "sync --store FOLDER/a.store --from 127.0.0.1:PORT --live", 0, asks=True),
-    Case("raft_cluster", "start --dir FOLDER/new --nodes 1", 0),
-    Case("raft_cluster", "watch --dir FOLDER", 0, asks=True),
-    Case("raft_cluster", "put --dir FOLDER key value", 130, asks=True),
-    Case("raft_cluster", "status --dir FOLDER --json", 130, asks=True),
-    Case("replicate_directory", "serve --store FOLDER/a.store --port 0", 0),
+    Case("demo", "--source FOLDER/source", 130, json=False),
+    Case("demo-spark", "--source FOLDER/source --output FOLDER/reports", 130, json=False),
+    Case("oxen", "node UDP_PORT --json", 0),
+    Case("oxen", "demo --nodes 3 --json", 130),
+    Case("p2panda", "serve --store FOLDER/a.store --port 0", 0),
+    Case("p2panda", "sync --store FOLDER/a.store --from 127.0.0.1:PORT", 130, asks=True),
+    Case("p2panda", "sync --store FOLDER/a.store --from 127.0.0.1:PORT --live", 0, asks=True),
+    Case("raft", "start --dir FOLDER/new --nodes 1", 0),
+    Case("raft", "watch --dir FOLDER", 0, asks=True),
+    Case("raft", "put --dir FOLDER key value", 130, asks=True),
+    Case("raft", "status --dir FOLDER --json", 130, asks=True),
+    Case("directory", "serve --store FOLDER/a.store --port 0", 0),
     Case(
-        "replicate_directory",
+        "directory",
         "fetch --store FOLDER/b.store --from 127.0.0.1:PORT",
         130,
         asks=True,
     ),
-    Case("ssb_peer", "run --dir FOLDER/pub --port 0", 0),
+    Case("ssb", "run --dir FOLDER/pub --port 0", 0),
 ]
 
 
@@ -86,12 +89,14 @@ class ParserSeen(Exception):
 
 
 def parser_of(program: str) -> argparse.ArgumentParser:
-    """The command line of a program, whatever it has called it."""
+    """The command line of a program."""
     needed(program)
-    return parser_in(EXAMPLES / f"{program}.py")
+    made: argparse.ArgumentParser = import_module(command.PROGRAMS[program].module).parser()
+    return made
 
 
 def parser_in(path: Path) -> argparse.ArgumentParser:
+    """The command line of a program of culm's own, whatever it has called it."""
 
     def stop(parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         raise ParserSeen(parser)
@@ -162,7 +167,7 @@ def commands_on_page(column: int) -> dict[str, list[str]]:
     """Which commands of each program a column of the page of programs names."""
     rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     return {
-        row[1].strip(" `").removesuffix(".py"): re.findall(r"`([\w.]+)`", row[column])
+        row[1].strip(" `").removeprefix("culm "): re.findall(r"`([\w-]+)`", row[column])
         for row in rows
     }
 
@@ -202,9 +207,8 @@ def prepare(folder: Path, port: int) -> None:
 
 
 def publish(folder: Path) -> None:
-    command = [sys.executable, str(EXAMPLES / "replicate_directory.py"), "publish"]
-    where = [str(folder / "source"), "--store", str(folder / "a.store")]
-    subprocess.run([*command, *where], check=True, capture_output=True)
+    where = [folder / "source", "--store", folder / "a.store"]
+    subprocess.run(command_of("directory", "publish", *where), check=True, capture_output=True)
 
 
 def words_of(arguments: str, folder: Path, port: int) -> list[str]:
@@ -227,11 +231,11 @@ def test_an_interrupt_ends_a_program_without_a_traceback(
     needed(case.program)
     port = silent.getsockname()[1]
     prepare(tmp_path, port)
-    if "serve --store FOLDER/a.store" in case.arguments and case.program == "replicate_directory":
+    if "serve --store FOLDER/a.store" in case.arguments and case.program == "directory":
         publish(tmp_path)
     words = words_of(case.arguments, tmp_path, port)
     with subprocess.Popen(
-        [sys.executable, str(EXAMPLES / f"{case.program}.py"), *words],
+        command_of(case.program, *words),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -274,11 +278,11 @@ def test_an_interrupt_while_a_program_loads_is_no_traceback(program: str, tmp_pa
     slow = "import time; print('loading', flush=True); time.sleep(60)"
     (tmp_path / "culm" / "__init__.py").write_text(slow)
     with subprocess.Popen(
-        [sys.executable, str(EXAMPLES / f"{program}.py"), "--help"],
+        command_of(program, "--help"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])},
     ) as process:
         assert process.stdout is not None
         try:
@@ -298,23 +302,21 @@ def test_an_output_that_was_closed_beforehand_is_written_to_nobody(
     program: str, closed: str
 ) -> None:
     needed(program)
-    line = (
-        f"{shlex.quote(sys.executable)} {shlex.quote(str(EXAMPLES / program))}.py --help {closed}"
-    )
+    line = f"{shlex.join(command_of(program, '--help'))} {closed}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 # Commands that are soon done, beside those that have to be interrupted.
 DONE_SOON = [
-    Case("p2panda_node", "create --store FOLDER/n.store name=Ada", 0),
-    Case("p2panda_node", "show --store FOLDER/n.store", 0),
-    Case("replicate_directory", "publish FOLDER/source --store FOLDER/b.store", 0),
-    Case("replicate_directory", "check --store FOLDER/a.store", 0),
-    Case("replicate_directory", "verify FOLDER/source --store FOLDER/a.store", 0),
-    Case("replicate_directory", "ls --store FOLDER/a.store", 0),
-    Case("replicate_directory", "log --store FOLDER/a.store", 0),
-    Case("ssb_peer", "id --dir FOLDER/pub", 0),
+    Case("p2panda", "create --store FOLDER/n.store name=Ada", 0),
+    Case("p2panda", "show --store FOLDER/n.store", 0),
+    Case("directory", "publish FOLDER/source --store FOLDER/b.store", 0),
+    Case("directory", "check --store FOLDER/a.store", 0),
+    Case("directory", "verify FOLDER/source --store FOLDER/a.store", 0),
+    Case("directory", "ls --store FOLDER/a.store", 0),
+    Case("directory", "log --store FOLDER/a.store", 0),
+    Case("ssb", "id --dir FOLDER/pub", 0),
 ]
 # The cursor is hidden or moved.
 DRAWN = re.compile(rb"\x1b\[(\?25l|\d*[AH])")
@@ -323,13 +325,13 @@ DRAWN = re.compile(rb"\x1b\[(\?25l|\d*[AH])")
 def name_of(case: Case) -> str:
     """The command, as the page names it; the program, if it has no commands."""
     first = case.arguments.split()[0]
-    return f"{case.program}.py" if first.startswith("-") else first
+    return case.program if first.startswith("-") else first
 
 
 def shown_by(case: Case, folder: Path, silent: socket.socket, *, draws: bool) -> bytes:
     """What a terminal is sent by a program, until it is done, or interrupted as it begins."""
     words = words_of(case.arguments.removesuffix("--json"), folder, silent.getsockname()[1])
-    command = [sys.executable, str(EXAMPLES / f"{case.program}.py"), *words]
+    command = command_of(case.program, *words)
     ours, its = os.openpty()
     shown = b""
     with subprocess.Popen(
@@ -364,7 +366,7 @@ def test_the_page_of_programs_says_which_commands_draw(
 ) -> None:
     needed(case.program)
     prepare(tmp_path, silent.getsockname()[1])
-    if "FOLDER/a.store" in case.arguments and case.program == "replicate_directory":
+    if "FOLDER/a.store" in case.arguments and case.program == "directory":
         publish(tmp_path)
     draws = name_of(case) in commands_on_page(4)[case.program]
     shown = shown_by(case, tmp_path, silent, draws=draws)
@@ -378,8 +380,8 @@ def test_every_command_that_the_page_says_draws_is_looked_at() -> None:
 
 
 WITHOUT_EXTRA = """
-import contextlib, io, runpy, sys
-from pathlib import Path
+import contextlib, io, sys
+from culm_io import command
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
@@ -387,29 +389,28 @@ class Absent:
             raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, Absent())
-for path in map(Path, sys.argv[1:]):
-    sys.path[0], sys.argv = str(path.parent), [path.name, "--help"]
+for program in sys.argv[1:]:
+    sys.argv[1:] = [program, "--help"]
     with contextlib.redirect_stdout(io.StringIO()):
         try:
-            runpy.run_path(str(path), run_name="__main__")
+            command.main()
         except SystemExit as end:
-            print(path.stem, end.code, file=sys.stderr)
+            print(program, end.code, file=sys.stderr)
 """
 
 
 @pytest.mark.once
 def test_a_program_says_what_to_install_where_the_extra_is_missing() -> None:
     programs = [name for name in PROGRAMS if name not in NEEDS]
-    paths = [str(EXAMPLES / f"{name}.py") for name in programs]
     told = subprocess.run(
-        [sys.executable, "-c", WITHOUT_EXTRA, *paths], capture_output=True, text=True, check=True
+        [sys.executable, "-c", WITHOUT_EXTRA, *programs], capture_output=True, text=True, check=True
     ).stderr.splitlines()
-    advice = "which the extra examples brings: python -m pip install '.[examples]'"
+    advice = "which the extra programs brings: python -m pip install 'culm-io[programs]'"
     wanted = []
     for name in programs:
-        if name == "demo_replicate":  # does without
+        if name == "demo":  # does without
             wanted.append(f"{name} 0")
         else:
-            package = "pyfastcdc" if name == "replicate_directory" else "rich"
+            package = "pyfastcdc" if name == "directory" else "rich"
             wanted += [f"{package} is missing, {advice}", f"{name} 2"]
     assert told == wanted

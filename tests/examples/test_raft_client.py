@@ -17,11 +17,18 @@ from typing import Any
 import pytest
 from processes import SECONDS_MAX
 
-import raft_client
 from culm.garlic import sessions
 from culm.garlic.sessions import WINDOW, Outcome, Sessions, open_session
+from culm_io.programs.raft import client as raft_client
+from culm_io.programs.raft.client import (
+    Client,
+    Cluster,
+    Committed,
+    Failed,
+    NotAppliedError,
+    UnknownError,
+)
 from effort import seeds
-from raft_client import Client, Cluster, Committed, Failed, NotAppliedError, UnknownError
 
 COUNT = 12
 

@@ -20,19 +20,19 @@ from typing import Any
 import pytest
 from pictures import words_of
 
-import ports
-import raft_server
 from culm.garlic.sessions import Sessions
-from ending import ImpossibleError
-from ports import free_ports
-from raft_client import Client, Cluster
-from raft_display import changes, table_of_servers
-from raft_farm import Farm as RaftFarm
-from raft_server import KeyValues
-from stores.raft_sqlite_store import RaftSqliteStore
-from tables import render
+from culm_io.command import command_of
+from culm_io.programs import ports
+from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.ports import free_ports
+from culm_io.programs.raft import server as raft_server
+from culm_io.programs.raft.client import Client, Cluster
+from culm_io.programs.raft.display import changes, table_of_servers
+from culm_io.programs.raft.farm import Farm as RaftFarm
+from culm_io.programs.raft.server import KeyValues
+from culm_io.programs.tables import render
+from culm_io.stores.raft import RaftSqliteStore
 
-PROGRAM = Path(__file__).parents[2] / "examples" / "raft_cluster.py"
 PATIENCE_S = 60.0
 
 
@@ -44,7 +44,7 @@ class Farm:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def command(self, verb: str, *arguments: str) -> list[str]:
-        return [sys.executable, str(PROGRAM), verb, "--dir", str(self.folder), *arguments]
+        return command_of("raft", verb, "--dir", self.folder, *arguments)
 
     def spawn(self, *arguments: str, output: Any = subprocess.DEVNULL) -> None:
         self.processes.append(subprocess.Popen(self.command(*arguments), stdout=output))
@@ -143,12 +143,11 @@ def test_servers_that_are_added_at_once_all_have_their_places(tmp_path: Path) ->
     ports = [port for node in found.data["nodes"].values() for port in node.values()]
     assert len(set(ports)) == len(ports)
     # And in processes of their own.
-    code = "import sys; from pathlib import Path; from raft_farm import Farm\n"
+    code = "import sys; from pathlib import Path; from culm_io.programs.raft.farm import Farm\n"
     code += "for number in range(int(sys.argv[2]), 60, 3): Farm(Path(sys.argv[1])).add(number)"
     command = [sys.executable, "-c", code, str(tmp_path)]
     running = [
-        subprocess.Popen([*command, str(first)], cwd=PROGRAM.parent, stderr=subprocess.PIPE)
-        for first in (10, 11, 12)
+        subprocess.Popen([*command, str(first)], stderr=subprocess.PIPE) for first in (10, 11, 12)
     ]
     assert [process.communicate()[1] for process in running] == [b""] * 3
     assert len(RaftFarm(tmp_path).control_ports()) == 6 + 50

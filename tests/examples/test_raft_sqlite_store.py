@@ -44,9 +44,9 @@ from culm.testing.raft_store_model import (
     persist,
 )
 from culm.testing.raft_stores import Crashed, RaftStoreSuite
-from raft_server import KeyValues
-from stores import raft_sqlite_store
-from stores.raft_sqlite_store import RaftSqliteStore
+from culm_io.programs.raft.server import KeyValues
+from culm_io.stores import raft as raft_sqlite_store
+from culm_io.stores.raft import RaftSqliteStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 

@@ -9,7 +9,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +18,6 @@ from typing import Any
 
 import pytest
 from processes import (
-    PROGRAM,
     SECONDS_MAX,
     Throttle,
     fetch,
@@ -35,16 +33,17 @@ from processes import (
 from test_live_fetch import following
 from trees import contents, details, make_tree
 
-import replicate_directory
 from culm.bamboo import LogKey, MemoryStore
 from culm.wire.multihash import YAMF
-from directory import report
-from directory.fetch import Fetched
-from directory.files import locked
-from directory.materialise import Materialised
-from directory.publish import Published
-from directory.records import File
-from stores.sqlite_store import SqliteStore
+from culm_io.command import command_of
+from culm_io.programs.directory import command as replicate_directory
+from culm_io.programs.directory import report
+from culm_io.programs.directory.fetch import Fetched
+from culm_io.programs.directory.files import locked
+from culm_io.programs.directory.materialise import Materialised
+from culm_io.programs.directory.publish import Published
+from culm_io.programs.directory.records import File
+from culm_io.stores.bamboo import SqliteStore
 
 _RANDOM = Random(1)
 COMMANDS = ("publish", "serve", "fetch", "check", "verify", "ls", "log")
@@ -216,7 +215,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
         said = capsys.readouterr()
         assert (status, said.out) == (2, "")
         (line,) = said.err.splitlines()
-        assert line.startswith("replicate_directory: ")
+        assert line.startswith("culm directory: ")
         assert reason in line
 
     return check
@@ -358,7 +357,7 @@ def test_an_interrupted_fetch_ends_at_once_and_goes_on_later(
             assert throttle.reached.wait(SECONDS_MAX)
             process.send_signal(signal.SIGINT)
             done = finish(process)
-        assert (done.status, done.errors) == (130, "replicate_directory: interrupted\n")
+        assert (done.status, done.errors) == (130, "culm directory: interrupted\n")
         before = whole_entries(store)
         done = fetch(store, port, target)
     assert before + done.summary["entries"] == done.summary["head"]
@@ -370,7 +369,7 @@ def drawn_by(*arguments: object) -> tuple[str, list[dict[str, Any]]]:
     leader, follower = os.openpty()
     drawn = b""
     with subprocess.Popen(
-        [sys.executable, PROGRAM, *map(str, arguments)],
+        command_of("directory", *arguments),
         stdout=subprocess.PIPE,
         stderr=follower,
         env={**os.environ, "TERM": "xterm"},
@@ -405,8 +404,7 @@ def test_progress_is_for_terminals(tmp_path: Path, source: Path, published: Path
 
 
 def test_the_page_tells_of_every_command_option_and_code() -> None:
-    examples = Path(replicate_directory.__file__).parent
-    page = (examples.parent / "docs" / "replicate-directory.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "replicate-directory.md").read_text()
     help_texts = [run(name, "--help").output for name in COMMANDS]
     options = {word for text in help_texts for word in re.findall(r"--[a-z][a-z-]+", text)}
     assert [
@@ -414,7 +412,7 @@ def test_the_page_tells_of_every_command_option_and_code() -> None:
     ] == []
     assert options >= {"--store", "--exclude", "--into", "--timeout"}
     assert [option for option in options - {"--help"} if option not in page] == []
-    programs = [examples / "replicate_directory.py", *(examples / "directory").glob("*.py")]
+    programs = Path(replicate_directory.__file__).parent.glob("*.py")
     codes = {
         code
         for program in programs
@@ -435,7 +433,7 @@ def test_the_page_shows_the_summaries_as_they_are_written() -> None:
         *report.of_offers(store, ("127.0.0.1", 4711), fetched, None),
         report.of_entry(log, fetched, None, [record]) | seconds,
     ]
-    page = Path(replicate_directory.__file__).parents[1] / "docs" / "replicate-directory.md"
+    page = Path(__file__).parents[2] / "docs" / "replicate-directory.md"
     blocks = re.findall(r"^```json\n(.*?)^```", page.read_text(), flags=re.M | re.S)
     shown = [json.loads(block) for block in blocks if '"differences"' not in block]
     assert [list(each) for each in shown] == [list(each) for each in written]

@@ -22,9 +22,9 @@ from culm.machine import Event
 from culm.point2point import CancelReason, Connection, Limits, Proposal, Role
 from culm.point2point.replication import Replicator
 from culm.wire.multihash import YAMF
-from directory.serve import Bounds
+from culm_io.programs.directory.serve import Bounds
+from culm_io.stores.bamboo import SqliteStore
 from specs.point2point_hostile import BOMBS
-from stores.sqlite_store import SqliteStore
 
 SECONDS_MAX = 60  # of a server that does not stop: none that works takes any of it
 MIB = 1 << 20

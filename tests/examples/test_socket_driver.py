@@ -20,7 +20,7 @@ from culm.machine import (
     StreamBase,
 )
 from culm.pump import AbortedError, Pump, Timing
-from drivers import socket_driver
+from culm_io.sockets import driver as socket_driver
 from toy_machines import (
     Keep,
     Keeper,

@@ -16,7 +16,7 @@ from nacl.signing import SigningKey
 
 from culm.bamboo import ForkProof, LogAuthor, LogKey, NewEntry, verify_log
 from culm.wire.multihash import YAMF, YASMF
-from stores.sqlite_store import SqliteStore, StoreFileError
+from culm_io.stores.bamboo import SqliteStore, StoreFileError
 
 
 def test_a_kill_at_any_moment_loses_nothing_that_was_stored(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.testing.link import MachinePair
 from culm.testing.stores import contents
 from culm.wire.multihash import YAMF
+from culm_io.stores.bamboo import CHUNK_SIZE, SqliteStore
 from effort import LONG
-from stores.sqlite_store import CHUNK_SIZE, SqliteStore
 
 # The large payload comes in pieces, of which some end within a chunk.
 SIZES = (0, 10, CHUNK_SIZE * 2 + 100, 30, 20, 10)

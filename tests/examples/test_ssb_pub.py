@@ -18,7 +18,6 @@ import pytest
 from killing import Killing, fork
 from nacl.signing import SigningKey
 
-import ssb_peer
 from culm.machine import Event
 from culm.ssb.address import Address
 from culm.ssb.ebt import Stored
@@ -26,15 +25,16 @@ from culm.ssb.feed_id import feed_id_of
 from culm.ssb.messages import check_place, read_message
 from culm.ssb.peer import Peer
 from culm.ssb.store import MemoryStore
-from directory.files import load_key
-from drivers.ssb_driver import DialFailed, PeerDriver
+from culm_io.asyncio.ssb import DialFailed, PeerDriver
+from culm_io.command import command_of
+from culm_io.programs import ssb as ssb_peer
+from culm_io.programs.directory.files import load_key
+from culm_io.programs.ending import ImpossibleError
+from culm_io.stores.ssb import SsbSqliteStore
 from effort import amount
-from ending import ImpossibleError
-from stores.ssb_sqlite_store import SsbSqliteStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 
-PROGRAM = Path(ssb_peer.__file__)
 NETWORK = ["--network", "A" * 43 + "="]
 
 
@@ -226,7 +226,7 @@ def test_it_does_what_it_is_told(start: Callable[..., Process]) -> None:
 
 def test_the_program_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran = subprocess.run(
-        [sys.executable, str(PROGRAM), "run", "--dir", str(tmp_path), "--port", "0"],
+        command_of("ssb", "run", "--dir", tmp_path, "--port", 0),
         input="publish hello\nquit\n",
         capture_output=True,
         text=True,
@@ -241,7 +241,7 @@ def test_the_program_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_the_last_line_needs_no_newline(tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, str(PROGRAM), "run", "--dir", str(tmp_path), "--port", "0"],
+        command_of("ssb", "run", "--dir", tmp_path, "--port", 0),
         input="x" * 9999 + "\nquit",
         capture_output=True,
         text=True,
@@ -502,7 +502,7 @@ def test_messages_that_are_not_there(tmp_path: Path, folder: str, feed: str, wor
     SsbSqliteStore(made(tmp_path / "made")).close()
     made(tmp_path / "broken").write_text("hello" * 1000)
     ran = subprocess.run(
-        [sys.executable, str(PROGRAM), "messages", "--dir", str(tmp_path / folder), feed],
+        command_of("ssb", "messages", "--dir", tmp_path / folder, feed),
         capture_output=True,
         text=True,
     )

@@ -22,8 +22,8 @@ from killing import fork
 from culm.machine import Ticket
 from culm.ssb.ebt import AppendMessages, Message
 from culm.ssb.feed_id import feed_id_of
-from stores.ssb_placed_store import SsbPlacedStore
-from stores.ssb_sqlite_store import SsbSqliteStore
+from culm_io.stores.ssb import SsbSqliteStore
+from culm_io.stores.ssb_placed import SsbPlacedStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 

@@ -16,7 +16,7 @@ from culm.machine import Effect, Ticket
 from culm.ssb.ebt import LoadClock, MarkForked, PeerClock, SaveClock
 from culm.ssb.feed_id import feed_id_of
 from culm.testing.ssb_stores import Crashed, FeedStoreSuite
-from stores.ssb_sqlite_store import SsbSqliteStore
+from culm_io.stores.ssb import SsbSqliteStore
 
 ALICE, BOB = feed_id_of(bytes(32)), feed_id_of(bytes([1]) * 32)
 

@@ -27,13 +27,13 @@ from twisted.internet.selectreactor import SelectReactor
 
 from culm.machine import Effect, Event, Ticket
 from culm.pump import AbortedError, Limits, LinkedPump, Timing
-from drivers.anyio_driver import StreamDriver
-from drivers.asyncio_driver import MachineProtocol
-from drivers.asyncio_links import LinksDriver
-from drivers.socket_links_driver import LinksLoop
-from drivers.trio_driver import MachineDriver
-from drivers.trio_links import LinksDriver as TrioLinksDriver
-from drivers.twisted_driver import MachineProtocol as TwistedProtocol
+from culm_io.anyio.driver import StreamDriver
+from culm_io.asyncio.driver import MachineProtocol
+from culm_io.asyncio.links import LinksDriver
+from culm_io.sockets.links import LinksLoop
+from culm_io.trio.driver import MachineDriver
+from culm_io.trio.links import LinksDriver as TrioLinksDriver
+from culm_io.twisted.driver import MachineProtocol as TwistedProtocol
 from toy_links import Chat, Said
 from toy_machines import LINE_MAX, Keep, Keeper, ToyState
 

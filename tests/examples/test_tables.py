@@ -8,7 +8,7 @@ from io import StringIO
 
 import pytest
 
-from tables import Screen, Table, Teller, clean, show
+from culm_io.programs.tables import Screen, Table, Teller, clean, show
 
 TABLE = Table(
     "Servers", ("name", "state", "lacks"), [("one", "leader", 0), ("two\x1b[2J", "down", 1204)]

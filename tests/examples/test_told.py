@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAM = """
 import sys
-from ending import end_with
-from told import Telling
+from culm_io.programs.ending import end_with
+from culm_io.programs.told import Telling
 
 def main():
     telling = Telling(sys.stdout)
@@ -29,7 +27,7 @@ end_with(main)
 def start() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", PROGRAM]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    return subprocess.Popen(command, cwd=EXAMPLES, env=buffered, stdout=subprocess.PIPE)
+    return subprocess.Popen(command, env=buffered, stdout=subprocess.PIPE)
 
 
 @pytest.mark.parametrize("gone", [True, False])

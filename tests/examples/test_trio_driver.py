@@ -25,8 +25,8 @@ from culm.point2point.replication import (
 )
 from culm.pump import AbortedError, Timing
 from culm.wire.multihash import YAMF
-from drivers.trio_driver import MachineDriver
-from stores.sqlite_store import SqliteStore
+from culm_io.stores.bamboo import SqliteStore
+from culm_io.trio.driver import MachineDriver
 from toy_machines import Keeper, Kept, LineReceived, Lines, ToyState
 
 KEY = SigningKey(bytes(range(32)))

@@ -31,8 +31,8 @@ from culm.point2point.replication import (
 )
 from culm.pump import AbortedError
 from culm.wire.multihash import YAMF
-from drivers.twisted_driver import MachineProtocol
-from stores.sqlite_store import SqliteStore
+from culm_io.stores.bamboo import SqliteStore
+from culm_io.twisted.driver import MachineProtocol
 from toy_machines import Keeper, Kept, LineReceived, Lines
 
 KEY = SigningKey(bytes(range(32)))

@@ -14,7 +14,7 @@ from processes import SECONDS_MAX
 
 from culm.machine import Buffer, Closed, Event
 from culm.oxen import MessageReceived, Node, PeerJoined, PeerLeft, Timing
-from drivers.udp_driver import UdpDriver
+from culm_io.asyncio.udp import UdpDriver
 from toy_machines import Answered, Pinged, Pinger
 
 HOST = "127.0.0.1"

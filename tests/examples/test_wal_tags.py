@@ -19,9 +19,9 @@ from culm.p2panda import Action, Operation
 from culm.p2panda.effects import NewOperation
 from culm.testing.raft_store_model import Values, entries_of, persist
 from culm.wire.multihash import YASMF
-from stores.p2panda_sqlite_store import OperationSqliteStore
-from stores.raft_sqlite_store import RaftSqliteStore
-from stores.wal_tags import refuse_foreign_wal, set_aside_foreign_wal, tag
+from culm_io.stores.p2panda import OperationSqliteStore
+from culm_io.stores.raft import RaftSqliteStore
+from culm_io.stores.wal_tags import refuse_foreign_wal, set_aside_foreign_wal, tag
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 

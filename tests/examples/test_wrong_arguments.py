@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_programs import EXAMPLES, PROGRAMS, environment, needed, parser_of, with_commands
+from test_programs import PROGRAMS, environment, needed, parser_of, with_commands
 
-import arguments
+from culm_io.command import command_of
+from culm_io.programs import arguments
 
 SECONDS_MAX = 120  # of a program that hangs: none that works takes any of it
 IMPOSSIBLE = 2
@@ -101,21 +102,21 @@ def test_hosts_ports_and_paths_are_checked_in_one_way(program: str) -> None:
 
 # FILE stands for a file, FOLDER for an empty folder, and TAKEN for a port that is taken.
 CASES: dict[str, list[str]] = {
-    "demo_replicate": ["--source FILE", "--source FOLDER/nowhere"],
-    "demo_spark": [
+    "demo": ["--source FILE", "--source FOLDER/nowhere"],
+    "demo-spark": [
         "--source FILE",
         "--output FILE",
         "--output FILE/below",
         *("--posts 0", "--posts -1", "--posts x"),
     ],
-    "oxen_cluster": [
+    "oxen": [
         *("node 99999999", "node 65536", "node -5", "node 0", "node x", "node TAKEN"),
         *("node 9001 --join 99999", "node 9001 --join 9001", "node 9001 --join 0"),
         *("node 9001 --pace 0", "node 9001 --pace nan", "node 9001 --pace -1"),
         *("node 9001 --key FOLDER", "node 9001 --key FILE", "node 9001 --tags " + "x" * 600),
         *("demo --nodes 2", "demo --nodes -1", "demo --pace inf", "demo --nodes 99999999"),
     ],
-    "p2panda_node": [
+    "p2panda": [
         "serve --store FOLDER/a.store --port 99999",
         "serve --store FOLDER/a.store --port TAKEN",
         "serve --store FOLDER --port 0",
@@ -130,7 +131,7 @@ CASES: dict[str, list[str]] = {
         "serve --store FOLDER/a.store --port 0 --peers-max 0",
         "update --store FOLDER/a.store xyz name=Ada",
     ],
-    "raft_cluster": [
+    "raft": [
         *("start --dir FILE", "start --dir FILE/below", "start --dir FOLDER --nodes 0"),
         *("start --dir FOLDER --nodes -1", "start --dir FOLDER --nodes 99999999"),
         *("get --dir FOLDER key", "run --dir FOLDER 1", "status --dir FOLDER/nowhere"),
@@ -143,7 +144,7 @@ CASES: dict[str, list[str]] = {
         *("kill --dir FARM 7", "put --dir FARM key value --at 7", "get --dir FARM key --at x"),
         *("recover --dir FARM 7", "status --dir BROKEN", "watch --dir FOLDER"),
     ],
-    "replicate_directory": [
+    "directory": [
         *(f"serve --store FOLDER/a.store --port {port}" for port in (99999, -1, "x", "TAKEN")),
         "publish FILE --store FOLDER/a.store",
         "serve --store FOLDER/a.store --port 0 --host a..b",
@@ -157,7 +158,7 @@ CASES: dict[str, list[str]] = {
         "fetch --store FILE/below --from 127.0.0.1:1",
         "check --store FOLDER/nowhere",
     ],
-    "ssb_peer": [
+    "ssb": [
         *("run --dir FILE", "run --dir FILE/below", "run --dir FOLDER/pub --port 99999"),
         "run --dir FOLDER/pub --port 0 --host a..b",
         *("run --dir FOLDER/pub --port TAKEN", "run --dir FOLDER/pub --port -1"),
@@ -169,17 +170,16 @@ CASES: dict[str, list[str]] = {
 
 # Runs a program for each line of arguments, and says as JSON how it has ended.
 RUN_ALL = """
-import contextlib, io, json, runpy, sys, traceback
-from pathlib import Path
+import contextlib, io, json, sys, traceback
+from culm_io import command
 
-path = Path(sys.argv[1])
-sys.path[0] = str(path.parent)
+program = sys.argv[1]
 for words in json.load(sys.stdin):
-    sys.argv = [path.name, *words]
+    sys.argv[1:] = [program, *words]
     output, errors, status = io.StringIO(), io.StringIO(), None
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         try:
-            runpy.run_path(str(path), run_name="__main__")
+            command.main()
         except SystemExit as end:
             status = end.code
         except BaseException:
@@ -239,7 +239,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(program: str, tmp_path: Path)
                 line = line.replace(word, value)
             lines.append(line.split())
         ran = subprocess.run(
-            [sys.executable, "-c", RUN_ALL, str(EXAMPLES / f"{program}.py")],
+            [sys.executable, "-c", RUN_ALL, program],
             input=json.dumps(lines),
             capture_output=True,
             text=True,
@@ -266,7 +266,7 @@ def cut_off(command: list[str], folder: Path, *, lines: int) -> tuple[int, str]:
     """Read so many lines of what a program writes, and no more; its status, and its errors."""
     reading, writing = os.pipe()
     with subprocess.Popen(
-        [sys.executable, *command],
+        command,
         stdin=subprocess.DEVNULL,
         stdout=writing,
         stderr=subprocess.PIPE,
@@ -289,19 +289,19 @@ def cut_off(command: list[str], folder: Path, *, lines: int) -> tuple[int, str]:
 def test_a_reader_that_has_gone_ends_a_program_in_silence(program: str, tmp_path: Path) -> None:
     needed(program)
     prepare(tmp_path)
-    assert cut_off([str(EXAMPLES / f"{program}.py"), "--help"], tmp_path, lines=0) == (UNHEARD, "")
+    assert cut_off(command_of(program, "--help"), tmp_path, lines=0) == (UNHEARD, "")
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("words", ["--help", "--help bymux", "bymux"])
 def test_a_reader_that_has_gone_ends_the_line_driver_in_silence(words: str, tmp_path: Path) -> None:
     prepare(tmp_path)
-    command = ["-m", "culm.testing.drive", *words.split()]
+    command = [sys.executable, "-m", "culm.testing.drive", *words.split()]
     assert cut_off(command, tmp_path, lines=0) == (-signal.SIGPIPE, "")
 
 
 @pytest.mark.once
 def test_a_reader_that_goes_ends_a_story_and_all_who_are_in_it(tmp_path: Path) -> None:
     prepare(tmp_path)
-    command = [str(EXAMPLES / "oxen_cluster.py"), "demo", "--nodes", "3", "--json"]
+    command = command_of("oxen", "demo", "--nodes", "3", "--json")
     assert cut_off(command, tmp_path, lines=2) == (UNHEARD, "")

@@ -23,7 +23,7 @@ from mixed_server import Printer
 
 from culm.garlic.raft import Entry
 from culm.garlic.values import LogEntry, ValueType, packed
-from stores.raft_sqlite_store import RaftSqliteStore
+from culm_io.stores.raft import RaftSqliteStore
 
 JRAFT, OURS = (1, 2, 3), (4, 5)
 ALL = JRAFT + OURS

@@ -21,8 +21,8 @@ from culm.garlic.raft import LeaderChanged, RoleChanged, Server, SnapshotInstall
 from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.raft import Timing as RaftTiming
 from culm.machine import Closed, Event
-from drivers.node_driver import NodeDriver, address_of
-from stores.raft_sqlite_store import RaftSqliteStore
+from culm_io.asyncio.garlic import NodeDriver, address_of
+from culm_io.stores.raft import RaftSqliteStore
 
 # Those of JRaft's sample server.
 TIMING = RaftTiming(

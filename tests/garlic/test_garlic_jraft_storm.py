@@ -9,14 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-
 from jraft_field import needs_jraft
 from jraft_storm import JRAFT, Storm, compared, logs_of, rage, told_otherwise
 

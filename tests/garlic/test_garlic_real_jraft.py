@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from garlic_cluster import Journal
 from jraft_field import Field, client_request, needs_jraft
@@ -31,7 +28,7 @@ from culm.garlic.values import (
     encode_server_id,
     packed,
 )
-from drivers.node_driver import NodeDriver
+from culm_io.asyncio.garlic import NodeDriver
 
 pytestmark = needs_jraft
 

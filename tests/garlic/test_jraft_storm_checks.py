@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import random
 import struct
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-
 from jraft_storm import Ledger, Storm, compared, jraft_log, our_log, told_otherwise
 from mixed_server import Printer
 
 from culm.garlic.raft import Entry, Persist
 from culm.garlic.values import LogEntry, ValueType
 from culm.machine import Ticket
-from stores.raft_sqlite_store import RaftSqliteStore
+from culm_io.stores.raft import RaftSqliteStore
 
 
 def entry(value: bytes, term: int = 1) -> LogEntry:

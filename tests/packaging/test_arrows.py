@@ -46,6 +46,7 @@ ARROWS = {
 ARROWS["machines"] = set(ARROWS)
 # Dissection reads the tables of every codec.
 ARROWS["capture"] = set(ARROWS)
+ARROWS["__main__"] = {"kernels", "machines"}
 # These may reach the world, and import every room but each other; no room imports them.
 OPEN_ROOMS = {"testing", "spark"}
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import sys
 from pathlib import Path
 from random import Random
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples"))
-
 from culm.garlic import Limits, decode_configuration, encode_configuration  # noqa: E402
 from culm.garlic.raft import Configuration, Entry, Persist, Server, Stored  # noqa: E402
 from culm.spark.protocol_jobs import parsed_lines, raft_entry  # noqa: E402
 from culm.testing.raft_store_model import Values  # noqa: E402
-from stores.raft_sqlite_store import RaftSqliteStore  # noqa: E402
+from culm_io.stores.raft import RaftSqliteStore  # noqa: E402
 
 
 def test_a_log_is_exported_as_the_page_says(tmp_path, monkeypatch):

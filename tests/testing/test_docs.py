@@ -6,7 +6,6 @@ import codeop
 import doctest
 import json
 import re
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,6 @@ from culm.testing.suite import PROPERTIES, check_machine
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-
-# As for the programs there, whose folder is the first on their path.
-sys.path.insert(0, str(ROOT / "examples"))
 
 
 def run(name: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ import quick
         ("tests/p2panda/interop/conftest.py", "p2panda"),
         ("tests/conftest.py", None),
         ("cext/_tree.pyx", "kernels"),
-        ("examples/stores/sqlite_store.py", "examples"),
+        ("examples/culm_io/stores/bamboo.py", "examples"),
         ("docs/testing.md", None),
     ],
 )

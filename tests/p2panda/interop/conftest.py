@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-# What the other tests of the room use, and the examples.
+# What the other tests of the room use.
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
 
 from p2panda_peers import Documents
 from peer_programs import built, running

@@ -18,7 +18,7 @@ from peer_programs import running
 from culm.machine import Event
 from culm.p2panda import Dialect, Document, MemoryStore, Mode, Policy, Replicator
 from culm.p2panda.effects import StoredOperation
-from drivers.asyncio_driver import MachineProtocol
+from culm_io.asyncio.driver import MachineProtocol
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import pytest
 
 # As for the programs there, whose folder is the first on their path.
-sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
-
 from interop_support import SOCKETS, JsPeer, installed, until
 
 

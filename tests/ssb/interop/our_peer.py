@@ -15,7 +15,7 @@ from culm.ssb.address import Address
 from culm.ssb.messages import ClassicMessage
 from culm.ssb.peer import Peer, PeerLink
 from culm.ssb.store import MemoryStore
-from drivers.ssb_driver import PeerDriver
+from culm_io.asyncio.ssb import PeerDriver
 
 T = TypeVar("T")
 

@@ -1,0 +1,3 @@
+"""The I/O of culm: drivers for event loops and sockets, stores on SQLite, the command ``culm``."""
+
+__version__ = "0.2.0"

@@ -1,0 +1,95 @@
+"""A Garlic Farm node under asyncio: its sockets, its store, its clock.
+
+    driver = NodeDriver(node, store)
+    await driver.listen("127.0.0.1", 9001)
+    ...
+    await driver.stop()
+
+Proposals of one turn of the loop (`soon`), and whatever comes while a write is under way or
+requests are unanswered, leave together: that makes the batches.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from culm.garlic.events import DialWanted
+from culm.garlic.node import Node
+from culm.garlic.raft import Server
+from culm.garlic.store import Store
+from culm.machine import Event, LocalProtocolError, StreamMachine
+from culm_io.asyncio.links import LinksDriver
+
+__all__ = ["NodeDriver", "address_of"]
+
+
+def address_of(endpoint: str) -> tuple[str, int]:
+    """Host and port of ``tcp://HOST:PORT``; raises `ValueError`."""
+    scheme, _, rest = endpoint.partition("://")
+    host, _, port = rest.rpartition(":")
+    if scheme not in {"tcp", "ssl"} or not host:
+        raise ValueError(f"not an endpoint: {endpoint!r}")
+    return host, int(port)
+
+
+class NodeDriver(LinksDriver):
+    """Runs one node.
+
+    perform_in: where effects are done, one at a time and in order, so that a slow disk does
+        not hold up the loop; in the loop's thread by default.
+    handshake: makes a handshake for a connection: with the server dialled, or ``None`` for an
+        accepted one.
+    server_tls, client_tls: for TLS.
+    on_event: gets every event of the node.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        store: Store,
+        *,
+        perform_in: Executor | None = None,
+        handshake: Callable[[Server | None], StreamMachine | None] = lambda server: None,
+        server_tls: ssl.SSLContext | None = None,
+        client_tls: ssl.SSLContext | None = None,
+        on_event: Callable[[Event], object] = lambda event: None,
+    ) -> None:
+        super().__init__(node, executor=perform_in, perform=store.perform, on_event=self._take)
+        self.node = node
+        self._handshake, self._server_tls, self._client_tls = handshake, server_tls, client_tls
+        self._on_event = on_event
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Accept connections, and say where; the node runs from now on."""
+        return await self.serve(
+            lambda: self.node.accepted(handshake=self._handshake(None)),
+            host,
+            port,
+            self._server_tls,
+        )
+
+    def soon(self) -> None:
+        """See what verbs have brought, when this turn's other verbs have been called, too."""
+        self._wake_at(self._loop.time())
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, DialWanted):
+            self.start(self._dial(event.server))
+        self._on_event(event)
+
+    async def _dial(self, server: Server) -> None:
+        number = server.server_id
+        try:
+            host, port = address_of(server.endpoint)
+            await self.connect(
+                lambda: self.node.dialled(number, handshake=self._handshake(server)),
+                host,
+                port,
+                self._client_tls,
+            )
+        except Exception as error:  # whatever it is, the node dials again
+            self.call(self.node.dial_failed, number)
+            if not isinstance(error, (OSError, ValueError, OverflowError, LocalProtocolError)):
+                raise

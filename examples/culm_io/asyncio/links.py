@@ -1,0 +1,99 @@
+"""Any machine with several links under asyncio: its server, its connections, its clock."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, Unpack
+
+from culm.machine import Link, LinkedMachine, LocalProtocolError
+from culm.pump import LinkedPump, LinkPump, UserHandlers
+from culm_io.asyncio.connection import ConnectionProtocol
+from culm_io.asyncio.pump import PumpDriver
+
+__all__ = ["LinkProtocol", "LinksDriver"]
+
+_DIAL_TIMEOUT_S = 15.0
+
+
+class LinkProtocol(ConnectionProtocol[LinkPump]):
+    """One connection; `open_link` is the machine's verb."""
+
+    def __init__(self, machine: LinkedPump, open_link: Callable[[], Link]) -> None:
+        super().__init__()
+        self._machine, self._open_link = machine, open_link
+        self.refusal: Exception | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert self.transport is not None
+        now, half_close = self._loop.time(), self.transport.can_write_eof()
+        try:
+            link = self._machine.call(now, self._open_link)
+        except Exception as refusal:  # there are too many, it has ended, or its maker is at fault
+            self.refusal = refusal
+            self.transport.set_protocol(asyncio.Protocol())
+            self.transport.abort()
+            if not isinstance(refusal, LocalProtocolError):
+                raise
+        else:
+            self.pump = self._machine.attach(link, now, wake=self.carry, half_close=half_close)
+            self.carry()
+
+
+class LinksDriver(PumpDriver[LinkedPump]):
+    """Drives `machine`; see `UserHandlers` for what else it takes.
+
+    executor: where effects are done; in the loop's thread by default.
+    """
+
+    def __init__(
+        self,
+        machine: LinkedMachine,
+        *,
+        executor: Executor | None = None,
+        **handlers: Unpack[UserHandlers],
+    ) -> None:
+        super().__init__(executor)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self.pump = LinkedPump(machine, in_jobs=executor is not None, wake=self.update, **handlers)
+
+    async def serve(
+        self, open_link: Callable[[], Link], host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> tuple[str, int]:
+        """Accept connections, and say where; the machine runs from now on."""
+        self._server = await self._loop.create_server(
+            lambda: LinkProtocol(self.pump, open_link), host, port, ssl=tls
+        )
+        self.pump.advance(self._loop.time())
+        address = self._server.sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def connect(
+        self, open_link: Callable[[], Link], host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Connect.  Raises `OSError`, `TimeoutError` among them, and what `open_link` raises."""
+        async with asyncio.timeout(_DIAL_TIMEOUT_S):
+            _, protocol = await self._loop.create_connection(
+                lambda: LinkProtocol(self.pump, open_link), host, port, ssl=tls
+            )
+        if protocol.refusal is not None:
+            raise protocol.refusal
+
+    def start(self, task: Coroutine[Any, Any, None]) -> None:
+        """Do something on the side, until `stop`."""
+        started = self._loop.create_task(task)
+        self._tasks.add(started)
+        started.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """End all connections at once; the machine is not told anything any more."""
+        self.abort()
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()

@@ -1,0 +1,92 @@
+"""Any machine over datagrams under asyncio, on one UDP socket: an Oxen node, for example.
+
+driver = UdpDriver(node, address_of=book.get, name_of=names.get, on_event=print)
+await loop.create_datagram_endpoint(lambda: driver, local_addr=(host, port))
+driver.call(node.join, b"server 2")
+closed = await driver.wait_closed()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import Any, Unpack, cast
+
+from culm.machine import Closed, DatagramMachine
+from culm.pump import DatagramPump, UserHandlers
+from culm_io.asyncio.pump import PumpDriver
+
+__all__ = ["UdpDriver"]
+
+Address = tuple[Any, ...]  # as sockets have it
+
+# asyncio reads each datagram into 256 KiB.  If these lie at the end of the heap, the C library
+# gives them back to the system and asks for them again each time, which takes half as long again.
+_READ_SIZE = 1 << 16
+
+
+class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump]):
+    """Drives `machine`, which has names for its peers; see `UserHandlers` for what else it takes.
+
+    address_of: where the peer of that name is; ``None``: nobody knows, and what is for it is
+        lost.
+    name_of: who is at that address; ``None``: somebody to whom nobody listens.
+    """
+
+    def __init__(
+        self,
+        machine: DatagramMachine,
+        *,
+        address_of: Callable[[Hashable], Address | None],
+        name_of: Callable[[Address], Hashable | None],
+        **handlers: Unpack[UserHandlers],
+    ) -> None:
+        PumpDriver.__init__(self)
+        self._address_of, self._name_of = address_of, name_of
+        self._transport: asyncio.DatagramTransport | None = None
+        self._congested = False
+        self.pump = DatagramPump(machine, wake=self.update, **handlers)
+
+    async def wait_closed(self) -> Closed:
+        """Wait for the machine's last event, and close the socket.
+
+        Raises what a handler has raised.  Cancelling it ends all at once.
+        """
+        try:
+            return await super().wait_closed()
+        finally:
+            if self._transport is not None:
+                self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+        reader: Any = transport
+        if hasattr(reader, "max_size"):
+            reader.max_size = _READ_SIZE
+        self.pump.advance(self._loop.time())
+
+    def datagram_received(self, data: bytes, addr: Address) -> None:
+        name = self._name_of(addr)
+        if name is not None:
+            self.pump.receive_datagram(data, self._loop.time(), source=name)
+
+    def error_received(self, exc: Exception) -> None:
+        """Nobody listens there: to the machine that is a datagram lost."""
+
+    def pause_writing(self) -> None:
+        self._congested = True
+
+    def resume_writing(self) -> None:
+        self._congested = False
+        self.update()
+
+    def update(self) -> None:
+        """Do what the pump asks for."""
+        while not self._congested and self._transport is not None:
+            datagram = self.pump.next_datagram(self._loop.time())
+            if datagram is None:
+                break
+            address = self._address_of(datagram[0])
+            if address is not None:
+                self._transport.sendto(datagram[1], address)
+        super().update()

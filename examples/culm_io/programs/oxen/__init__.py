@@ -1,0 +1,1 @@
+"""``culm oxen``: processes that chat over UDP."""

@@ -1,0 +1,1 @@
+"""``culm p2panda``: documents that several nodes write and exchange."""

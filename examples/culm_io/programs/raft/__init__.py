@@ -1,0 +1,1 @@
+"""``culm raft``: a key-value store on several servers."""

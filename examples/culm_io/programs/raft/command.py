@@ -1,0 +1,306 @@
+"""A replicated key-value store and message printer on Garlic Farm.
+
+    culm raft start --nodes 3 --dir /tmp/farm [--tls]
+    culm raft put --dir /tmp/farm colour green [--at 2]
+    culm raft get --dir /tmp/farm colour [--at 3]
+    culm raft status --dir /tmp/farm
+    culm raft watch --dir /tmp/farm        # the same, as it changes
+    culm raft kill --dir /tmp/farm 2       # kill -9
+    culm raft run --dir /tmp/farm 2        # start it again
+    culm raft add --dir /tmp/farm 4        # a server joins, or learns no more
+    culm raft add --dir /tmp/farm 4 --learner
+    culm raft remove --dir /tmp/farm 4
+    culm raft transfer --dir /tmp/farm 3
+    culm raft recover --dir /tmp/farm 1    # the others are lost for good
+
+``start`` runs the nodes as processes on loopback, each with a SQLite store in the folder,
+until it is interrupted.  Nodes speak Garlic Farm with the handshake; ``--tls`` puts TLS
+around it (a self-signed certificate is made with the openssl command).  Clients ask a
+control port of each node in lines of JSON.
+
+Answers are in words and tables; with ``--json``, in lines of JSON.  Exit status: 0 done, 1 the
+cluster has refused or does not answer, 2 what was asked for cannot be done, 3 there is no such
+value, 4 nobody knows whether a value is stored, 130 interrupted; Ctrl-C ends ``start``, ``run`` and
+``watch``, and is no failure there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from culm.garlic.sessions import Sessions
+from culm.garlic.store import recover
+from culm_io.command import command_of
+from culm_io.programs.arguments import folder, number
+from culm_io.programs.ending import DONE, FAILED, ImpossibleError, exits
+from culm_io.programs.raft.client import (
+    ANSWER_TIMEOUT_S,
+    Client,
+    Cluster,
+    NotAppliedError,
+    UnknownError,
+    ask_one,
+)
+from culm_io.programs.raft.display import changes, table_of_servers
+from culm_io.programs.raft.farm import Farm
+from culm_io.programs.raft.server import KeyValues, run
+from culm_io.programs.tables import Screen, show
+from culm_io.stores.raft import RaftSqliteStore
+
+WATCH_INTERVAL_S = 0.3
+STATUS_PATIENCE_S = 1.0  # a server that is stuck is as good as down
+NOT_THERE, UNKNOWN = 3, 4  # statuses of this program's own
+server_id = number(1, 2**31 - 1, "a server's number")
+
+
+def spawn(farm: Farm, number: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command_of("raft", "run", "--dir", farm.folder, number))
+
+
+def start(farm: Farm) -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the nodes end with us
+    # A node heeds Ctrl-C when it runs, and does not die of it before.
+    heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    processes = [spawn(farm, number) for number in farm.control_ports()]
+    try:
+        signal.signal(signal.SIGINT, heeded)
+        print(json.dumps({"dir": str(farm.folder), "nodes": farm.data["nodes"]}), flush=True)
+        for process in processes:
+            process.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+
+
+async def statuses(farm: Farm) -> list[dict[str, Any]]:
+    """What each node says of itself, asked all at once."""
+    ports = farm.control_ports()
+    asked = (ask_one(port, {"do": "status"}, STATUS_PATIENCE_S) for port in ports.values())
+    found = zip(ports, await asyncio.gather(*asked), strict=True)
+    return [{"id": number, "role": "down"} if "error" in one else one for number, one in found]
+
+
+def status(farm: Farm, *, as_json: bool) -> None:
+    answers = asyncio.run(statuses(farm))
+    if not as_json:
+        show(table_of_servers(answers))
+    for answer in answers if as_json else ():
+        print(json.dumps(answer))
+
+
+async def watch(folder: Path, *, as_json: bool) -> None:
+    """Tell what changes until interrupted; on a terminal, below a table that is up to date."""
+    before: list[dict[str, Any]] = []
+    told: list[str] = []
+    with Screen() as screen:
+        while True:
+            answers = await statuses(Farm(folder))
+            for change in changes(before, answers):
+                told.append(change)
+                if as_json:
+                    print(json.dumps({"change": change}), flush=True)
+                elif not screen.drawn:
+                    print(change, flush=True)
+            before = answers
+            if not as_json:
+                screen.draw(table_of_servers(answers), "\n".join(told[-12:]))
+            await asyncio.sleep(WATCH_INTERVAL_S)
+
+
+def recover_alone(farm: Farm, number: int, *, as_json: bool) -> None:
+    """Make a cluster of one of what a server has, when most of the others are lost for good."""
+    with farm.claimed(number) as path:
+        if not path.exists():
+            raise ImpossibleError(f"server {number} has no store")
+        store = RaftSqliteStore(path, Sessions(KeyValues()))
+        stored = recover(store, [farm.server(number)])
+        farm.note_store(path, store.written)
+        store.close()
+    farm.is_alone(number)
+    answer(
+        {"recovered": number, "index": stored.snapshot.index},
+        f"server {number} is a cluster of its own, with all up to entry {stored.snapshot.index}",
+        as_json=as_json,
+    )
+
+
+def kill(farm: Farm, number: int, *, as_json: bool) -> None:
+    found = asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"}, ANSWER_TIMEOUT_S))
+    pid = found.get("pid")
+    if pid is not None:
+        os.kill(pid, signal.SIGKILL)
+    text = f"server {number} is killed" if pid else f"server {number} does not run, or hangs"
+    answer({"killed": pid}, text, as_json=as_json)
+
+
+def answer(value: dict[str, Any], text: str, *, as_json: bool) -> None:
+    print(json.dumps(value) if as_json else text, flush=True)
+
+
+def put(cluster: Cluster, key: str, value: str, *, as_json: bool) -> int:
+    """Store a value, once whatever happens to servers; the exit status."""
+
+    async def do() -> int:
+        command = json.dumps({"key": key, "value": value}).encode()
+        return await Client(cluster.propose).do(command)
+
+    try:
+        index = asyncio.run(do())
+    except NotAppliedError as error:
+        answer({"error": "NOT_APPLIED"}, f"it is not stored: {error}", as_json=as_json)
+        return FAILED
+    except UnknownError as error:
+        answer({"error": "UNKNOWN"}, f"nobody knows whether it is stored: {error}", as_json=as_json)
+        return UNKNOWN
+    answer({"ok": True, "index": index}, f"committed as entry {index}", as_json=as_json)
+    return DONE
+
+
+def get(cluster: Cluster, key: str, *, as_json: bool) -> int:
+    found = asyncio.run(cluster.ask({"do": "get", "key": key}))
+    if found.get("ok") and found["value"] is None:
+        if as_json:
+            print(json.dumps(found))
+        print(f"{key} is not there", file=sys.stderr)
+        return NOT_THERE
+    return told(found, str(found.get("value")), as_json=as_json)
+
+
+def told(found: dict[str, Any], text: str, *, as_json: bool) -> int:
+    """Say what was answered, `text` if it was done; the exit status."""
+    match found:
+        case {"ok": True}:
+            pass
+        case {"error": "TIMEOUT"}:
+            text = "TIMEOUT: it may be done yet; ask again to see"
+        case {"error": str(error)}:
+            leader = found.get("leader")
+            text = f"{error}; the leader is {leader}" if leader else error
+        case _:
+            text = "given up, though it may be done yet: see `status`"
+    answer(found, text, as_json=as_json)
+    return DONE if found.get("ok") else FAILED
+
+
+COMMANDS = {
+    "start": ("run a cluster until interrupted", []),
+    "run": ("run one server until interrupted", ["id"]),
+    "put": ("store a value, and wait until a majority has it", ["key", "value"]),
+    "get": ("read the newest committed value", ["key"]),
+    "status": ("show what each server is doing", []),
+    "watch": ("show what each server is doing, and every change, until interrupted", []),
+    "kill": ("kill a server, as kill -9 does", ["id"]),
+    "recover": ("make one server a cluster of its own, when most are lost for good", ["id"]),
+    "add": ("make a running server a member, or a learner a voter", ["id"]),
+    "remove": ("end the membership of a server", ["id"]),
+    "transfer": ("hand the leadership to another server", ["id"]),
+}
+PURPOSES = {"id": "the number of the server", "key": "the name of the value", "value": "any text"}
+
+
+def parser() -> argparse.ArgumentParser:
+    epilog = exits(
+        "done",
+        "the cluster refused, or did not answer",
+        "the command cannot be carried out",
+        "there is no value of that name",
+        "nobody knows whether the value is stored",
+        endless="start, run and watch",
+    )
+    made = argparse.ArgumentParser(
+        prog="culm raft", description="A replicated key-value store on Garlic Farm.", epilog=epilog
+    )
+    commands = made.add_subparsers(dest="command", required=True)
+    for name, (purpose, positional) in COMMANDS.items():
+        command = commands.add_parser(name, help=purpose, description=purpose, epilog=epilog)
+        command.add_argument(
+            "--dir",
+            type=folder,
+            required=True,
+            help="the cluster's folder, with its stores and ports",
+        )
+        command.add_argument(
+            "--json", action="store_true", help="write lines of JSON, for machines"
+        )
+        for argument in positional:
+            kind = server_id if argument == "id" else str
+            command.add_argument(argument, type=kind, help=PURPOSES[argument])
+        if name == "add":
+            command.add_argument(
+                "--learner", action="store_true", help="one that gets the log, but has no vote"
+            )
+        if name in ("get", "put"):
+            command.add_argument(
+                "--at", type=server_id, metavar="ID", help="the server to ask (default: any)"
+            )
+        if name == "start":
+            command.add_argument(
+                "--nodes",
+                type=number(1, 32),
+                default=3,
+                metavar="N",
+                help="how many servers a new cluster has (default: %(default)s)",
+            )
+            command.add_argument("--tls", action="store_true", help="use TLS between the servers")
+        if name == "run":
+            command.add_argument(
+                "--quiet", action="store_true", help="do not print the values that are put"
+            )
+    return made
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    given = parser().parse_args(words)
+    if given.command == "start":
+        start(Farm.found(given.dir, given.nodes, tls=given.tls))
+        return DONE
+    farm, as_json = Farm(given.dir), given.json
+    if not farm.data:
+        parser().error(f"no cluster in {given.dir}; start one first")
+    known = ("kill", "recover", "remove", "transfer")
+    named = given.id if given.command in known else getattr(given, "at", None)
+    if named is not None and named not in farm.control_ports():
+        parser().error(f"there is no server {named}")
+    match given.command:
+        case "run":
+            farm.add(given.id)
+            run(farm, given.id, echo=not given.quiet)
+        case "status":
+            status(farm, as_json=as_json)
+        case "watch":
+            with contextlib.suppress(KeyboardInterrupt):
+                asyncio.run(watch(given.dir, as_json=as_json))
+        case "kill":
+            kill(farm, given.id, as_json=as_json)
+        case "recover":
+            recover_alone(farm, given.id, as_json=as_json)
+        case "put":
+            return put(cluster_of(farm, given.at), given.key, given.value, as_json=as_json)
+        case "get":
+            return get(cluster_of(farm, given.at), given.key, as_json=as_json)
+        case "add" | "remove" | "transfer" as verb:
+            if verb == "add":
+                farm.add(given.id)
+            learner = {"learner": given.learner} if verb == "add" else {}
+            asking = cluster_of(farm, None).ask({"do": verb, "id": given.id, **learner})
+            return told(asyncio.run(asking), "done", as_json=as_json)
+    return DONE
+
+
+def cluster_of(farm: Farm, at: int | None) -> Cluster:
+    """The servers to ask: that one alone, or all."""
+    ports = farm.control_ports()
+    return Cluster(ports if at is None else {at: ports[at]})

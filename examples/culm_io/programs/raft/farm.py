@@ -1,0 +1,181 @@
+"""The folder of a Raft cluster: where its servers are, what they share, and what each has kept."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import random
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from culm.arguments import is_dict
+from culm.garlic.raft import Configuration, Server, Stored
+from culm.wire.json import read_json
+from culm_io.programs.directory.files import StoreFilesError, locked
+from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.ports import free_ports
+
+__all__ = ["Farm"]
+
+CLUSTER_FILE = "cluster.json"
+PARTS = {"password": str, "tls": bool, "founders": list, "nodes": dict}
+
+
+class Farm:
+    """Endpoints, control ports, password; and the store of each server.
+
+    What comes back from a backup may be older than what the servers remember, or not be all of it:
+    what would break a promise of theirs is refused (`ImpossibleError`).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path = folder / CLUSTER_FILE
+        self.data: dict[str, Any] = self._read()
+
+    def _read(self) -> dict[str, Any]:
+        if not self._path.exists():
+            return {}
+        try:
+            found = read_json(self._path.read_bytes())
+        except ValueError as error:
+            raise ImpossibleError(f"{self._path}: {error}") from error
+        if not is_dict(found) or not all(
+            isinstance(found.get(name), kind) for name, kind in PARTS.items()
+        ):
+            raise ImpossibleError(f"{self._path} does not describe a cluster")
+        return dict(found)
+
+    @classmethod
+    def found(cls, folder: Path, nodes: int, *, tls: bool) -> Farm:
+        """The cluster in that folder; a new one if there is none."""
+        folder.mkdir(parents=True, exist_ok=True)
+        farm = cls(folder)
+        if farm.data:
+            return farm
+        if any(folder.glob("node-*.sqlite")):
+            raise ImpossibleError(f"{folder} has stores of servers, but no {CLUSTER_FILE}")
+        if tls:
+            make_certificate(folder)
+        numbers = list(range(1, nodes + 1))
+        farm.data = {
+            "password": f"{random.SystemRandom().getrandbits(128):032x}",
+            "tls": tls,
+            "founders": numbers,
+            "nodes": {},
+        }
+        for number in numbers:
+            farm._place(number)
+        farm._write()
+        return farm
+
+    def add(self, number: int) -> None:
+        """Give a server a place, if it has none."""
+        if str(number) not in self.data["nodes"]:
+            with self._changing():
+                if str(number) not in self.data["nodes"]:
+                    self._place(number)
+
+    def _place(self, number: int) -> None:
+        """At ports that no other server has, even if that does not run at the moment."""
+        nodes = self.data["nodes"]
+        taken = {port for node in nodes.values() for port in node.values()}
+        raft, control = free_ports(2, taken=taken)
+        nodes[str(number)] = {"raft": raft, "control": control}
+
+    def is_alone(self, number: int) -> None:
+        """That server is a cluster of its own from now on."""
+        with self._changing():
+            self.data["founders"] = [number]
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change what the file has by now, while nobody else does."""
+        with open(self.folder / "cluster.lock", "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self.data = self._read()
+            yield
+            self._write()
+
+    def _write(self) -> None:
+        written = self._path.with_suffix(".new")
+        written.write_text(json.dumps(self.data, indent=2))
+        written.replace(self._path)
+
+    def server(self, number: int) -> Server:
+        return Server(number, f"tcp://127.0.0.1:{self.data['nodes'][str(number)]['raft']}")
+
+    def control_ports(self) -> dict[int, int]:
+        return {int(number): node["control"] for number, node in self.data["nodes"].items()}
+
+    def founding(self, number: int) -> Stored:
+        """What a server starts from that has stored nothing."""
+        founders = self.data["founders"]
+        return Stored.founding(map(self.server, founders)) if number in founders else Stored()
+
+    @contextmanager
+    def claimed(self, number: int) -> Iterator[Path]:
+        """Have a server for ourselves; its store.
+
+        A server without the store that it once had is another one: it would vote twice in a
+        term, and count again for entries that it has lost.
+        """
+        store = self.folder / f"node-{number}.sqlite"
+        if self._mark_of(store).exists() and not store.exists():
+            raise ImpossibleError(
+                f"the store of server {number} is lost: put it back, or remove that server and"
+                " add one with a new number"
+            )
+        try:
+            with locked(store):
+                yield store
+        except StoreFilesError:
+            raise ImpossibleError(f"server {number} runs already") from None
+        except sqlite3.Error as error:
+            raise ImpossibleError(f"the store of server {number}: {error}") from error
+
+    def note_store(self, store: Path, written: int) -> None:
+        """That store is there from now on, and was written so often.
+
+        To be called after a write and before anybody hears of it.  The mark needs no sync: one that
+        is older than the store, or empty, refuses less.
+        """
+        mark = self._mark_of(store)
+        noted = mark.with_suffix(".new")
+        noted.write_text(str(written))
+        noted.replace(mark)
+
+    def check_store(self, number: int, store: Path, written: int) -> None:
+        """Is a store as new as what others have heard from it?"""
+        mark = self._mark_of(store)
+        noted = mark.read_text() if mark.exists() else ""
+        if noted.isdecimal() and int(noted) > written:
+            raise ImpossibleError(
+                f"the store of server {number} is older than it was: put the newest one back, or"
+                " remove that server and add one with a new number"
+            )
+
+    @staticmethod
+    def _mark_of(store: Path) -> Path:
+        return store.with_suffix(".started")
+
+    def check_place(self, number: int, configuration: Configuration) -> None:
+        """Is a server where the others look for it?  Not if the folder is older than its store."""
+        known = configuration.find(number)
+        here = self.server(number).endpoint
+        if known is not None and known.endpoint != here:
+            raise ImpossibleError(
+                f"the cluster looks for server {number} at {known.endpoint}, {CLUSTER_FILE} has"
+                f" {here}: it is from an older backup"
+            )
+
+
+def make_certificate(folder: Path) -> None:
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run(command, check=True, capture_output=True)

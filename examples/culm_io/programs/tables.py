@@ -1,0 +1,225 @@
+"""Tables and bars for people: in colour and alive on a terminal, plain text in a pipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from culm_io.programs.ending import end_without
+
+try:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console, Group, RenderableType
+    from rich.live import Live
+    from rich.progress import Progress, ProgressColumn, TaskID
+    from rich.table import Table as RichTable
+    from rich.text import Text
+except ModuleNotFoundError as error:
+    end_without(error)
+
+__all__ = ["Bars", "Screen", "Table", "Teller", "clean", "render", "show", "size_of"]
+
+# What a word means, wherever it stands; others have no colour.
+_STYLES = {
+    **dict.fromkeys(("leader", "joined", "running", "here", "direct", "connected"), "green"),
+    **dict.fromkeys(
+        ("candidate", "pre_candidate", "joining", "through", "missing", "probe", "snapshot"),
+        "yellow",
+    ),
+    **dict.fromkeys(("down", "unreachable", "left", "gone", "disconnected", "forked"), "red"),
+    "follower": "cyan",
+    "replicate": "green",
+}
+_GAP = "  "
+
+
+class Table:
+    """A title, the names of columns, and rows of words.
+
+    A word that says how something is doing has its colour; columns of numbers are set to the
+    right.  Control characters, as in names that others have chosen, are escaped.
+    """
+
+    def __init__(
+        self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        self.title = clean(title)
+        self.columns = list(columns)
+        self.rows = [[clean(str(cell)) for cell in row] for row in rows]
+        self._right = [
+            bool(self.rows) and all(_is_number(row[n]) for row in self.rows)
+            for n in range(len(self.columns))
+        ]
+
+    def plain(self) -> str:
+        """The same as lines of text."""
+        lines = [self.columns, *self.rows]
+        widths = [max(len(line[n]) for line in lines) for n in range(len(self.columns))]
+        text = [
+            _GAP.join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, self._right, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join([self.title, *text] if self.title else text)
+
+    def __rich__(self) -> RichTable:
+        made = RichTable(
+            title=Text(self.title) if self.title else None,
+            title_justify="left",
+            title_style="bold",
+            box=SIMPLE_HEAD,
+        )
+        for name, right in zip(self.columns, self._right, strict=True):
+            made.add_column(name, justify="right" if right else "left", overflow="fold")
+        for row in self.rows:
+            made.add_row(*(Text(cell, style=_style_of(cell)) for cell in row))
+        return made
+
+
+def _style_of(cell: str) -> str:
+    word = cell.partition(" ")[0].strip(",:")
+    return _STYLES.get(word, "")
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell belongs into a column of numbers: digits, or that there is none."""
+    return cell in ("", "-") or cell.replace(",", "").replace(".", "").isdigit()
+
+
+def clean(text: str) -> str:
+    """What others have written, without what would move the cursor."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def size_of(count: int | None) -> str:
+    """A number with commas; of what nobody knows, a dash."""
+    return "-" if count is None else f"{count:,}"
+
+
+def show(*tables: Table, file: TextIO | None = None) -> None:
+    """Print tables: with colours where there is a terminal."""
+    out = file or sys.stdout
+    if out.isatty():
+        out.write(_coloured(out, *tables))
+    else:
+        out.write("\n\n".join(table.plain() for table in tables) + "\n")
+    out.flush()
+
+
+def render(table: Table, file: TextIO) -> str:
+    """The table as `file` takes it: with the codes of colours where that is a terminal."""
+    if not file.isatty():
+        return table.plain()
+    return _coloured(file, table).rstrip("\n")
+
+
+def _coloured(file: TextIO, *parts: RenderableType, soft_wrap: bool = False) -> str:
+    """What to write to a terminal.
+
+    A console of rich's own writing would go past whoever stands in for the terminal while
+    something is drawn there, and into the drawing.
+    """
+    console = Console(file=file)
+    with console.capture() as capture:
+        console.print(*parts, soft_wrap=soft_wrap)
+    return capture.get()
+
+
+class Teller:
+    """Says what happens, a line each: words on a terminal, JSON elsewhere or if asked for."""
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = file
+        self._as_json = False
+
+    def write_json(self) -> None:
+        """From now on, JSON on a terminal, too."""
+        self._as_json = True
+
+    @property
+    def in_words(self) -> bool:
+        """Whether people read it."""
+        return not self._as_json and (self._file or sys.stdout).isatty()
+
+    def __call__(self, event: str, **of: object) -> None:
+        """Something has happened, with these particulars."""
+        out = self._file or sys.stdout
+        if self.in_words:
+            words = Text().append(clean(event), style=_style_of(event) or "bold")
+            for name, value in of.items():
+                if value is not None:
+                    words.append(f"  {name} ", style="dim").append(clean(str(value)))
+            out.write(_coloured(out, words, soft_wrap=True))
+            out.flush()
+        else:
+            print(json.dumps({"event": event, **of}), file=out, flush=True)
+
+
+class Screen:
+    """A picture that is drawn anew whenever it changes, on a terminal; nothing elsewhere."""
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        console = Console(file=file)
+        self.drawn = console.is_terminal
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+
+    def __enter__(self) -> Self:
+        if self.drawn:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.drawn:
+            self._live.stop()
+
+    def draw(self, *parts: Table | str) -> None:
+        """Show these, one below the other, in place of what was shown."""
+        if self.drawn:
+            shown = [Text(part) if isinstance(part, str) else part for part in parts]
+            self._live.update(Group(*shown), refresh=True)
+
+
+class Bars:
+    """Bars that show how far work has come, on stderr; drawn on a terminal only."""
+
+    def __init__(self, *columns: ProgressColumn, quiet: bool = False) -> None:
+        console = Console(stderr=True)
+        self.drawn = console.is_terminal and not quiet
+        self._progress = Progress(
+            *columns,
+            console=console,
+            disable=not self.drawn,
+            redirect_stdout=sys.stdout.isatty(),  # else it would end up on stderr
+        )
+
+    def add(self, work: str, **fields: Any) -> TaskID:
+        """A bar for more work, of which nobody knows yet how much it is."""
+        return self._progress.add_task(work, total=None, **fields)
+
+    def show(self, task: TaskID, done: int, total: int | None, **fields: Any) -> None:
+        """So much of the work is done, of so much."""
+        self._progress.update(task, completed=done, total=total, **fields)
+
+    def __enter__(self) -> Self:
+        if self.drawn:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.drawn:
+            self._progress.stop()

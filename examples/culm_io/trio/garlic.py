@@ -1,0 +1,83 @@
+"""A Garlic Farm node under trio: its sockets, its store, its clock.
+
+async with trio.open_nursery() as nursery:
+    driver = NodeDriver(node, store)
+    tasks = await nursery.start(driver.run)
+    address = await tasks.start(driver.listen, "127.0.0.1", 9001)
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+from trio import TASK_STATUS_IGNORED, TaskStatus
+
+from culm.garlic.events import DialWanted
+from culm.garlic.node import Node
+from culm.garlic.raft import Server
+from culm.garlic.store import Store
+from culm.machine import Event, LocalProtocolError, StreamMachine
+from culm_io.asyncio.garlic import address_of
+from culm_io.trio.links import LinksDriver
+
+__all__ = ["NodeDriver"]
+
+
+class NodeDriver(LinksDriver):
+    """Runs one node; effects are done in a thread, one at a time and in order.
+
+    handshake: makes a handshake for a connection: with the server dialled, or ``None`` for an
+        accepted one.
+    server_tls, client_tls: for TLS.
+    on_event: gets every event of the node.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        store: Store,
+        *,
+        handshake: Callable[[Server | None], StreamMachine | None] = lambda server: None,
+        server_tls: ssl.SSLContext | None = None,
+        client_tls: ssl.SSLContext | None = None,
+        on_event: Callable[[Event], object] = lambda event: None,
+    ) -> None:
+        super().__init__(node, perform=store.perform, on_event=self._take)
+        self.node = node
+        self._handshake, self._server_tls, self._client_tls = handshake, server_tls, client_tls
+        self._on_event = on_event
+
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        task_status: TaskStatus[tuple[str, int]] = TASK_STATUS_IGNORED,
+    ) -> None:
+        """Accept connections; `nursery.start` says where."""
+        await self.serve(
+            lambda: self.node.accepted(handshake=self._handshake(None)),
+            host,
+            port,
+            self._server_tls,
+            task_status=task_status,
+        )
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, DialWanted):
+            self.start(self._dial, event.server)
+        self._on_event(event)
+
+    async def _dial(self, server: Server) -> None:
+        number = server.server_id
+        try:
+            await self.connect(
+                lambda: self.node.dialled(number, handshake=self._handshake(server)),
+                *address_of(server.endpoint),
+                self._client_tls,
+            )
+        except (OSError, ValueError):
+            self.call(self.node.dial_failed, number)
+        except LocalProtocolError:
+            return  # it is not wanted any more

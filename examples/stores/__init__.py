@@ -1,1 +1,0 @@
-"""Stores that outlive the process, for `culm.bamboo` logs."""

@@ -1,0 +1,42 @@
+"""``python -m culm``: what there is in this installation."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+
+import culm
+from culm.kernels import IMPLEMENTATION
+from culm.machines import names
+
+_PROGRAMS = {
+    "python -m culm.testing.drive": "a machine, driven by lines of JSON",
+    "python -m culm.testing.campaign": "a long search for conversations that break a machine's law",
+    "python -m culm.capture": "captures: shown, replayed and compared",
+    "python -m culm.spark": "audits of archives of logs; needs the extra spark",
+    "culm": "drivers, stores and programs for users: the distribution culm-io",
+}
+
+
+def _lines() -> Iterator[str]:
+    """The version, the packages, the machines and the programs."""
+    yield f"culm {culm.__version__}, {IMPLEMENTATION} kernels"
+    yield "\nPackages"
+    for module in iter_modules(culm.__path__, "culm."):
+        if module.ispkg:
+            summary = (import_module(module.name).__doc__ or "").partition("\n")[0]
+            yield f"  {module.name:<19}{summary}"
+    yield "\nMachines, each with a line driver"
+    for name in names():
+        yield f"  {name}"
+    yield "\nPrograms"
+    for command, purpose in _PROGRAMS.items():
+        yield f"  {command:<33}{purpose}"
+
+
+if __name__ == "__main__":
+    ArgumentParser(prog="python -m culm", description="What there is in this culm.").parse_args()
+    for line in _lines():
+        print(line)
