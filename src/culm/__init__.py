@@ -1,3 +1,3 @@
 """culm: sans-IO state machines for peer-to-peer replication protocols."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"

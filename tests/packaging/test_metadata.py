@@ -31,17 +31,31 @@ def test_the_installed_version_is_the_one_in_the_source():
     assert metadata.version("culm") == culm.__version__
 
 
-def test_the_changelog_has_the_version_and_its_date():
+VERSION, DEVELOPED, _ = culm.__version__.partition(".dev")
+
+
+def last_release() -> tuple[str, str]:
     latest = re.search(r"^## \[(.+)\] - (.+)$", text("CHANGELOG.md"), re.MULTILINE)
     assert latest is not None
-    assert latest[1] == culm.__version__
-    assert date.fromisoformat(latest[2])
+    return latest[1], latest[2]
+
+
+def test_the_changelog_has_the_version_and_its_date():
+    """A version that is being developed has none yet, and follows the last release."""
+    release, day = last_release()
+    assert date.fromisoformat(day)
+    if DEVELOPED:
+        assert f"## [Unreleased]\n\nThis will be {VERSION}" in text("CHANGELOG.md")
+        assert [*map(int, release.split("."))] < [*map(int, VERSION.split("."))]
+    else:
+        assert release == VERSION
 
 
 def test_the_address_of_the_project_is_the_same_everywhere():
     source = PROJECT["urls"]["Source"]
     assert all(url.startswith(source) for url in PROJECT["urls"].values())
-    release = f"[{culm.__version__}]: {source}/releases/tag/v{culm.__version__}"
+    version, _ = last_release()
+    release = f"[{version}]: {source}/releases/tag/v{version}"
     assert release in text("CHANGELOG.md").splitlines()
 
 
