@@ -305,6 +305,31 @@ def lines_of(work: Work) -> float:
     return float(counted)
 
 
+def uses_a_twin(work: Work) -> float:
+    """1 if a kernel's pure twin is called on the way, else 0."""
+    found = False
+
+    def call(frame: FrameType, _event: str, _argument: object) -> None:
+        nonlocal found
+        if "/culm/kernels/pure_" in frame.f_code.co_filename:
+            found = True
+            sys.settrace(None)
+
+    sys.settrace(call)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return float(found)
+
+
+MEASURES: dict[str, Callable[[Work], float]] = {
+    "seconds": seconds_of,
+    "lines": lines_of,
+    "twin": uses_a_twin,
+}
+
+
 def serve(without: str) -> None:
     """Run the benchmarks whose names are read, each once; say what each took.
 
@@ -324,7 +349,7 @@ def serve(without: str) -> None:
             print("-", error, flush=True)
             continue
         gc.collect()
-        print((lines_of if measure == "lines" else seconds_of)(work), flush=True)
+        print(MEASURES[measure](work), flush=True)
 
 
 _CACHEGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
@@ -440,25 +465,33 @@ def warm_up(here: Worker, there: Worker, what: str, name: str) -> None:
 
 
 def tell_savings(arguments: argparse.Namespace) -> None:
-    """What each kernel saves of each whole path, in percent of what it takes without the kernel."""
+    """What each kernel saves of each whole path, in percent of what it takes without the kernel.
+
+    A dash stands for a kernel that is not on the path.
+    """
     from culm.kernels import NAMES
 
-    for number, path in enumerate(driven.WORKS, 1):
+    paths = [path for path in driven.WORKS if arguments.only in path]
+    for number, path in enumerate(paths, 1):
         print(f"{number}: {path}")
-    print(f"{'':<14}", *(f"{number:>6}" for number in range(1, len(driven.WORKS) + 1)))
+    print(f"{'':<14}", *(f"{number:>6}" for number in range(1, len(paths) + 1)))
     here = Worker(HERE.parents[1])
     for kernel in NAMES:
         there = Worker(HERE.parents[1], without=kernel)
         print(f"{kernel:<14}", end="", flush=True)
-        for path in driven.WORKS:
-            name = f"driven {path}"
-            warm_up(here, there, arguments.what, name)
-            found = measured(here, there, arguments.what, name, arguments.pairs)
-            saved = median(1 - ours / theirs for ours, theirs in found)
-            print(f"{100 * saved:>7.1f}", end="", flush=True)
+        for path in paths:
+            print(f"{saving(here, there, f'driven {path}', arguments):>7}", end="", flush=True)
         print()
         there.end()
     here.end()
+
+
+def saving(here: Worker, there: Worker, name: str, arguments: argparse.Namespace) -> str:
+    if not there.measure("twin", name):
+        return "-"
+    warm_up(here, there, arguments.what, name)
+    found = measured(here, there, arguments.what, name, arguments.pairs)
+    return f"{100 * median(1 - ours / theirs for ours, theirs in found):.1f}"
 
 
 def read_arguments() -> argparse.Namespace:

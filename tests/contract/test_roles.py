@@ -14,7 +14,7 @@ import pytest
 
 import culm
 from culm.machine import Effect, Event, ProtocolErrorCode
-from culm.machines.config import _meanings
+from culm.machines.config import meanings_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SOURCE = Path(culm.__file__).parent
@@ -140,7 +140,7 @@ def test_a_machine_is_made_with_keywords_each_of_which_is_explained(
 ) -> None:
     parameters = inspect.signature(machine).parameters.values()
     assert {each.kind for each in parameters} <= {inspect.Parameter.KEYWORD_ONLY}
-    explained = _meanings(inspect.getdoc(machine) or "")
+    explained = meanings_of(inspect.getdoc(machine) or "")
     assert set(explained) == {each.name for each in parameters}
     assert ":param" not in (inspect.getdoc(machine) or "")
 

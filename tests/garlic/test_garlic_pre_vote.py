@@ -7,7 +7,7 @@ from garlic_cluster import Cluster, Member
 
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import LinkClosed
-from culm.garlic.handshake import _agreed
+from culm.garlic.handshake import agreed_extensions
 from culm.garlic.messages import Extension, MessageType, RequestFrame
 from culm.garlic.raft import State
 
@@ -100,6 +100,6 @@ def test_unknown_extensions_say_nothing() -> None:
         (b"culm-extensions", b"teleport ,PRE-vote,Read-Index, forward, learners"),
         (b"culm-extensions", b""),
     ]
-    assert _agreed(ours, headers) == ours
-    assert _agreed(ours, [(b"culm-extensions", b"prevote")]) == frozenset()
-    assert _agreed(frozenset(), headers) == frozenset()
+    assert agreed_extensions(ours, headers) == ours
+    assert agreed_extensions(ours, [(b"culm-extensions", b"prevote")]) == frozenset()
+    assert agreed_extensions(frozenset(), headers) == frozenset()

@@ -286,7 +286,7 @@ def numbers_of(host: Host, to: bytes) -> tuple[int, int] | None:
     peer = host.machine._roster.peers.get(to) if host.running else None
     if peer is None:
         return None
-    return peer.outgoing._broadcast.last, peer.outgoing._one.last
+    return peer.outgoing.broadcast.last, peer.outgoing.one.last
 
 
 def name(index: int) -> bytes:

@@ -89,7 +89,7 @@ def met(cluster: Cluster) -> Cluster:
 def numbers(cluster: Cluster, sid: bytes, to: bytes) -> tuple[int, int]:
     """The last that `sid` has sent to `to` in order, broadcasts first."""
     outgoing = cluster[sid].machine._roster.peers[to].outgoing
-    return outgoing._broadcast.last, outgoing._one.last
+    return outgoing.broadcast.last, outgoing.one.last
 
 
 def talk(cluster: Cluster) -> None:

@@ -36,7 +36,7 @@ from culm.garlic.messages import Extension
 from culm.garlic.states import HandshakeState
 from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 
-__all__ = ["ClientHandshake", "ServerHandshake", "path_of"]
+__all__ = ["ClientHandshake", "ServerHandshake", "agreed_extensions", "path_of"]
 
 _HEAD_END = b"\r\n\r\n"
 _FIELD = re.compile("[\t\x20-\x7e\x80-\xff]*")  # the characters of a header's value
@@ -144,7 +144,7 @@ def _upgrades(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return values == [b"websocket"] or "websocket" in _tokens(headers, b"upgrade")
 
 
-def _agreed(
+def agreed_extensions(
     ours: frozenset[Extension], headers: Iterable[tuple[bytes, bytes]]
 ) -> frozenset[Extension]:
     """The extensions that both sides have named; unknown names are ignored."""
@@ -245,7 +245,7 @@ class ServerHandshake(_Handshake):
             self._respond(426, [(b"Upgrade", b"websocket")])
             error = RemoteProtocolError(ErrorCode.BAD_HTTP, "no upgrade asked for")
             return self._finish(HandshakeState.REFUSED, error)
-        extensions = _agreed(self._extensions, headers)
+        extensions = agreed_extensions(self._extensions, headers)
         accepted = h11.InformationalResponse(
             status_code=101,
             reason=b"Switching Protocols",
@@ -370,7 +370,7 @@ class ClientHandshake(_Handshake):
                 user=self._user,
                 cluster=self._cluster,
                 version=self._version,
-                extensions=_agreed(self._extensions, headers),
+                extensions=agreed_extensions(self._extensions, headers),
             )
         if 100 <= status < 200:
             return None  # another informational response; the real one follows

@@ -11,7 +11,7 @@ from typing import Any
 
 from culm.machines.signatures import by_name, is_one_of, signature_of, type_words
 
-__all__ = ["Config", "ConfigError", "Key", "keys_of", "read_config"]
+__all__ = ["Config", "ConfigError", "Key", "keys_of", "meanings_of", "read_config"]
 
 Config = Mapping[str, Any]  # JSON data with {"hex": ...} already read as bytes
 
@@ -46,7 +46,7 @@ def keys_of(made: Callable[..., object], *, without: Sequence[str] = ()) -> tupl
     Their meaning is read from the docstring of `made`, where each has a line of its own, or
     several share one with commas, above an indented text.
     """
-    meanings = _meanings(inspect.getdoc(made) or "")
+    meanings = meanings_of(inspect.getdoc(made) or "")
     return tuple(
         Key(
             name=name,
@@ -82,7 +82,8 @@ def _value(key: Key, value: object) -> object:
     return found
 
 
-def _meanings(doc: str) -> dict[str, str]:
+def meanings_of(doc: str) -> dict[str, str]:
+    """The meaning of each argument that a docstring explains."""
     found: dict[str, str] = {}
     for names, text in re.findall(r"^([a-z]\w*(?:, \w+)*)\n((?: {4}.*\n?)+)", doc, flags=re.M):
         for name in names.split(", "):

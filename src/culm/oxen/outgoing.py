@@ -45,8 +45,8 @@ class Outgoing:
         self._known = 0  # the peer's one-to-one number at synchronization
         self._timing = timing
         self._rng = rng
-        self._broadcast = Stream(start.broadcast, window)
-        self._one = Stream(start.one, window)
+        self.broadcast = Stream(start.broadcast, window)
+        self.one = Stream(start.one, window)
         self._waiting: deque[Item] = deque()
         self._last_word: Item | None = None
         self._challenge: Item | None = None
@@ -101,8 +101,8 @@ class Outgoing:
 
     def _stream(self, delivery: Delivery) -> Stream | None:
         if delivery is _IN_ORDER:
-            return self._one
-        return self._broadcast if delivery is _IN_ORDER_BROADCAST else None
+            return self.one
+        return self.broadcast if delivery is _IN_ORDER_BROADCAST else None
 
     def _grow(self, delivery: Delivery = _DATAGRAM) -> None:
         self._size += 1
@@ -113,12 +113,12 @@ class Outgoing:
         """Let all messages go: the peer has synchronized, with one-to-one number `known`."""
         self.open = True
         self._known = known
-        self._broadcast.reword(self._word_of)
+        self.broadcast.reword(self._word_of)
 
     def rename(self, known: int) -> None:
         """Correct the peer's number: it would not acknowledge messages that name another."""
         self._known = known
-        self._broadcast.reword(self._word_of)
+        self.broadcast.reword(self._word_of)
         for item in self.flight:
             if item.gap:
                 item.reword(self._word_of(item.sequence))
@@ -127,19 +127,19 @@ class Outgoing:
         """Queue a one-to-one message or a plain datagram."""
         self._grow(delivery)
         if delivery is _IN_ORDER:
-            self._one.append(number, data)
+            self.one.append(number, data)
         else:
             self._waiting.append(Item(number, data))
 
     def add_piece(self, number: int, position: Position, data: bytes) -> None:
         """Queue a piece of a one-to-one message; only the last has a `number` other than 0."""
         self._grow(_IN_ORDER)
-        self._one.append_piece(number, position, data)
+        self.one.append_piece(number, position, data)
 
     def add_broadcast(self, number: int, sequence: int, d: Value) -> None:
         """Queue an in-order broadcast, or a piece of one, encoded in `d`."""
         self._grow(_IN_ORDER_BROADCAST)
-        self._broadcast.append_as(number, sequence, d)
+        self.broadcast.append_as(number, sequence, d)
 
     def begin(self, delivery: Delivery, number: int) -> None:
         """Mark the latest piece in that stream as the first of the caller's message `number`."""
@@ -149,11 +149,11 @@ class Outgoing:
 
     def skip_broadcast(self, sequence: int) -> None:
         """Leave out our broadcast of that number, and tell the peer once it has earlier ones."""
-        self._size += self._broadcast.skip(sequence, self._word_of(sequence))
+        self._size += self.broadcast.skip(sequence, self._word_of(sequence))
 
     def _word_of(self, sequence: int) -> Value:
         """The message that tells the peer to expect no broadcasts up to that number."""
-        one = self._one.first - 1
+        one = self.one.first - 1
         start = self._start._replace(broadcast=sequence, one=one, known=self._known)
         return write_message(start)
 
@@ -164,7 +164,7 @@ class Outgoing:
         plain datagrams we wait ourselves.  Our tags no longer matter by then.
         """
         self._forget_tags()
-        d = write_message(Finalize(self._broadcast.last, self._one.last, self._known))
+        d = write_message(Finalize(self.broadcast.last, self.one.last, self._known))
         self._last_word = Item(0, d)
         self._size += 1
 
@@ -177,7 +177,7 @@ class Outgoing:
             self.flight.forget(item)
             self._size -= 1
         self._challenge = None
-        broadcast, one = self._broadcast.first - 1, self._one.first - 1
+        broadcast, one = self.broadcast.first - 1, self.one.first - 1
         start = self._start._replace(broadcast=broadcast, one=one, known=known)
         item = Item(0, write_message(start))
         self._size += 1
@@ -187,7 +187,7 @@ class Outgoing:
     def tell(self, version: int, tags: Mapping[str, str], now: float) -> Item:
         """Our tags, to be sent; earlier ones are not sent again."""
         self._forget_tags()
-        self._tags = item = Item(0, write_message(Tags(self._one.first - 1, version, tags)))
+        self._tags = item = Item(0, write_message(Tags(self.one.first - 1, version, tags)))
         self._grow()
         self.flight.dispatch(item, now)
         return item
@@ -257,7 +257,7 @@ class Outgoing:
         waiting = self._waiting
         while waiting and len(fresh) < room:
             fresh.append(waiting.popleft())
-        one, broadcast = self._one, self._broadcast
+        one, broadcast = self.one, self.broadcast
         if not broadcast.waiting:
             one.take_into(fresh, room)
         elif not one.waiting:
@@ -348,11 +348,11 @@ class Outgoing:
 
         Returns the caller's numbers of the messages that may be lost thereby, in order.
         """
-        items = [*self.flight, *self._waiting, *self._one.waiting, *self._broadcast.waiting]
+        items = [*self.flight, *self._waiting, *self.one.waiting, *self.broadcast.waiting]
         lost = [item.number for item in items if item.number]
         self.open = False
-        lost += self._one.restart(self._one.last)
-        lost += self._broadcast.restart(broadcast)
+        lost += self.one.restart(self.one.last)
+        lost += self.broadcast.restart(broadcast)
         self._waiting.clear()
         self._last_word = self._challenge = self._tags = None
         self.flight = Flight(timing=self._timing, rng=self._rng)
@@ -367,16 +367,16 @@ class Outgoing:
 
         0 if that number is of the present association, or the peer names none.
         """
-        return known - self._one.last if known and not self.holds(known) else 0
+        return known - self.one.last if known and not self.holds(known) else 0
 
     def holds(self, known: int) -> bool:
         """Whether the one-to-one number that the peer names is of the present association."""
-        return self._start.one <= known <= self._one.last
+        return self._start.one <= known <= self.one.last
 
     def renumber(self, one: int) -> None:
         """Go on after one-to-one number `one`, while there are no one-to-one messages."""
         self._start = self._start._replace(one=one)
-        self._one.restart(one)
+        self.one.restart(one)
 
     @property
     def _owes_messages(self) -> bool:
