@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oxen_simulation import EPOCH
-from oxen_support import ME, Table
+from oxen_support import DEFAULT_TIMING, ME, Table
 
 from culm.oxen import (
     Delivery,
@@ -35,7 +35,7 @@ def one(sequence: int, position: Position, data: bytes) -> Piece:
     return Piece(b"1", sequence, position, data)
 
 
-def joined(*, limits: Limits = LIMITS, timing: Timing | None = None) -> Table:
+def joined(*, limits: Limits = LIMITS, timing: Timing = DEFAULT_TIMING) -> Table:
     """A node with the peer `P`, which takes messages of 5,000 bytes, and `Q`, which takes none."""
     table = Table(limits=limits, timing=timing)
     let_in(table, P, 5_000)
@@ -64,7 +64,7 @@ def received(data: bytes, delivery: Delivery = Delivery.IN_ORDER) -> MessageRece
     return MessageReceived(peer=P, data=data, delivery=delivery)
 
 
-def full(timing: Timing | None = None) -> Table:
+def full(timing: Timing = DEFAULT_TIMING) -> Table:
     """A node with one place, which `P` has."""
     table = Table(
         limits=Limits(datagram_size_max=400, message_size_max=SIZE_MAX, assemblies_max=1),

@@ -39,14 +39,17 @@ class Dice(Random):
         return self.script.popleft() if k == 32 and self.script else super().getrandbits(k)
 
 
+DEFAULT_LIMITS, DEFAULT_TIMING = Limits(), Timing()
+
+
 class Table:
     """A node, `ME`, at whose table puppets sit; `events` are all since they were looked at."""
 
     def __init__(
         self,
         *,
-        limits: Limits | None = None,
-        timing: Timing | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        timing: Timing = DEFAULT_TIMING,
         dialect: Dialect = Dialect.KEYED,
         seed: int = 0,
         keys: Sequence[bytes] = (),

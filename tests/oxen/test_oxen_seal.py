@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from nacl.bindings import crypto_secretbox
 from oxen_simulation import EPOCH, TIMING
-from oxen_support import ME, Dice, Table
+from oxen_support import DEFAULT_LIMITS, ME, Dice, Table
 
 from culm.machine import Closed, LocalProtocolError
 from culm.oxen import (
@@ -466,7 +466,7 @@ def test_who_has_only_the_old_key_is_cut_off_in_the_end() -> None:
 # -- clusters ----------------------------------------------------------------------------------
 
 
-def cluster_of(size: int, *, keys: Sequence[bytes], limits: Limits | None = None) -> Cluster:
+def cluster_of(size: int, *, keys: Sequence[bytes], limits: Limits = DEFAULT_LIMITS) -> Cluster:
     network = Network(seed=3, conditions=Conditions(delay_min=0.001, delay_max=0.01))
     cluster = Cluster(network)
     names = [b"N%d" % index for index in range(size)]
