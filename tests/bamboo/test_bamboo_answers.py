@@ -22,12 +22,12 @@ from culm.bamboo.effects import (
     ReadPayload,
     WriteEffect,
     WritePayload,
-    answer,
 )
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import StoreError, StoreErrorCode
 from culm.bamboo.store import MemoryStore
+from culm.effects import Answer
 from culm.machine import Effect, Ticket
 from culm.machines.sample_logs import make_log
 from culm.testing.store_asking import RandomEffects
@@ -225,9 +225,12 @@ class FullStore(MemoryStore):
 
 def test_a_machine_is_told_the_result_the_refusal_or_the_failure() -> None:
     machine, store = Machine(), FullStore(family=YAMF)
-    answer(machine, ReadEntry(ticket=TICKET, log=LOG, seqnum=3), store)
-    answer(machine, AppendEntries(ticket=TICKET, log=LOG, entries=NEWS), store)
-    answer(machine, FinishPayload(ticket=TICKET, log=LOG, seqnum=3), store)
+    for effect in (
+        ReadEntry(ticket=TICKET, log=LOG, seqnum=3),
+        AppendEntries(ticket=TICKET, log=LOG, entries=NEWS),
+        FinishPayload(ticket=TICKET, log=LOG, seqnum=3),
+    ):
+        Answer.of(effect, store.perform).give(machine)
     entry, append, finish = machine.told
     assert entry == ("complete", TICKET, None)
     assert append == ("fail", TICKET, FullStore.full)

@@ -20,7 +20,7 @@ from nacl.signing import SigningKey
 
 import culm_io
 from culm.bamboo import LogAuthor, MemoryStore
-from culm.bamboo.effects import answer
+from culm.effects import Answer
 from culm.machine import (
     Closed,
     Durable,
@@ -264,7 +264,7 @@ def test_a_peer_that_asks_for_everything_and_reads_nothing(stalled: threading.Ev
                 while wants.next_event() is not None:
                     pass
                 if (effect := wants.next_effect()) is not None:
-                    answer(wants, effect, empty)
+                    Answer.of(effect, empty.perform).give(wants)
                     continue
                 if data := wants.data_to_send():
                     far.sendall(data)

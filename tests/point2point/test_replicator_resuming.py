@@ -21,8 +21,9 @@ from replicator_support import (
     store_of,
 )
 
-from culm.bamboo.effects import DiscardStaged, answer
+from culm.bamboo.effects import DiscardStaged
 from culm.bamboo.records import NewEntry
+from culm.effects import Answer
 from culm.machine import Closed, Effect
 from culm.point2point import ErrorCode, Role
 from culm.point2point.replication import EntryStored, Interest, Replicator, Want
@@ -354,7 +355,7 @@ def over_a_line_that_breaks(server: Node, reader: Node, *, size: int) -> None:
                 event, effect = machine.next_event(), machine.next_effect()
                 ended += isinstance(event, Closed)
                 if effect is not None:
-                    answer(machine, effect, store)
+                    Answer.of(effect, store.perform).give(machine)
                 if event is None and effect is None:
                     break
             line += machine.data_to_send()
