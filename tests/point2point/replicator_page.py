@@ -56,7 +56,7 @@ from culm.point2point.replication import (
     Want,
 )
 from culm.point2point.replication.events import LogEvent
-from culm.point2point.replication.states import (
+from culm.point2point.replication.steps import (
     PEER_STAGES,
     STAGES,
     WANTED,

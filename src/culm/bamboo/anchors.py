@@ -16,7 +16,7 @@ class Anchors(Generic[T]):
     """Something (a hash, as a rule) for each entry to which a later entry can link.
 
     Entries come in ascending order.  Links do not cross, so an entry n makes everything
-    between its lipmaalink's target and itself unreachable: what is kept is a stack, and
+    between its lipmaalink's target and itself unreachable: those that are kept form a stack, and
     adding the entries of a log one by one costs amortized constant time.  Kept are at
     most three entries for each of the 41 levels of blocks, whatever the log's length;
     all of `culm.bamboo.links.open_targets` are among them.
@@ -28,7 +28,7 @@ class Anchors(Generic[T]):
     """Sequence number of the entry added last; 0 before the first."""
 
     def __init__(self, position: int = 0, known: Mapping[int, T] | None = None) -> None:
-        """Start after entry `position`, with what is known up to there."""
+        """Start after entry `position`, with the anchors known up to there."""
         self.position = position
         values = known or {}
         self._seqnums = [seqnum for seqnum in open_targets(position) if seqnum in values]

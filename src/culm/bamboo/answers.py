@@ -58,7 +58,7 @@ def is_of_family(family: HashFamily, answer: object) -> bool:
     if isinstance(answer, ForkProof):
         return answer.first.family is answer.second.family is family
     if is_list(answer):
-        # Logs have no hashes.  What is true of the first entry is true of the others.
+        # Logs have no hashes.  One entry is of the family if all are.
         return not answer or type(answer[0]) is not StoredEntry or len(answer[0].hash) == size
     if is_dict(answer):
         return all(len(hash) == size for hash in answer.values())

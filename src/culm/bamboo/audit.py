@@ -49,8 +49,8 @@ def audit_log(
     Unless `sparse`, an entry needs all entries before it, else the path of links to entry
     1 and, where they are there, the targets of its links.
 
-    Unlike a `LogVerifier`, which takes only what is verified, the audit goes on and checks links
-    against whatever the author has signed: one bad entry does not hide what is wrong with the next,
+    Unlike a `LogVerifier`, which takes only verified entries, the audit goes on and checks links
+    against all that the author has signed: one bad entry does not hide the faults of the next,
     nor does it make the next one wrong.  A later entry that is not verified because of it gets
     ``GAP`` (its links lead through an entry that is not verified) or ``INVALID_LOG`` (after a fork
     or a payload size lie).

@@ -116,7 +116,7 @@ class ReadPayload(StoreEffect[bytes]):
 
 
 class LogStatus(NamedTuple):
-    """How a store stands with one log; see `ReadLog`."""
+    """The state of one log in a store; see `ReadLog`."""
 
     fork: ForkProof | None
     head: Head | None
@@ -128,10 +128,10 @@ class LogStatus(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLog(StoreEffect[LogStatus]):
-    """All that is to be known of a log at once; answered with `LogStatus`.
+    """The whole state of a log at once; answered with `LogStatus`.
 
-    That is `LogStore.fork`, `head`, `newest`, the entry at the head (`last`), and what is asked
-    for besides: one `entry`, and the `hashes` of others.
+    That is `LogStore.fork`, `head`, `newest`, the entry at the head (`last`), and on request one
+    `entry` and the `hashes` of others.
     """
 
     log: LogKey

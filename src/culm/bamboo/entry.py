@@ -327,7 +327,7 @@ def verify_signature(entry: Entry) -> bool:
     """Whether the author named in the entry signed it.
 
     libsodium's rules: no signature scalar at or above the group order, no point of small
-    order.  So nobody but the author can turn one valid signature into another.
+    order.  So only the author can turn one valid signature into another.
     """
     encoded = entry.encode()
     try:

@@ -57,9 +57,9 @@ AUTHOR_FAULTS = frozenset(
         Reason.PAYLOAD_SIZE_LIE,
     }
 )
-"""Reasons that nobody but the author, by signing, can bring about.
+"""Reasons that only the author, by signing, can bring about.
 
-The others blame the peer that passed the data on, or nobody: correct data may still come.
+The others blame the peer that passed the data on, or none: correct data may still come.
 """
 
 

@@ -1,4 +1,4 @@
-"""What stores of logs keep and give, and the writes that they refuse."""
+"""Records of stores of logs, and the writes that these refuse."""
 
 from __future__ import annotations
 

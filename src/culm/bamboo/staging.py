@@ -63,7 +63,7 @@ def read_beginning(
 
 
 class Arrival(Enum):
-    """What is still to come of a payload."""
+    """The part of a payload that is still to come."""
 
     COMING = "more may come"
     WHOLE = "the last piece has come"
@@ -80,11 +80,11 @@ class Kept(Enum):
 
 
 class Task(Enum):
-    """What is to be done for a payload of which no piece waits to be written."""
+    """The task for a payload of which no piece waits to be written."""
 
     WAIT = "wait for more of it"
     CONCLUDE = "see whether it is right"
-    DISCARD = "drop what is stored"
+    DISCARD = "drop the stored part"
     END = "nothing more"
 
 
@@ -98,11 +98,11 @@ TASKS: Final[dict[tuple[Arrival, Kept], Task]] = {
 
 
 class Verdict(Enum):
-    """What is known of all that has come of a payload."""
+    """The verdict on the received part of a payload."""
 
     RIGHT = "its hash is that of the payload"
     WRONG = "its hash is another one"
-    UNKNOWN = "nobody has seen all of it"
+    UNKNOWN = "it has not been seen as a whole"
 
 
 class Conclusion(Enum):
@@ -110,8 +110,8 @@ class Conclusion(Enum):
 
     FINISH = "it counts as stored"
     READ_BACK = "read all of it back, and hash it"
-    START_OVER = "drop what is stored, and fetch it again"
-    FETCH_AGAIN = "fetch it again, unless somebody else has stored it"
+    START_OVER = "drop the stored part, and fetch it again"
+    FETCH_AGAIN = "fetch it again, unless another writer has stored it"
 
 
 CONCLUSIONS: Final[dict[tuple[Kept, Verdict], Conclusion]] = {
@@ -274,7 +274,7 @@ class StagedPayload:
         self._go_on()
 
     def _compare(self) -> None:
-        """Somebody else has written: compare what is there."""
+        """Another writer has been there: compare the stored part."""
         if not self._pieces:
             self._go_on()
             return

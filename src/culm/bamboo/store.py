@@ -37,7 +37,7 @@ __all__ = [
 class LogStore(ABC):
     """A synchronous store of logs, all of one hash family.
 
-    Reading what is not there gives ``None`` or nothing; writing what is not allowed raises
+    Reading a missing entry gives ``None`` or nothing; a write that is not allowed raises
     `StoreError` and changes nothing.  Machines reach a store through `perform`.
     """
 
@@ -102,7 +102,7 @@ class LogStore(ABC):
 
     @abstractmethod
     def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
-        """At most `size` bytes from `offset` on of what is on hand, staged or complete."""
+        """At most `size` bytes from `offset` on of the part on hand, staged or complete."""
 
     @abstractmethod
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
@@ -132,20 +132,20 @@ class LogStore(ABC):
 
     @abstractmethod
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
-        """Drop what is on hand of the payload, staged or complete; the entry stays.
+        """Drop the part of the payload on hand, staged or complete; the entry stays.
 
-        A payload that was not complete has still begun, and is to be had from somebody.  A
-        complete one is left out from now on.
+        A payload that was not complete has still begun, and is to be had from a peer.  A complete
+        one is left out from now on.
 
         Raises `StoreError`: ``UNKNOWN_ENTRY``.
         """
 
     @abstractmethod
     def discard_staged(self, log: LogKey, seqnum: int) -> None:
-        """Drop what is staged of the payload: it turned out to be wrong.
+        """Drop the staged part of the payload: it turned out to be wrong.
 
-        It has still begun, and is to be had from somebody else.  A complete payload stays:
-        somebody has seen it all, and found it right.
+        It has still begun, and is to be had from another peer.  A complete payload stays: it has
+        been seen as a whole, and found right.
 
         Raises `StoreError`: ``UNKNOWN_ENTRY``.
         """
@@ -234,7 +234,7 @@ class _Log:
         default_factory=dict[int, NewEntry]
     )  # with payloads that came whole
     pieces: dict[int, _Pieces] = field(default_factory=dict[int, _Pieces])  # of other payloads
-    seqnums: list[int] = field(default_factory=list[int])  # of what is kept, ascending
+    seqnums: list[int] = field(default_factory=list[int])  # of stored entries, ascending
     head: int = 0
     fork: ForkProof | None = None
 

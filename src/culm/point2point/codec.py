@@ -133,7 +133,7 @@ def encode_control(message: ControlMessage) -> bytes:
 def decode_control(
     data: bytes, offset: int = 0, *, family: HashFamily
 ) -> tuple[ControlMessage, int]:
-    """Decode the message that starts at `offset`; returns it and the index behind it.
+    """Decode the message that starts at `offset`; returns it and the index after it.
 
     Raises `Truncated` if more bytes could complete it, `Violation` if none can.
     """

@@ -40,7 +40,7 @@ __all__ = ["Connection"]
 
 _CONTROL, _DATA = 0, 1
 _SETUP_SIZE_MAX = 1 + 2 * 9
-# So much of a Write, or the rest of it, is waited for: entries arrive on slow lines, too.
+# As much of a Write, or the rest of it, is waited for: entries arrive on slow lines, too.
 _PIECE_SIZE_MAX = 1 << 15
 # Less room than this is not filled up.
 _ROOM_MIN = 256
@@ -52,9 +52,9 @@ _INITIAL: Final = InitialState(
     },
     creation_closed=True,
 )
-# Bytes of answers, and markers, that may wait to be taken before reading pauses.  What we say about
-# each open request on our own account comes on top: two endpoints that each wait for the other to
-# read would wait for ever.
+# Bytes of answers, and markers, that may wait to be taken before reading pauses.  Our own messages
+# about each open request come on top: two endpoints that each wait for the other to read would wait
+# for ever.
 _OWED_SIZE_MAX = 1 << 14
 _REQUEST_SIZE_MAX = 1 << 10
 # Questions for a sign of life that wait for our answers, of two bytes each.
@@ -66,7 +66,7 @@ _DEFAULT_SETUP: Final = Setup()
 
 
 def _room(size_max: int | None, *, filled: bool) -> int | None:
-    """How much data to put into Writes when `size_max` bytes can be taken.
+    """Bytes of data to put into Writes when `size_max` bytes can be taken.
 
     If a Write is taken as a whole, the peer does not have to put it together again.
     """
@@ -97,28 +97,28 @@ def _close_with(closed: Closed) -> Closed:
 class Connection(StreamBase[ConnectionEvent]):
     """Bamboo Point-2-Point over bymux on one stream of bytes.
 
-    Enforces every invariant of the seed, in both directions, and rebuilds and verifies
-    what is received.  Requests are handled through `Request`.
+    Enforces every invariant of the seed, in both directions, and rebuilds and verifies received
+    entries.  Requests are handled through `Request`.
 
     role
-        Whose request ids are even; whoever opened the stream of bytes is proactive, say.
+        ``PROACTIVE`` (its request ids are even) for the endpoint that opened the stream, say.
     setup
-        What we offer.  Its windows are cut to ``limits.compression_window_max``.
+        Our offer.  Its windows are cut to ``limits.compression_window_max``.
     limits
-        What the peer may make us hold.  Proposal credit is granted by itself:
+        Bounds on what the peer makes us hold.  Proposal credit is granted by itself:
         ``limits.requests_max``, refilled as requests of the peer end.
     timing
-        How long the peer may take.
+        Times for which the peer is waited for.
     family
         The hash family of all logs (YAMF in original Bamboo).
     in_runs
-        Entries come many at a time where that is possible (`EntriesReceived`), which is several
-        times as fast.  How many, and in which pieces other payloads come, then depends on how
+        Entries come many at a time where that is possible (`EntriesReceived`), several times as
+        fast.  Their number, and the pieces of other payloads, then depend on the chunks in which
         the bytes came.
     trust_caller
-        In safe mode nothing that does not verify may be sent.  That is checked
-        (``INVALID_DATA``), unless the caller is known to have verified all that it sends.  Only
-        then `Request.send_entries` sends runs.
+        In safe mode only verified data may be sent.  That is checked (``INVALID_DATA``), unless
+        the caller is known to have verified all that it sends.  Only then `Request.send_entries`
+        sends runs.
 
     `Timed`: `next_deadline` is ``None`` before the first `advance`.
     """
@@ -168,7 +168,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._control.grant(limits.requests_max)
         self._data_stream.set_window(limits.data_window_max)
 
-    # What there is to know.
+    # Queries.
 
     @property
     def state(self) -> State:
@@ -180,7 +180,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     @property
     def session(self) -> Negotiated | None:
-        """What was negotiated; ``None`` before the peer's setup has arrived."""
+        """The negotiated modes and windows; ``None`` before the peer's setup has arrived."""
         return self._session
 
     @property
@@ -190,12 +190,12 @@ class Connection(StreamBase[ConnectionEvent]):
 
     @property
     def proposal_credit(self) -> int:
-        """How many proposals we may make; none once it is too late for any verb."""
+        """The number of proposals that we may make; 0 once it is too late for any verb."""
         return 0 if self._output.over else self._control.credit
 
     @property
     def inside(self) -> bool:
-        """Whether the peer has said something in part, as seen once there are no more events."""
+        """Whether part of a message has come; meaningful when there are no more events."""
         return self._mux.inside or self._control.inside
 
     @property
@@ -366,7 +366,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return self._control.next_event()
 
     def _step_data(self) -> ConnectionEvent | None:
-        """Process what has come on the data channel until it brings an event."""
+        """Process received bytes of the data channel until they bring an event."""
         while (outcome := self._receiver.step()) is not None:
             if isinstance(outcome, MarkerReceived):
                 self._control.end_if_due(outcome.request)
@@ -424,7 +424,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return None
 
     def close(self) -> None:
-        """Say goodbye; what the peer still sends until `Closed` is ignored."""
+        """Say goodbye; anything the peer still sends until `Closed` is ignored."""
         for request in self._control.requests:
             request.incoming.discard()
         self._receiver.want_no_more()

@@ -1,4 +1,4 @@
-"""The control channel: proposal credit, the open requests, and what becomes of them."""
+"""The control channel: proposal credit, and the open requests from proposal to end."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class RequestTable:
     def addressed(
         self, request_id: int, code: ErrorCode = ErrorCode.UNKNOWN_REQUEST
     ) -> Request | None:
-        """The request that the peer speaks of; ``None`` if it may be unaware that it was dropped.
+        """The request with that id; ``None`` if the peer may be unaware that it was dropped.
 
         Raises `Violation` with that code if there is none.
         """
@@ -117,7 +117,7 @@ class RequestTable:
         return free
 
     def _is_free(self, request_id: int) -> bool:
-        """Whether nothing of ours speaks of that id any more."""
+        """Whether no message of ours under that id is still to leave."""
         while self._leaving and self._leaving[0][0] <= self._output.flushed_total:
             self._unflushed.discard(self._leaving.popleft()[1])
         return request_id not in self._requests and request_id not in self._unflushed
@@ -129,7 +129,7 @@ class RequestTable:
     # The life of a request.
 
     def open(self, request_id: int, proposal: Proposal, *, ours: bool) -> Request:
-        """Somebody has proposed it; the id has been checked."""
+        """It has been proposed, under an id that has been checked."""
         request = Request(request_id, proposal, self._output, ours=ours)
         self._requests[request_id] = request
         last = MAX if proposal.end is None else proposal.end
@@ -171,7 +171,7 @@ class RequestTable:
         return tuple((2 * first + odd, 2 * last + odd) for first, last in self._dropped.runs())
 
     def overlaps(self, new: Request) -> Iterator[tuple[Request, Request]]:
-        """Who loses to whom of overlapping proposals that crossed each other; drop the losers.
+        """Losers and winners of overlapping proposals that crossed; drop the losers.
 
         Both endpoints compare the same pairs in the same order, because each message on
         the control channel is in order and a proposal takes part until it is answered.
@@ -181,7 +181,7 @@ class RequestTable:
             return
         start = new.proposal.start
         end = MAX if new.proposal.end is None else new.proposal.end
-        # As many as there may be: so it is for the interpreter to go through them.
+        # There may be many: built-in functions go through them.
         starts, ends = zip(*side.values(), strict=True)
         both = map(all, zip(map(end.__ge__, starts), map(start.__le__, ends), strict=True))
         for rival in [self._requests[request_id] for request_id in compress(side, both)]:
@@ -193,14 +193,14 @@ class RequestTable:
 
 
 def _rank(request: Request) -> tuple[int, bool]:
-    """What decides: of two with the same start, the one of the reactive endpoint loses."""
+    """The order of rank: of two with one start, the one of the reactive endpoint loses."""
     return request.proposal.start, request.request_id % 2 == Role.REACTIVE
 
 
 class ControlChannel:
-    """What has been agreed on the control channel.
+    """The state of the control channel.
 
-    Its methods raise `Violation`; whose mistake that is depends on who has called.
+    Methods raise `Violation`: a mistake of the caller in a verb, of the peer in a step.
     """
 
     def __init__(self, *, role: Role, output: Output) -> None:
@@ -214,7 +214,7 @@ class ControlChannel:
         self._events: deque[ConnectionEvent] = deque()
 
     def next_event(self) -> ConnectionEvent | None:
-        """What has happened, in its order."""
+        """The next event, in order."""
         return self._events.popleft() if self._events else None
 
     @property
@@ -222,7 +222,7 @@ class ControlChannel:
         """Whether part of a message has come; meaningful when there are no more events."""
         return bool(self._inbox.size)
 
-    # What we do.
+    # Our messages.
 
     def grant(self, amount: int) -> None:
         """Let the peer make `amount` more proposals."""
@@ -253,7 +253,7 @@ class ControlChannel:
         request.give_up()
         self._events.append(RequestGivenUp(request_id=request.request_id, reason=reason))
 
-    # What the peer does.
+    # The peer's messages.
 
     def receive(self, data: Buffer) -> None:
         """Take bytes of the channel."""
@@ -316,7 +316,7 @@ class ControlChannel:
         outgoing.adjust(message, demand)
         event = Confirmed if before is RequestState.PROPOSED_BY_US else Adjusted
         self._events.append(event(request_id=request.request_id, adjustment=message))
-        if before is not RequestState.CONFIRMED:  # what is sent is sent after it
+        if before is not RequestState.CONFIRMED:  # data follows it
             incoming.adjust(message)
             return
         incoming.may_adjust(message)
@@ -340,7 +340,7 @@ class ControlChannel:
             request.say_cancel(Cancel(request_id=request_id, reason=CancelReason.CONFIRM))
         self.end_if_due(request)
 
-    # What both do.
+    # Ends of requests.
 
     def end_if_due(self, request: Request) -> None:
         """End the request if all four messages of its cancellation have been exchanged."""

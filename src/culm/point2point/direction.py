@@ -1,4 +1,4 @@
-"""One direction of one request: what its sender has sent, and what it may send next.
+"""One direction of one request: the pieces that its sender has sent, and may send next.
 
 Both endpoints keep both directions of a request, so one set of checks serves both: before
 sending, a broken rule is the caller's mistake; when receiving, it is the peer's.
@@ -6,7 +6,7 @@ sending, a broken rule is the caller's mistake; when receiving, it is the peer's
 Only the sender of a direction knows exactly what holds for it.  An adjustment is not
 acknowledged, so after we have sent (or received) one, the peer's data may follow the old
 state or the new one.  The receiving side therefore keeps every possibility (`Candidates`)
-and drops those which the data contradicts.
+and drops those that the data contradicts.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _RUNS_MAX = 1024
 
 
 class Last(NamedTuple):
-    """What was transmitted last, and may be taken back: it is not known to be valid.
+    """The piece transmitted last, not known to be valid: it may be taken back.
 
-    There is more than one piece if it is not known which of them it was.
+    There are several if any of them may have been it.
     """
 
     pieces: tuple[Piece, ...]
@@ -95,12 +95,12 @@ class Direction:
 
     @property
     def cursor(self) -> Cursor:
-        """Where the sender is (under the oldest possibility, if there are several)."""
+        """The sender's place (under the oldest possibility, if there are several)."""
         return self.candidates.first
 
     @property
     def demand(self) -> Demand | None:
-        """What the receiver has asked for last; ``None`` if it has not said so yet."""
+        """The receiver's latest wishes; ``None`` before the first."""
         return self.candidates.demand
 
     def face(self, other: Direction) -> None:
@@ -108,7 +108,7 @@ class Direction:
         self.other = other
 
     def ahead_of(self, cursor: Cursor) -> int:
-        """How many pieces the sender has wholly passed, wherever it may be, before `cursor`."""
+        """The number of pieces after `cursor` that the sender has passed under any possibility."""
         ahead = min(cursor.is_behind(place) for place in self.candidates)
         return ahead if self.reached is None else max(ahead, cursor.is_behind(self.reached))
 
@@ -124,13 +124,13 @@ class Direction:
     # Adjustments.
 
     def demand_after(self, adjust: Adjust) -> Demand:
-        """What the receiver wants after an adjustment of its; raises `Violation`."""
+        """The receiver's wishes after an adjustment of its own; raises `Violation`."""
         return (self.demand or Demand()).adjusted(adjust)
 
     def adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
         """An adjustment holds for all that is transmitted from now on.
 
-        `demand`: what the receiver wants from then on, if it made the adjustment.
+        `demand`: the receiver's wishes from then on, if it made the adjustment.
         """
         if demand is not None:
             self.candidates.ask(demand)
@@ -177,7 +177,7 @@ class Direction:
         return self.candidates.allowing(check)
 
     def pass_over(self, possible: Possible, count: int) -> Piece:
-        """Pass over `count` pieces, for whatever reason; returns the first of them."""
+        """Pass over `count` pieces, for any reason; returns the first of them."""
         self.candidates.keep(possible)
         piece = possible.piece
         self.candidates.advance(count)
@@ -220,7 +220,7 @@ class Direction:
         self._forget_entry()
 
     def take_invalid_metadata(self, possible: Possible, entry: Entry) -> None:
-        """Invalid metadata has been transmitted; `entry` is how it was understood."""
+        """Invalid metadata has been transmitted, which was read as `entry`."""
         pieces = (cursor.piece for cursor in possible.cursors)
         self.candidates.keep(possible)
         self.last = Last(tuple(dict.fromkeys(piece for piece in pieces if piece)), entry)
@@ -395,21 +395,21 @@ class Direction:
                 self.end_of_log = None
         self.candidates.go_back_to(pieces)
 
-    # What is known of entries.
+    # Knowledge of entries.
 
     def link(self, seqnum: int) -> bytes | None:
-        """The hash of entry `seqnum`, where this request tells it."""
+        """The hash of entry `seqnum`, if this request tells it."""
         found = self.links.get(seqnum)
         return self.other.links.get(seqnum) if found is None else found
 
     def tells_metadata(self, seqnum: int) -> bool:
-        """Whether the metadata of that entry was transmitted, in whatever direction."""
+        """Whether the metadata of that entry was transmitted, in either direction."""
         return seqnum in self.metadata or seqnum in self.other.metadata
 
     def payload_told(self, cursor: Cursor) -> int | None:
-        """The entry whose payload is due there, if it is, and the receiver knows the entry.
+        """The entry whose payload is due there, if the receiver knows that entry.
 
-        It does if its metadata was transmitted, or if it had the entry before.
+        It does if the metadata was transmitted, or if it had the entry before.
         """
         piece, range_ = cursor.piece, cursor.range
         if piece is None or piece.part is Part.METADATA:
@@ -445,14 +445,14 @@ class Direction:
 
 
 class Outgoing(Direction):
-    """What we send."""
+    """The direction in which we send."""
 
     __slots__ = ("sent_until",)
 
     def __init__(self, range_: PieceRange, demand: Demand | None) -> None:
         super().__init__(range_, demand)
         self.sent_until = 0
-        """Where the last of it ends among all bytes that we have put on the data channel."""
+        """The end of its data among all bytes that we have put on the data channel."""
 
     def adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
         before = self.cursor
@@ -466,7 +466,6 @@ class Outgoing(Direction):
         super().apologize(pieces)
 
     def _remember_place(self) -> None:
-        """We go back; the peer may be catching up to where we have been."""
         if self.reached is None or self.reached.place < self.cursor.place:
             self.reached = self.cursor.copy()
 
@@ -480,7 +479,7 @@ class Outgoing(Direction):
 
 
 class Intake(Enum):
-    """What becomes of the data that comes in for a request."""
+    """The use of data that comes in for a request."""
 
     TAKEN = "taken"
     WAITING = "waiting for the caller's answer"
@@ -488,7 +487,7 @@ class Intake(Enum):
 
 
 class Incoming(Direction):
-    """What the peer sends."""
+    """The direction in which the peer sends."""
 
     __slots__ = ("intake", "marked")
 
@@ -506,7 +505,7 @@ class Incoming(Direction):
             adjust.end, adjust.upper_certpool, self.other.candidates, by_sender=demand is None
         )
 
-    # What the caller knows and wants.
+    # Knowledge and wishes of the caller.
 
     def unknown_payload(self) -> int | None:
         """The entry whose payload is due, if it is one, and to be had from the caller."""
@@ -534,14 +533,14 @@ class Incoming(Direction):
             self.intake = Intake.TAKEN
 
     def discard(self) -> None:
-        """Whatever still comes is of no use."""
+        """All that still comes is of no use."""
         self.intake = Intake.PASSED_OVER
 
     @property
     def discarding(self) -> bool:
         return self.intake is Intake.PASSED_OVER
 
-    # What the peer says.
+    # Duties of the peer.
 
     def owes_payload(self) -> bool:
         """Whether the peer has begun an entry and owes its payload.

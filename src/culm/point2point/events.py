@@ -39,7 +39,7 @@ __all__ = [
 
 
 class SkipReason(Enum):
-    """Why a payload was passed over."""
+    """Reasons to pass over a payload."""
 
     TOO_SMALL = 4
     TOO_LARGE = 5
@@ -47,12 +47,12 @@ class SkipReason(Enum):
 
 
 class GivenUp(Enum):
-    """Why we have cancelled a request on our own account.
+    """Reasons for which we cancel a request on our own account.
 
-    ``UNTRACEABLE``: it is impossible to tell what the peer's data is for.  It has adjusted the
-    range so often that more than ``Limits.request_adjustments_max`` may be in force for its data,
-    or these differ at more places than we keep apart; or it has adjusted the end of a sparse range
-    of payloads alone.
+    ``UNTRACEABLE``: it is impossible to tell the piece that the peer's data is for.  It has
+    adjusted the range so often that more than ``Limits.request_adjustments_max`` may be in force
+    for its data, or these differ at more places than we keep apart; or it has adjusted the end of a
+    sparse range of payloads alone.
 
     ``STALLED``: for longer than ``Timing.progress_max_s`` the peer has neither answered our
     proposal nor sent what it has confirmed, or has taken nothing of what it has asked for.
@@ -121,7 +121,7 @@ class Adjusted(RequestEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled(RequestEvent):
-    """The peer cancelled a request.  What it had sent before may still arrive.
+    """The peer cancelled a request.  Data that it sent before may still arrive.
 
     Proofs in `cancel` are verified.
     """
@@ -136,7 +136,7 @@ class RequestEnded(RequestEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestGivenUp(RequestEvent):
-    """We have cancelled a request by ourselves, for want of resources."""
+    """We have cancelled a request on our own account, with ``RESOURCE_LIMIT``."""
 
     reason: GivenUp
 
@@ -160,7 +160,7 @@ class PayloadSkipped(RequestEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataReceived(RequestEvent):
-    """An entry, rebuilt from what was sent and from the context.
+    """An entry, rebuilt from its packet and from the context.
 
     `verified`: signature and links are good.  False only in greedy mode; an apology
     must follow.
@@ -186,7 +186,7 @@ class ForkSuspected(RequestEvent):
     """A signed entry came whose backlink is not the hash that we know of the entry before it.
 
     So there are two entries with that earlier sequence number, and nothing that follows can be
-    verified: whatever still comes for this request is discarded.  The peer is not to blame.  Cancel
+    verified: all that still comes for this request is discarded.  The peer is not to blame.  Cancel
     the request, and ask for the earlier entry if you want the proof.
     """
 

@@ -1,4 +1,4 @@
-"""A request: all that is known of it, and the verbs by which the caller takes part."""
+"""A request: its state, and the verbs by which the caller takes part."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ENCODE = varu64.encode
 
 
 class Openable(Protocol):
-    """Something whose verbs are of use only as long as the connection lasts."""
+    """An object whose verbs may be called only as long as the connection lasts."""
 
     def check_open(self) -> None:
         """Raise `LocalProtocolError` if it is too late for any verb."""
@@ -109,7 +109,7 @@ class Request:
         self.ours = ours
         """Whether we have proposed it."""
         self.unanswered = True
-        """Whether the other side has neither confirmed nor cancelled it."""
+        """Whether the other side has yet to answer it."""
         self.life = RequestState.PROPOSED_BY_US if ours else RequestState.PROPOSED_BY_PEER
         """Its place in the table of states, also when it is too late for any verb."""
         range_, demand = PieceRange.of(proposal), Demand.of(proposal)
@@ -129,7 +129,7 @@ class Request:
         if self._output.over:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
 
-    # What there is to know.
+    # Queries.
 
     @property
     def state(self) -> RequestState:
@@ -138,33 +138,33 @@ class Request:
 
     @property
     def discarding(self) -> bool:
-        """Whether what the peer still sends is passed over."""
+        """Whether data that still comes is passed over."""
         return self.incoming.discarding
 
     @property
     def send_cursor(self) -> Cursor:
-        """What we send next."""
+        """The place of what we send next."""
         return self.outgoing.cursor
 
     @property
     def receive_cursor(self) -> Cursor:
-        """What the peer sends next."""
+        """The place of what the peer sends next."""
         return self.incoming.cursor
 
     @property
     def all_received(self) -> bool:
         """Whether nothing more will come that counts.
 
-        After an adjustment the peer may still be within the larger range; what it is sending there
-        is no longer wanted.
+        After an adjustment the peer may still be within the larger range, in pieces that are no
+        longer wanted.
         """
         return any(cursor.piece is None for cursor in self.incoming.candidates)
 
     @property
     def passed_cursor(self) -> Cursor:
-        """How far the peer has come, without what it has to take back.
+        """The place that the peer has reached, without a piece that it has to take back.
 
-        At the end of the range if `all_received`, wherever else the peer may be.
+        The end of the range if `all_received`, even where the peer may be elsewhere, too.
         """
         incoming = self.incoming
         for cursor in incoming.candidates.possible.cursors:
@@ -175,10 +175,10 @@ class Request:
 
     @property
     def behind(self) -> int:
-        """How many pieces we may pass over because the peer has passed them.
+        """The number of pieces that we may pass over because the peer has passed them.
 
-        Metadata that the peer has only notified does not count if its payload is what the peer is
-        due to send: we can send that payload only after the metadata.
+        Metadata that the peer has only notified does not count if the peer is due to send its
+        payload: we can send that payload only after the metadata.
         """
         passed = self.passed_cursor
         behind, due = self.outgoing.cursor.is_behind(passed), passed.piece
@@ -193,22 +193,22 @@ class Request:
 
     @property
     def apology_owed(self) -> bool:
-        """Whether what we have sent last was wrong: only `apologize` is allowed."""
+        """Whether our last piece was wrong: only `apologize` is allowed."""
         return self.outgoing.apology_owed
 
     @property
     def peer_demand(self) -> Demand | None:
-        """What the peer wants of us; ``None`` before it has confirmed."""
+        """The peer's demand on us; ``None`` before it has confirmed."""
         return self.outgoing.demand
 
     @property
     def our_demand(self) -> Demand | None:
-        """What we want of the peer; ``None`` before we have confirmed."""
+        """Our demand on the peer; ``None`` before we have confirmed."""
         return self.incoming.demand
 
     @property
     def takes_data(self) -> bool:
-        """Whether data of the peer may come, and counts: also behind its cancel."""
+        """Whether data of the peer may come, and counts: after its cancel, too."""
         if self.life is not RequestState.CONFIRMED and (
             self.life is RequestState.ENDED or not self.expects_data
         ):
@@ -223,7 +223,7 @@ class Request:
         return asked and (answered or self.life is not RequestState.CANCELLED)
 
     def link(self, seqnum: int) -> bytes | None:
-        """The hash of entry `seqnum`, where the request tells it."""
+        """The hash of entry `seqnum`, if the request tells it."""
         return self.outgoing.link(seqnum)
 
     def agrees(self, seqnum: int, hash: bytes) -> bool:
@@ -260,7 +260,7 @@ class Request:
         demand, encoded = self._checked(adjust, Input.CONFIRM)
         self.move(Input.CONFIRM)
         self.answer()
-        self.incoming.adjust(adjust, demand)  # what is sent is sent after it has arrived
+        self.incoming.adjust(adjust, demand)  # data comes after it has arrived
         self.outgoing.adjust(adjust)
         self._output.say(encoded)
         self.outgoing.know_links(links or {})
@@ -268,7 +268,7 @@ class Request:
 
     @local
     def adjust(self, *, eagerness: Eagerness | None = None, **changes: Unpack[Changes]) -> None:
-        """Narrow the range, or change what we want of the peer.
+        """Narrow the range, or change our demand on the peer.
 
         `changes` are the other fields of `Adjust`: `allow_skipping`, `end`, `upper_certpool`,
         `size_min`, `size_max`.  An `end` or `upper_certpool` that is not less than the one in
@@ -282,7 +282,7 @@ class Request:
         self._output.say(encoded)
 
     def _checked(self, adjust: Adjust, input: Input) -> tuple[Demand, bytes]:
-        """What we want after a valid adjustment, and its bytes."""
+        """Our demand after a valid adjustment, and its bytes."""
         demand = self.incoming.demand_after(adjust)
         self.check_adjust(adjust)
         if input is Input.ADJUST and self.is_ambiguous(adjust):
@@ -302,7 +302,7 @@ class Request:
         check_end(self.proposal.start, bounds.end, adjust.upper_certpool)
 
     def is_ambiguous(self, adjust: Adjust) -> bool:
-        """Whether nobody could tell which entry data is for that crosses the adjustment.
+        """Whether it is impossible to tell the entry of data that crosses the adjustment.
 
         The path through a sparse range depends on its end.  Metadata tells by its signature what
         it is; payloads alone do not.
@@ -312,7 +312,7 @@ class Request:
         return closed and bounds.tightened(adjust.end, None) != bounds
 
     def answer(self) -> None:
-        """The other side has confirmed or cancelled it, or nobody will: it overlaps nothing."""
+        """The other side has answered, or never will: it overlaps nothing from now on."""
         self.unanswered = False
 
     @local
@@ -324,7 +324,7 @@ class Request:
         seqnum: int | None = None,
         proof: ForkProof | None = None,
     ) -> None:
-        """Cancel; what the peer still sends for this request is ignored.
+        """Cancel; data that still comes for this request is ignored.
 
         `entry` is needed with ``HASH_MISMATCH``, `seqnum` with ``END_OF_LOG`` and `proof`
         with ``FORK``.
@@ -338,7 +338,7 @@ class Request:
         self._end_with(cancel)
 
     def give_up(self) -> None:
-        """Cancel on our own account, whatever the caller does."""
+        """Cancel on our own account."""
         self._end_with(Cancel(request_id=self.request_id, reason=CancelReason.RESOURCE_LIMIT))
 
     def _end_with(self, cancel: Cancel) -> None:
@@ -347,13 +347,13 @@ class Request:
         self.say_cancel(cancel)
 
     def say_cancel(self, cancel: Cancel) -> None:
-        """Send a cancel, and the marker behind the last of our data."""
+        """Send a cancel, and the marker after the last of our data."""
         if not self.ours:
             self.answer()
         self._output.say(encode_control(cancel))
         self._output.mark_cancelled(self.request_id)
 
-    # Data channel, what we send.
+    # Data channel, outgoing.
 
     @local
     def send_metadata(self, entry: Entry) -> None:
@@ -380,8 +380,8 @@ class Request:
     ) -> bool:
         """Send the next bytes of the payload that is due; returns whether it is complete.
 
-        `entry` is needed if its metadata was not sent just before.  An empty payload is
-        sent as such.  Compression is used where it makes the packet smaller.
+        `entry` is needed unless its metadata was sent just before.  An empty payload is sent as
+        such.  Compression is used where it makes the packet smaller.
         """
         self.move(Input.SEND)
         outgoing, output, view = self.outgoing, self._output, memoryview(data).cast("B")
@@ -480,7 +480,7 @@ class Request:
             else:
                 yield b"\x09" + _ENCODE(len(part)) + _ENCODE(len(packed)) + packed
 
-    # Checks of what we send.
+    # Checks before sending.
 
     def _check_entry(self, entry: object) -> None:
         family = self._output.family
@@ -497,7 +497,7 @@ class Request:
             )
 
     def _given(self, entry: Entry | None) -> Entry | None:
-        """What the caller says of the entry whose payload is due."""
+        """The entry whose payload is due, as given by the caller."""
         if entry is None:
             return None
         self._check_entry(entry)
@@ -527,9 +527,8 @@ class Request:
     def _is_valid(self, entry: Entry, *, unknown_links: bool = False) -> bool:
         """Whether the peer will find the metadata of `entry` valid.
 
-        Links that are left out must be those that the request contains or, if there may be
-        `unknown_links`, unknown to it: then the peer has them, or asks.  A backlink that is sent
-        proves itself.
+        Links that are left out must be known to the request or, with `unknown_links`, unknown to
+        it: then the peer has them, or asks.  A backlink that is sent proves itself.
         """
         left_out = [(lipmaa(entry.seqnum), entry.lipmaalink)]
         if not self._backlink_to_send(entry):
@@ -540,7 +539,7 @@ class Request:
                 return False
         return verify_signature(entry)
 
-    # Data channel, what we receive.
+    # Data channel, incoming.
 
     def provide_hash(self, seqnum: int, hash: bytes) -> None:
         """Answer `HashWanted`; or tell the hash of a stored entry before it is asked for."""
@@ -554,14 +553,14 @@ class Request:
         self.incoming.know_entry(entry)
 
     def pass_over(self) -> None:
-        """Take nothing more of what the peer sends for this request.
+        """Pass over all that still comes for this request.
 
         An answer to `HashWanted` and `EntryWanted`, too, for a request that is cancelled already.
         """
         self.incoming.discard()
 
     def refuse(self) -> None:
-        """Close the connection: what the peer has sent cannot be right.
+        """Close the connection: data of the peer cannot be right.
 
         To be used if a payload that came with ``verified=None`` is wrong, or if
         `EntryWanted` asks for an entry that the peer had to send first.

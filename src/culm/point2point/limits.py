@@ -1,4 +1,4 @@
-"""What a Point-2-Point connection or replicator may use, and how long it waits."""
+"""Limits and times of Point-2-Point connections and replicators."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from culm.arguments import check_numbers, check_type
 
 __all__ = ["ENTRY_SIZE", "INFLATION_FACTOR", "Limits", "ReplicatorLimits", "Timing"]
 
-# What we send expands to at most so many times its size, and by default we allow the peer the same.
+# Packets that we send expand to this many times their size at most; the peer's may, by default.
 INFLATION_FACTOR = 256
 
-ENTRY_SIZE = 400  # what an entry costs in memory besides its payload, about
+ENTRY_SIZE = 400  # bytes of memory for an entry besides its payload, about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one connection may use.  Sizes in bytes.
+    """Bounds on the resources of one connection.  Sizes in bytes.
 
     Raises `ValueError` for one below 0.
 
     data_window_max
-        What the peer may have on its way on the data channel; received and not yet
-        processed data never exceeds it.
+        Bytes of the peer's under way on the data channel; data received and not yet processed
+        never exceeds it.
     packet_size_max
         Data in one packet that we send; between two packets any other request and the
         control channel get their turn.
@@ -37,14 +37,14 @@ class Limits:
         beyond that is refused, one of the peer's makes us cancel (`RequestGivenUp`).
     dropped_max
         Remembered runs of ids (one after the other) of proposals that the overlap rule
-        dropped. More are joined: what is said of an id between them is passed over, too.
+        dropped.  More are joined: messages about an id between them are passed over, too.
     compression_window_max
         Window that we offer in each direction; costs as much again for the history,
         and only once data has filled it.
     inflation_factor_max, inflation_burst_max
-        What compressed data may become: so many bytes for each byte of it, and that many besides.
-        More ends the connection (``INFLATION``).  Costs time, not memory; what we send
-        keeps to 256 for each.
+        Bytes that a compressed byte may become, and bytes that all of them may become besides.
+        More ends the connection (``INFLATION``).  Costs time, not memory; our own packets keep to
+        256 for each.
     """
 
     data_window_max: int = 1 << 20
@@ -63,24 +63,23 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long a connection, or a replicator, waits for its peer.  Times in seconds.
+    """Times that a connection or a replicator waits for its peer, in seconds.
 
     Raises `ValueError` for one below 0.
 
     idle_timeout_s
-        How long the peer may stay silent within a packet or a payload, or before its setup.
+        Silence of the peer within a packet or a payload, or before its setup.
     keepalive_s
         Silence after which the peer is asked for a sign of life; it has `idle_timeout_s`
         to give it.
     progress_max_s
-        How long the peer may owe something without sending any data at all: an answer to a
-        proposal of ours, or the rest of a range that has an end, or of an entry of which it has
-        sent the metadata (then the request is given up: `RequestGivenUp`), its part in a
-        cancellation (``PEER_STALLED``).  And how long it may take nothing of the data that waits
-        for it, by granting no credit or by not reading.  It is noticed in twice that time at the
-        latest.
+        Time for which the peer may owe something and send no data at all: an answer to a proposal
+        of ours, or the rest of a range that has an end, or of an entry of which it has sent the
+        metadata (then the request is given up: `RequestGivenUp`), its part in a cancellation
+        (``PEER_STALLED``).  Also the time for which it may take nothing of the data that waits for
+        it, by granting no credit or by not reading.  Noticed in twice that time at the latest.
     settle_s
-        How long nothing has been under way when a replicator reports `Settled`.
+        Quiet after which a replicator reports `Settled`.
     """
 
     idle_timeout_s: float = 30.0
@@ -94,7 +93,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatorLimits:
-    """What one replicator may use.  Sizes in bytes.
+    """Bounds on the resources of one replicator.  Sizes in bytes.
 
     Raises `ValueError` for one below 0, and for a connection that allows fewer than 2 adjustments
     of a request: a confirmation alone may take as many.
@@ -104,16 +103,16 @@ class ReplicatorLimits:
     unwritten_size_max
         Received bytes whose writing is not completed; reading pauses above it.
     read_ahead_size_max
-        What has been read for the peer and is not sent, over all requests; the worst is that
-        or one packet, whichever is more.
+        Bytes read for the peer and not sent, over all requests; at worst that many or one packet,
+        the greater of the two.
     batch_size_max, batch_count_max
-        What is written, or read to be sent, in one go.
+        Bytes and entries written, or read to be sent, in one go.
     payload_inline_max
         Payloads up to this size, at least `connection.packet_size_max`, are written with
         their entry, larger ones in pieces of it.
     logs_max
-        Logs that are kept track of, under 8 KiB each, with what waits for credit or for room; one
-        with nothing to do makes way for the next.  Where none does, further ones are refused.
+        Logs with a place, under 8 KiB each, including proposals that wait for credit or for room;
+        one with nothing to do makes way for the next.  Where none does, further ones are refused.
     outstanding_max
         Answers of the store, events waiting for one, and proposals waiting for the logs of the
         store to be known, above which reading pauses.

@@ -1,4 +1,4 @@
-"""What both endpoints tell each other: setups, and the messages of the control channel.
+"""Setups, and the messages of the control channel.
 
 Names and meanings: seed, "Session Setup" and "The Control Channel".  Their encoding is in
 `culm.point2point.codec`.
@@ -49,7 +49,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What one endpoint wants.  Windows in bytes; 0 means: no compression.
+    """Wishes of one endpoint.  Windows in bytes; 0 means: no compression.
 
     Source: seed, "Session Setup" and "Running Bamboo-Point-2-Point Over Bymux".
     """
@@ -76,7 +76,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Negotiated:
-    """What applies to one endpoint once both setups are known."""
+    """Modes and windows of one endpoint, negotiated by both setups."""
 
     send_mode: Mode
     receive_mode: Mode
@@ -100,7 +100,7 @@ def _both_greedy(one: Mode, other: Mode) -> Mode:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Eagerness:
-    """How much of a range an endpoint wants to be sent.
+    """The part of a range that an endpoint wants to be sent.
 
     `payload_size_max` is -1 for notifications only, and more than any size for everything; else
     metadata is sent and payloads up to that many bytes; larger ones are notified.
@@ -133,7 +133,7 @@ def payloads_up_to(size: int) -> Eagerness:
 
 
 class CancelReason(IntEnum):
-    """Why a request is cancelled; the values are the first bytes on the wire."""
+    """Reasons to cancel a request; the values are the first bytes on the wire."""
 
     DO_NOT_RETRY = 128
     RESOURCE_LIMIT = 129
@@ -146,7 +146,7 @@ class CancelReason(IntEnum):
 
 
 class Wishes(TypedDict, total=False):
-    """What the proposing endpoint wants of a range: fields of `Proposal`."""
+    """Wishes of the proposing endpoint for a range: fields of `Proposal`."""
 
     eagerness: Eagerness
     payload_only: bool
@@ -157,7 +157,7 @@ class Wishes(TypedDict, total=False):
 
 
 class Changes(TypedDict, total=False):
-    """What either endpoint changes of a request, besides its eagerness: fields of `Adjust`."""
+    """Changes of a request by either endpoint, besides its eagerness: fields of `Adjust`."""
 
     allow_skipping: bool
     end: int | None
@@ -168,7 +168,7 @@ class Changes(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A range of a log to synchronise, and what the proposing endpoint wants of it.
+    """A range of a log to synchronise, and the wishes of the proposing endpoint for it.
 
     `of_range`, `of_certified_range`, `of_everything_after` and `of_payload` make the usual ones.
 
@@ -216,7 +216,7 @@ class Proposal:
         ``None`` as `last`: to the end of the log, wherever that will be.
 
         link: the hash of entry ``lipmaa(first)``, by which the first entry is verified: known
-            to whoever has what comes before.  There is none if `first` is 1.
+            to an endpoint that has the entries before.  There is none if `first` is 1.
         """
         return cls(
             log=log,
@@ -232,7 +232,7 @@ class Proposal:
     def of_everything_after(
         cls, log: LogKey, known: int, *, link: bytes | None = None, **wishes: Unpack[Wishes]
     ) -> Proposal:
-        """What follows entry `known`, which is the last one that is known; 0: the whole log.
+        """The entries after `known`, the last one that is known; 0: the whole log.
 
         link: the hash of entry ``lipmaa(known + 1)``, unless `known` is 0.
         """
@@ -339,7 +339,7 @@ class Propose:
 class Adjust:
     """A change of a request; the first one of the other endpoint confirms a proposal.
 
-    What is ``None`` (or false) stays as it is.
+    A field that is ``None`` (or false) changes nothing.
     """
 
     request_id: int
@@ -379,7 +379,7 @@ class Cancel:
             check_type("proof", self.proof, ForkProof)
 
     def check(self, proposal: Proposal) -> None:
-        """Raise `Violation` unless it proves what it says of the range that was proposed."""
+        """Raise `Violation` unless it proves its claim about the range that was proposed."""
         needed = {
             CancelReason.HASH_MISMATCH: self.entry,
             CancelReason.END_OF_LOG: self.seqnum,
@@ -420,7 +420,7 @@ ControlMessage = GrantCredit | Propose | Adjust | Cancel
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What the receiver of data wants of its sender.  Sizes in bytes."""
+    """Wishes of the receiver of data.  Sizes in bytes."""
 
     eagerness: Eagerness = EVERYTHING
     skipping_allowed: bool = False
@@ -429,7 +429,7 @@ class Demand:
 
     @classmethod
     def of(cls, proposal: Proposal) -> Demand:
-        """What the proposing endpoint wants."""
+        """The wishes of the proposing endpoint."""
         return cls(
             proposal.eagerness,
             not proposal.payload_mandatory,

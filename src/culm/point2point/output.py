@@ -1,4 +1,4 @@
-"""What we put on both channels: messages on one, packets of all requests on the other."""
+"""Our bytes on both channels: messages on one, packets of all requests on the other."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _COMPRESS_SIZE_MIN = 32
 
 
 class Output:
-    """What all requests of a connection share; some of it may still wait in the streams.
+    """The way out that all requests of a connection share; bytes may wait in the streams.
 
-    trusts_caller: what is to be sent has been verified.
+    trusts_caller: all that is sent has been verified.
     """
 
     def __init__(
@@ -58,19 +58,19 @@ class Output:
         self._raw_left = 0
 
     def establish(self, session: Negotiated) -> None:
-        """The modes are known from now on."""
+        """Both setups have been exchanged."""
         self._session = session
         if session.compression_window:
             self._compressor = Compressor(session.compression_window)
 
     @property
     def is_safe(self) -> bool:
-        """Whether nothing may be sent that has not been verified."""
+        """Whether only verified data may be sent."""
         return self._session is None or self._session.send_mode is Mode.SAFE
 
     @property
     def checks(self) -> bool:
-        """Whether what is sent has to be verified first."""
+        """Whether data has to be verified before it is sent."""
         return self.is_safe and not self.trusts_caller
 
     def end(self) -> None:
@@ -78,7 +78,7 @@ class Output:
         self.over = True
 
     def refuse(self) -> None:
-        """The caller has found something wrong that only it can know."""
+        """The caller has found a fault that only it can know of."""
         self.refuses = True
 
     def say(self, message: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What a request transmits: an ordered sequence of pieces, a cursor into it, and where that may be.
+"""The pieces that a request transmits, in order; a cursor into them, and its possible places.
 
 A piece is the metadata or the payload of one entry.  Pieces ascend by sequence number,
 metadata before payload: the metadata of the lower certificate pool, the entries of the
@@ -49,7 +49,7 @@ class Piece(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Where a range ends: what adjustments change.  ``None``: nowhere."""
+    """The ends of a range, which adjustments change.  ``None``: no end."""
 
     end: int | None
     upper_certpool: int | None
@@ -135,11 +135,11 @@ class PieceRange:
 
     @property
     def count(self) -> int:
-        """How many pieces there are; without an end, as many as a log can have."""
+        """The number of pieces; without an end, as many as a log can have."""
         return len(self._lower) + self._middle_count + len(self._upper)
 
     def piece(self, index: int) -> Piece | None:
-        """The piece at `index`, or ``None`` behind the last one."""
+        """The piece at `index`, or ``None`` after the last one."""
         lower = len(self._lower)
         if index < lower:
             return Piece(self._lower[index], Part.METADATA)
@@ -152,7 +152,7 @@ class PieceRange:
         return Piece(self._upper[inner], Part.METADATA) if inner < len(self._upper) else None
 
     def entries_from(self, index: int) -> int:
-        """How many whole entries, metadata and payload, follow each other from `index` on."""
+        """The number of whole entries, metadata and payload, in a row from `index` on."""
         inner = index - len(self._lower)
         place = inner + self._skipped
         if self._path is not None or self._parts == 1 or inner < 0 or place % 2:
@@ -160,7 +160,7 @@ class PieceRange:
         return max(0, self._middle_count + self._skipped - place) // 2
 
     def index_after(self, piece: Piece) -> int:
-        """How many pieces of this range come no later than `piece` (which may be foreign)."""
+        """The number of pieces of this range up to `piece` (which may be foreign), included."""
         seqnum, part = piece
         if seqnum < self.start:
             return bisect_right(self._lower, seqnum)
@@ -181,7 +181,7 @@ class PieceRange:
         return PieceRange(self.proposal, *bounds, lower=self._lower)
 
     def shared_with(self, other: PieceRange) -> int:
-        """How many of the first pieces are the same in the `other` range of the same request."""
+        """The number of first pieces that the `other` range of the same request has, too."""
         if self.end == other.end:
             inner = self._middle_count + min(len(self._upper), len(other._upper))
         elif self._path is None or other._path is None:
@@ -210,7 +210,7 @@ def _smaller(old: int | None, new: int | None) -> int | None:
 
 
 class Cursor:
-    """A place in a range: the piece that is due next, and how much of it is done.
+    """A place in a range: the piece that is due next, and the part of it that is done.
 
     `offset` counts bytes of the payload that is due.  `piece` is ``None`` at the end.
     """
@@ -236,7 +236,7 @@ class Cursor:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """How far this is, whatever the range: entry, part, and how much of that is done."""
+        """The place by entry, part, and bytes of it that are done: comparable across ranges."""
         if self.piece is not None and self.offset > self.start_of(self.piece):
             return self.piece.seqnum, self.piece.part, self.offset
         last = self.range.piece(self.index - 1) if self.index else None
@@ -284,7 +284,7 @@ class Cursor:
         return Cursor(range_, index, self.offset if same else None)
 
     def is_behind(self, other: Cursor) -> int:
-        """How many pieces `other` has wholly passed that this cursor has not."""
+        """The number of pieces that `other` has passed as a whole and this cursor has not."""
         if other.range is self.range:  # nearly always
             return max(0, other.index - self.index)
         last = other.range.piece(other.index - 1) if other.index else None
@@ -292,15 +292,15 @@ class Cursor:
         return max(0, passed - self.index)
 
 
-# Where the sender of a direction may be, and what it may have been asked for.
+# The possible places of the sender of a direction, and the possible demands on it.
 
 
 class TooManyCandidates(Exception):
-    """The sender may be at more places than we keep track of.  Nobody is to blame for that."""
+    """The sender may be at more places than we keep track of, through no fault of either side."""
 
 
 class Possible(NamedTuple):
-    """Where the sender may be, and what it may be asked for; the oldest possibility first."""
+    """The possible places of the sender, and the possible demands; the oldest first."""
 
     cursors: tuple[Cursor, ...]
     demands: tuple[Demand, ...]
@@ -317,11 +317,11 @@ class Candidates:
     """All that may hold for the sender.  There is always one cursor, and hardly ever another.
 
     The sender goes over to a smaller range, or to another demand, at a moment that we are not
-    told.  What it does rules out every possibility under which that is forbidden; it never rules
-    out that it goes over to something newer afterwards.
+    told.  Each of its packets rules out the possibilities under which it is forbidden, but never a
+    later move to something newer.
 
-    As long as the sender is among the pieces that all ranges share, nothing that it does can
-    tell them from each other, and one cursor stands for all of them.
+    As long as the sender is among the pieces that all ranges share, no packet can tell them from
+    each other, and one cursor stands for all of them.
 
     `other`, where a method takes it, is the same of the other direction of the request: both
     have the same ranges, and each range is made once.
@@ -333,24 +333,24 @@ class Candidates:
         self.first = Cursor(range_)
         """The cursor under the oldest possibility."""
         self.demand = demand
-        """What the receiver has asked for last; ``None`` if it has not said so yet."""
+        """The receiver's latest demand; ``None`` before the first."""
         self.possible = Possible((self.first,), () if demand is None else (demand,))
         self._ranges = {range_.bounds: range_}  # in force now or later, the largest first
-        # What all adjustments by the receiver, and all by the sender, come to.
+        # All adjustments by the receiver, and all by the sender, taken together.
         self._adjusted: list[Bounds] = [range_.bounds, range_.bounds]
-        self._shared = range_.count  # how many of their first pieces the ranges share
+        self._shared = range_.count  # number of first pieces that the ranges share
 
     def __iter__(self) -> Iterator[Cursor]:
         return iter(self.possible.cursors)
 
     @property
     def count(self) -> int:
-        """How many ranges, or demands, are being kept apart."""
+        """The number of ranges, or of demands, that are kept apart."""
         return max(len(self._ranges), len(self.possible.demands))
 
     @property
     def ranges(self) -> tuple[Bounds, ...]:
-        """Where the range may end, now or later; the largest first."""
+        """The ends that the range may have, now or later; the largest first."""
         return tuple(self._ranges)
 
     @property
@@ -414,10 +414,10 @@ class Candidates:
         if demands[-1] != demand:
             self.possible, self.demand = Possible(cursors, (*demands, demand)), demand
 
-    # What the sender does.
+    # Moves of the sender.
 
     def allowing(self, check: Callable[[Cursor, Demand], None], count: int = 1) -> Possible:
-        """Those of the possibilities that allow what was done to the next `count` pieces.
+        """The possibilities that allow the sender's move over the next `count` pieces.
 
         Changes nothing.  Raises the first `Violation` if none allows it.
         """
@@ -488,7 +488,7 @@ class Candidates:
         return known or self.first.range.bounded(bounds)
 
     def _are_together(self, count: int) -> bool:
-        """Whether the next `count` pieces are the same, whatever range it is."""
+        """Whether the next `count` pieces are the same in all ranges."""
         cursors = self.possible.cursors
         return len(cursors) == 1 and cursors[0].index + count <= self._shared
 
@@ -496,7 +496,7 @@ class Candidates:
         self.keep(Possible(_distinct(cursors), self.possible.demands))
 
     def _apart(self, count: int) -> tuple[Cursor, ...]:
-        """Where the sender may be; one place for all if the next `count` pieces are the same."""
+        """The sender's possible places; one for all if the next `count` pieces are the same."""
         if len(self._ranges) == 1 or self._are_together(count):
             return self.possible.cursors
         return _distinct(self._places_in(self._ranges.values()))
@@ -510,7 +510,7 @@ class Candidates:
         )
 
     def _settle(self) -> None:
-        """The sender has done something, and may now go over to a smaller range."""
+        """The sender has moved, and may now go over to a smaller range."""
         if len(self._ranges) == 1 or self._are_together(1):  # nearly always
             return
         if len(self._ranges) * len(self.possible.cursors) > _CANDIDATES_MAX:
@@ -527,7 +527,7 @@ class Candidates:
 
 
 def _shared_by(ranges: Iterable[PieceRange]) -> int:
-    """How many of their first pieces these ranges share, the largest of which comes first."""
+    """The number of first pieces that these ranges share; the largest of them comes first."""
     largest, *others = ranges
     return min((largest.shared_with(other) for other in others), default=largest.count)
 

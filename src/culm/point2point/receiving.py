@@ -1,4 +1,4 @@
-"""The data channel, incoming: packets, their checks, and what they bring."""
+"""The data channel, incoming: packets, their checks, and their events."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class MarkerReceived(NamedTuple):
 
 
 class Untraceable(NamedTuple):
-    """It is impossible by now to tell what the data of a request is for."""
+    """It has become impossible to tell the piece that data of a request is for."""
 
     request: Request
 
@@ -61,7 +61,7 @@ Outcome: TypeAlias = ConnectionEvent | MarkerReceived | Untraceable
 
 
 class DataReceiver:
-    """What the peer has put on the data channel.
+    """The peer's bytes on the data channel.
 
     `step` raises `Violation`, always for the peer's mistakes.
     """
@@ -80,7 +80,7 @@ class DataReceiver:
         self._runs = RunReader(self._inbox, self._body, family=output.family) if in_runs else None
 
     def establish(self, session: Negotiated) -> None:
-        """The modes are known from now on."""
+        """Both setups have been exchanged."""
         self._safe = session.receive_mode is Mode.SAFE
         self._body.establish(session.decompression_window)
 
@@ -104,7 +104,7 @@ class DataReceiver:
 
     @property
     def brought(self) -> int:
-        """How many bytes have come that are about entries; never less than before.
+        """The number of received bytes about entries; it never falls.
 
         The bytes of a switch, which brings nothing by itself, count only until it is complete.
         """
@@ -130,19 +130,16 @@ class DataReceiver:
         )
         return in_payload or (self._in_packet and self._current is request)
 
-    # What the caller says.
+    # Wishes of the caller.
 
     def want_no_more(self) -> None:
-        """Nothing that still comes is of use."""
+        """All that still comes is of no use."""
         self._body.want_no_more()
 
     # Packets.
 
     def step(self) -> Outcome | None:
-        """Take packets until something has happened; ``None`` if more bytes are needed.
-
-        Or if the caller owes an answer.
-        """
+        """Take packets up to the next event; ``None`` if bytes, or the caller's answer, are due."""
         if self._output.refuses:
             raise Violation(ErrorCode.INVALID_DATA, "refused by the caller")
         if self._runs is not None and self._runs.fault is not None:
@@ -361,7 +358,7 @@ class DataReceiver:
         )
 
 
-# Entries from what metadata packets leave out.
+# Entries rebuilt from metadata packets.
 
 
 class Rebuilt(NamedTuple):

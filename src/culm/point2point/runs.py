@@ -28,11 +28,11 @@ from culm.wire.multihash import HashFamily
 
 __all__ = ["Inflation", "PayloadBody", "RunReader", "write_run"]
 
-# How much is read at a time, on the wire and unpacked.
+# Bytes read at a time, on the wire and unpacked.
 _RUN_SIZE_MAX = 1 << 17
 
-# How many entries are read at least, if they are there.  No more than twice as many as could
-# be used the time before: what comes after them would be read again and again.
+# Entries read at a time, at least, if they are there.  No more than twice as many as could be
+# used the time before: those after them would be read again and again.
 _COUNT_MIN = 8
 
 _RAW = bytes([PacketType.RAW])
@@ -42,8 +42,8 @@ _COMPRESSED = bytes([PacketType.COMPRESSED])
 class PayloadBody:
     """Takes the body of one packet after the other from `inbox`, in pieces.
 
-    All compressed packets of the connection share one history, whatever their requests.  So packets
-    that nobody wants any more are inflated, too, as long as wanted ones may follow.
+    All compressed packets of the connection share one history across requests.  So packets that are
+    not wanted any more are inflated, too, as long as wanted ones may follow.
     """
 
     __slots__ = (
@@ -113,7 +113,7 @@ class PayloadBody:
             raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
 
     def take(self) -> bytes:
-        """Take what there is of the payload, at most a piece.
+        """Take received bytes of the payload, at most a piece.
 
         Raises `Truncated` if there is nothing, and `Violation`.
         """
@@ -156,9 +156,9 @@ class PayloadBody:
 
 
 class Inflation:
-    """How far the peer's compressed bytes may expand, in proportion to what has come.
+    """Bounds on the expansion of the peer's compressed bytes, in proportion to their number.
 
-    `factor`: how many, on average; `burst`: by how many bytes that may be exceeded, ever.
+    `factor`: bytes for each, on average; `burst`: bytes by which that may be exceeded, ever.
     Allowance that a packet leaves unused is lost at its end, so that any k bytes in a row become at
     most ``burst + k * factor``.
     """
@@ -175,7 +175,7 @@ class Inflation:
             raise _too_much(size, packed_size)
 
     def room(self, unread_size: int) -> int:
-        """How many bytes may be made, with so many compressed ones at hand."""
+        """The number of bytes that may be made from `unread_size` compressed ones."""
         return max(0, self._left + self._factor * unread_size)
 
     def take_packet(self, size: int, packed_size: int) -> None:
@@ -199,7 +199,7 @@ def _too_much(size: int, packed_size: int) -> Violation:
 
 
 class _RunFault(NamedTuple):
-    """What is wrong with an entry of a request, which is the next `size` bytes."""
+    """A fault in the entry that is the next `size` bytes, of a request."""
 
     violation: Violation
     incoming: Incoming
@@ -215,7 +215,7 @@ class RunReader:
 
     def __init__(self, inbox: ReceiveBuffer, body: PayloadBody, *, family: HashFamily) -> None:
         self.fault: _RunFault | None = None
-        """What was found behind the last run."""
+        """The fault found after the last run."""
         self._count_max = _COUNT_MIN  # how many entries are read at a time
         self._inbox = inbox
         self._body = body
@@ -232,7 +232,7 @@ class RunReader:
         self._inbox.consume(fault.size)
 
     def take(self, log: LogKey, incoming: Incoming) -> tuple[NewEntry, ...]:
-        """Take what there is of a run, verified; nothing if it does not begin with an entry."""
+        """Take the received entries of a run, verified; none if it does not begin with one."""
         due = incoming.run_due()
         if due is None or due.size_max < due.size_min:
             return ()
@@ -265,12 +265,12 @@ class RunReader:
     def _verified(
         self, log: LogKey, records: Sequence[tuple[Any, ...]]
     ) -> tuple[list[NewEntry], Violation | None]:
-        """The entries of `records` up to the first with which something is wrong.
+        """The entries of `records` up to the first that has a fault.
 
-        Also returns what is wrong, if it is with a payload that has been unpacked.
+        Also returns the fault, if it is in a payload that has been unpacked.
         """
         family = self._family
-        # What is too much for one time is left for the next: nothing of it is verified twice.
+        # Records beyond the size of one run are left for the next: none is verified twice.
         sizes = accumulate((read[3] for read in records), initial=0)
         taken = [
             read for read, before in zip(records, sizes, strict=False) if before <= _RUN_SIZE_MAX
@@ -309,7 +309,7 @@ def write_run(
     """The packets of the first of `stored`, about `size_max` bytes, and their hashes.
 
     There are none if something stands in the way: a link, say, to an entry other than the one that
-    the request knows.  `compress` is called for what is sent only.
+    the request knows.  `compress` is called only for payloads that are sent.
     """
     sent, received = outgoing.links, outgoing.other.links
     due = outgoing.run_due()

@@ -1,4 +1,4 @@
-"""How long to wait for the peer: for signs of life, and for what it owes."""
+"""Patience with the peer: with its silence, and with its debts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CANCELLED = frozenset({RequestState.CANCELLING, RequestState.CANCELLED})
 
 
 class Debt(Enum):
-    """What the peer may owe."""
+    """Debts that the peer may have."""
 
     ANSWER = "a confirmation of our proposal, or a cancel"
     DATA = "the rest of a range that has an end, or of an entry"
@@ -33,7 +33,7 @@ class Debt(Enum):
 class Owed(NamedTuple):
     """A debt, and the request that it belongs to, unless it is the connection's.
 
-    `paid`: how much has been paid of what is paid bit by bit.
+    `paid`: the part that has been paid, of a debt that is paid bit by bit.
     """
 
     debt: Debt
@@ -42,7 +42,7 @@ class Owed(NamedTuple):
 
 
 class Timeouts:
-    """Signs of life (`Liveness`) and debts (`Debts`) of the peer, and what they lead to.
+    """Signs of life (`Liveness`) and debts (`Debts`) of the peer, and their consequences.
 
     A peer that sends must also take, and the other way round: each direction has its own
     `Debts`.
@@ -79,7 +79,7 @@ class Timeouts:
         self._taking = Debts[int | None, Owed](timing.progress_max_s, is_paid=_is_paid)
         self._setup_is_due = True
         self._saying_goodbye = False
-        self._brought = 0  # how much the receiver had when was looked last
+        self._brought = 0  # bytes that the receiver had at the last look
         self._taken_total = 0  # bytes
 
     def established(self) -> None:
@@ -96,7 +96,7 @@ class Timeouts:
         self._liveness.heard()
 
     def taken(self, size: int) -> None:
-        """So many bytes have left."""
+        """Bytes have left."""
         self._taken_total += size
         self._liveness.taken()
 
@@ -128,7 +128,7 @@ class Timeouts:
     def stalled(self) -> list[Request]:
         """The requests to be given up.  Raises `Violation` if that is not enough."""
         if self._liveness.now is None:
-            return []  # nobody has told the time
+            return []  # the time was never told
         if self._liveness.is_over(self._is_inside()):
             raise Violation(ErrorCode.PEER_SILENT)
         if self._receiver.brought > self._brought and not self._saying_goodbye:
@@ -150,7 +150,7 @@ class Timeouts:
         return {each.request_id: Owed(debt, each) for debt, each in debts if debt is not None}
 
     def _taken(self) -> dict[int | None, Owed]:
-        """What it does not take: of each request that has data waiting, else of the connection."""
+        """Data that it does not take: by request, or of the connection if none has any waiting."""
         if not self._is_waited_for():
             return {}
         flushed = self._output.flushed_total
@@ -174,7 +174,7 @@ class Timeouts:
 
 
 def _debt_of(request: Request, receiver: DataReceiver) -> Debt | None:
-    """What the peer owes for a request, unless it is waiting for something itself.
+    """The peer's debt for a request, unless it waits for something itself.
 
     A range without an end is never owed: there may be nothing new in that log for years.
     """

@@ -1,9 +1,10 @@
-"""What is proposed for a log, and what the peer is answered: decided from facts alone."""
+"""Our proposals for a log and our answers to the peer, decided from facts alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
@@ -13,20 +14,19 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.messages import Proposal
 from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication.events import Want
-from culm.point2point.replication.states import (
-    WAITS,
+from culm.point2point.replication.steps import (
+    Action,
     Aim,
     Answer,
     Facts,
     HeadPayload,
+    Plan,
     Purpose,
     Service,
     Stage,
     Standing,
     Stock,
-    Wait,
 )
-from culm.point2point.replication.steps import Action, Plan
 
 __all__ = [
     "answer",
@@ -49,6 +49,8 @@ __all__ = [
 ]
 
 
+# Room is not owed.
+_WITHOUT_ROOM: Final = frozenset({Stage.QUEUED, Stage.TURNED_AWAY, Stage.DEFERRED})
 _Links = Mapping[int, bytes]  # hashes of stored entries, by sequence number
 
 
@@ -56,15 +58,15 @@ _Links = Mapping[int, bytes]  # hashes of stored entries, by sequence number
 
 
 def decide(purpose: Purpose, stage: Stage, facts: Facts) -> Action:
-    """What to do about our request for that purpose."""
-    # What is still on its way into the store would be fetched again.
+    """The action for our request for that purpose."""
+    # Entries still on their way into the store would be fetched again.
     if stage is not Stage.IDLE or facts.stock is not Stock.KNOWN:
         return Action.WAIT
     return wish(purpose, facts)
 
 
 def wish(purpose: Purpose, facts: Facts) -> Action:
-    """What is to be proposed, if nothing is under way."""
+    """The proposal to make, if nothing is under way."""
     match purpose:
         case Purpose.NEXT:
             return _wish_for_next(facts)
@@ -85,14 +87,14 @@ def _wish_for_next(facts: Facts) -> Action:
 
 
 def lacks_next(facts: Facts) -> bool:
-    """Whether to propose what comes after what we have."""
+    """Whether to propose the entries after ours."""
     if facts.standing is Standing.REFUSED or facts.aim is Aim.RANGES:
         return False
     return _is_endless(facts) or _is_behind(facts) or _lacks_begun(facts)
 
 
 def start_of_next(facts: Facts) -> Piece:
-    """The piece at which a proposal of what comes next starts."""
+    """The piece at which a proposal for the next entries starts."""
     if _payload_comes_first(facts):
         return Piece(facts.position, Part.PAYLOAD)
     return Piece(facts.position + 1, Part.METADATA)
@@ -123,12 +125,14 @@ def still_wants(purpose: Purpose, proposal: Proposal, facts: Facts) -> bool:
 
 
 def is_settled(purpose: Purpose, stage: Stage, facts: Facts, *, endless: bool) -> bool:
-    """Whether nothing is under way that will come to an end by itself.
+    """Whether nothing is under way that will end by itself.
 
     `endless`: there is a request, and it has no end.
     """
-    if WAITS[stage] is not Wait.PEER:
-        return WAITS[stage] is Wait.ROOM
+    if stage is Stage.PREPARING:  # the store will answer
+        return False
+    if stage in _WITHOUT_ROOM:
+        return True
     match purpose:
         case Purpose.NEXT:
             return facts.standing is Standing.REFUSED or not _is_behind(facts)
@@ -149,7 +153,7 @@ def may_rest(facts: Facts, *, patient: bool) -> bool:
 
 
 def _is_behind(facts: Facts) -> bool:
-    """Whether the peer has something for us."""
+    """Whether the peer has entries for us."""
     if facts.aim is Aim.RANGES:
         return False
     position, offered = facts.position, facts.offered or 0
@@ -166,8 +170,8 @@ def _lacks_begun(facts: Facts) -> bool:
 def _is_endless(facts: Facts) -> bool:
     """Whether a proposal without end is due.
 
-    If the log is forked, or a request of the peer is open already, it only tells the peer of
-    what we have, and is cancelled at once.
+    If the log is forked, or a request of the peer is open already, it only tells the peer of our
+    entries, and is cancelled at once.
     """
     if facts.aim is not Aim.LIVE:
         return False
@@ -181,15 +185,15 @@ def _payload_comes_first(facts: Facts) -> bool:
     return facts.payload is HeadPayload.DUE
 
 
-# What is proposed.
+# Proposals.
 
 
 def propose(
     log: LogKey, plan: Plan, facts: Facts, links: _Links, begun: PayloadVerifier | None
 ) -> Proposal | None:
-    """The proposal; ``None`` if something that it needs is missing, or it is no longer wanted.
+    """The proposal; ``None`` if a link that it needs is missing, or it is no longer wanted.
 
-    `links`: the hashes of those of `Plan.links` that are stored.  `begun`: what is stored of the
+    `links`: the hashes of those of `Plan.links` that are stored.  `begun`: the stored part of the
     payload of `Plan.entry`, unless that is complete.
     """
     match plan.action:
@@ -208,7 +212,7 @@ def propose(
 def _propose_next(
     log: LogKey, plan: Plan, links: _Links, begun: PayloadVerifier | None, *, end: int | None
 ) -> Proposal | None:
-    """What comes after what we have, starting inside a payload if need be."""
+    """The entries after ours, starting inside a payload if need be."""
     if begun is not None:
         return _propose_rest(begun, plan.want, end=end, upper=end)
     start = plan.seqnum + 1
@@ -221,7 +225,7 @@ def _propose_next(
 def _propose_range(
     log: LogKey, want: Want, links: _Links, begun: PayloadVerifier | None, *, newest: int
 ) -> Proposal:
-    """A range, with what we lack of the certificate pools around it.
+    """A range, with the entries that we lack of the certificate pools around it.
 
     If we lack nothing of the lower pool, it begins where a payload that was begun ends.
     `newest`: the last entry that the peer is known to have.
@@ -231,7 +235,7 @@ def _propose_range(
         above = [] if want.payload_only else upper_pool(end)
         upper = max([end, *(n for n in above if n <= newest)])
     lowest = next((n for n in lower_pool(start) if n not in links), start)
-    complete = lowest == start  # what we have of the pool
+    complete = lowest == start  # our part of the pool
     if begun and begun.size and complete and want.admits_payload(begun.entry.payload_size):
         return _propose_rest(begun, want, end=end, upper=upper)
     return Proposal(
@@ -248,7 +252,7 @@ def _propose_range(
 def _propose_rest(
     begun: PayloadVerifier, want: Want, *, end: int | None, upper: int | None
 ) -> Proposal:
-    """The rest of a payload, and what comes after it."""
+    """The rest of a payload, and the entries after it."""
     entry = begun.entry
     rest = Proposal.of_payload(
         entry.log, entry.seqnum, offset=begun.size, hash=entry.hash(), **want.wishes()
@@ -276,7 +280,7 @@ def propose_forked(proof: ForkProof) -> Proposal:
 
 
 def answer(proposal: Proposal, facts: Facts) -> Answer:
-    """What to do about a proposal of the peer, when it is known what our store has."""
+    """The answer to a proposal of the peer, once our store's part of the log is known."""
     forked = cut_off(proposal, facts)
     if forked is not None:
         return forked
@@ -288,7 +292,7 @@ def answer(proposal: Proposal, facts: Facts) -> Answer:
 
 
 def cut_off(proposal: Proposal, facts: Facts) -> Answer | None:
-    """What to do about a request of either side that begins at the fork or after it."""
+    """The answer to a request of either side that begins at the fork or after it."""
     if facts.fork is None or proposal.start < facts.fork:
         return None
     # Something of its certificate pool may come before the fork.
@@ -296,7 +300,7 @@ def cut_off(proposal: Proposal, facts: Facts) -> Answer | None:
 
 
 def answer_compared(proposal: Proposal, facts: Facts, stored: StoredEntry | None) -> Answer:
-    """The same, once we have looked: `stored` is our entry whose hash the peer has sent."""
+    """The same after the look: `stored` is our entry in the place whose hash the peer sent."""
     if stored is not None and stored.hash != proposal.expected_hash:
         return Answer.SHOW_ENTRY
     if not _in_reach(proposal, facts, stored):
@@ -305,10 +309,10 @@ def answer_compared(proposal: Proposal, facts: Facts, stored: StoredEntry | None
 
 
 def give_way(proposal: Proposal, facts: Facts, stage: Stage, *, unanswered: bool) -> Answer:
-    """What to do about a proposal in which we do not take part.
+    """The answer to a proposal in which we do not take part.
 
-    If we propose something that begins before it, the overlap rule drops it.  `stage` is that of
-    our request for what comes next, and `unanswered` says whether the peer has to answer that.
+    If a proposal of ours begins before it, the overlap rule drops it.  `stage` is that of our
+    request for the next entries, and `unanswered` whether the peer has yet to answer that.
     """
     coming = stage is Stage.PREPARING or unanswered
     if coming and facts.aim is Aim.LIVE and start_of_next(facts).seqnum < proposal.start:
@@ -317,7 +321,7 @@ def give_way(proposal: Proposal, facts: Facts, stage: Stage, *, unanswered: bool
 
 
 def is_wanted(proposal: Proposal, facts: Facts) -> bool:
-    """Whether we want what the peer has there, now and later."""
+    """Whether we want the peer's entries there, now and later."""
     endless = proposal.end is None and not proposal.payload_only
     return endless and facts.aim is Aim.LIVE
 

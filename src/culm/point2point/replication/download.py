@@ -1,4 +1,4 @@
-"""What the peer sends for one request, on its way into the store."""
+"""Entries of one request on their way into the store."""
 
 from __future__ import annotations
 
@@ -52,10 +52,9 @@ class _Batch(NamedTuple):
 class _Batches:
     """The entries of one request, in order.
 
-    A batch waits until the payload before it is complete: if later entries were stored first,
-    nobody could see after a crash that the payload was on its way.  And it waits until the batch
-    before it is stored: once the store has refused one, later entries would lack what they are
-    verified with.
+    A batch waits until the payload before it is complete: if later entries were stored first, a
+    crash would leave no sign that the payload was on its way.  And it waits until the batch before
+    it is stored: once the store has refused one, later entries would lack their links.
     """
 
     def __init__(
@@ -65,12 +64,12 @@ class _Batches:
         self._log = request.proposal.log
         self._inputs = inputs
         self._work = work
-        # Entries, and what goes on with the last of them.
+        # Entries, and the payload that goes on with the last of them.
         self._writes = Writes[NewEntry | StagedPayload](
             size_max=limits.batch_size_max, count_max=limits.batch_count_max
         )
         self._places: deque[Place] = deque()  # one for each write that waits
-        self._refused = False  # the store has not taken one, and nothing behind it may go in
+        self._refused = False  # the store has not taken one, and nothing after it may go in
         self._unfinished: StagedPayload | None = None  # which has to be over before the next batch
 
     @property
@@ -110,7 +109,7 @@ class _Batches:
         self.flush()
 
     def flush(self) -> None:
-        """Hand the next batch to the store, unless what comes before it is not complete there."""
+        """Hand the next batch to the store, unless the one before is not complete there."""
         while self._unfinished is None and (write := self._writes.next()) is not None:
             place, last = self._places.popleft(), write.items[-1]
             staging = last if isinstance(last, StagedPayload) else None
@@ -207,7 +206,7 @@ class _Batches:
             fill()
 
     def _save(self, refusal: StoreError, batch: _Batch) -> None:
-        """Keep what comes before the entry that the store does not take."""
+        """Keep the entries before the one that the store does not take."""
         valid = [new for new in batch.news if new.entry.seqnum < refusal.seqnum]
         if valid:
             self._ask(valid, partial(self._saved, valid, batch.place))
@@ -224,7 +223,7 @@ class _Batches:
 
 
 class _EntrySource(Enum):
-    """Where the entry comes from whose payload is coming in."""
+    """The origin of the entry whose payload is coming in."""
 
     PEER = "its metadata has come"
     STORE = "it was stored before"
@@ -310,7 +309,7 @@ class Download:
         )
 
     def finish(self) -> None:
-        """Nothing more will come: write what will be of use when the payload is resumed."""
+        """Nothing more will come: write the part that is of use when the payload is resumed."""
         entry = self._entry
         if entry is not None and self.request.receive_cursor.piece != _payload_of(entry):
             self._take_back()  # it was complete, and wrong: no apology will come any more
@@ -322,7 +321,7 @@ class Download:
         self._forget_payload()
 
     def keep_entry(self) -> bool:
-        """Nothing comes for now: do not let the entry wait for its payload; whether one does."""
+        """Nothing comes for now: an entry that waits for its payload waits no more; if one did."""
         entry = self._entry
         if entry is None or self._staging is not None or self._source is _EntrySource.STORE:
             return False
@@ -335,7 +334,7 @@ class Download:
         return self._batches.open
 
     def flush(self) -> None:
-        """Write what is complete."""
+        """Write complete entries."""
         self._batches.flush()
 
     # Payloads.
@@ -367,7 +366,6 @@ class Download:
             self._batches.add([NewEntry(entry, payload)])
 
     def _is_large(self, entry: Entry) -> bool:
-        """Whether the payload is written in pieces."""
         return entry.payload_size > self._limits.payload_piece_size
 
     def _is_due(self, entry: Entry) -> bool:
@@ -424,7 +422,7 @@ class Download:
         )
 
     def _stage(self, entry: Entry, size: int | None = None) -> None:
-        """Write what has arrived of a large payload, `size` bytes at most."""
+        """Write the received part of a large payload, `size` bytes at most."""
         data = self._take_pieces(size)
         if self._staging is not None:
             self._staging.take(data)

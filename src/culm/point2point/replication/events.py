@@ -1,4 +1,4 @@
-"""Events of a `Replicator`, and what its user wants."""
+"""Events of a `Replicator`, and the wishes of its user."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class PayloadProgress(LogEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSynced(LogEvent):
-    """The store has all that the peer has offered, up to entry `seqnum`."""
+    """The store has all entries that the peer has offered, up to `seqnum`."""
 
     seqnum: int
 
@@ -101,8 +101,8 @@ class ForkFound(LogEvent):
 class LogRefused(LogEvent):
     """The peer will not replicate this log with us (now), or we not with it.
 
-    `reason` is what the peer said, or that there are too many logs here; `fault` what we found.
-    There may be neither: the peer does not go on, or our store has something different.  Before a
+    `reason` is the peer's, or that there are too many logs here; `fault` was found by us.
+    There may be neither: the peer does not go on, or our store has another entry.  Before a
     `Closed` with ``INVALID_DATA``, the fault is that of the log whose data does not verify.
     """
 
@@ -112,7 +112,7 @@ class LogRefused(LogEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled(Event):
-    """Nothing is under way, and has not been for ``Timing.settle_s``."""
+    """Nothing is under way, and nothing has been for ``Timing.settle_s``."""
 
 
 ReplicatorEvent: TypeAlias = (
@@ -133,14 +133,14 @@ ReplicatorEffect: TypeAlias = LogEffect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """What is wanted of one log.  Sizes in bytes.
+    """Wishes for one log.  Sizes in bytes.
 
     Raises `ValueError` for impossible values: a number that is no sequence number (1 to 2^64-1) or
     size, a `last` before the `first`.
 
     first, last
-        A range of entries, fetched once, with what is missing of its certificate pools.
-        Without them: what comes after what is stored.  Without `last`: without end.
+        A range of entries, fetched once, with the missing entries of its certificate pools.
+        Without them: the entries after the stored ones.  Without `last`: without end.
     sparse
         Of a range only the shortest path of links from `last` to `first`.
     payload_only
@@ -180,7 +180,7 @@ class Want:
 
     @property
     def is_range(self) -> bool:
-        """Whether this is a range of its own rather than what comes next."""
+        """Whether this is a range of its own rather than the next entries."""
         return self.first is not None
 
     def admits_payload(self, size: int) -> bool:
@@ -201,19 +201,19 @@ class Want:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interest:
-    """What the user of a `Replicator` wants.
+    """The wishes of the user of a `Replicator`.
 
     live
         Keep logs up to date for as long as the connection lasts, in both directions.
-        Otherwise fetch what the peer offers when we hear of it.
+        Otherwise fetch the entries that the peer offers when we hear of them.
     accept_new_logs
         Replicate logs that the peer offers although the store does not have them.
     offer_stored
-        Serve what is stored to a peer that asks for a range of it.  (What is live is served
-        anyway; and only what is live is offered.)
+        Serve stored entries to a peer that asks for a range of them.  (Live logs are served
+        anyway; and only live logs are offered.)
     want
-        What is wanted of each log; `Replicator.replicate` says it for one.  ``None``: nothing,
-        unless `replicate` asks for it; logs are reported (`LogOffered`), and served.
+        Wishes for each log; those of `Replicator.replicate` are for one.  ``None``: nothing is
+        wanted unless `replicate` asks for it; logs are reported (`LogOffered`), and served.
     """
 
     live: bool = True

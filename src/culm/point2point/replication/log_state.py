@@ -1,4 +1,4 @@
-"""What is known of one log between our store and one peer, as a value."""
+"""The state of one log between our store and one peer, as a value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from culm.point2point.replication.events import (
     LogSynced,
     Want,
 )
-from culm.point2point.replication.states import (
+from culm.point2point.replication.steps import (
     STAGES,
     STANDINGS,
     Aim,
@@ -86,12 +86,12 @@ class Theirs(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class LogState:
-    """What is known of one log, what we want of it, and what is under way.
+    """Knowledge of one log, our wishes, and the requests under way.
 
-    Its requests are looked at as they are on the wire; only what a command does changes them.
+    Its requests are looked at as they are on the wire; only commands change them.
 
     aim, aim_at_next
-        How far we want the log, and how far once the user has asked for what comes next.
+        The part of the log that we want, now and once the user has asked for the next entries.
     only_stored
         If nothing of it is stored, only the ranges are wanted that the user asks for.
     """
@@ -102,32 +102,32 @@ class LogState:
     aim_at_next: Aim
     only_stored: bool
     service: Service
-    want: Want  # of what comes next
+    want: Want  # of the next entries
     # Fork, unbroken log and newest entry, as far as the store has told of them.
     loaded: bool = False
     fork: ForkProof | None = None
     head: Head | None = None
-    newest: int = 0  # the last entry, whatever is missing before it
+    newest: int = 0  # the last entry, with or without gaps before it
     payload_due: bool = False  # of the entry at the head: it is on its way into the store
-    withheld: int = 0  # the entry of whose payload the peer has no more than has come
-    writing: int = 0  # what has come and is not in the store, in batches
+    withheld: int = 0  # the entry of whose payload the peer has only the part that has come
+    writing: int = 0  # batches that have come and are not in the store
     questions: int = 0  # to the store that it has not answered
-    looking: tuple[steps.Question, ...] = ()  # what goes on when it tells how things stand,
+    looking: tuple[steps.Question, ...] = ()  # that go on when it tells the state of the log,
     later: tuple[steps.Question, ...] = ()  # and the next time
-    # What the peer has, and what it knows.
-    offered: int | None = None  # the last entry that it has spoken of
+    # The peer's entries, and its knowledge of ours.
+    offered: int | None = None  # the last entry that it has mentioned
     begun: int = 0  # the last entry within whose payload it has been
     passed: int = 0  # the last entry that it has notified
-    told: Piece | None = None  # it knows that we have all before this
+    told: Piece | None = None  # it knows that we have all before this one
     fork_told: int | None = None  # the first forked entry that it knows of
-    peer_end: int | None = None  # where it says that the log ends, before a range does
-    synced: int | None = None  # what LogSynced has told last
-    # What we want now.
+    peer_end: int | None = None  # the end of the log by its word, before a range ends
+    synced: int | None = None  # the entry of the last LogSynced
+    # Our wishes of the moment.
     probe: int | None = None  # an entry of which the peer may have a different one
     standing: Standing = Standing.LASTING
     ranges: tuple[Want, ...] = ()
     received: bool = False  # the peer has sent all of the first of them,
-    lost: bool = False  # and something of it is not in the store after all
+    lost: bool = False  # and a part of that is not in the store after all
     # The requests, and those for which data may flow, now or once they are confirmed.
     ours: Mapping[Purpose, Ours] = field(default_factory=lambda: dict.fromkeys(Purpose, Ours()))
     theirs: Mapping[int, Theirs] = field(default_factory=dict[int, Theirs])
@@ -144,7 +144,7 @@ class LogState:
         following: bool,
         only_stored: bool = False,
     ) -> Self:
-        """A log of which nothing is known yet; `following`: what comes next is wanted."""
+        """A log of which nothing is known yet; `following`: the next entries are wanted."""
         want, at_next = interest.want, Aim.LIVE if interest.live else Aim.OFFERED
         return cls(
             log=log,
@@ -156,7 +156,7 @@ class LogState:
             want=Want() if want is None or want.is_range else want,
         )
 
-    # What there is to know.
+    # Queries.
 
     @property
     def position(self) -> int:
@@ -170,13 +170,13 @@ class LogState:
 
     @property
     def joined(self) -> Theirs | None:
-        """A request for what comes next, in which we take part or are about to."""
+        """A request for the next entries in which we take part, or will."""
         found = [each for each in self.theirs.values() if each.stage in _TAKES_PART]
         return min(found, key=lambda each: _TAKES_PART.index(each.stage), default=None)
 
     @property
     def facts(self) -> Facts:
-        """What everything is decided from."""
+        """The grounds for all decisions."""
         position, joined, fork = self.position, self.joined, self.fork
         return Facts(
             stock=self._stock,
@@ -217,7 +217,7 @@ class LogState:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is under way that will come to an end by itself."""
+        """Whether nothing is under way that will end by itself."""
         waits = (each.is_open for each in self.theirs.values() if each.stage in _WAITS)
         if not self.loaded or any(waits):
             return False
@@ -234,9 +234,7 @@ class LogState:
 
     @property
     def has_nothing_to_do(self) -> bool:
-        """Whether it is settled, and nothing depends on it: no request (made or to be made), range
-        or answer of the store.
-        """
+        """Whether it is settled, and no request (made or planned), range or question is left."""
         if self.under_way or self.writing or self.questions or self.ranges or self.theirs:
             return False
         idle = all(ours.stage is Stage.IDLE for ours in self.ours.values())
@@ -244,7 +242,7 @@ class LogState:
 
     @property
     def only_waits(self) -> bool:
-        """Whether a proposal that the peer has no room for is all there is about it."""
+        """Whether nothing is left but a proposal for which the peer has no room."""
         if self.writing or self.questions or self.ranges or self.theirs:
             return False
         request = self.ours[Purpose.NEXT].request
@@ -256,7 +254,7 @@ class LogState:
 
     @property
     def wanted(self) -> Want | None:
-        """What is wanted of what comes next; ``None``: nothing."""
+        """Our wishes for the next entries; ``None``: none are wanted."""
         return None if self.aim is Aim.RANGES else self.want
 
     def decode(self, stored: StoredEntry) -> Entry:
@@ -264,9 +262,9 @@ class LogState:
         return decode(stored.encoded, family=self.family)
 
     def may_rest(self, request: Request, *, patient: bool, ours: bool) -> bool:
-        """Whether a request has no end, and both have all there is.
+        """Whether a request has no end, and both sides have the whole log.
 
-        `patient`: as far as the peer has said; `ours`: only if the request is.
+        `patient`: see `decisions.may_rest`; `ours`: only if the request is.
         """
         if self.under_way.get(request.request_id) is not request:
             return False
@@ -283,16 +281,16 @@ class LogState:
         return same and decisions.still_wants(wish.purpose, wish.proposal, self.facts)
 
     def purpose_of(self, request_id: int) -> Purpose | None:
-        """What we have proposed the request for, if we have."""
+        """The purpose of the request, if it is ours."""
         for purpose, (_, request) in self.ours.items():
             if request is not None and request.request_id == request_id:
                 return purpose
         return None
 
-    # What steps change by themselves.
+    # Changes of the state.
 
     def _know(self, status: LogStatus) -> ForkProof | None:
-        """Take what the store tells; returns a fork of which it is the first to tell."""
+        """Take the state of the log in the store; returns a fork that was not known."""
         fork, head = status.fork, status.head
         seqnum = 0 if head is None else head.seqnum
         news = fork is not None and (self.fork is None or fork.seqnum < self.fork.seqnum)
@@ -350,7 +348,7 @@ class LogState:
                 self._move(purpose, Step.MAKE_ROOM)
 
     def _change(self, change: StandingChange) -> None:
-        self.standing = STANDINGS[self.standing][change]
+        self.standing = STANDINGS[self.standing].get(change, self.standing)
 
     def _plan(self, action: steps.Action) -> steps.Plan:
         match action:
@@ -394,14 +392,14 @@ class LogState:
         self._commands.append(steps.Ask(question, kind, fields, ordered=kind is AddFork))
 
     def _look(self, question: steps.Question) -> None:
-        """See how things stand in the store; whoever asks meanwhile is answered together."""
+        """Ask for the state of the log; questions that come meanwhile are answered together."""
         if self.looking:
             self.later += (question,)
             return
         self.looking = (question,)
         self._ask(steps.Happening.LOOKED, ReadLog)
 
-    # What comes to be known, and is told.
+    # News, and events that follow from it.
 
     def _stored(self, stored: steps.EntriesStored) -> None:
         batch = stored.batch

@@ -1,4 +1,4 @@
-"""One log between our store and one peer: from what happens follows what is to be done.
+"""One log between our store and one peer: commands follow from inputs.
 
 `LogSync.step` is pure: it touches neither the store nor the wire, and leaves the log as it was.
 """
@@ -28,7 +28,7 @@ from culm.point2point.replication.events import (
     Want,
 )
 from culm.point2point.replication.log_state import LogState, Ours, Theirs, without
-from culm.point2point.replication.states import (
+from culm.point2point.replication.steps import (
     PEER_STAGES,
     STAGES,
     WANTED,
@@ -53,15 +53,15 @@ _STEPS: Final = {
     CancelReason.END_OF_RANGE: Step.PEER_FINISHES,
     CancelReason.RESOURCE_LIMIT: Step.PEER_DEFERS,
 }
-# After these the same is proposed again, or what comes before the fork.
+# After these the same is proposed again, or the entries before the fork.
 _GOES_ON: Final = frozenset({*_STEPS, CancelReason.FORK})
 
 
 class LogSync(LogState):
-    """Decides what is proposed, confirmed, refused and told for one log."""
+    """Decides on proposals, answers and events for one log."""
 
     def step(self, input: steps.Input) -> tuple[LogSync, list[steps.Command]]:
-        """The log after that, and what is to be done, in this order."""
+        """The log after that input, and the commands that follow, in order."""
         after = object.__new__(LogSync)
         commands: list[steps.Command] = []
         after.__dict__.update(self.__dict__, _commands=commands)
@@ -170,9 +170,9 @@ class LogSync(LogState):
         self.aim, self.synced = self.aim_at_next, None
         self._change(StandingChange.WAKE)
         self._make_room(Purpose.NEXT)
-        if want != self.want:  # what is under way is for something else
+        if want != self.want:  # requests under way are for other wishes
             self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
-            self.passed = 0  # what was only told may have to be fetched
+            self.passed = 0  # entries that were only notified may have to be fetched
             joined = self.joined
             if joined is not None and joined.request.state is RequestState.CONFIRMED:
                 self._cancel(joined.request, CancelReason.RESOURCE_LIMIT)
@@ -196,7 +196,7 @@ class LogSync(LogState):
         self._propose(Purpose.RANGE)
 
     def _propose_wanted(self) -> None:
-        """Propose what is wanted, where nothing is under way; look again at what that changes."""
+        """Make the proposals that are wanted, where none is under way, and reconsider answers."""
         self._propose(*Purpose)
         self._reconsider()
 
@@ -214,12 +214,12 @@ class LogSync(LogState):
                     facts = None
 
     def _propose_anew(self, purpose: Purpose) -> None:
-        """What was about to be proposed is out of date."""
+        """The proposal in preparation is out of date."""
         self._move(purpose, Step.OVERTAKE)
         self._propose(purpose)
 
     def _prepare(self, purpose: Purpose, action: steps.Action) -> None:
-        """Find out what the proposal needs."""
+        """Ask for the links that the proposal needs."""
         plan = self._plan(action)
         if action is steps.Action.SHOW_FORK:
             assert self.fork is not None
@@ -245,7 +245,7 @@ class LogSync(LogState):
         links: Mapping[int, bytes],
         begun: PayloadVerifier | None,
     ) -> None:
-        """Make the proposal, unless the log or what is wanted of it has changed meanwhile."""
+        """Make the proposal, unless the log or our wishes have changed meanwhile."""
         proposal = None
         if plan == self._plan(plan.action):
             if plan.action is steps.Action.PROBE:
@@ -308,7 +308,7 @@ class LogSync(LogState):
         if cancel.proof is not None:
             self._peer_knows(cancel.proof)
             if not self._add_fork(cancel.proof):
-                self._look_before(cancel.proof)  # who has it may have another log before it
+                self._look_before(cancel.proof)  # the peer may have another log before it
         purpose, joined = self.purpose_of(event.request_id), self.joined
         if purpose is None:
             rests = joined is not None and joined.request.request_id == event.request_id
@@ -329,7 +329,7 @@ class LogSync(LogState):
             self._emit(LogRefused(log=self.log, reason=reason))
 
     def _peer_cancels(self, purpose: Purpose, reason: CancelReason) -> None:
-        """The peer has cancelled it; what it has sent may still arrive."""
+        """The peer has cancelled it; data sent before may still arrive."""
         self._move(purpose, _STEPS.get(reason, Step.PEER_CANCELS))
         match purpose:
             case Purpose.NEXT if reason not in _GOES_ON:
@@ -343,7 +343,7 @@ class LogSync(LogState):
                 pass
 
     def _knows_end(self, seqnum: int) -> bool:
-        """Whether both have everything; if not, find out what the peer has there."""
+        """Whether both have everything; if not, find out about the peer's entry there."""
         if self.ended and self.position == seqnum:
             return True
         if seqnum <= self.newest:
@@ -375,7 +375,7 @@ class LogSync(LogState):
         stage, request = self.ours[purpose]
         assert request is not None
         self.ours = {**self.ours, purpose: Ours(STAGES[stage][Step.END])}
-        endless = request.proposal.end is None  # then that is no more than a rest
+        endless = request.proposal.end is None  # then it only rests
         received = endless or request.discarding or request.receive_cursor.piece is None
         if stage is Stage.FINISHED and not received:
             # A peer that ends a range without having sent all of it would do so again.
@@ -405,7 +405,7 @@ class LogSync(LogState):
 
     def _offered(self, offered: steps.Offered) -> None:
         proposal, request = offered
-        # A proposal for what comes next shows what the peer has.
+        # A proposal for the next entries shows those that the peer has.
         last = proposal.start - 1
         tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
         if tells and (self.offered is None or last > self.offered):
@@ -425,7 +425,7 @@ class LogSync(LogState):
             self._propose_wanted()
 
     def _answer(self, request: Request) -> None:
-        """Answer a proposal, now that it is known what the store has."""
+        """Answer a proposal, now that the store's part of the log is known."""
         self._tell_news()
         if request.state is RequestState.PROPOSED_BY_PEER:
             self._say(request, decisions.answer(request.proposal, self.facts))
@@ -433,7 +433,7 @@ class LogSync(LogState):
             self._propose_wanted()
 
     def _say(self, request: Request, said: Answer, status: LogStatus | None = None) -> None:
-        """Tell the peer, unless there is nothing to tell; `status`: what our store has said."""
+        """Carry out an answer; `status`: the state of the log in the store, if it was asked for."""
         proposal, request_id = request.proposal, request.request_id
         stage = PEER_STAGES[self.theirs[request_id].stage][said]
         if decisions.is_wanted(proposal, self.facts):
@@ -476,14 +476,14 @@ class LogSync(LogState):
         self._propose_wanted()
 
     def _pass(self, request: Request) -> None:
-        """Do not take part; ask for what we lack instead."""
+        """Do not take part; ask for our missing entries instead."""
         self._propose_wanted()
         stage, unanswered = self.ours[Purpose.NEXT].stage, self.ours[Purpose.NEXT].unanswered
         said = decisions.give_way(request.proposal, self.facts, stage, unanswered=unanswered)
         self._say(request, said)
 
     def _reconsider(self) -> None:
-        """What we were about to propose may have been dropped, or may begin too late by now."""
+        """A proposal in preparation may be dropped, or begin too late, by now."""
         waiting = [
             each.request
             for each in self._in(PeerStage.AWAITING_OURS)
@@ -504,8 +504,8 @@ class LogSync(LogState):
             self._judge(question.reason)
 
     def _forked(self, proof: ForkProof) -> None:
-        """What is open ends before the fork; what begins after it is cancelled with the proof."""
-        self._change(StandingChange.FORGIVE)  # what comes before the fork may still be fetched
+        """Open requests end before the fork; later ones are cancelled with the proof."""
+        self._change(StandingChange.FORGIVE)  # entries before the fork may still be fetched
         for request in self.under_way.values():
             if request.state in _OPEN:
                 self._shorten(request, proof)

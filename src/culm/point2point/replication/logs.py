@@ -1,4 +1,4 @@
-"""The logs that are kept track of, and their requests: steps, places, and turns."""
+"""The logs that have a place, and their requests: steps, places, and turns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from culm.point2point.replication.download import Download
 from culm.point2point.replication.events import Want
 from culm.point2point.replication.log_state import LogState
 from culm.point2point.replication.log_sync import LogSync
-from culm.point2point.replication.states import Purpose, Stage, Step
+from culm.point2point.replication.steps import Purpose, Stage, Step
 from culm.point2point.replication.upload import Upload
 from culm.point2point.states import RequestState, State
 from culm.replication import Room, Turns
@@ -50,7 +50,7 @@ class Transfers:
         limits: ReplicatorLimits,
     ) -> None:
         self.inputs = steps.Inputs()
-        """What has happened to the logs of the requests, to be taken from here."""
+        """Inputs for the logs of the requests, to be taken from here."""
         self.touched: OrderedDict[int, None] = OrderedDict()
         """The requests to which something has happened."""
         self._connection = connection
@@ -70,7 +70,7 @@ class Transfers:
 
     @property
     def count(self) -> int:
-        """How many requests there are for which data may flow, now or once they are confirmed."""
+        """The number of requests for which data may flow, now or once they are confirmed."""
         return len(self._uploads)
 
     def involve(self, request: Request) -> None:
@@ -132,12 +132,11 @@ class Transfers:
             self.wake(event.request_id)
 
     def ask(self) -> None:
-        """Ask the store for what is due by now."""
+        """Ask the store for all that is due by now."""
         self._flush()
         self.send_some()
 
     def _flush(self) -> None:
-        """Write what has come in."""
         for request_id, download in list(self._unwritten.items()):
             download.flush()
             if not download.has_batch:
@@ -155,7 +154,7 @@ class Transfers:
     def idle(self, request_id: int, *, patient: bool) -> Request | None:
         """That request, if there is nothing to send or to receive for it just now.
 
-        `patient`: the rest of a payload is waited for, though nobody may ever have it.
+        `patient`: the rest of a payload is waited for, though it may never come.
         """
         upload = self._uploads.get(request_id)
         if upload is None or request_id in self._turns or upload.reading:
@@ -175,7 +174,7 @@ class Transfers:
         self._turns.add(request_id)
 
     def pieces_to_send(self, size_max: int | None) -> list[Buffer]:
-        """Take bytes for the peer; as far as there is room for more, choose what else to send."""
+        """Take bytes for the peer; while there is room for more, choose more to send."""
         pieces = self._connection.pieces_to_send(size_max)
         left = None if size_max is None else size_max - sum(map(len, pieces))
         while (left is None or left > 0) and self.send_some():
@@ -191,14 +190,14 @@ class Transfers:
 
         Requests take turns, a packet at a time.  One that has just got something new does not wait
         for those that go on and on, and they wait for no more than one of these.  Nothing is queued
-        behind data that waits for the peer's credit, nor read for that purpose.
+        after data that waits for the peer's credit, nor read for that purpose.
         """
         connection = self._connection
         if not self._turns or connection.state is not State.ESTABLISHED:
             return False
         unsent_size = connection.unsent_size
         if unsent_size:
-            # Read what is sent next; no more, for nobody knows when that will be.
+            # Read ahead for the next packet; no more, as its time is unknown.
             self._uploads[self._turns.first()].prepare()
             return False
         size_max = self._limits.connection.packet_size_max
@@ -217,13 +216,13 @@ class Transfers:
 
 
 class Logs:
-    """Carries out what follows for each log (`LogSync`), and shares out what is scarce.
+    """Carries out the commands of each log (`LogSync`), and shares out places and credit.
 
-    That is places: a log with nothing to do makes way for another.  All that is forgotten with it
-    can be found out again: both sides had everything, or one of them had refused it, or it is
-    remembered elsewhere that it waits.
+    A log with nothing to do gives its place to another.  All that is forgotten with it can be found
+    out again: both sides had everything, or one of them had refused it, or it is remembered
+    elsewhere that it waits.
 
-    And credit for proposals: they are made in the order of the wishes.  If there are more logs than
+    Credit for proposals is spent in the order of the wishes.  If there are more logs than
     requests, those without an end take turns: one for which both sides have everything ends, and is
     proposed again when there is something new.
 
@@ -247,8 +246,8 @@ class Logs:
         self._count_max = count_max
         self._wishes: deque[tuple[LogKey, steps.Propose]] = deque()  # that wait for credit
         self._leaving: set[int] = set()  # requests that end to make room for them
-        # Logs that are to try again when there is room.  What is taken from the front of a dict
-        # has to be passed over every time after that.
+        # Logs that try again when there is room.  In a plain dict, keys taken from the front would
+        # be passed over every time after that.
         self._deferred: OrderedDict[LogKey, None] = OrderedDict()
         self._crowded: OrderedDict[LogKey, None] = OrderedDict()  # those that got no credit
         self._unsettled: dict[LogKey, None] = {}  # all that are so, and some that were
@@ -264,7 +263,7 @@ class Logs:
         self.tell(log.log, steps.Happening.STARTED)
 
     def free(self, wanted: int = 1) -> int:
-        """How many places are free, up to `wanted`, when those with nothing to do have made way.
+        """The number of free places, up to `wanted`, after logs with nothing to do have made way.
 
         Looks at a few in turn, so that it comes to all of them.
         """
@@ -284,8 +283,8 @@ class Logs:
     def withdraw(self, wanted: int) -> dict[LogKey, Want | None]:
         """Have up to `wanted` logs make way that only wait for a place at the peer.
 
-        Says which they are, and what is wanted of them; they have a place no more as soon as the
-        peer has answered.
+        Returns them, with our wishes for each; they lose their places as soon as the peer has
+        answered.
         """
         waiting = (log for log, state in list(self._states.items()) if state.only_waits)
         withdrawn = {log: self._states[log].wanted for log in islice(waiting, wanted)}
@@ -306,7 +305,7 @@ class Logs:
     # Steps.
 
     def tell(self, log: LogKey, input: steps.Input, told: list[Event] | None = None) -> None:
-        """Something has happened to a log: do what follows; collect in `told` what to tell."""
+        """Give a log an input, and carry out its commands; collect the events in `told`."""
         self._unsettled[log] = None
         self._states[log], commands = self._states[log].step(input)
         ours = self._states[log].ours[Purpose.NEXT].request
@@ -316,7 +315,7 @@ class Logs:
             self._carry_out(log, command, told)
 
     def settle(self) -> None:
-        """Take what has happened to logs meanwhile, in its order."""
+        """Take the inputs of logs that have come meanwhile, in order."""
         inputs = self._transfers.inputs
         while inputs:
             self.tell(*inputs.popleft())
@@ -434,7 +433,7 @@ class Logs:
         return not unsettled
 
     def go_on(self) -> None:
-        """Propose what there is credit for."""
+        """Make proposals as far as there is credit."""
         while self._wishes and self._connection.proposal_credit:
             log, wish = self._wishes.popleft()
             if not self._states[log].still_wants(wish):
@@ -445,17 +444,17 @@ class Logs:
             self.tell(log, steps.Sent(wish.purpose, request))
 
     def give_up(self) -> None:
-        """Nobody makes room: what waits is reported as refused."""
+        """No room is to be expected: proposals that wait are reported as refused."""
         wishes, self._wishes = self._wishes, deque()
         for log, wish in wishes:
             self._crowded[log] = None
             self.tell(log, steps.Unsent(wish.purpose, Step.GIVE_UP))
 
     def make_room(self, *, patient: bool = True, wanted: int = 0) -> None:
-        """End requests that only wait for what is to come.
+        """End requests that only wait for new entries.
 
-        `patient`: only where the peer has said how far it has the log, and so has sent it.
-        `wanted`: how many logs wait for a place.
+        `patient`: only where the peer has told its part of the log, and so has sent it.
+        `wanted`: the number of logs that wait for a place.
         """
         touched = self._transfers.touched
         if not patient:
@@ -479,7 +478,7 @@ class Logs:
         self._leaving.discard(request_id)
 
     def retry_crowded(self) -> None:
-        """There is credit: propose what was refused for lack of it."""
+        """There is credit: make the proposals that were refused for lack of it."""
         for _ in range(self._connection.proposal_credit):
             if not self._retry_first(self._crowded):
                 break

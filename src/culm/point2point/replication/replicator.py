@@ -66,18 +66,18 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     may be new effects: only what the peer can take is read.
 
     Every endpoint proposes each log from the entry after its last; by the overlap rule, the
-    proposal of the one that is behind wins.
+    proposal of the one with fewer entries wins.
 
     role
-        ``PROACTIVE`` for whoever has opened the stream of bytes, ``REACTIVE`` for the other.
+        ``PROACTIVE`` for the endpoint that opened the stream of bytes, ``REACTIVE`` for the other.
     setup
-        What we offer; see `Connection`.
+        Our offer; see `Connection`.
     limits
-        What peer and store may make us hold.
+        Bounds on what peer and store make us hold.
     timing
-        How long the peer may take, and when it has settled.
+        Times for which the peer is waited for, and after which it has settled.
     interest
-        What it does on its own account, and what it wants.
+        The logs that it replicates on its own account, and the wishes for them.
     family
         Of the hashes of all logs.
     """
@@ -101,7 +101,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             timing=timing,
             family=family,
             in_runs=True,
-            trust_caller=True,  # what is in a store has been verified
+            trust_caller=True,  # entries in a store have been verified
         )
         super().__init__(connection, work=StoreWork(suits=partial(is_of_family, family)))
         self._limits = limits
@@ -109,15 +109,15 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._family = family
         # Open proposals of the peer whose logs wait for a place, by their requests
         self._newcomers: OrderedDict[int, Proposed] = OrderedDict()
-        # Logs of ours that wait for a place: those that have grown, or have made way for the
-        # peer's.  With what is wanted of them.
+        # Logs of ours that wait for a place, because they have grown or have made way for the
+        # peer's, and our wishes for them.
         self._again: OrderedDict[LogKey, Want | None] = OrderedDict()
         self._withdraws = role is Role.REACTIVE  # of two that wait for each other, one has to
-        # Where to go on with the logs of the store: as soon as there is a place for the next.
+        # The logs of the store that are read as soon as there is a place for the next.
         self._unread: _Unread | None = None
         states = OrderedDict[LogKey, LogSync]()
         self.logs: Mapping[LogKey, LogSync] = MappingProxyType(states)
-        """The logs that are kept track of, as values, in the order in which they became known."""
+        """The logs that have a place, as values, in the order in which they became known."""
         self._transfers = Transfers(self.connection, logs=states, work=self._work, limits=limits)
         self._inputs = self._transfers.inputs
         self._logs = Logs(
@@ -140,7 +140,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def replicate(self, log: LogKey, want: Want | None = None) -> None:
         """Replicate `log` with this peer, whether or not it is in the store.
 
-        `want` says what of it, if that differs from the interest.
+        `want`: wishes other than those of the interest.
         """
         check_log(log)
         if want is not None:
@@ -151,7 +151,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._logs.tell(log, Wanted(want))
 
     def stored(self, log: LogKey) -> None:
-        """Entries of `log` have been stored by somebody else: send them to the peer."""
+        """Entries of `log` have been stored by another writer: send them to the peer."""
         check_log(log)
         self.connection.check_open()
         if log not in self._logs and not self._logs.free():
@@ -166,7 +166,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     # Bytes and time.
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
-        """Take bytes for the peer; what is to be sent is chosen as late as possible."""
+        """Take bytes for the peer; the data is chosen as late as possible."""
         pieces = self._transfers.pieces_to_send(size_max)
         if self._inputs:
             self._logs.settle()
@@ -191,7 +191,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     # Effects.
 
     def next_effect(self) -> ReplicatorEffect | None:
-        """Take the next piece of work for the store; see `culm.bamboo.effects.perform`."""
+        """Take the next piece of work for the store; see `LogStore.perform`."""
         effect = super().next_effect()
         if effect is None:
             self._transfers.ask()
@@ -233,11 +233,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     @property
     def _is_untold(self) -> bool:
-        """Whether there are logs of ours without a place, and nobody knows."""
+        """Whether there are logs of ours without a place of which no event has told."""
         return bool(self._again) or (self._unread is not None and not self._unread.told)
 
     def _admit(self) -> None:
-        """Give the places that are free by now to those who wait: the peer's logs, then ours."""
+        """Give free places to logs that wait: the peer's, then ours."""
         while self._newcomers and self._logs.free():
             self._consider(self._newcomers.popitem(last=False)[1])
         while self._again and not self._newcomers and self._logs.free():
@@ -256,7 +256,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._put_off(_Unread(None, told=True))
 
     def _go_without(self) -> bool:
-        """Nobody makes room for what waits; whether there is anything of which that is news."""
+        """No room is to be expected; returns whether that is news for any that waits."""
         if not (self._logs.waiting or self._newcomers or self._is_untold):
             return False
         self._logs.give_up()
@@ -276,7 +276,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         return bool(withdrawn)
 
     def _turn_away(self) -> None:
-        """Nobody gives up a place: the logs without one are refused."""
+        """No place becomes free: the logs without one are refused."""
         newcomers, self._newcomers = self._newcomers, OrderedDict()
         for event in newcomers.values():
             request = self._request_of(event)
@@ -311,7 +311,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         over = self._work.unwritten_size > self._limits.unwritten_size_max
         return over or self._work.load > load_max
 
-    # What the connection tells.
+    # Events of the connection.
 
     def _handle(self, event: Event) -> None:
         self._quiet.disturb()
@@ -404,7 +404,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._unread = unread
 
     def _known(self) -> None:
-        """The logs of the store are known, or what is known of them has to do."""
+        """The logs of the store are known, as far as there are places."""
         early, self._early = self._early, None
         for event in early or ():
             self._consider(event)

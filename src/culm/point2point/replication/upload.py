@@ -1,4 +1,4 @@
-"""What the peer wants of one request, read from the store as far as there is room."""
+"""Entries of one request for the peer, read from the store as far as there is room."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _State(Enum):
     IDLE = "the store is asked for nothing"
     ASKED = "the store has been asked"
     OUTDATED = "it has been asked, and something was stored since: the answer may lack that"
-    CLOSED = "nothing more is sent: what is still answered takes no room"
+    CLOSED = "nothing more is sent: answers that still come take no room"
 
 
 class Reading:
@@ -69,7 +69,7 @@ class Reading:
         self._entry: Entry | None = None  # decoded, the first of them
         self._data = _NOTHING  # of the payload that is due
 
-    # What there is.
+    # Entries on hand.
 
     @property
     def busy(self) -> bool:
@@ -107,7 +107,7 @@ class Reading:
     def _hold(self, size: int) -> None:
         self._room.hold(self._request_id, size)
 
-    # What is not needed.
+    # Entries not needed.
 
     def pass_over(self, count: int) -> None:
         """The first entries have been dealt with."""
@@ -127,7 +127,7 @@ class Reading:
             self._keep(known)
 
     def drop(self) -> None:
-        """Nothing that was read is of use."""
+        """All that was read is of no use."""
         self._keep(())
 
     def rest(self) -> None:
@@ -169,7 +169,7 @@ class Reading:
         room = self._room.claim(self._request_id, whole)
         if not room:
             return
-        if room < whole:  # half of it for the entries, half for what is in them
+        if room < whole:  # half of it for the entries, half for their payloads
             size, count = min(size, room // 2), min(count, max(1, room // 2 // ENTRY_SIZE))
 
         def got(entries: list[StoredEntry]) -> None:
@@ -229,7 +229,7 @@ class Reading:
 
 
 class Upload:
-    """Sends what is due for one request, a packet at a time."""
+    """Sends the due pieces of one request, a packet at a time."""
 
     def __init__(
         self,
@@ -276,11 +276,11 @@ class Upload:
     def inside(self) -> bool:
         """Whether one of us is within an entry."""
         request = self.request
-        # What the peer has meanwhile from somebody else, or from itself, is passed over later.
+        # Pieces that the peer has by now from others, or as the author, are passed over later.
         due = request.passed_cursor if request.behind else request.send_cursor
         pieces = [due.piece, request.receive_cursor.piece]
         if due.piece and pieces[1] and pieces[1].seqnum < due.piece.seqnum:
-            pieces.pop()  # we have sent that, and the peer passes over it later
+            pieces.pop()  # the peer passes over it later, as we have sent it
         return any(piece is not None and piece.part is Part.PAYLOAD for piece in pieces)
 
     def rest(self) -> None:
@@ -292,7 +292,7 @@ class Upload:
         self._reading.close()
 
     def prepare(self) -> None:
-        """Have the store read what is due, so that it is here when its turn comes."""
+        """Have the store read the due pieces, so that they are here when their turn comes."""
         demand, cursor = self.request.peer_demand, self.request.send_cursor
         if demand is None or cursor.piece is None or self._reading.busy or not self._is_confirmed():
             return
@@ -318,7 +318,7 @@ class Upload:
         passed, behind = request.passed_cursor, request.behind
         begun = cursor.offset > cursor.start_of(piece)
         target = piece if not behind else passed.piece
-        if target is None or (behind and begun):  # who waits for the rest would wait for ever
+        if target is None or (behind and begun):  # else the peer would wait for the rest for ever
             request.notify(behind)
             return True
         if _is_further(passed, cursor):
@@ -351,7 +351,7 @@ class Upload:
     def _forked_at(self, stored: StoredEntry) -> int | None:
         """An entry of which the request tells another than we have, if there is one.
 
-        The peer would take what we send for part of the other branch.
+        The peer would take our data for part of the other branch.
         """
         entry, request = self._reading.decoded(stored), self.request
         known = (
@@ -382,9 +382,8 @@ class Upload:
         end = self.request.send_cursor.range.end
         if end is not None and seqnum > end:
             in_a_row = False
-        ahead = (
-            self._connection.send_credit > 0
-        )  # else only the entry, to know what to do; no byte of a payload
+        # Without credit only the entry is read, for a decision: no byte of a payload.
+        ahead = self._connection.send_credit > 0
         self._reading.ask(
             seqnum,
             end if in_a_row and ahead else seqnum,
@@ -404,7 +403,7 @@ class Upload:
             self._lacks_payload = seqnum
 
     def _never_comes(self, seqnum: int) -> bool:
-        """Whether nobody will fill the gap, or the log ends before the range does."""
+        """Whether the gap will stay, or the log ends before the range does."""
         log = self._logs[self.log]
         if seqnum < log.newest:
             return not self._wants_metadata()
@@ -471,7 +470,7 @@ class Upload:
         if ours is None or not ours.eagerness.wants_payload(stored.payload_size):
             return False
         fetched = request.ours and request.proposal.end is not None
-        # What is behind the head has been stored a moment ago: we shall be told of it.
+        # Entries after the head have been stored a moment ago: we shall be told of them.
         at_head = log.payload_due and stored.seqnum == log.position
         return fetched or at_head or stored.seqnum > log.position
 
@@ -487,7 +486,7 @@ class Upload:
             return False
         entry = None if self.request.due_entry is not None else self._reading.decoded(stored)
         self.request.send_payload(packet, entry=entry)
-        if self.request.apology_owed:  # what the store has is not what was verified
+        if self.request.apology_owed:  # the stored payload is not the one that was verified
             self._spoiled = piece.seqnum
             self.request.apologize()
         return True
