@@ -47,7 +47,7 @@ def run(name: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("name", ["driving.md", "reconcile.md", "testing.md", "tutorial.md"])
+@pytest.mark.parametrize("name", ["driving.md", "line-driver.md", "reconcile.md", "testing.md", "tutorial.md"])
 def test_examples_run(name: str) -> None:
     run(name)
 
@@ -114,7 +114,7 @@ def config_table() -> str:
 
 
 def test_every_key_of_a_config_is_in_the_table(request: pytest.FixtureRequest) -> None:
-    page = DOCS / "testing.md"
+    page = DOCS / "line-driver-configs.md"
     before, after = page.read_text(encoding="utf-8").split(TABLE)
     expected = before + config_table() + after[after.index("\n\n") + 1 :]
     if request.config.getoption("--rewrite-transcripts"):
