@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_p2panda_node import Nodes, nodes, until
 
 from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.p2panda import author as p2panda_author
+from culm_io.stores.mark import Mark
 
 __all__ = ["nodes"]
 
@@ -119,6 +123,65 @@ def test_a_key_that_cannot_be_kept_costs_nothing_but_its_write(
     assert nodes.show("here/a") == before
     nodes.write("here/a", "create", "name=new")
     assert keys(here) > {one}
+
+
+@pytest.fixture
+def refuse_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """A block in which no transaction can be committed."""
+    connect, refused = sqlite3.connect, list[bool]()
+
+    def allow(action: int, name: str | None, *_: object) -> int:
+        commits = (action, name) == (sqlite3.SQLITE_TRANSACTION, "COMMIT")
+        return sqlite3.SQLITE_DENY if commits and refused else sqlite3.SQLITE_OK
+
+    def watched(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*args, **options)
+        connection.set_authorizer(allow)
+        return connection
+
+    @contextmanager
+    def refuse() -> Iterator[None]:
+        refused.append(True)
+        with pytest.raises(ImpossibleError):
+            yield
+        refused.clear()
+
+    monkeypatch.setattr(sqlite3, "connect", watched)
+    return refuse
+
+
+def test_a_write_that_cannot_be_committed_keeps_the_key(
+    nodes: Nodes, refuse_commit: Callable[[], AbstractContextManager[None]]
+) -> None:
+    with refuse_commit():
+        nodes.here("a", "create", "name=refused")
+    assert keys(nodes.folder) == set()
+    nodes.here("a", "create", "name=first")
+    (one,) = keys(nodes.folder)
+    last = Mark(nodes.folder / "a").last
+    with refuse_commit():
+        nodes.here("a", "create", "name=refused")
+    assert Mark(nodes.folder / "a").last == last
+    nodes.here("a", "create", "name=second")
+    assert keys(nodes.folder) == {one}
+    assert sorted(each["fields"]["name"] for each in nodes.show("a").values()) == [
+        "first",
+        "second",
+    ]
+
+
+def test_a_write_that_cannot_be_committed_after_a_restore_leaves_the_key_in_its_place(
+    nodes: Nodes, here: Path, refuse_commit: Callable[[], AbstractContextManager[None]]
+) -> None:
+    (one,) = keys(here)
+    put_back_over_it(here)
+    with refuse_commit():
+        nodes.here("here/a", "create", "name=refused")
+    assert (here / "a.key").read_bytes() == one
+    assert keys(here) == {one}
+    nodes.here("here/a", "create", "name=new")
+    assert len(keys(here) - {one}) == 1
+    assert (here / "a.key").read_bytes() != one
 
 
 def test_a_removed_key_is_followed_by_one_that_is_kept(nodes: Nodes, here: Path) -> None:

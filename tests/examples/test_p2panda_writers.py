@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,14 +37,14 @@ class Overtaken(OperationSqliteStore):
     path: Path
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[ExitStack]:
         with (
             OperationSqliteStore(self.path) as other,
             author_of(self.path, other, on_restored=fail) as author,
         ):
             author.create(SCHEMA, {"name": "other"})
-        with super().alone():
-            yield
+        with super().alone() as failed:
+            yield failed
 
 
 def fail(key: Path) -> None:

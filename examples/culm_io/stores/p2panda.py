@@ -13,7 +13,7 @@ import heapq
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -104,14 +104,15 @@ class OperationSqliteStore(FileStore, OperationStore):
         self._db.execute(f"PRAGMA busy_timeout = {int(time * 1000)}")
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[ExitStack]:
         """Let nobody else write before the block is over, in which there may be one `append`.
 
         An author reads in which place of which log to write: several processes may write with one
-        key if each does so alone.
+        key if each does so alone.  The stack is unwound if the block fails or cannot be committed,
+        before somebody else can write.
         """
-        with self._transaction("IMMEDIATE"):
-            yield
+        with self._transaction("IMMEDIATE") as failed:
+            yield failed
 
     # Reading.
 
@@ -383,26 +384,29 @@ class OperationSqliteStore(FileStore, OperationStore):
         return self._db.execute(query, values).fetchone()
 
     @contextmanager
-    def _transaction(self, kind: str) -> Iterator[None]:
+    def _transaction(self, kind: str) -> Iterator[ExitStack]:
         """All of the block or, if it raises, nothing of it; what is read is of one moment.
 
-        A block inside of another is a part of it.
+        A block inside of another is a part of it.  The stack is unwound if nothing is kept.
         """
         if self._db.in_transaction:
-            yield
+            yield ExitStack()
             return
         self._db.execute(f"BEGIN {kind}")
-        try:
+        with ExitStack() as failed:
+            failed.callback(self._take_back)
             if kind == "IMMEDIATE":
                 tag(self._db)
-            yield
+            yield failed
             self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # SQLite itself gives some up, as on a full disk
-                self._db.execute("ROLLBACK")
-            self._trees.clear()  # they may show what has been taken back
-            self._tips.clear()
-            raise
+            failed.pop_all()
+
+    def _take_back(self) -> None:
+        """End a transaction of which nothing is kept."""
+        if self._db.in_transaction:  # SQLite itself gives some up, as on a full disk
+            self._db.execute("ROLLBACK")
+        self._trees.clear()  # they may show what has been taken back
+        self._tips.clear()
 
 
 def _bounded(

@@ -33,14 +33,15 @@ def author_of(
 ) -> Iterator[Author]:
     """The author of the store at `path`, who writes one operation; nobody else writes meanwhile.
 
-    A new key is kept once something has been written with it, so that a write that fails leaves
-    no key behind.
+    A new key is kept once something has been written with it.  A write that fails, at the very end
+    too, leaves key and mark as they were.
 
     on_restored: told where the key is now that is not used any more.
     Raises `ImpossibleError` for a file that is no key.
     """
     file = path.with_name(path.name + ".key")
-    with store.alone():
+    aside: Path | None = None
+    with store.alone() as failed:
         mark = Mark(path)  # as of our turn: others may have written while we waited for it
         former = _read(file) if file.exists() else None
         begun = store.place is not None or mark.last > 0
@@ -51,11 +52,17 @@ def author_of(
         # what was signed with a key that we do not have.
         if key is not former:
             staged = _staged(file, key)
-            if former is not None:
-                on_restored(_set_aside(file, former))
+            if former is None:
+                failed.callback(file.unlink, missing_ok=True)
+            else:
+                aside = _set_aside(file, former)
+                failed.callback(aside.rename, file)
             staged.rename(file)
+        failed.callback(mark.write, mark.last)
         mark.write(mark.last + 1)
         store.keep_place(_place(mark, key))
+    if aside is not None:
+        on_restored(aside)
 
 
 def _place(mark: Mark, key: SigningKey) -> str:
