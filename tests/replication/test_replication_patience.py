@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from culm.replication import Debts, Liveness, Quiet
+from culm.replication import Debts, Liveness, Pauses, Quiet
 
 
 def debts(max_s: float = 100.0) -> Debts[str, int]:
@@ -118,3 +118,22 @@ class TestQuiet:
         assert quiet.deadline(True) == 7.0
         quiet.begin_anew()
         assert quiet.deadline(True) == 7.0
+
+
+def test_pauses_double_up_to_the_longest_until_an_attempt_comes_to_something() -> None:
+    pauses = Pauses(min_s=2.0, max_s=7.0)
+    assert pauses.until is None
+    lengths: list[float] = []
+    for _ in range(4):
+        pauses.begin(100.0)
+        pauses.begin(101.0)  # there is one already
+        assert pauses.until is not None
+        lengths.append(pauses.until - 100.0)
+        pauses.end()
+        assert pauses.until is None
+    assert lengths == [2.0, 4.0, 7.0, 7.0]
+    pauses.begin(100.0)
+    pauses.reset()
+    assert pauses.until is None
+    pauses.begin(100.0)
+    assert pauses.until == 102.0

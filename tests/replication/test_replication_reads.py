@@ -66,3 +66,12 @@ def test_a_reader_that_is_forgotten_holds_nothing_and_waits_for_nothing() -> Non
     readers.room.forget(1)
     assert readers.room.size == 50
     assert readers.roused() == [4]
+
+
+def test_a_turn_that_is_not_used_goes_to_another_reader() -> None:
+    readers = Readers(size_max=100, read_size_max=50)
+    assert readers.claim(1, 2, 3, 4) == [50, 50, 0, 0]
+    readers.room.hold(1, 0)
+    assert readers.roused() == [3]
+    readers.room.forget(3)  # it has nothing to read any more
+    assert readers.roused() == [4]

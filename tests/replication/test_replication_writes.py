@@ -85,6 +85,26 @@ def test_the_last_goes_with_the_item_before_it_however_full_that_write_is() -> N
     assert taken(queue) == ["ab"]
 
 
+def test_what_is_put_back_goes_alone_and_before_all_others() -> None:
+    queue = writes()
+    queue.extend("ab", [1, 2])
+    write = queue.next()
+    assert write is not None
+    queue.add("c", 1)
+    queue.put_back("", 0)
+    queue.put_back("b", 2)
+    assert queue.first is None  # before the write under way has ended
+    queue.done()
+    assert queue.first == "b"
+    again = queue.next()
+    assert again is not None
+    assert (again.items, again.size) == (["b"], 2)
+    queue.done()
+    assert queue.first == "c"
+    assert taken(queue) == ["c"]
+    assert queue.first is None
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_everything_comes_in_order_and_within_the_limits(seed: int) -> None:
     rng, queue = Random(seed), Writes[int](size_max=20, count_max=5)

@@ -157,10 +157,6 @@ class Connection(StreamBase[ConnectionEvent]):
             raise LocalProtocolError(ErrorCode.NOT_ANNOUNCED, ", ".join(ids))
         return self._sessions.request(mode, ids)
 
-    def count_fault(self) -> None:
-        """Note that the peer has spoilt a session that is already over."""
-        self._sessions.count_fault()
-
     def _goodbye(self) -> None:
         self._sessions.say_goodbye()
 

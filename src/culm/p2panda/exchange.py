@@ -8,16 +8,15 @@ Sources: seed, "Replication"; decisions 5, 7 and 8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from operator import attrgetter
 from typing import Final
 
 from culm.bamboo.entry import LogKey
 from culm.effects import Place, StoreWork
 from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError
 from culm.p2panda.comparison import Comparison, height_in
-from culm.p2panda.effects import OpenRange, Range, Span, StoredOperation
+from culm.p2panda.effects import OpenRange, Range, Span
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.events import DoneReceived, HaveReceived, RangeReceived, SessionEnded
 from culm.p2panda.heights import decode_item
@@ -28,10 +27,9 @@ from culm.p2panda.replication_events import Policy
 from culm.p2panda.serving import Serving
 from culm.p2panda.sessions import Session
 from culm.p2panda.states import SessionState, SideState
+from culm.replication import Room, Turns
 
 __all__ = ["Exchange", "Phase"]
-
-_ENCODED = attrgetter("entry", "operation")  # of what is stored
 
 
 class Phase(Enum):
@@ -71,7 +69,8 @@ class Exchange:
         policy: Policy,
         monoid: str,
         offers: Offers,
-        count_fault: Callable[[], None],
+        turns: Turns[Session],
+        room: Room[Session],
     ) -> None:
         self.session = session
         self.number: Final = number  # the ids of sessions are used again
@@ -81,8 +80,8 @@ class Exchange:
         self._policy = policy
         self._monoid = monoid
         self._offers = Offers() if policy.live else offers  # no next session brings the rest
-        self._count_fault = count_fault
-        self.serving = Serving(session.schema_ids, work=work, limits=limits, send=self._send)
+        self._turns = turns
+        self.serving = Serving(session, work=work, limits=limits, turns=turns, room=room)
         self.comparison: Comparison | None = None
         self._range: Range | None = None
         self._first: HaveReceived | RangeReceived | None = None  # heard before the range is known
@@ -151,7 +150,7 @@ class Exchange:
         was, self.phase = self.phase, Phase.BROKEN
         self._fault = error
         if was is Phase.OVER:
-            self._count_fault()
+            self.session.count_fault()
         else:
             self._say(lambda: self.session.break_off(error))
 
@@ -172,6 +171,7 @@ class Exchange:
         if self.phase is not Phase.OPENING:
             return
         self.phase, self._range = Phase.COMPARING, range
+        self._turns.add(self.session)
         first, self._first = self._first, None
         if first is None:
             if self.session.mode is Mode.SET_RECONCILIATION:
@@ -299,11 +299,6 @@ class Exchange:
         self.serving.want_last(spans)
         self.phase = Phase.SENDING
 
-    def _send(self, found: Sequence[StoredOperation]) -> None:
-        if found and self.phase in (Phase.COMPARING, Phase.SENDING, Phase.LIVE):
-            entries = map(_ENCODED, found)
-            self._say(lambda: self.session.send_entries(entries))
-
     def serve(self) -> bool:
         """Ask the store for the next entries to send; returns whether there was anything to ask.
 
@@ -313,6 +308,7 @@ class Exchange:
         if self._owes_have():
             self._say_have()
         if self.phase not in (Phase.COMPARING, Phase.SENDING, Phase.LIVE):
+            self.serving.stop()
             return False
         if self.serving.ask():
             return True
@@ -359,12 +355,15 @@ class Exchange:
         if self.phase is not Phase.BROKEN:
             self.phase = Phase.OVER
         self.comparison = None
-        self._end = self._work.reserve()
-        self._tell_end()
+        self._over()
 
     def cut_off(self) -> None:
         """The connection is over: the end of this session is told if an entry has spoilt it."""
         self._cut_off = True
+        self._over()
+
+    def _over(self) -> None:
+        self.serving.stop()
         self._end = self._work.reserve()
         self._tell_end()
 

@@ -5,11 +5,9 @@ Source: seed, "Validation"; decision 7.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
-from enum import Enum
-from itertools import islice
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from culm.bamboo import LogVerifier
 from culm.bamboo import Reason as LogReason
@@ -28,14 +26,16 @@ from culm.p2panda.effects import (
     OperationState,
 )
 from culm.p2panda.errors import InvalidOperation, Reason
+from culm.p2panda.exchange import Exchange
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.operation import Operation
 from culm.p2panda.operation import decode as decode_operation
 from culm.p2panda.replication_events import OperationLeftOut, OperationStored
+from culm.replication import Writes
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YASMF
 
-__all__ = ["Arrival", "Intake", "Sender"]
+__all__ = ["Arrival", "Intake"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -52,45 +52,6 @@ _REASONS = {
 }
 
 
-class Sender(Protocol):
-    """The session that brings entries."""
-
-    @property
-    def number(self) -> int:
-        """Its number, which no other session on the connection has had."""
-        ...
-
-    @property
-    def session_id(self) -> int: ...
-
-    @property
-    def schema_ids(self) -> tuple[str, ...]: ...
-
-    @property
-    def broken(self) -> bool:
-        """Whether it is to blame for an entry; no more are taken then."""
-        ...
-
-    def expect(self, count: int) -> None:
-        """Note that this many entries have arrived."""
-        ...
-
-    def spoil(self, error: RemoteProtocolError) -> None:
-        """Note that it is to blame for an entry."""
-        ...
-
-    def repeat(self, log: LogKey, seqnum: int, *, again: bool) -> None:
-        """Note an entry that we had already; `again`: this session had brought it before.
-
-        Raises `RemoteProtocolError` if it is one too many.
-        """
-        ...
-
-    def settle(self, position: int | None) -> None:
-        """An entry was processed and, if stored, is at this position."""
-        ...
-
-
 class Arrival(Place):
     """An entry with its operation, and the place for the event about it.
 
@@ -104,7 +65,7 @@ class Arrival(Place):
 
     def __init__(
         self,
-        sender: Sender,
+        sender: Exchange,
         session_id: int,
         entry: Entry,
         operation: Operation | InvalidOperation,
@@ -127,7 +88,7 @@ class Arrival(Place):
 class _Blame(NamedTuple):
     """The sender is to blame for an entry, as soon as everything before it is in the store."""
 
-    sender: Sender
+    sender: Exchange
     error: RemoteProtocolError
     size: int
 
@@ -161,14 +122,6 @@ class _Log:
         return session_id == self._session_id and seqnum >= self._first
 
 
-class _Doing(Enum):
-    """The work that the store is doing for us."""
-
-    NOTHING = "nothing"
-    LOOKING_UP = "looking up"
-    WRITING = "writing"
-
-
 class Intake:
     """Takes the entries of all sessions, in the order in which they arrived.
 
@@ -181,24 +134,25 @@ class Intake:
     def __init__(self, *, work: StoreWork, limits: ReplicatorLimits) -> None:
         self._work = work
         self._limits = limits
-        self._queue: deque[Arrival | _Blame] = deque()
-        self._doing = _Doing.NOTHING
+        self._writes = Writes[Arrival | _Blame](
+            size_max=limits.batch_size_max, count_max=limits.batch_count_max
+        )
         self._batch: list[Arrival] = []  # which the store is working on
         self._logs: OrderedDict[LogKey, _Log] = OrderedDict()
         self._operations: OrderedDict[bytes, OperationState] = OrderedDict()
         # By session and log of which an entry was left out: our height of the log at that time.
         self._left_out: OrderedDict[tuple[int, LogKey], int] = OrderedDict()
 
-    def take(self, sender: Sender, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+    def take(self, sender: Exchange, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Take entries with their operations, up to the first for which the sender is to blame."""
         decoded = decode_many([encoded for encoded, _ in entries], family=YASMF)
         hashes = hash_many([payload or b"" for _, payload in entries], family=YASMF)
         session_id, schema_ids = sender.session_id, sender.schema_ids
         taken: list[Arrival] = []
-        blame: list[_Blame] = []
+        blame: _Blame | None = None
         for (encoded, payload), entry, hash in zip(entries, decoded, hashes, strict=True):
             if entry is None or (payload is not None and not _belongs(payload, hash, entry)):
-                blame.append(_Blame(sender, _fault_of(encoded, entry), _ENTRY_SIZE))
+                blame = _Blame(sender, _fault_of(encoded, entry), _ENTRY_SIZE)
                 break
             size = _ENTRY_SIZE + len(encoded)
             if payload is None:
@@ -207,11 +161,17 @@ class Intake:
                 operation = _operation_in(payload, schema_ids)
                 size += entry.payload_size
             taken.append(Arrival(sender, session_id, entry, operation, size))
-        self._work.hold(sum([each.size for each in taken]) + len(blame) * _ENTRY_SIZE)
+        sizes = [each.size for each in taken]
+        self._work.hold(sum(sizes))
         self._work.line_up(taken)
-        sender.expect(len(taken) + len(blame))
-        self._queue.extend(taken)
-        self._queue.extend(blame)
+        sender.expect(len(taken))
+        self._writes.extend(taken, sizes)
+        if blame is not None:
+            self._work.hold(blame.size)
+            sender.expect(1)
+            self._writes.close()
+            self._writes.add(blame, blame.size)
+            self._writes.close()
         self._lay_blame()
 
     def _missing_operation(self, entry: Entry) -> Operation | InvalidOperation:
@@ -221,19 +181,19 @@ class Intake:
 
     def _lay_blame(self) -> None:
         """End the session of a sender whose turn has come, unless the store is at work."""
-        while self._doing is _Doing.NOTHING and self._queue:
-            if not isinstance(blame := self._queue[0], _Blame):
-                return
-            self._queue.popleft()
+        while isinstance(blame := self._writes.first, _Blame):
+            self._writes.next()
             blame.sender.spoil(blame.error)
             self._work.release(blame.size)
             blame.sender.settle(None)
+            self._writes.done()
 
     def ask(self) -> bool:
         """Ask the store for what the next entries need; returns whether anything was asked."""
-        if self._doing is not _Doing.NOTHING or not self._queue:
+        write = self._writes.next()
+        if write is None:
             return False
-        self._batch = self._next_batch()
+        self._batch = cast("list[Arrival]", write.items)  # nobody is to blame: see `_lay_blame`
         self._forget_outgrown()
         logs = {arrival.log: None for arrival in self._batch}
         # All later operations of a log belong to the document of the first.
@@ -244,7 +204,6 @@ class Intake:
             if isinstance(operation, Operation)
             for each in operation.previous
         }
-        self._doing = _Doing.LOOKING_UP
         self._work.ask(
             LookUp,
             self._looked_up,
@@ -252,18 +211,6 @@ class Intake:
             operations=tuple([each for each in wanted if each not in self._operations]),
         )
         return True
-
-    def _next_batch(self) -> list[Arrival]:
-        batch: list[Arrival] = []
-        left, queue = self._limits.batch_size_max, self._queue
-        for arrival in islice(queue, self._limits.batch_count_max):
-            left -= arrival.size
-            if isinstance(arrival, _Blame) or (batch and left < 0):
-                break
-            batch.append(arrival)
-        for _ in batch:
-            queue.popleft()
-        return batch
 
     def _forget_outgrown(self) -> None:
         """Forget logs whose arriving entries do not follow what we know.
@@ -323,7 +270,9 @@ class Intake:
                 self._leave_out(arrival, error.reason, log.position)
                 continue
             except RemoteProtocolError as error:
-                self._put_back(_Blame(arrival.sender, error, arrival.size), *self._batch[place:])
+                self._put_back(self._batch[place:])
+                blame = _Blame(arrival.sender, error, arrival.size)
+                self._writes.put_back([blame], blame.size)
                 arrival.fill()
                 break
             if new is None:
@@ -334,7 +283,6 @@ class Intake:
         if not valid:
             self._rest()
             return
-        self._doing = _Doing.WRITING
         operations = tuple(valid.values())
         self._work.ask(
             AppendOperations,
@@ -427,9 +375,9 @@ class Intake:
             raise InvalidOperation(Reason.SEVERAL_DOCUMENTS, operation.previous[0].hex())
         return next(iter(found.values()))
 
-    def _put_back(self, *arrivals: Arrival | _Blame) -> None:
+    def _put_back(self, arrivals: Sequence[Arrival]) -> None:
         """Let these have their turn again when the rest of the batch is in the store."""
-        self._queue.extendleft(reversed(arrivals))
+        self._writes.put_back(arrivals, sum(each.size for each in arrivals))
 
     def _leave_out(self, arrival: Arrival, reason: Reason, position: int) -> None:
         """Leave out an entry of a log of this height; the session's next ones are passed over."""
@@ -469,7 +417,7 @@ class Intake:
                 self._leave_out(arrival, Reason.FORK, entry.seqnum)
             else:
                 again.append(arrival)
-        self._put_back(*again)
+        self._put_back(again)
         self._rest()
 
     def _drop(self, arrival: Arrival, *events: OperationLeftOut) -> None:
@@ -479,7 +427,7 @@ class Intake:
 
     def _rest(self) -> None:
         """Finish the batch."""
-        self._doing = _Doing.NOTHING
+        self._writes.done()
         self._batch = []
         _trim(self._logs, self._limits.logs_known_max)
         _trim(self._operations, self._limits.operations_known_max)

@@ -32,12 +32,11 @@ from culm.p2panda.intake import Intake
 from culm.p2panda.limits import ReplicatorLimits, Timing
 from culm.p2panda.messages import Mode
 from culm.p2panda.offers import Offers
-from culm.p2panda.pauses import Pauses
 from culm.p2panda.replication_events import Policy, ReplicatorEvent, RequestedAgain
 from culm.p2panda.sessions import Session
 from culm.p2panda.states import SessionState, State
 from culm.reconcile import DEFAULT, named
-from culm.replication import DurableBase
+from culm.replication import DurableBase, Pauses, Room, Turns
 
 __all__ = ["Replicator"]
 
@@ -126,6 +125,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._monoid = monoid
         self._offers = offers
         self._intake = Intake(work=self._work, limits=limits)
+        self._turns = Turns[Session]()
+        self._room = Room[Session](
+            self._turns, size_max=limits.unsent_size_max, read_size_max=limits.batch_size_max
+        )
         self._asking = _Asking.ASKED
         self._mode = policy.mode  # of our own requests
         self._exchanges: dict[int, Exchange] = {}  # those that are not over, oldest first
@@ -219,11 +222,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             return True
         if self._closed is not None:
             return False
-        for session_id, exchange in list(self._exchanges.items()):
-            if self.connection.unsent_size >= self._limits.unsent_size_max:
-                return False
-            if exchange.serve():
-                self._exchanges[session_id] = self._exchanges.pop(session_id)  # others first
+        while self._turns and self.connection.unsent_size < self._limits.unsent_size_max:
+            exchange = self._exchanges.get(self._turns.take().session_id)
+            if exchange is not None and exchange.serve():
                 return True
         return False
 
@@ -324,7 +325,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             policy=self._policy,
             monoid=self._monoid,
             offers=self._offers,
-            count_fault=self.connection.count_fault,
+            turns=self._turns,
+            room=self._room,
         )
         self._exchanges[session.session_id] = exchange
         return exchange

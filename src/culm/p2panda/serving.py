@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import islice
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from culm.bamboo.entry import LogKey
@@ -33,10 +34,15 @@ from culm.p2panda.effects import (
     StoreEffect,
 )
 from culm.p2panda.limits import ReplicatorLimits
+from culm.p2panda.sessions import Session
+from culm.p2panda.states import MessageGroup
+from culm.replication import Room, Turns
 
 __all__ = ["Serving"]
 
 R = TypeVar("R")
+
+_ENCODED = attrgetter("entry", "operation")  # of what is stored
 
 
 class _Stage(Enum):
@@ -53,23 +59,27 @@ class _Stage(Enum):
 class Serving:
     """The operations that one session sends.
 
-    send: sends operations, in the order of the calls.
+    It gets a turn whenever there may be something to ask the store for.
+
     theirs: positions of operations that came from the peer itself; they are not sent back.
     """
 
     def __init__(
         self,
-        schema_ids: tuple[str, ...],
+        session: Session,
         *,
         work: StoreWork,
         limits: ReplicatorLimits,
-        send: Callable[[Sequence[StoredOperation]], None],
+        turns: Turns[Session],
+        room: Room[Session],
     ) -> None:
         self.theirs = Intervals()
-        self._schema_ids = schema_ids
+        self._session = session
         self._work = work
         self._limits = limits
-        self._send = send
+        self._turns = turns
+        self._room = room
+        self._has_room = True  # for what was to be read last
         self._stage = _Stage.OPEN
         self._asked = 0  # answers of the store that are outstanding: at most one
         self._wanted: deque[Span] = deque()  # whose documents are not known
@@ -89,21 +99,27 @@ class Serving:
     def want(self, spans: Iterable[Span]) -> None:
         """The peer lacks these, and perhaps more."""
         self._wanted.extend(spans)
+        self._turns.add(self._session)
 
     def want_last(self, spans: Iterable[Span]) -> None:
         """The peer lacks these and nothing else; they are taken as they are needed."""
         self._source = iter(spans)
         self._stage = _Stage.KNOWN
+        self._turns.add(self._session)
 
     def want_everything(self, end: int) -> None:
         """The peer has nothing: it lacks everything up to position `end`."""
         self._scan = (0, end) if end else None
         self._stage = _Stage.KNOWN
+        self._turns.add(self._session)
 
     @property
     def waits(self) -> bool:
-        """Whether the store has yet to answer; if not, `ask` says whether there is more to send."""
-        return self._asked > 0
+        """Whether the store has yet to answer, or there is no room for more.
+
+        If neither, `ask` says whether there is more to send.
+        """
+        return self._asked > 0 or not self._has_room
 
     @property
     def follows(self) -> bool:
@@ -120,6 +136,12 @@ class Serving:
         """Note that there is something new in the store."""
         if self._stage is _Stage.FOLLOWING:
             self._scan = self._after, None
+            self._turns.add(self._session)
+
+    def stop(self) -> None:
+        """The session is over, and leaves its turn to others."""
+        self._turns.discard(self._session)
+        self._room.forget(self._session)
 
     # Reading.
 
@@ -127,6 +149,7 @@ class Serving:
         """Ask the store for the next operations; returns whether there was anything to ask."""
         if self._asked:
             return False
+        self._has_room = True
         self._draw()
         if self._wanted:
             self._find_documents()
@@ -135,12 +158,19 @@ class Serving:
             self._ready.extend(self._documents.values())
             self._documents = {}
         if self._chunk or self._parts or self._crowd or self._ready:
-            self._read_chunk() if self._has_chunk() else self._locate()
+            if self._has_chunk():
+                return self._claim() and self._read_chunk()
+            self._locate()
             return True
         if self._scan is not None:
-            self._read_new(*self._scan)
-            return True
+            return self._claim() and self._read_new(*self._scan)
+        self._room.forget(self._session)
         return False
+
+    def _claim(self) -> bool:
+        """Whether there is room for what is read next; if not, it gets a turn when there is."""
+        self._has_room = self._room.claim(self._session, self._limits.batch_size_max) > 0
+        return self._has_room
 
     def _draw(self) -> None:
         """Take more wanted spans, if there are none."""
@@ -153,6 +183,8 @@ class Serving:
         def answered(result: R) -> None:
             self._asked -= 1
             then(result)
+            self._room.hold(self._session, 0)
+            self._turns.add(self._session, fresh=False)
 
         self._asked += 1
         self._work.ask(kind, answered, **of)
@@ -213,7 +245,11 @@ class Serving:
         spans = tuple(self._crowd)
         self._ask(LocateOperations, located, spans=spans, after=self._located, count_max=count_max)
 
-    def _read_chunk(self) -> None:
+    def _send(self, operations: Sequence[StoredOperation]) -> None:
+        if operations and self._session.may_send(MessageGroup.ENTRY):
+            self._session.send_entries(map(_ENCODED, operations))
+
+    def _read_chunk(self) -> bool:
         def read(operations: list[StoredOperation]) -> None:
             self._send(operations)
             self._left -= len(operations)
@@ -223,8 +259,9 @@ class Serving:
                 self._chunk = ()
 
         self._ask(ReadOperations, read, spans=self._chunk, after=self._after, **self._bounds)
+        return True
 
-    def _read_new(self, after: int, end: int | None) -> None:
+    def _read_new(self, after: int, end: int | None) -> bool:
         self._scan = None
 
         def read(operations: list[StoredOperation]) -> None:
@@ -239,7 +276,9 @@ class Serving:
                 if last != end:
                     self._scan = last, end
 
-        self._ask(ReadNew, read, schema_ids=self._schema_ids, after=after, end=end, **self._bounds)
+        schema_ids = self._session.schema_ids
+        self._ask(ReadNew, read, schema_ids=schema_ids, after=after, end=end, **self._bounds)
+        return True
 
     @property
     def _bounds(self) -> dict[str, int]:

@@ -177,6 +177,16 @@ class Session:
         check_type("error", error, RemoteProtocolError)
         self._sessions.break_off(self, error)
 
+    def count_fault(self) -> None:
+        """Note that the peer has spoilt it, though it is already over."""
+        self._sessions.count_fault()
+
+    def may_send(self, group: MessageGroup) -> bool:
+        """Whether a rule allows us to send this now."""
+        if self.state is SessionState.REQUESTED or not self._sessions.is_running(self):
+            return False
+        return not isinstance(STEPS[self.mode][self.local, group], ErrorCode)
+
     # The step that a message makes.
 
     def sent(self, group: MessageGroup) -> None:
@@ -408,10 +418,14 @@ class Sessions:
         if self._closed:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
 
+    def is_running(self, session: Session) -> bool:
+        """Whether something may be sent in it."""
+        found = self._by_id.get(session.session_id)
+        return session.local is not SideState.BROKEN and found is session and not self._closed
+
     def _check_running(self, session: Session) -> None:
         self.check_open()
-        found = self._by_id.get(session.session_id)
-        if session.local is SideState.BROKEN or found is not session:
+        if not self.is_running(session):
             raise _no_such(session.session_id)
 
     def _answer(self, message: SyncRequest | SessionMessage) -> None:

@@ -1,9 +1,19 @@
 """What every replicator needs and no protocol owns: small parts, each of which does one thing."""
 
 from culm.replication.base import DurableBase
-from culm.replication.patience import Debts, Liveness, Quiet
+from culm.replication.patience import Debts, Liveness, Pauses, Quiet
 from culm.replication.reads import Room
 from culm.replication.turns import Turns
 from culm.replication.writes import Write, Writes
 
-__all__ = ["Debts", "DurableBase", "Liveness", "Quiet", "Room", "Turns", "Write", "Writes"]
+__all__ = [
+    "Debts",
+    "DurableBase",
+    "Liveness",
+    "Pauses",
+    "Quiet",
+    "Room",
+    "Turns",
+    "Write",
+    "Writes",
+]

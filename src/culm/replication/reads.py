@@ -57,14 +57,17 @@ class Room(Generic[K]):
         if size:
             self._held[key] = size
         self._size += size - before
-        if size >= before:
-            return
+        if size < before:
+            self._give_turns()
+
+    def _give_turns(self) -> None:
         places = max((self._size_max - self._size) // self._read_size_max, self._size == 0)
         for waiting in list(islice(self._waiting, places)):
             del self._waiting[waiting]
             self._turns.add(waiting, fresh=False)
 
     def forget(self, key: K) -> None:
-        """It reads no more."""
+        """It reads no more; a turn that it was given goes to another."""
         self._waiting.pop(key, None)
-        self.hold(key, 0)
+        self._size -= self._held.pop(key, 0)
+        self._give_turns()

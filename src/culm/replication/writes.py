@@ -22,6 +22,13 @@ class Write(Generic[T]):
         self.full = False
         """Nothing more goes with it."""
 
+    @staticmethod
+    def of(items: Sequence[T], size: int) -> Write[T]:
+        """A write of just these items."""
+        write = Write[T]()
+        write.items, write.size, write.full = list(items), size, True
+        return write
+
     def fill(self, items: Sequence[T], sizes: Sequence[int], size_max: int, count_max: int) -> int:
         """Take the first of the items, at least one, until it is full; returns how many."""
         size, count, room = self.size, 0, count_max - len(self.items)
@@ -71,6 +78,11 @@ class Writes(Generic[T]):
         """Whether the last write that waits is as large as it gets."""
         return bool(self._waiting) and self._waiting[-1].full
 
+    @property
+    def first(self) -> T | None:
+        """The item that comes next, unless a write is under way."""
+        return None if self._under_way or not self._waiting else self._waiting[0].items[0]
+
     def add(self, item: T, size: int) -> bool:
         """Take an item; returns whether it begins another write."""
         return self.extend((item,), (size,)) > 0
@@ -89,6 +101,14 @@ class Writes(Generic[T]):
     def add_last(self, item: T) -> None:
         """Take an item that goes with the one before it, and is the last of that write."""
         self._waiting[-1].append(item)
+
+    def put_back(self, items: Sequence[T], size: int) -> None:
+        """Let these have their turn again, in a write of their own, before all others.
+
+        They belong to the write that is under way, which ends without them.
+        """
+        if items:
+            self._waiting.appendleft(Write.of(items, size))
 
     def close(self) -> None:
         """What comes from now on goes into another write."""
