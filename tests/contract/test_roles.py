@@ -36,7 +36,7 @@ PACKAGES = [
 ]
 FILES = {
     "handles": ["handles", "link"],
-    "events": ["events", "replication_events"],
+    "events": ["events"],
     "effects": ["effects"],
     "states": ["states"],
     "errors": ["errors"],

@@ -21,7 +21,7 @@ from culm.p2panda import (
     SessionState,
 )
 from culm.p2panda.effects import OpenRange
-from culm.p2panda.replication_events import OperationStored
+from culm.p2panda.events import OperationStored
 from culm.testing.link import MachinePair, random_chunks
 
 MODES = pytest.mark.parametrize("mode", Mode)

@@ -3,6 +3,7 @@
 from culm.machine import Closed
 from culm.p2panda.author import Author
 from culm.p2panda.codec import Dialect
+from culm.p2panda.comparison import Offers
 from culm.p2panda.connection import Connection
 from culm.p2panda.document import Document, materialise, sort_operations, view_id
 from culm.p2panda.effects import ReplicatorEffect
@@ -17,8 +18,12 @@ from culm.p2panda.events import (
     HaveReceived,
     Ignored,
     MessageIgnored,
+    OperationLeftOut,
+    OperationStored,
     RangeReceived,
+    ReplicatorEvent,
     RequestDropped,
+    RequestedAgain,
     RequestIgnored,
     RequestRenumbered,
     SessionEnded,
@@ -26,17 +31,9 @@ from culm.p2panda.events import (
     SessionRequested,
 )
 from culm.p2panda.heights import Height
-from culm.p2panda.limits import Limits, ReplicatorLimits, Timing
+from culm.p2panda.limits import Limits, Policy, ReplicatorLimits, Timing
 from culm.p2panda.messages import Mode
-from culm.p2panda.offers import Offers
 from culm.p2panda.operation import Action, Operation, Value, decode
-from culm.p2panda.replication_events import (
-    OperationLeftOut,
-    OperationStored,
-    Policy,
-    ReplicatorEvent,
-    RequestedAgain,
-)
 from culm.p2panda.replicator import Replicator
 from culm.p2panda.schema import SYSTEM_SCHEMAS, FieldType, Kind, Schema, SchemaId
 from culm.p2panda.sessions import Session

@@ -10,21 +10,22 @@ Source: seed, "Synchronization of data" and "Finalisation".
 from __future__ import annotations
 
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 
+from culm.arguments import check_int
 from culm.bamboo.entry import LogKey
 from culm.machine import Closed, RemoteProtocolError
 from culm.p2panda.effects import Span
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.heights import decode_item, log_prefix
 from culm.p2panda.messages import Fingerprint, Payload, RangeMessage
-from culm.p2panda.offers import Offers
 from culm.reconcile import Parameters, Role, Session, State, View
 from culm.reconcile.messages import RangeFingerprint
 from culm.wire.errors import DecodeError
 
-__all__ = ["Comparison", "height_in"]
+__all__ = ["Comparison", "Offers", "height_in"]
 
 
 def height_in(view: View, log: LogKey) -> int:
@@ -35,6 +36,49 @@ def height_in(view: View, log: LogKey) -> int:
         return 0
     item = view.select(rank)
     return decode_item(item).seqnum if item.startswith(prefix) else 0
+
+
+# The times that the rest of a log is sent whole before its next entry goes alone.
+_WHOLE_MAX = 2
+
+
+class Offers:
+    """The logs that a peer was sent, the height that it named for each, and how often it did so.
+
+    A log that the peer may not take is not sent whole again and again.  A peer whose author has
+    forked a log, or to which an operation is not valid, leaves entries out and names the same
+    height in the next session.  Nothing on the wire says why, so this memory is a hint.  It may be
+    lost, or be of any age: a log that is tried with one entry is sent whole as soon as the peer
+    names another height, which is in the next session if it takes that entry.
+
+    The same object may serve one connection with a peer after the other, also at once.
+
+    logs_max: logs that are remembered, the last ones that were sent; 300 bytes each.
+    """
+
+    def __init__(self, *, logs_max: int = 4096) -> None:
+        check_int("logs_max", logs_max)
+        self._logs_max = logs_max
+        self._logs: OrderedDict[LogKey, tuple[int, int]] = OrderedDict()
+        self._empty = 0  # how often in a row it has had nothing
+
+    def span(self, log: LogKey, theirs: int, ours: int) -> Span:
+        """The part to send of a log of which the peer has `theirs` entries, and we have `ours`."""
+        before, times = self._logs.pop(log, (theirs, 0))
+        times = times + 1 if before == theirs else 1
+        self._logs[log] = theirs, times
+        if len(self._logs) > self._logs_max:
+            self._logs.popitem(last=False)
+        return Span(log, theirs + 1, ours if times <= _WHOLE_MAX else theirs + 1)
+
+    def everything(self) -> bool:
+        """Whether to send everything to a peer that has nothing."""
+        self._empty += 1
+        return self._empty <= _WHOLE_MAX
+
+    def something(self) -> None:
+        """Note that the peer has something."""
+        self._empty = 0
 
 
 class Comparison:

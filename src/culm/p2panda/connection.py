@@ -7,7 +7,6 @@ from typing import Final
 
 from culm.arguments import check_int, check_type
 from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamBase
-from culm.p2panda.announcements import Interests, check_schema_ids
 from culm.p2panda.codec import Codec, Dialect, Framer
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.events import (
@@ -18,7 +17,8 @@ from culm.p2panda.events import (
     RequestIgnored,
 )
 from culm.p2panda.limits import Limits, Timing
-from culm.p2panda.messages import Announce, Message, Mode, SyncRequest
+from culm.p2panda.messages import VERSION, Announce, Message, Mode, SyncRequest
+from culm.p2panda.schema import SchemaId, schema_order
 from culm.p2panda.sessions import AnswerOutbox, Session, Sessions
 from culm.p2panda.states import SideState, State
 
@@ -27,6 +27,56 @@ __all__ = ["Connection"]
 _DEFAULT_LIMITS: Final = Limits()
 _DEFAULT_TIMING: Final = Timing()
 _MODES: Final = {int(mode): mode for mode in Mode}
+
+
+class Interests:
+    """The announcement state of one peer.
+
+    latest: its latest announcement; ``None`` if it has made none.
+    """
+
+    __slots__ = ("_ids", "latest")
+
+    def __init__(self) -> None:
+        self.latest: Announce | None = None
+        self._ids: frozenset[str] = frozenset()
+
+    def hear(self, announce: Announce) -> Ignored | None:
+        """Take an announcement; returns why it has no effect, if it has none."""
+        if announce.version != VERSION:
+            return Ignored.UNKNOWN_VERSION
+        if self.latest is not None and announce.timestamp <= self.latest.timestamp:
+            return Ignored.OLD_TIMESTAMP
+        self.latest = announce
+        self._ids = frozenset(announce.schema_ids)
+        return None
+
+    def check_later(self, timestamp: int) -> None:
+        """Raise `LocalProtocolError` unless an announcement of this time would be the latest."""
+        if self.latest is not None and timestamp <= self.latest.timestamp:
+            message = f"{timestamp}, and the last one was {self.latest.timestamp}"
+            raise LocalProtocolError(ErrorCode.OLD_TIMESTAMP, message)
+
+    def cover(self, schema_ids: Sequence[str]) -> bool:
+        """Whether all of these schemas were announced."""
+        return self._ids.issuperset(schema_ids)
+
+
+def _check_schema_ids(schema_ids: Sequence[str], limits: Limits) -> tuple[str, ...]:
+    """Our own schema ids, in the order in which they are sent.
+
+    Raises `TypeError` or `ValueError` for something that is not an id, too many ids, or one twice.
+    """
+    check_type("schema ids", schema_ids, Sequence)
+    if isinstance(schema_ids, (str, bytes, bytearray, memoryview)):
+        raise TypeError("schema ids must be a sequence of text")
+    check_int("number of schema ids", len(schema_ids), 0, limits.schemas_max)
+    for each in schema_ids:
+        SchemaId.parse(each)
+        check_int("size of a schema id", len(each), 0, limits.schema_id_size_max)
+    if len(set(schema_ids)) < len(schema_ids):
+        raise ValueError("a schema id twice")
+    return tuple(sorted(schema_ids, key=schema_order))
 
 
 class Connection(StreamBase[ConnectionEvent]):
@@ -124,7 +174,7 @@ class Connection(StreamBase[ConnectionEvent]):
             (``OLD_TIMESTAMP``).  Raises `ValueError` for something that is not a schema id, or for
             one twice.
         """
-        ids = check_schema_ids(schema_ids, self._limits)
+        ids = _check_schema_ids(schema_ids, self._limits)
         check_int("timestamp", timestamp)
         self._sessions.check_open()
         self._ours.check_later(timestamp)
@@ -134,7 +184,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     def learn(self, schema_ids: Sequence[str], *, timestamp: int) -> bool:
         """Take an announcement made elsewhere by the peer; returns whether it is the latest."""
-        ids = check_schema_ids(schema_ids, self._limits)
+        ids = _check_schema_ids(schema_ids, self._limits)
         check_int("timestamp", timestamp)
         self._sessions.check_open()
         return self._theirs.hear(Announce(timestamp, ids)) is None
@@ -148,7 +198,7 @@ class Connection(StreamBase[ConnectionEvent]):
         ``TOO_MANY_SESSIONS``; `ValueError` for something that is not a schema id, one twice, or
         none.
         """
-        ids = check_schema_ids(schema_ids, self._limits)
+        ids = _check_schema_ids(schema_ids, self._limits)
         check_type("mode", mode, Mode)
         if not ids:
             raise ValueError("a session is about one schema at least")

@@ -1,4 +1,4 @@
-"""Events of a connection.  The last event is always `culm.machine.Closed`."""
+"""Events of a connection and of a replicator.  The last one is always `culm.machine.Closed`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from culm.machine import Closed, Event, RemoteProtocolError
+from culm.bamboo.entry import LogKey
+from culm.machine import Closed, Event, RemoteProtocolError, StoreFailed
+from culm.p2panda.errors import Reason
 from culm.p2panda.heights import Height
 from culm.p2panda.messages import Mode, RangeMessage
 
@@ -20,10 +22,14 @@ __all__ = [
     "HaveReceived",
     "Ignored",
     "MessageIgnored",
+    "OperationLeftOut",
+    "OperationStored",
     "RangeReceived",
+    "ReplicatorEvent",
     "RequestDropped",
     "RequestIgnored",
     "RequestRenumbered",
+    "RequestedAgain",
     "SessionEnded",
     "SessionLive",
     "SessionRequested",
@@ -180,5 +186,64 @@ ConnectionEvent: TypeAlias = (
     | SessionLive
     | SessionEnded
     | MessageIgnored
+    | Closed
+)
+
+
+# Events of a replicator, besides.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationStored(Event):
+    """An operation from the peer is valid and in the store."""
+
+    session_id: int
+    log: LogKey
+    seqnum: int
+    operation_id: bytes
+    document_id: bytes
+    schema_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationLeftOut(Event):
+    """An entry from the peer that its author has signed, and that is not stored.
+
+    The peer may be honest: the author has forked a log, and the store has another branch than the
+    peer; or the peer accepts operations that we do not.  All that depends on it is left out, too;
+    in the same log, the session passes it over without an event.
+    """
+
+    session_id: int
+    log: LogKey
+    seqnum: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedAgain(Event):
+    """The peer did not take our request, which was made again in log height mode.
+
+    It has answered with ``Have``, or not at all: it may support nothing else.
+    """
+
+    session_id: int
+    new_session_id: int
+
+
+ReplicatorEvent: TypeAlias = (
+    Announced
+    | AnnouncementIgnored
+    | SessionRequested
+    | RequestIgnored
+    | RequestDropped
+    | RequestRenumbered
+    | RequestedAgain
+    | OperationStored
+    | OperationLeftOut
+    | SessionLive
+    | SessionEnded
+    | MessageIgnored
+    | StoreFailed
     | Closed
 )

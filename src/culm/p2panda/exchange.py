@@ -15,15 +15,13 @@ from typing import Final
 from culm.bamboo.entry import LogKey
 from culm.effects import Place, StoreWork
 from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError
-from culm.p2panda.comparison import Comparison, height_in
+from culm.p2panda.comparison import Comparison, Offers, height_in
 from culm.p2panda.effects import OpenRange, Range, Span
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.events import DoneReceived, HaveReceived, RangeReceived, SessionEnded
 from culm.p2panda.heights import decode_item
-from culm.p2panda.limits import ReplicatorLimits
+from culm.p2panda.limits import Policy, ReplicatorLimits
 from culm.p2panda.messages import EmptySet, Mode, RangeMessage
-from culm.p2panda.offers import Offers
-from culm.p2panda.replication_events import Policy
 from culm.p2panda.serving import Serving
 from culm.p2panda.sessions import Session
 from culm.p2panda.states import SessionState, SideState

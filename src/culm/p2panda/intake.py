@@ -26,11 +26,11 @@ from culm.p2panda.effects import (
     OperationState,
 )
 from culm.p2panda.errors import InvalidOperation, Reason
+from culm.p2panda.events import OperationLeftOut, OperationStored
 from culm.p2panda.exchange import Exchange
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.operation import Operation
 from culm.p2panda.operation import decode as decode_operation
-from culm.p2panda.replication_events import OperationLeftOut, OperationStored
 from culm.replication import Writes
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YASMF

@@ -1,13 +1,14 @@
-"""Limits of the resources that one connection may use, and its times."""
+"""Limits of the resources that a connection or a replicator may use, its times and its policy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from culm.arguments import check_numbers, check_type
+from culm.p2panda.messages import Mode
 from culm.reconcile import Parameters
 
-__all__ = ["Limits", "ReplicatorLimits", "Timing"]
+__all__ = ["Limits", "Policy", "ReplicatorLimits", "Timing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,3 +134,27 @@ class Timing:
         check_numbers(self)
         if not 0 < self.pause_min_s <= self.pause_max_s:
             raise ValueError("pause_min_s is above 0, and not above pause_max_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The actions that a replicator takes by itself.
+
+    asks
+        Request a session about all schemas that both have announced, whenever these change; once
+        that session is live, leave all others.
+    mode
+        The mode of the sessions that it requests; that of log heights once the peer has taken
+        only such a request.
+    live
+        Offer live mode when everything has been sent.
+    """
+
+    asks: bool = True
+    mode: Mode = Mode.SET_RECONCILIATION
+    live: bool = True
+
+    def __post_init__(self) -> None:
+        check_type("asks", self.asks, bool)
+        check_type("mode", self.mode, Mode)
+        check_type("live", self.live, bool)

@@ -12,6 +12,7 @@ from culm.buffer import check_size_max
 from culm.effects import StoreWork
 from culm.machine import Closed, ContractErrorCode, Event, LocalProtocolError
 from culm.p2panda.codec import Dialect
+from culm.p2panda.comparison import Offers
 from culm.p2panda.connection import Connection
 from culm.p2panda.effects import ReplicatorEffect
 from culm.p2panda.errors import ErrorCode
@@ -22,17 +23,17 @@ from culm.p2panda.events import (
     EntryReceived,
     HaveReceived,
     RangeReceived,
+    ReplicatorEvent,
     RequestDropped,
+    RequestedAgain,
     SessionEnded,
     SessionLive,
     SessionRequested,
 )
 from culm.p2panda.exchange import Exchange, Phase
 from culm.p2panda.intake import Intake
-from culm.p2panda.limits import ReplicatorLimits, Timing
+from culm.p2panda.limits import Policy, ReplicatorLimits, Timing
 from culm.p2panda.messages import Mode
-from culm.p2panda.offers import Offers
-from culm.p2panda.replication_events import Policy, ReplicatorEvent, RequestedAgain
 from culm.p2panda.sessions import Session
 from culm.p2panda.states import SessionState, State
 from culm.reconcile import DEFAULT, named

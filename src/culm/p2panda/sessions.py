@@ -97,18 +97,12 @@ class Session:
     forbids its message (the code tells which), or if the session (``NO_SUCH_SESSION``) or the
     connection (``ContractErrorCode.ALREADY_CLOSED``) is over; nothing has changed then.
 
-    session_id
-        Its id, which changes with `RequestRenumbered`.
-    mode, schema_ids
-        The way of comparing, and the schemas that it is about.
-    requested_by_us
-        Whether we have asked for it.
-    state
-        Its state, which follows from the next two.
-    local, remote
-        The messages that we have sent, and those that the peer has.
-    moved_at
-        The time of the last message, in either direction.
+    session_id: its id, which changes with `RequestRenumbered`.
+    mode, schema_ids: the way of comparing, and the schemas that it is about.
+    requested_by_us: whether we have asked for it.
+    state: its state, which follows from the next two.
+    local, remote: the messages that we have sent, and those that the peer has.
+    moved_at: the time of the last message, in either direction.
     """
 
     __slots__ = (

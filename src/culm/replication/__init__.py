@@ -2,8 +2,7 @@
 
 from culm.replication.base import DurableBase
 from culm.replication.patience import Debts, Liveness, Pauses, Quiet
-from culm.replication.reads import Room
-from culm.replication.turns import Turns
+from culm.replication.turns import Room, Turns
 from culm.replication.writes import Write, Writes
 
 __all__ = [

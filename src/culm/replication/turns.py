@@ -1,12 +1,13 @@
-"""Whose turn it is."""
+"""Whose turn it is, and how much it may read ahead."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from itertools import islice
 from typing import Generic, TypeVar
 
-__all__ = ["Turns"]
+__all__ = ["Room", "Turns"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -61,3 +62,63 @@ class Turns(Generic[K]):
         if self._fresh and not (self._going_on and self._fresh_had_turn):
             return self._fresh
         return self._going_on
+
+
+class Room(Generic[K]):
+    """Shares out `size_max` bytes: a reader that asks gets up to half of what is free.
+
+    So there is something left for those that come later, down to `read_size_max`, which a single
+    read may bring however little was asked for.  When there is less than that, readers wait for
+    each other, in order: each gets a turn when there is room again.  One read is always possible.
+    """
+
+    __slots__ = ("_held", "_read_size_max", "_size", "_size_max", "_turns", "_waiting")
+
+    def __init__(self, turns: Turns[K], *, size_max: int, read_size_max: int) -> None:
+        self._turns = turns
+        self._size_max = size_max
+        self._read_size_max = read_size_max
+        self._held: dict[K, int] = {}
+        self._size = 0
+        self._waiting: dict[K, None] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held."""
+        return self._size
+
+    def claim(self, key: K, size: int, *, lasting: bool = False) -> int:
+        """Room for a read in the place of what is held: how much, `size` bytes or less.
+
+        0 if there is none for the moment.  `lasting`: for something that takes long; it leaves a
+        quarter of the whole to others.
+        """
+        self.hold(key, 0)
+        free = self._size_max - self._size - (self._size_max // 4 if lasting else 0)
+        share = max(min(size, free // 2), self._read_size_max)
+        if share > free and self._size:
+            self._waiting[key] = None
+            return 0
+        self.hold(key, share)
+        return share
+
+    def hold(self, key: K, size: int) -> None:
+        """Note that it holds so much now; give a turn to as many others as there is room for."""
+        before = self._held.pop(key, 0)
+        if size:
+            self._held[key] = size
+        self._size += size - before
+        if size < before:
+            self._give_turns()
+
+    def _give_turns(self) -> None:
+        places = max((self._size_max - self._size) // self._read_size_max, self._size == 0)
+        for waiting in list(islice(self._waiting, places)):
+            del self._waiting[waiting]
+            self._turns.add(waiting, fresh=False)
+
+    def forget(self, key: K) -> None:
+        """It reads no more; a turn that it was given goes to another."""
+        self._waiting.pop(key, None)
+        self._size -= self._held.pop(key, 0)
+        self._give_turns()
