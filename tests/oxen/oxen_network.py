@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
+from culm.oxen.messages import Gossip, MessageData, decode_parcel
 from culm.oxen.seal import open_box
 from culm.testing.network import Deliver, Network
 
@@ -17,6 +18,7 @@ VICTIM = b"V"
 
 _MENTION = b"3:" + VICTIM
 _REPLAYS_MAX = 200
+_SAVED_MAX = 400  # bytes that hearsay of one may have paid for
 _KEPT_OF = 7  # sealed ones
 _KEPT = re.compile(rb"1:m1:[st]")
 _ID = re.compile(rb"2:idi(\d+)e")
@@ -34,6 +36,11 @@ class WatchedNetwork(Network):
 
     A sealed datagram is worth something once in the life of its receiver, and nothing elsewhere.
 
+    To a member that answers nothing (`fall_silent`) a node that has tried for long, directly or by
+    way of others, sends at most three times the bytes in which it is told that somebody is in touch
+    with that one; and of those it saves no more than two small messages take.  What it passes on
+    between others does not count.
+
     keys: with which datagrams may be sealed; one that is sealed is proof then, and no other is.
         Some of all datagrams are kept to be sent again, to anybody.
     """
@@ -48,12 +55,26 @@ class WatchedNetwork(Network):
         self._known: set[tuple[Hashable, Hashable]] = set()
         self._sent: set[tuple[Hashable, Hashable, bytes]] = set()
         self._had: dict[Hashable, set[tuple[Hashable, bytes]]] = {}
+        self._silent: Hashable = None
+        self._patience_s = 0.0
+        self._patient_until: dict[Hashable, float] = {}
+        self._hearsay: dict[Hashable, int] = defaultdict(int)
         self.worthless: dict[Hashable, int] = {}
         """Datagrams that a life has got twice, or that nobody has sealed for it."""
 
     def introduce(self, to: Hashable, sid: Hashable) -> None:
         """Node `to` has reason to speak with `sid`."""
         self._known.add((to, sid))
+
+    def fall_silent(self, sid: Hashable, patience_s: float) -> None:
+        """`sid` answers nothing from now on; for so long each of the others may try freely."""
+        self._silent, self._patience_s = sid, patience_s
+        self._patient_until.clear()
+        self._hearsay.clear()
+
+    def speak(self) -> None:
+        """The one that was silent may be heard again."""
+        self._silent = None
 
     def attach(self, address: Hashable, deliver: Deliver) -> None:
         self._had[address], self.worthless[address] = set(), 0
@@ -93,6 +114,11 @@ class WatchedNetwork(Network):
         if not _is_victim(source) and (_is_victim(destination) or _MENTION in parcel):
             self._rumours[source] -= len(payload)
             assert self._rumours[source] >= 0, (source, destination, payload)
+        if self._silent is not None and self._is_for_silent(source, parcel):
+            now = self.clock.now
+            if now >= self._patient_until.setdefault(source, now + self._patience_s):
+                self._hearsay[source] -= len(payload)
+                assert self._hearsay[source] >= 0, (source, payload)
         if not _is_victim(source) and (source, destination) not in self._known:
             self._sent.update(_ids(parcel, b"2:md", source, destination))
             self._credit[source, destination] -= len(payload)
@@ -102,6 +128,9 @@ class WatchedNetwork(Network):
     def _received(self, address: Hashable, source: Hashable, payload: bytes) -> None:
         if _is_victim(source) or _MENTION in payload:
             self._rumours[address] += 3 * len(payload)
+        if self._silent is not None and self._tells_of_silent(payload):
+            saved = self._hearsay[address] + 3 * len(payload)
+            self._hearsay[address] = min(saved, _SAVED_MAX)
         if (address, source) not in self._known:
             self._credit[address, source] += 3 * len(payload)
         if not _is_victim(source):
@@ -112,6 +141,20 @@ class WatchedNetwork(Network):
             for sid in _SIDS.findall(parcel):
                 if sid != source:
                     self._known.add((address, sid))
+
+    def _is_for_silent(self, source: Hashable, parcel: bytes) -> bool:
+        """Whether `source` says in it something of its own to the silent one."""
+        body = decode_parcel(parcel).body
+        return isinstance(body, MessageData) and (body.fr, body.to) == (source, self._silent)
+
+    def _tells_of_silent(self, parcel: bytes) -> bool:
+        """Whether it says that somebody is in touch with the silent one."""
+        body = decode_parcel(parcel).body
+        return isinstance(body, Gossip) and any(
+            time > 0 and self._silent in (fr, to)
+            for fr, times in body.rows.items()
+            for to, time in zip(body.columns, times, strict=True)
+        )
 
 
 def _ids(

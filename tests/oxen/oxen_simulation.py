@@ -11,6 +11,8 @@ In those with `suspicion` nodes ask others to reach those who are silent, and gi
 In those with `tags` nodes say what they are, and send to groups; some take fewer tags, or none.
 In those with `liars` somebody speaks in members' names who nearly knows their numbers, until the
 faults stop.
+In those with `rumours` one dies with messages on their way to it, and somebody has it that others
+hear it; in the end it is back.
 In the stories with `scars` many links stay broken for good: then everybody must be joined
 with everybody by way of others.
 """
@@ -281,12 +283,21 @@ def _number(data: bytes) -> tuple[int, int]:
 OFF = [-(2**25), -3, -1, 0, 1, 3, 2**25]
 
 
+FAR = 1000  # further than anybody comes in a story
+
+
 def numbers_of(host: Host, to: bytes) -> tuple[int, int] | None:
     """The last numbers of what `host` has sent to `to` in order, if it knows that one."""
     peer = host.machine._roster.peers.get(to) if host.running else None
     if peer is None:
         return None
     return peer.outgoing.broadcast.last, peer.outgoing.one.last
+
+
+def _is_given_up(gone: Host, others: list[Host]) -> bool:
+    """Whether none of the others takes it for a peer any more."""
+    views = (host.machine.peers().get(gone.address) for host in others)
+    return not any(view is not None and view.state is PeerState.JOINED for view in views)
 
 
 def name(index: int) -> bytes:
@@ -308,6 +319,7 @@ class Simulation:
         suspicion: bool = False,
         tags: bool = False,
         liars: bool = False,
+        rumours: bool = False,
     ) -> None:
         self.network = WatchedNetwork(seed=seed, keys=KEYS if keys else ())
         self.rng = rng = self.network.random("story")
@@ -315,6 +327,8 @@ class Simulation:
         if scars:
             # One in the middle of more would speak to each too rarely, at this pace of times.
             self.size = min(self.size, _SCARRED_SIZE_MAX)
+        if rumours:
+            self.size = max(self.size, 3)  # who is gone, who believes it, and who is said to know
         self.names = [name(index) for index in range(self.size)]
         self.ledger = Ledger()
         self.cluster = Cluster(self.network, on_event=self._note)
@@ -333,6 +347,7 @@ class Simulation:
                 sid: rng.choice([rng.choice(PIECES)] * 3 + [NO_PIECES]) for sid in self.names
             }
         self._liars = liars
+        self._rumours = rumours
         self._tags = tags
         if tags:
             for sid, limits in self._limits.items():
@@ -347,6 +362,10 @@ class Simulation:
         host.start()
         if self._tags and self.rng.random() < 0.7:
             self._tag(host)
+        if self._liars:
+            for _ in range(8):
+                pause = self.rng.uniform(0.0, 0.05)
+                self.network.timetable.after(pause, lambda: self._forestall(sid))
         if self._seeds:
             for seed in self.names:
                 if seed != sid:
@@ -369,11 +388,16 @@ class Simulation:
         return self.rng.choice(others) if others else None  # type: ignore[return-value]
 
     def send(
-        self, host: Host, delivery: Delivery, to: bytes | None, group: str | None = None
+        self,
+        host: Host,
+        delivery: Delivery,
+        to: bytes | None,
+        group: str | None = None,
+        padding: int = 0,
     ) -> bool:
         """Send, to everybody without `to` or `group`; false if a queue is full or nobody there."""
         life = (host.address, host.incarnation)
-        payload = b"%b%d" % (_stamp(life), self._messages)  # type: ignore[arg-type]
+        payload = b"%b%d" % (_stamp(life), self._messages) + b" " * padding  # type: ignore[arg-type]
         self._messages += 1
         single, general = VERBS[delivery]
         joined = [
@@ -420,6 +444,8 @@ class Simulation:
             self._grow()
             self._suffer()
             self._recover()
+            if self._rumours:
+                self._hear_rumours()
             self._talk()
             living = [(host.address, host.incarnation) for host in self.running()]
             self.ledger.check(living, self._closed)  # type: ignore[arg-type]
@@ -505,6 +531,41 @@ class Simulation:
             }
             for host in self.running()
         }
+
+    def _hear_rumours(self) -> None:
+        """One is gone, and somebody has others say that they hear it; after a while it is back."""
+        rng, network = self.rng, self.network
+        hosts = [host for host in self.running() if host.address not in self.gone]
+        if len(hosts) < 3:
+            return
+        gone, *others = rng.sample(hosts, len(hosts))
+        told = others[: rng.randrange(1, len(others))]
+        for host in told:
+            for _ in range(rng.randrange(1, 12)):
+                to = gone.address
+                delivery = rng.choice([Delivery.DATAGRAM, Delivery.IN_ORDER])
+                self.send(host, delivery, to, padding=rng.choice([0, 600]))  # type: ignore[arg-type]
+        if dies := rng.random() < 0.7:
+            gone.crash()
+        else:
+            network.partition([gone.address], [host.address for host in others])
+        network.fall_silent(gone.address, self._timing.usable_s + self._timing.give_up_s + 2.0)
+        end = network.clock.now + rng.choice([10.0, 20.0])
+        while network.clock.now < end:
+            network.run(network.clock.now + rng.choice([0.5, 1.0, 2.0]))
+            rumour = Gossip({others[-1].address: [EPOCH + network.clock.now]}, [gone.address])
+            parcel = encode_parcel(Parcel(body=rumour))
+            for host in told:
+                network.replay((others[-1].address, host.address, parcel))
+        if rng.random() < 0.5:
+            assert network.run(
+                network.clock.now + JOIN_BOUND_S, done=lambda: _is_given_up(gone, others)
+            )
+        network.speak()
+        network.heal()
+        if dies:
+            self.boot(gone.address, others[-1].address)
+        assert network.run(network.clock.now + JOIN_BOUND_S, done=self._every(0.25))
 
     def _talk(self) -> None:
         """Whatever was, all that is sent from now on arrives."""
@@ -693,6 +754,19 @@ class Simulation:
         parcel = encode_parcel(Parcel(body=MessageData(to, member, 1, write_message(message))))
         self.network.replay((member, to, parcel))
 
+    def _forestall(self, sid: bytes) -> None:
+        """Somebody says in members' names where they begin, perhaps before they are heard.
+
+        He is ahead of what they have broadcast: whoever believes him for good misses the next.  And
+        he is behind what they have sent to `sid` alone: who knows that number is believed for good.
+        """
+        for member in self.names:
+            numbers = numbers_of(self.cluster[member], sid)
+            if member != sid and numbers is not None:
+                start = write_message(Synchronize(numbers[0] + FAR, numbers[1] - FAR))
+                parcel = encode_parcel(Parcel(body=MessageData(sid, member, 1, start)))
+                self.network.replay((member, sid, parcel))
+
     def _some_tags(self) -> None:
         host = self._some_host()
         if host is not None:
@@ -828,6 +902,7 @@ def simulate(
     suspicion: bool = False,
     tags: bool = False,
     liars: bool = False,
+    rumours: bool = False,
 ) -> Simulation:
     """Run the story of `seed`; raises `AssertionError` with the seed as a note."""
     simulation = Simulation(
@@ -840,6 +915,7 @@ def simulate(
         suspicion=suspicion,
         tags=tags,
         liars=liars,
+        rumours=rumours,
     )
     simulation.run()
     return simulation

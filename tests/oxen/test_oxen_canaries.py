@@ -346,6 +346,11 @@ def whoever_is_there_first_is_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Incoming, "leads_to", lambda self, start: True)
 
 
+@canary_in("rumours")
+def hearsay_alone_has_messages_sent_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Links, "question", lambda self, sid, patience_s: False)
+
+
 @pytest.mark.costly
 @pytest.mark.once
 @pytest.mark.parametrize("name", CANARIES)

@@ -11,7 +11,14 @@ from oxen_support import EPOCH, ME, Table
 from culm.oxen import DropReason, Node, PeerJoined, PeerState, PeerUnreachable
 from culm.oxen.contacts import ContactTable
 from culm.oxen.gossip import fragment
-from culm.oxen.messages import Gossip, MessageAck, MessageData, Synchronize
+from culm.oxen.messages import (
+    Gossip,
+    MessageAck,
+    MessageData,
+    Parcel,
+    Synchronize,
+    encode_parcel,
+)
 from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
@@ -40,6 +47,29 @@ def test_the_one_link_to_a_server_is_always_told() -> None:
         )
         assert gossip is not None
         assert gossip.rows[hub][gossip.columns.index(lonely)] > 0
+
+
+@pytest.mark.parametrize(("resolution_s", "time_size"), [(1.0, 14), (0.3, 22)])
+def test_there_are_as_many_rows_as_have_room(resolution_s: float, time_size: int) -> None:
+    """With 64 bytes to spare, for keepalives and what is around rows and columns."""
+    sids = [b"server %03d" % index for index in range(12)]
+    contacts = ContactTable(sids[0], 20.0)
+    for sid in sids[1:]:
+        contacts.add(sid)
+    for fr in sids:
+        for to in sids:
+            contacts.put(fr, to, NOW - 1)
+    none = len(encode_parcel(Parcel(body=Gossip({}, []))))
+    row_size = 3 + 10 + 2 + 12 * time_size  # its server, its ends, and its times
+    for size_max in range(700, 1300):
+        gossip = fragment(
+            contacts, sids[1:], NOW, size_max=size_max, resolution_s=resolution_s, rng=Random(1)
+        )
+        assert gossip is not None
+        assert sorted(gossip.columns) == sids
+        size = len(encode_parcel(Parcel(body=gossip))) - none
+        size += len(gossip.rows) * (time_size - 5)  # nobody is in touch with itself: t0.0e
+        assert 64 + size <= size_max < 64 + size + row_size
 
 
 def test_who_depends_on_us_is_told_every_other_time() -> None:

@@ -42,6 +42,8 @@ WEATHERS: dict[str, Callable[[int], dict[str, bool]]] = {
     },
     # They nearly know the numbers of members, in whose names they start anew and leave.
     "liars have had their say": lambda seed: {"liars": True},
+    # What is on its way to it is paid for by who says so, and comes when it is back.
+    "somebody dead is said to be there": lambda seed: {"rumours": True},
 }
 """What each story of a seed is told with."""
 
