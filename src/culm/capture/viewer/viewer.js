@@ -222,8 +222,9 @@
         const middle = (places[row - 1] + places[row]) / 2 - above;
         pen.strokeStyle = colours.line; pen.setLineDash([2, 4]); pen.beginPath();
         pen.moveTo(gutter, middle); pen.lineTo(width - 12, middle); pen.stroke(); pen.setLineDash([]);
-        pen.font = `11px ${colours.sans}`; pen.fillStyle = colours.soft; pen.textAlign = "right";
-        if (places[row] - places[row - 1] > 40) { pen.fillText(`+${seconds(gap)}`, gutter - 14, middle); }
+        const narrow = width < 560;
+        pen.font = `11px ${colours.sans}`; pen.fillStyle = colours.soft; pen.textAlign = narrow ? "left" : "right";
+        if (places[row] - places[row - 1] > 40) { pen.fillText(`+${seconds(gap)}`, narrow ? 4 : gutter - 14, middle); }
       }
       if (y < free) continue;
       free = y + 15;
