@@ -16,11 +16,11 @@ CASES = [
 ]
 
 
-def recorded(spec: MachineSpec, told: Conversation) -> bytes:
+def recorded(spec: MachineSpec, told: Conversation, kind: type[Recorder] = Recorder) -> bytes:
     """The capture of a conversation."""
     pieces: list[bytes] = []
     driver = driver_for(spec.machine, told)
-    recorder = Recorder(pieces.append, machine=spec.name, config=told.config)
+    recorder = kind(pieces.append, machine=spec.name, config=told.config)
     driver.wrap(recorder.stand_in(driver.machine))
     driver.call_by(recorder.verb)
     driver.start()

@@ -35,7 +35,7 @@ def test_a_listener_records_all_its_connections() -> None:
 
     def tap(machine: Lines) -> Lines:
         captures.append([])
-        return record(machine, captures[-1].append, session=f"{len(captures)}")
+        return record(machine, captures[-1].append, machine="lines", session=f"{len(captures)}")
 
     for text in (b"one\n", b"two\n"):
         pump = Pump(Lines(), tap=tap)

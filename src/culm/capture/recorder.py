@@ -16,7 +16,8 @@ from typing import Any, TypeVar, cast
 
 import culm
 from culm.capture.blocks import MAGIC, write_block
-from culm.capture.records import Header, Step, encode_idle
+from culm.capture.encoding import Encoder
+from culm.capture.records import IDLE, Header, Step, encode_step
 from culm.capture.redaction import Redact, without_keys, without_payloads
 from culm.capture.values import marked, to_value
 from culm.machine import Closed, Effect, Event, Link
@@ -92,7 +93,7 @@ class Tape:
         if self._clock is None:
             return 0.0
         before, self._last = self._last, self._clock()
-        return max(0.0, self._last - before)
+        return self._last - before if self._last > before else 0.0
 
     def note_idle(self, on: int, name: str, result: object) -> None:
         """Note a call without arguments that gave nothing."""
@@ -121,7 +122,7 @@ class Tape:
 
     def wrapped(self, result: Any) -> Any:
         """A result, with stand-ins for the handles in it: each gets a number of its own."""
-        if type(result) in (list, tuple) and any(map(_is_handle, result)):
+        if type(result) in _SEQUENCES and any(map(_is_handle, result)):
             return type(result)(self.wrapped(each) for each in result)
         if not _is_handle(result):
             return result
@@ -154,6 +155,7 @@ class Recorder(Tape):
     ) -> None:
         super().__init__(clock=clock, redact=redact)
         self._sink = sink
+        self._encode = Encoder(self._special).encode
         header = Header(
             machine=machine,
             config=config or {},
@@ -171,15 +173,18 @@ class Recorder(Tape):
         self._write(step.encode())
 
     def note_idle(self, on: int, name: str, result: object) -> None:
-        if name == "next_deadline":
+        """Note a call that gave nothing: the next one that did something tells the time."""
+        encoded = None if on else IDLE.get((name, type(result)))
+        if encoded is None:
             self.note(on, name, (), {}, result)
         else:
-            self._write(encode_idle(self._time_since(), on, name, result))
+            self._waiting.append(encoded)
+            self._waiting_size += len(encoded)
 
     def _write(self, encoded: bytes) -> None:
         self._waiting.append(encoded)
-        self._waiting_size += len(encoded)
-        if self._waiting_size >= _BLOCK_SIZE:
+        self._waiting_size = size = self._waiting_size + len(encoded)
+        if size >= _BLOCK_SIZE:
             self.flush()
 
     def flush(self) -> None:
@@ -189,13 +194,28 @@ class Recorder(Tape):
             self._waiting, self._waiting_size = [], 0
             self._sink(block)
 
-    def note(self, on: int, name: str, *of: Any, **more: Any) -> None:
-        super().note(on, name, *of, **more)
-        if isinstance(of[-1], Closed):
+    def note(
+        self,
+        on: int,
+        name: str,
+        arguments: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        result: object,
+        *,
+        error: BaseException | None = None,
+        state: Enum | None = None,
+    ) -> None:
+        if self._payloads_out or error is not None or name == "next_deadline":
+            super().note(on, name, arguments, keywords, result, error=error, state=state)
+        else:
+            after = self._time_since()
+            step = encode_step(self._encode, after, on, name, arguments, keywords, result, state)
+            self._write(step)
+        if state is not None and isinstance(result, Closed):
             self.flush()
 
 
-def record(machine: M, sink: Sink, **of: Any) -> M:
+def record(machine: M, sink: Sink, /, **of: Any) -> M:
     """The machine, with every call told to `sink`; keywords are those of `Recorder`.
 
     >>> from culm.bymux import Connection, Role
@@ -207,10 +227,21 @@ def record(machine: M, sink: Sink, **of: Any) -> M:
     return Recorder(sink, **of).stand_in(machine)
 
 
+_SEQUENCES = frozenset({list, tuple})
+_handles: dict[type, bool] = {}
+
+
 def _is_handle(value: object) -> bool:
     """Whether a result is something to be called, and not data."""
     kind = type(value)
-    if kind.__module__ == "builtins" or isinstance(value, (Event, Effect, Enum, tuple)):
+    known = _handles.get(kind)
+    if known is None:
+        known = _handles[kind] = _gives_handles(kind)
+    return known
+
+
+def _gives_handles(kind: type) -> bool:
+    if kind.__module__ == "builtins" or issubclass(kind, (Event, Effect, Enum, tuple)):
         return False
     return not hasattr(kind, "__dataclass_fields__") and any(map(isfunction, _public(kind)))
 
@@ -311,9 +342,13 @@ def _call(name: str, method: Callable[..., Any]) -> Any:
     def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
         behind, tape = self.machine_behind, self._tape
         try:
-            if arguments or keywords:
+            if keywords:
                 given = map(_behind, arguments)
                 result = method(behind, *given, **{k: _behind(v) for k, v in keywords.items()})
+            elif len(arguments) == 1 and type(arguments[0]) in _DATA:
+                result = method(behind, arguments[0])
+            elif arguments:
+                result = method(behind, *map(_behind, arguments))
             else:
                 result = method(behind)
         except Exception as error:
@@ -334,4 +369,4 @@ _DATA = frozenset({type(None), bool, int, float, str, bytes})
 
 
 def _behind(value: Any) -> Any:
-    return value.machine_behind if isinstance(value, _StandIn) else value
+    return value.machine_behind if issubclass(type(value), _StandIn) else value

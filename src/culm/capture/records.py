@@ -9,13 +9,16 @@ map after that.  Names that are common are numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import cbor2
 
 from culm.capture.blocks import BLOCK_SIZE_MAX, BlockReader
+from culm.capture.encoding import encode_map
 from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.redaction import Redact
 from culm.wire import cbor
@@ -109,19 +112,72 @@ class Step:
         return cbor.encode(parts)
 
 
-def encode_idle(after: float, on: int, name: str, result: object) -> bytes:
-    """The step of a call without arguments that gave nothing: most steps are like that."""
-    number = _NUMBERS.get(name)
-    nothing = _NOTHING.get(type(result))
-    if number is None or nothing is None or on or result:
-        return Step(after, on, name, [], {}, result).encode()
-    return _SIX + cbor.encode_head(0, round(after * 1e6)) + _IDLE[number] + nothing
+def encode_step(
+    encode: Callable[[Any], bytes],
+    after: float,
+    on: int,
+    name: str,
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+    result: object,
+    state: Enum | None,
+) -> bytes:
+    """The encoding of a step without an error, from the values themselves.
+
+    encode: of a value; see `culm.capture.encoding.Encoder`.
+    """
+    called = encode(on) + _named(name) if on else _called(name)
+    if not arguments:
+        given = b"\x80"
+    elif len(arguments) == 1:
+        given = b"\x81" + encode(arguments[0])
+    else:
+        given = encode(list(arguments))
+    return b"".join(
+        (
+            _SIX if state is None else _SEVEN,
+            encode(int(after * 1e6 + 0.5)),
+            called,
+            given,
+            encode_map(keywords, encode) if keywords else b"\xa0",
+            encode(result),
+            b"" if state is None else _STATE + encode(state.name),
+        )
+    )
 
 
-# The beginning of an array of six, and what such a step has in its middle and at its end.
-_SIX = b"\x86"
-_IDLE = [cbor.encode([0, number, [], {}])[1:] for number in range(len(_NAMES))]
-_NOTHING: dict[type, bytes] = {type(None): b"\xf6", bytes: b"\x40", list: b"\x80"}
+# The heads of arrays of so many; what steps have in front of the arguments of a machine's calls.
+_SIX, _SEVEN = b"\x86", b"\x87"
+
+
+@lru_cache(maxsize=4096)
+def _named(name: str) -> bytes:
+    return cbor.encode(_NUMBERS.get(name, name))
+
+
+@lru_cache(maxsize=4096)
+def _called(name: str) -> bytes:
+    return cbor.encode(0) + _named(name)
+
+
+_STATE = cbor.encode({"state": ""})[:-1]
+
+
+def _idle(name: str, result: object) -> bytes:
+    return Step(0.0, 0, name, [], {}, result).encode()
+
+
+_NOTHING: tuple[object, ...] = (None, b"", [])
+IDLE: dict[tuple[str, type], bytes] = {
+    (name, type(result)): _idle(name, result)
+    for name in _NAMES
+    for result in _NOTHING
+    if name != "next_deadline"
+}
+"""The steps of calls without arguments that gave nothing, by name and type of result.
+
+Most steps are like that, and they tell no time.
+"""
 
 
 class Capture:

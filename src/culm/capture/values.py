@@ -32,7 +32,16 @@ from culm.capture.errors import CaptureError, ErrorCode
 from culm.machine import ProtocolError
 from culm.reconcile import Tree, View
 
-__all__ = ["MARK", "Hidden", "RecordedError", "from_value", "marked", "to_value"]
+__all__ = [
+    "MARK",
+    "Hidden",
+    "RecordedError",
+    "Special",
+    "class_form",
+    "from_value",
+    "marked",
+    "to_value",
+]
 
 Read = Callable[[Any], Any]
 
@@ -84,6 +93,21 @@ def _writer_of(kind: type) -> Writer:
     if fields_of := _fields_of(kind):
         return _record_writer(kind, *fields_of)
     return _write_other
+
+
+def class_form(kind: type) -> tuple[str, str, Sequence[str], bool] | None:
+    """How records of a class are written: its name, the name and the names of its parts.
+
+    The last says whether every record is written so, whatever its parts are.  ``None`` for classes
+    that are no records.
+    """
+    known = next((known for known in _OF_CLASSES if issubclass(kind, known)), None)
+    if known is tuple and (named := getattr(kind, "_fields", None)):
+        return _name_of(kind), "fields", named, True
+    parts = None if known is not None else _fields_of(kind)
+    if parts is None:
+        return None
+    return _name_of(kind), *parts, not (_constants_of(kind) or _hidden_in(kind))
 
 
 def _write_int(value: int, _special: Special) -> Any:
