@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from random import Random
 
 import pytest
@@ -272,10 +275,66 @@ def test_blocks_that_say_to_reach_to_the_end_are_not_read_up_to_there():
 
 
 def test_a_block_in_which_the_marker_stands_again_is_damaged():
-    data = written([[(bytes(5000) + MARKER, None)], [(b"entry", None)]])
+    data = written([[(bytes(5000) + MARKER + bytes(50), None)], [(b"entry", None)]])
     first, second, block = parts(data)
     assert (first.fault, second.fault) == (ArchiveFault.DAMAGED_BLOCK,) * 2
     assert list(block.records()) == [(b"entry", None)]
+
+
+@pytest.mark.parametrize("count", [2, 300, 100_000])
+def test_bare_markers_are_one_damage_and_the_block_after_them_is_read(count):
+    data = written([[(b"entry", None)], [(b"other", None)]])
+    sound = parts(data)
+    second = sound[1].offset
+    hurt = data[:second] + MARKER * count + data[second:]
+    file = Counted(hurt)
+    found = list(archive.read_blocks(file, archive.read_header(file)))
+    assert file.count < 3 * len(hurt) + 20_000
+    assert found[1] == Damage(second, 16 * count, ArchiveFault.NO_BLOCK)
+    assert [list(each.records()) for each in (found[0], *found[2:])] == [
+        list(each.records()) for each in sound
+    ]
+
+
+def test_bare_markers_up_to_the_end_are_told_in_parts_of_any_size():
+    data = written([[(b"entry", None)]])
+    hurt = data + MARKER * 500
+    whole = described(parts(hurt))
+    # The last one may be the beginning of a block that was cut off.
+    assert [each.size for each in whole[1:]] == [16 * 499, 16]
+    for step in (1, 7, 48, 1000):
+        cuts = range(step, len(hurt), step)
+        found = []
+        for start, stop in zip([0, *cuts], [*cuts, None], strict=True):
+            found += described(parts(hurt, start, stop))
+        assert found == whole
+
+
+def large_block(size: int) -> tuple[bytes, int]:
+    """An archive with a block of `size` bytes between two small ones; the place of that block."""
+    data = written([[(b"1", None)], [(bytes(size - 56), None)], [(b"2", None)]])
+    return data, parts(data)[1].offset
+
+
+def test_a_block_above_the_limit_is_passed_over_and_told():
+    data, at = large_block(20_000)
+    file = io.BytesIO(data)
+    header = archive.read_header(file)
+    whole = list(archive.read_blocks(file, header, size_max=20_000))
+    assert [each.size for each in whole] == [57, 20_000, 57]
+    first, large, last = archive.read_blocks(file, header, size_max=19_999)
+    assert large == Damage(at, 20_000, ArchiveFault.LARGE_BLOCK)
+    assert described([first, last]) == described([whole[0], whole[2]])
+
+
+def test_a_block_above_the_limit_is_not_waited_for_at_the_end_of_a_file():
+    data, at = large_block(20_000)
+    ended = io.BytesIO(data[: at + 20_000])
+    assert archive.whole_until(ended, start=0, size=at + 20_000, size_max=1000) == at + 20_000
+    # Another block may have begun within one that was broken off.
+    broken = data[: at + 19_960] + data[64 : 64 + 40]
+    file = io.BytesIO(broken)
+    assert archive.whole_until(file, start=0, size=len(broken), size_max=1000) == at
 
 
 def hundred_blocks() -> bytes:
@@ -355,3 +414,48 @@ def test_zeros_behind_a_header_are_one_damage():
     assert archive.find_header(file).damage is None
     [damage] = parts(file.getvalue())
     assert isinstance(damage, Damage)
+
+
+# Prints what its argument takes to read, beyond what the process had before, in MiB.
+PEAK = """
+import os, resource, sys
+from culm.spark.reading import read_split
+from culm.spark.splits import Split
+path = sys.argv[1]
+split = Split(path, 0, os.path.getsize(path), is_end=True)
+small = Split(sys.argv[2], 0, os.path.getsize(sys.argv[2]), is_end=True)
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+list(read_split(small))
+before = peak()
+rows = [(len(row["entry"] or ""), row["fault"]) for batch in read_split(split)
+        for row in batch.select(["entry", "fault"]).to_pylist()]
+print(peak() - before, *rows[0])
+"""
+
+
+def peak_of(tmp_path, data: bytes, size: int) -> list[str]:
+    """The memory in MiB that a file, made `size` bytes long, takes, and what its first row says."""
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(written([[(b"entry", None)]]))
+    large.write_bytes(data)
+    os.truncate(large, size)
+    command = [sys.executable, "-c", PEAK, str(large), str(small)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+
+def test_a_block_of_a_gibibyte_is_refused_before_it_takes_memory(tmp_path):
+    head = MARKER + archive._SIZES.pack(1, 2**30 - 64, 0) + bytes(8)
+    peak, *row = peak_of(
+        tmp_path, ArchiveHeader("ssb", MARKER).encode() + head, 64 + 48 + 8 + 2**30 - 64
+    )
+    assert row == ["0", "LARGE_BLOCK"]
+    assert int(peak) < 32
+
+
+def test_a_block_is_in_memory_once(tmp_path):
+    """And once more as a value of Python, which this test makes of it."""
+    size = 64 << 20
+    data = written([[(bytes(size), None)]])
+    peak, *row = peak_of(tmp_path, data, len(data))
+    assert row == [str(size), "None"]
+    assert int(peak) < 64 * 2.4

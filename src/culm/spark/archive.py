@@ -31,10 +31,12 @@ that contains the marker a second time is damaged.
 The header has no checksum, but all blocks repeat its marker, and the first of them begins at its
 end.  So the two are compared, and if they differ the second block decides (`find_header`).
 
-A reader trusts nothing: bytes that are not a sound block are skipped up to the next marker and
-reported as `Damage`.  A declared size costs nothing until the file is known to have that many bytes
-before the next marker, and sizes, entries and payloads take at most `BLOCK_SIZE_MAX` each: reading
-takes time in proportion to the file, whatever its blocks claim, and in how many parts it is read.
+A reader trusts nothing: bytes that are not a sound block are skipped up to the next beginning of
+one and reported as `Damage`.  A marker that recurs within 48 bytes begins no block, so that bare
+markers are one damage, however many there are.  A declared size costs nothing until the file is
+known to have that many bytes before the next marker, and a block of more than `size_max` bytes (by
+default `READ_SIZE_MAX`) is skipped as well, without being held in memory: reading takes time in
+proportion to the file, whatever its blocks claim, and in how many parts it is read.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ __all__ = [
     "ABSENT",
     "BLOCK_SIZE_MAX",
     "HEADER_SIZE",
+    "READ_SIZE_MAX",
     "ArchiveError",
     "ArchiveFault",
     "ArchiveHeader",
@@ -80,6 +83,9 @@ ABSENT = 2**32 - 1
 #: Limit in bytes for a block's entries, for its payloads, and for the sizes of both: as much as
 #: Arrow's 32-bit offsets can address.
 BLOCK_SIZE_MAX = 2**30
+#: Limit in bytes for a whole block that is read, unless another one is given.  Writers here end a
+#: block at 4 MiB or one record.
+READ_SIZE_MAX = 2**28
 
 _VERSION = 1
 _MAGIC = b"culmarch"
@@ -92,6 +98,8 @@ _SIZES = Struct("<I4xQQ")
 _NEAR, _FAR = 1 << 12, 1 << 20
 # A block is closed once it has this many bytes.
 _BLOCK_SIZE = 4 << 20
+# Within so many bytes from its beginning a block does not repeat its marker.
+_BEGINNING_SIZE = _BLOCK.size + _MARKER_SIZE - 1
 # Limit for a first block that proves the header damaged without a second one.
 _SHARED_SIZE = 2 * _BLOCK_SIZE
 _RECORDS_MAX = 1 << 16
@@ -117,6 +125,8 @@ class ArchiveFault(StrEnum):
     """The file ends before the block does."""
     DAMAGED_BLOCK = "DAMAGED_BLOCK"
     """The block contradicts itself, or its checksum is wrong."""
+    LARGE_BLOCK = "LARGE_BLOCK"
+    """The block is larger than a reader allows (`READ_SIZE_MAX`): it was not read."""
 
 
 class ArchiveError(ValueError):
@@ -367,7 +377,7 @@ def _is_first(file: Readable, marker: bytes, other: bytes, size: int) -> bool:
         if following in (marker, other):
             return following == marker
     size = min(size, HEADER_SIZE + _SHARED_SIZE)
-    return isinstance(_block_at(file, marker, HEADER_SIZE, size), Block)
+    return isinstance(_block_at(file, marker, HEADER_SIZE, size, _SHARED_SIZE), Block)
 
 
 def read_blocks(
@@ -378,13 +388,14 @@ def read_blocks(
     stop: int | None = None,
     size: int | None = None,
     is_end: bool = False,
+    size_max: int = READ_SIZE_MAX,
 ) -> Iterator[Block | Damage]:
     """The blocks that begin from byte `start` up to `stop` (by default all), and the damage.
 
     A file that is read in adjacent parts gives every block and every damaged stretch exactly once:
     damage belongs to the part in which the block before it begins.  With `size` the file is read as
     if it ended there; with `is_end` a block is known to have ended at `start`, and damage found
-    there belongs to this part.
+    there belongs to this part.  A block of more than `size_max` bytes is damage (``LARGE_BLOCK``).
     """
     check_int("start", start)
     there = file.seek(0, os.SEEK_END)
@@ -393,12 +404,12 @@ def read_blocks(
     at = max(start, HEADER_SIZE)
     is_end = is_end or not start
     if not is_end:
-        at = _find(file, header.marker, at, min(size, end + _MARKER_SIZE - 1))
+        at = _find(file, header.marker, at, min(size, end + _BEGINNING_SIZE - 1))
     elif (found := _damage_at(file, header.marker, at, size)) is not None:
         yield found
         at += found.size
     while at < end:
-        block = _block_at(file, header.marker, at, size)
+        block = _block_at(file, header.marker, at, size, size_max)
         yield block
         at += block.size
         if isinstance(block, Damage):
@@ -408,7 +419,7 @@ def read_blocks(
             at += found.size
 
 
-def whole_until(file: Readable, *, start: int, size: int) -> int:
+def whole_until(file: Readable, *, start: int, size: int, size_max: int = READ_SIZE_MAX) -> int:
     """The end of the readable part of an archive that is still being written.
 
     `start` is 0 or an earlier result; `size` is the present size of the file.  The result is the
@@ -434,24 +445,29 @@ def whole_until(file: Readable, *, start: int, size: int) -> int:
             break
         _, count, entries_size, payloads_size, _ = _BLOCK.unpack(head)
         end = at + _BLOCK.size + 8 * count + entries_size + payloads_size
-        if end <= size and _is_whole(file, marker, at, end, size):
+        if end <= size and _is_whole(file, marker, at, end, size, size_max):
             whole = at = end
         else:  # unfinished, or broken off and followed by another one
             at = _find(file, marker, at + _MARKER_SIZE, size)
     return whole
 
 
-def _is_whole(file: Readable, marker: bytes, at: int, end: int, size: int) -> bool:
+def _is_whole(file: Readable, marker: bytes, at: int, end: int, size: int, size_max: int) -> bool:
     """Whether the block from `at` to `end` is complete.
 
-    If another one follows, it is, sound or not.  The last one has to be sound: part of the next one
-    may lie in it if a writer was broken off.
+    If another one follows, it is, sound or not.  The last one has to be sound, or too large to be
+    read: part of the next one may lie in it if a writer was broken off.
     """
     file.seek(end)
     behind = file.read(min(_MARKER_SIZE, size - end))
     if behind == marker:
         return True
-    return marker.startswith(behind) and isinstance(_block_at(file, marker, at, end), Block)
+    if not marker.startswith(behind):
+        return False
+    last = _block_at(file, marker, at, end, size_max)
+    return isinstance(last, Block) or (
+        last.fault is ArchiveFault.LARGE_BLOCK and last.size == end - at
+    )
 
 
 def read_archive(file: Readable) -> Iterator[tuple[bytes, bytes | None]]:
@@ -463,30 +479,39 @@ def read_archive(file: Readable) -> Iterator[tuple[bytes, bytes | None]]:
 
 
 def _damage_at(file: Readable, marker: bytes, at: int, size: int) -> Damage | None:
-    """The damage at `at`; ``None`` for a marker or the end of the file."""
+    """The damage at `at`; ``None`` for the beginning of a block or the end of the file."""
     file.seek(at)
-    if at >= size or file.read(_MARKER_SIZE) == marker:
+    head = file.read(min(_BEGINNING_SIZE, max(size - at, 0)))
+    if not head or (head.startswith(marker) and head.find(marker, _MARKER_SIZE) < 0):
         return None
     return Damage(at, _find(file, marker, at, size) - at, ArchiveFault.NO_BLOCK)
 
 
 def _find(file: Readable, marker: bytes, at: int, size: int) -> int:
-    """The place of the first marker from `at` up to `size`, or `size` if there is none."""
+    """The place of the first beginning of a block from `at` up to `size`; `size` if there is none.
+
+    That is a marker which does not recur within `_BEGINNING_SIZE` bytes.
+    """
     step = _NEAR
     while at < size:
         file.seek(at)
         window = file.read(min(step, size - at))
+        is_last = len(window) < min(step, size - at) or at + len(window) >= size
         step = min(2 * step, _FAR)
         found = window.find(marker)
-        if found >= 0:
-            return at + found
-        if len(window) < _MARKER_SIZE:
-            return size
-        at += len(window) - (_MARKER_SIZE - 1)
+        if found < 0:
+            at = size if is_last else at + len(window) - (_MARKER_SIZE - 1)
+            continue
+        while is_last or found + _BEGINNING_SIZE <= len(window):
+            again = window.find(marker, found + _MARKER_SIZE, found + _BEGINNING_SIZE)
+            if again < 0:
+                return at + found
+            found = again
+        at += found
     return size
 
 
-def _block_at(file: Readable, marker: bytes, at: int, size: int) -> Block | Damage:
+def _block_at(file: Readable, marker: bytes, at: int, size: int, size_max: int) -> Block | Damage:
     """The block whose marker is at `at`, or its damage."""
 
     def damage(fault: ArchiveFault) -> Damage:
@@ -502,6 +527,8 @@ def _block_at(file: Readable, marker: bytes, at: int, size: int) -> Block | Dama
     body_size = 8 * count + entries_size + payloads_size
     if body_size > size - at - _BLOCK.size:
         return damage(ArchiveFault.TRUNCATED_BLOCK)
+    if _BLOCK.size + body_size > size_max:
+        return damage(ArchiveFault.LARGE_BLOCK)
     body = _read_up_to(file, marker, body_size)
     if body is None:
         return damage(ArchiveFault.DAMAGED_BLOCK)
@@ -524,20 +551,18 @@ def _block_at(file: Readable, marker: bytes, at: int, size: int) -> Block | Dama
     return block
 
 
-def _read_up_to(file: Readable, marker: bytes, size: int) -> bytes | None:
+def _read_up_to(file: Readable, marker: bytes, size: int) -> bytearray | None:
     """The next `size` bytes, or as many as there are; ``None`` if the marker is among them."""
-    parts: list[bytes] = []
-    tail = b""
+    data = bytearray()
     step = _NEAR
-    while size and (part := file.read(min(step, size))):
+    while len(data) < size and (part := file.read(min(step, size - len(data)))):
         # The marker may lie across two parts.
-        if part.find(marker) >= 0 or (tail + part[:_MARKER_SIZE]).find(marker) >= 0:
+        seam = data[1 - _MARKER_SIZE :] + part[: _MARKER_SIZE - 1]
+        if part.find(marker) >= 0 or seam.find(marker) >= 0:
             return None
-        parts.append(part)
-        tail = part[1 - _MARKER_SIZE :] if len(part) >= _MARKER_SIZE else tail + part
-        size -= len(part)
-        step *= 2
-    return b"".join(parts)
+        data += part
+        step = min(2 * step, _FAR)
+    return data
 
 
 def _adds_up(block: Block) -> bool:

@@ -21,6 +21,7 @@ from culm.machines import UnknownMachineError, lookup
 from culm.machines.lines import LineDriver
 from culm.machines.plain import from_plain, to_plain
 from culm.reconcile import DEFAULT, MONOIDS
+from culm.spark.archive import READ_SIZE_MAX
 from culm.spark.checks import KNOWN, Checks, Outcome, Status, unknown
 from culm.spark.errors import OnError, SparkSetupError, sentence_of
 from culm.spark.files import absolute, exists, is_inside, list_files, remove, written_whole
@@ -49,7 +50,7 @@ from culm.spark.protocol_jobs import (
 from culm.spark.report import html_page, text_of
 from culm.spark.session import start_session
 from culm.spark.simulate import load_simulator
-from culm.spark.splits import SPLIT_SIZE, check_split_size
+from culm.spark.splits import SPLIT_SIZE, check_size
 from culm.wire.json import read_json
 
 if TYPE_CHECKING:
@@ -149,6 +150,13 @@ def _reading(parser: ArgumentParser) -> None:
         default=SPLIT_SIZE,
         metavar="BYTES",
         help="how much of a file one task reads (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--block-size-max",
+        type=_size,
+        default=READ_SIZE_MAX,
+        metavar="BYTES",
+        help="the largest block of an archive that is read (default: %(default)s)",
     )
     _io_errors(parser)
 
@@ -283,6 +291,7 @@ def _archive_options(parser: ArgumentParser, given: Namespace) -> Options:
         kind=said.get("kind", _KIND),
         column=given.column,
         split_size=given.split_size,
+        block_size_max=given.block_size_max,
         on_io_error=given.on_io_error,
         monoid=said.get("monoid", DEFAULT),
         levels=said.get("levels"),
@@ -402,7 +411,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 def _size(text: str) -> int:
-    check_split_size(int(text))
+    check_size("a size", int(text))
     return int(text)
 
 

@@ -27,7 +27,7 @@ from culm.spark.errors import OnError
 from culm.spark.files import Found, WatchedFile, absolute, open_file
 from culm.spark.lines import lines_until
 from culm.spark.options import Reading
-from culm.spark.splits import FileForm, Split, cut, form_of
+from culm.spark.splits import FileForm, Split, form_of
 
 __all__ = ["Growing", "Offset"]
 
@@ -81,8 +81,7 @@ class Growing:
                 splits.append(Split(file, done, done, fault=ArchiveFault.REPLACED))
                 done = 0
             if done < stop:
-                reading = self._reading
-                splits += cut(file, done, stop, reading.split_size, reading.column)
+                splits += self._reading.cut(file, done, stop)
             if not isinstance(value, int):
                 splits.append(Split(file, stop, max(value), fault=ArchiveFault.WAITING))
         return sorted(splits, key=lambda split: split.path)
@@ -112,7 +111,7 @@ class Growing:
             return None
         try:
             with open_file(file) as opened:
-                end = _end(form_of(file), opened, done if done < size else 0, size)
+                end = self._end(form_of(file), opened, done if done < size else 0, size)
         except FileNotFoundError:
             return None  # removed in the meantime
         except OSError:
@@ -126,6 +125,20 @@ class Growing:
         self._looked[file] = (done, found)
         return None
 
+    def _end(self, form: FileForm, file: WatchedFile, start: int, size: int) -> int | None:
+        """The end of the readable part of a file, of which all before `start` has been read.
+
+        ``None`` if it has to be complete, and is not.
+        """
+        if form is FileForm.TABLE:
+            file.seek(max(size - 4, 0))
+            return size if file.read(4) in _TABLE_END else None
+        if form is FileForm.GZIP_LINES:
+            return size
+        if form is FileForm.LINES:
+            return lines_until(file, start=start, size=size)
+        return whole_until(file, start=start, size=size, size_max=self._reading.block_size_max)
+
 
 def _from_root(offset: Offset) -> Offset:
     """An offset with absolute paths; older offsets have paths as they were given."""
@@ -134,17 +147,3 @@ def _from_root(offset: Offset) -> Offset:
 
 def _read(value: int | Sequence[int]) -> int:
     return value if isinstance(value, int) else value[0]
-
-
-def _end(form: FileForm, file: WatchedFile, start: int, size: int) -> int | None:
-    """The end of the readable part of a file, of which all before `start` has been read.
-
-    ``None`` if it has to be complete, and is not.
-    """
-    if form is FileForm.TABLE:
-        file.seek(max(size - 4, 0))
-        return size if file.read(4) in _TABLE_END else None
-    if form is FileForm.GZIP_LINES:
-        return size
-    look = lines_until if form is FileForm.LINES else whole_until
-    return look(file, start=start, size=size)

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from culm.reconcile import DEFAULT, named
+from culm.spark.archive import READ_SIZE_MAX
 from culm.spark.audit import audit
 from culm.spark.checks import AT_RISK, DIVERGENT, SET_ASIDE, Outcome
 from culm.spark.files import read_table
@@ -84,6 +85,7 @@ class Options:
     kind: str
     column: str = "entry"
     split_size: int = SPLIT_SIZE
+    block_size_max: int = READ_SIZE_MAX
     on_io_error: str = "fail"
     monoid: str = DEFAULT
     levels: Sequence[int] | None = None
@@ -119,6 +121,7 @@ def _read(spark: SparkSession, options: Options, path: str) -> DataFrame:
 
     register(spark)
     reader = spark.read.format("culm").option("split_size", str(options.split_size))
+    reader = reader.option("block_size_max", str(options.block_size_max))
     reader = reader.option("on_io_error", options.on_io_error)
     rows = check_kind(reader.option("column", options.column).load(path), options.kind)
     payload = f.octet_length("payload").cast("bigint")

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from culm.spark.archive import READ_SIZE_MAX
 from culm.spark.errors import OnError
 from culm.spark.files import Found, absolute
 from culm.spark.paths import Filter, find_files
-from culm.spark.splits import SPLIT_SIZE, Split, check_split_size, cut
+from culm.spark.splits import SPLIT_SIZE, Split, check_size, cut
 from culm.wire.json import read_json
 
 __all__ = ["FILES_MAX", "READ", "STREAMED", "WRITTEN", "Reading", "check_known", "paths_of", "plan"]
@@ -22,7 +23,15 @@ __all__ = ["FILES_MAX", "READ", "STREAMED", "WRITTEN", "Reading", "check_known",
 #: The number of files in a batch of a stream, unless the option ``files_max`` is given.
 FILES_MAX = 100
 
-_READ = ("path", "paths", "split_size", "column", "on_io_error", "pathGlobFilter")
+_READ = (
+    "path",
+    "paths",
+    "split_size",
+    "block_size_max",
+    "column",
+    "on_io_error",
+    "pathGlobFilter",
+)
 #: The options of reading, of reading as a stream, and of writing.
 READ = (*_READ, "recursiveFileLookup", "modifiedAfter", "modifiedBefore", "timeZone", "rests")
 STREAMED = (*_READ, "recursiveFileLookup", "files_max")
@@ -35,18 +44,20 @@ _CATALOGUED = frozenset({"serialization.format", "owner", "location", "provider"
 class Reading:
     """The input: the files at `paths` that pass the `filter`, or parts of files (`rests`).
 
-    Raises `ValueError` unless `split_size` is positive.
+    Raises `ValueError` unless `split_size` and `block_size_max` are positive.
     """
 
     paths: tuple[str, ...] = ()
     filter: Filter = field(default_factory=Filter)
     split_size: int = SPLIT_SIZE
+    block_size_max: int = READ_SIZE_MAX
     column: str = "entry"
     on_io_error: OnError = OnError.FAIL
     rests: tuple[Split, ...] = ()
 
     def __post_init__(self) -> None:
-        check_split_size(self.split_size)
+        check_size("split_size", self.split_size)
+        check_size("block_size_max", self.block_size_max)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Reading:
@@ -62,10 +73,16 @@ class Reading:
                 before=_time("modifiedBefore", given),
             ),
             split_size=int(given.get("split_size", SPLIT_SIZE)),
+            block_size_max=int(given.get("block_size_max", READ_SIZE_MAX)),
             column=given.get("column", "entry"),
             on_io_error=_policy(given.get("on_io_error", OnError.FAIL)),
             rests=tuple(rests),
         )
+
+    def cut(self, path: str, start: int, stop: int) -> list[Split]:
+        """The parts in which a file is read from `start` up to `stop`, its end; at least one."""
+        parts = cut(path, start, stop, self.split_size, self.column)
+        return [each._replace(block_size_max=self.block_size_max) for each in parts]
 
     def find(self) -> list[Found]:
         """The files, each once, in the order of their paths.
@@ -88,7 +105,7 @@ def plan(reading: Reading) -> list[Split]:
         if found.size is None:
             splits.append(Split(found.path, 0, 0, fault="UNREADABLE"))
         else:
-            splits += cut(found.path, 0, found.size, reading.split_size, reading.column)
+            splits += reading.cut(found.path, 0, found.size)
     return splits
 
 

@@ -8,12 +8,11 @@ can be read later, without reading any record twice (`rest_of`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from culm.spark.archive import (
     ABSENT,
-    HEADER_SIZE,
     ArchiveError,
     ArchiveFault,
     Block,
@@ -38,7 +37,7 @@ __all__ = ["ROWS", "read_split", "rest_of"]
 #: the file at which the row's block, line or row group begins, ``row`` its number within that.  For
 #: an unreadable part of a file, ``fault`` is the cause (`ArchiveFault`, `LineFault`, `TableFault`)
 #: and ``block`` the place; ``entry`` and ``payload`` are null then, and so is ``row`` unless it is
-#: known.  ``block_end`` is the end of the part that the file system failed to read.
+#: known.  ``block_end`` is the end of that part, if that is known.
 #: Lines and tables have no ``kind``.
 ROWS = (
     ("entry", "binary"),
@@ -51,6 +50,7 @@ ROWS = (
     ("block_end", "bigint"),
 )
 _LINES_MAX = 10_000
+_DAMAGES_MAX = 1000
 
 
 class _Mark(NamedTuple):
@@ -102,18 +102,27 @@ def _read_archive(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Mar
         if not split.start:
             yield _fault_row(split.path, None, 0, error.fault), mark
         return
-    if header.damage is not None and not split.start:
-        yield _fault_row(split.path, header.kind, 0, header.damage.fault), _Mark(HEADER_SIZE)
+    damages = [] if header.damage is None or split.start else [header.damage]
     for part in read_blocks(
-        file, header, start=split.start, stop=split.stop, size=split.size, is_end=split.is_end
+        file,
+        header,
+        start=split.start,
+        stop=split.stop,
+        size=split.size,
+        is_end=split.is_end,
+        size_max=split.block_size_max,
     ):
+        if damages and (isinstance(part, Block) or len(damages) >= _DAMAGES_MAX):
+            yield _damage_rows(split.path, header.kind, damages)
+            damages = []
         if isinstance(part, Damage):
-            row = _fault_row(split.path, header.kind, part.offset, part.fault)
-            yield row, _Mark(part.offset + part.size)
+            damages.append(part)
             continue
         # No read can fail between the records of a block, which is whole in memory.
         for batch in _batches(split.path, header.kind, part):
             yield batch, _Mark(part.offset + part.size)
+    if damages:
+        yield _damage_rows(split.path, header.kind, damages)
 
 
 def _read_lines(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marked]:
@@ -186,6 +195,17 @@ def _batch_of(rows: list[dict[str, Any]]) -> pyarrow.RecordBatch:
     import pyarrow
 
     return pyarrow.RecordBatch.from_pylist(rows, arrow_schema(ROWS))
+
+
+def _damage_rows(path: str, kind: str | None, damages: Sequence[Damage]) -> _Marked:
+    """Rows of damage that lies side by side, and the place up to which it reaches."""
+    said = {"kind": kind, "file": path}
+    places = [
+        {"block": each.offset, "block_end": each.offset + each.size, "fault": str(each.fault)}
+        for each in damages
+    ]
+    end = damages[-1].offset + damages[-1].size
+    return _batch_of([said | place for place in places]), _Mark(end)
 
 
 def _fault_row(

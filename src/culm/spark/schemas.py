@@ -77,7 +77,7 @@ SCHEMAS: Mapping[str, Schema] = {
             "block": "the byte where its block or line begins (of tables about that of its group),",
             "row": "its number there; null if that is not known",
             "fault": "null, or why this part of the file cannot be read",
-            "block_end": "where a part ends that could not be read; null otherwise",
+            "block_end": "the end of a part that could not be read, if known; null otherwise",
         },
         "file block",
     ),

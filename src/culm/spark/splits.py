@@ -7,11 +7,13 @@ from enum import Enum, auto
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from culm.spark.archive import READ_SIZE_MAX
+
 __all__ = [
     "SPLIT_SIZE",
     "FileForm",
     "Split",
-    "check_split_size",
+    "check_size",
     "cut",
     "form_of",
     "pack",
@@ -64,6 +66,7 @@ class Split(NamedTuple):
     The file is read as if it had `size` bytes, if that is given: it may have grown since.  With
     `is_end` a block is known to have ended at `start`, and the first `row` rows after it have been
     read.  With a `fault` nothing is read, and the bytes from `start` up to `stop` are reported.
+    Larger blocks than `block_size_max` are skipped.
     """
 
     path: str
@@ -74,6 +77,7 @@ class Split(NamedTuple):
     is_end: bool = False
     row: int = 0
     fault: str | None = None
+    block_size_max: int = READ_SIZE_MAX
 
 
 def cut(path: str, start: int, stop: int, split_size: int, column: str) -> list[Split]:
@@ -109,7 +113,7 @@ def _cost(split: Split) -> int:
     return _OPEN_SIZE + max(split.stop - split.start, 0)
 
 
-def check_split_size(split_size: int) -> None:
-    """Raise `ValueError` unless `split_size` is a positive number of bytes."""
-    if split_size < 1:
-        raise ValueError(f"split_size is 1 or more bytes, not {split_size}")
+def check_size(name: str, size: int) -> None:
+    """Raise `ValueError` unless a size is a positive number of bytes."""
+    if size < 1:
+        raise ValueError(f"{name} is 1 or more bytes, not {size}")
