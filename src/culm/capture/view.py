@@ -8,6 +8,7 @@ package.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,15 +70,14 @@ def _filled(title: str, data: Mapping[str, Any]) -> str:
     deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     packed = b64encode(deflate.compress(text) + deflate.flush()).decode()
     parts = files(__package__).joinpath("viewer")
-    filled = parts.joinpath("page.txt").read_text(encoding="utf-8")
-    for mark, content in (
-        ("{{title}}", escape(title)),
-        ("{{style}}", parts.joinpath("viewer.css").read_text(encoding="utf-8")),
-        ("{{script}}", parts.joinpath("viewer.js").read_text(encoding="utf-8")),
-        ("{{data}}", packed),
-    ):
-        filled = filled.replace(mark, content)
-    return filled
+    content = {
+        "title": escape(title),
+        "style": parts.joinpath("viewer.css").read_text(encoding="utf-8"),
+        "script": parts.joinpath("viewer.js").read_text(encoding="utf-8"),
+        "data": packed,
+    }
+    empty = parts.joinpath("page.txt").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: content[mark[1]], empty)
 
 
 def _title(header: Header) -> str:
