@@ -204,14 +204,14 @@ def _key(name: str) -> SigningKey:
 def _feed(count: int) -> Path:
     from culm.machine import Ticket
     from culm.ssb.ebt import AppendMessages, Message
-    from culm.ssb.messages import Place, create_message
+    from culm.ssb.messages import FeedPlace, create_message
     from culm_io.stores.ssb import SsbSqliteStore
 
     path, last, messages = _new_path(), None, []
     for number in range(count):
         content = {"type": "post", "text": f"number {number}"}
         made = create_message(_key("alice"), content=content, timestamp=number, last=last)
-        last = Place(made.author, made.sequence, made.id)
+        last = FeedPlace(made.author, made.sequence, made.id)
         messages.append(Message(made.author, made.sequence, made.id, made.data))
     store = SsbSqliteStore(path)
     store.perform(AppendMessages(ticket=Ticket(1), messages=tuple(messages)))

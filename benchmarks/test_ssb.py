@@ -36,7 +36,7 @@ from culm.ssb.ebt import (
     decode_notes,
 )
 from culm.ssb.feed_id import feed_id_of
-from culm.ssb.messages import Place, create_message, read_message
+from culm.ssb.messages import FeedPlace, create_message, read_message
 from culm.ssb.peer import Peer
 from culm.ssb.store import MemoryStore
 
@@ -132,7 +132,7 @@ def written(count: int) -> MemoryStore:
     for number in range(count):
         content = {"type": "post", "text": f"number {number}"}
         message = create_message(key, content=content, timestamp=number, last=last)
-        last = Place(message.author, message.sequence, message.id)
+        last = FeedPlace(message.author, message.sequence, message.id)
         messages.append(Message(message.author, message.sequence, message.id, message.data))
     store = MemoryStore()
     store.perform(AppendMessages(ticket=Ticket(1), messages=tuple(messages)))

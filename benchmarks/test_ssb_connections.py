@@ -20,7 +20,7 @@ from peer_support import Node, connect, feed_of, run
 
 from culm.machine import Ticket
 from culm.ssb.ebt import AppendMessages, Message
-from culm.ssb.peer import Settings
+from culm.ssb.peer import Timing
 from culm.ssb.store import MemoryStore
 
 FEEDS = 1000
@@ -43,7 +43,7 @@ class World:
     def _node(self, name: str, messages: tuple[Message, ...]) -> Node:
         store = MemoryStore()
         store.perform(AppendMessages(ticket=Ticket(1), messages=messages))
-        node = Node(name, store=store, settings=Settings(ping_s=PING_S))
+        node = Node(name, store=store, timing=Timing(ping_s=PING_S))
         for message in messages:
             node.peer.follow(message.author)
         return node

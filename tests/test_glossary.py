@@ -19,12 +19,7 @@ HOUSE_NAMES = {
 }
 
 #: Names that still have several meanings, and the rooms that use them.
-STANDING: dict[str, set[str]] = {
-    "Exchange": {"kernels", "p2panda", "ssb"},
-    "Outgoing": {"oxen", "point2point", "ssb"},
-    "Session": {"p2panda", "reconcile", "ssb"},
-    "Turn": {"machines", "oxen", "ssb"},
-}
+STANDING: dict[str, set[str]] = {}
 
 
 def rooms_of_names(root: Path) -> dict[str, set[str]]:

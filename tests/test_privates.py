@@ -29,7 +29,7 @@ STANDING: dict[str, int] = {
     "point2point": 6,
     "pump": 1,
     "spark": 4,
-    "ssb": 35,
+    "ssb": 12,
     "testing": 9,
 }
 

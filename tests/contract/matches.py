@@ -221,7 +221,9 @@ def match_peer(machine: peer.Peer) -> None:
 
 def match_ebt_event(event: ebt.ReplicatorEvent | None) -> None:
     match event:
-        case ebt.SessionOpened() | ebt.SessionEnded() | ebt.SourceChanged() | ebt.FeedsLeftOut():
+        case ebt.SessionOpened() | ebt.SessionSynced() | ebt.SessionEnded():
+            pass
+        case ebt.SourceChanged() | ebt.FeedsLeftOut():
             pass
         case ebt.FeedExtended() | ebt.FeedForked() | ebt.MessageRefused():
             pass

@@ -20,7 +20,7 @@ from nacl.signing import SigningKey
 
 from culm.machine import Event
 from culm.ssb.address import Address
-from culm.ssb.ebt import Stored
+from culm.ssb.ebt import StoredFeeds
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.messages import check_place, read_message
 from culm.ssb.peer import Peer
@@ -338,7 +338,7 @@ def test_a_task_that_cannot_go_on_says_so() -> None:
 
     async def live() -> None:
         loop = asyncio.get_running_loop()
-        peer = Peer(identity=SigningKey(bytes(range(32))), stored=Stored(), now=loop.time())
+        peer = Peer(identity=SigningKey(bytes(range(32))), stored=StoredFeeds(), now=loop.time())
         driver = PeerDriver(peer, MemoryStore(), on_event=told.append)
         assert driver.keep_connected(address)
         while not told:

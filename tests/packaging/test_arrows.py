@@ -40,7 +40,7 @@ ARROWS = {
     "garlic": CONTRACT | {"wire", "garlic.raft"},
     "garlic.raft": CONTRACT,
     "p2panda": CONTRACT | {"kernels", "wire", "bamboo", "reconcile", "replication"},
-    "ssb": CONTRACT | {"kernels"},
+    "ssb": CONTRACT | {"kernels", "replication"},
 }
 # The registry knows every machine, and nothing of what drives or tests them.
 ARROWS["machines"] = set(ARROWS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from culm.replication import Debts, Liveness, Pauses, Quiet
 
 
@@ -84,6 +86,30 @@ class TestLiveness:
         peer.advance(65.0, False)
         peer.taken()
         assert peer.deadline(False) == 75.0
+
+    def test_times_may_come_with_what_happens(self) -> None:
+        peer = self.liveness()
+        assert peer.heard_at == 0.0
+        peer.heard(30.0)
+        assert peer.heard_at == 30.0
+        assert peer.deadline() == 90.0
+        peer.taken(40.0)
+        assert peer.deadline() == 90.0
+        assert Liveness(idle_timeout_s=1.0, keepalive_s=1.0).heard_at == -inf
+
+    def test_one_that_was_asked_for_another_reason_has_as_long(self) -> None:
+        peer = self.liveness()
+        peer.asked(20.0)
+        peer.asked(25.0)
+        assert peer.deadline() == 30.0
+        peer.taken(28.0)
+        assert peer.deadline() == 38.0
+        assert not peer.advance(37.0)
+        assert not peer.is_over()
+        assert not peer.advance(38.0)
+        assert peer.is_over()
+        peer.heard(38.0)
+        assert not peer.is_over()
 
     def test_one_that_has_begun_something_must_go_on(self) -> None:
         peer = self.liveness()

@@ -15,6 +15,7 @@ from culm.ssb.ebt import (
     Head,
     SessionEnded,
     SessionOpened,
+    SessionSynced,
     SourceChanged,
 )
 from culm.testing.contents import JSON
@@ -40,7 +41,7 @@ def _normalised(events: Sequence[Event]) -> list[Event]:
     for event in events:
         if isinstance(event, FeedExtended):
             last[event.feed] = event.last
-    kinds = (FeedExtended, SourceChanged, DialWanted, SessionEnded, SessionOpened)
+    kinds = (FeedExtended, SourceChanged, DialWanted, SessionEnded, SessionOpened, SessionSynced)
     others = [event for event in events if not isinstance(event, kinds)]
     return [
         *others,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from culm.machines import call, lookup, operations
 from culm.ssb.muxrpc import BodyType, CallType
-from culm.ssb.muxrpc.packets import GOODBYE, encode_header
+from culm.ssb.muxrpc.calls import GOODBYE, encode_header
 from culm.testing.contents import JSON
 from culm.testing.registry import register
 from culm.testing.spec import (

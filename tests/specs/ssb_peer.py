@@ -10,7 +10,8 @@ from culm.machine import Event
 from culm.machines import Advance, Config, Operation, Receive, call, lookup
 from culm.machines.ssb_peer import feed_of, messages_of
 from culm.ssb.ebt import FeedExtended, FeedForked
-from culm.ssb.muxrpc.packets import BodyType, encode_header
+from culm.ssb.muxrpc import BodyType
+from culm.ssb.muxrpc.calls import encode_header
 from culm.ssb.peer import PeerConnected, PeerDisconnected
 from culm.testing.contents import JSON
 from culm.testing.registry import register

@@ -14,7 +14,7 @@ from typing import Any
 from ebt_memories import SESSIONS_MAX, Disk, Memories
 from ebt_support import Host, feed
 
-from culm.ssb.peer.own_feed import OwnFeed
+from culm.ssb.peer.peer import OwnFeed
 
 CONFIRM_S = 30.0
 
@@ -135,7 +135,7 @@ class Lives(Memories):
         ):
             return
         self.hosts[name].write(feed(name), 1, text)
-        self._flush(name)
+        self.flush(name)
 
     def write(self, author: str) -> None:
         self.say(author, str(self.rng.random()))

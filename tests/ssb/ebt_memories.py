@@ -18,10 +18,9 @@ from ebt_simulator import Simulation
 from ebt_support import Host, feed
 
 from culm.machine import Effect
-from culm.ssb.ebt import AppendMessages, LoadClock, ReadMessages
-from culm.ssb.ebt.feed import Feed
+from culm.ssb.ebt import AppendMessages, LoadClock, PeerClock, ReadMessages
 from culm.ssb.ebt.notes import REFUSAL
-from culm.ssb.ebt.session import Session
+from culm.ssb.ebt.session import Feed, PeerSession
 from culm.ssb.store import MemoryStore
 
 SESSIONS_MAX = 16
@@ -39,10 +38,15 @@ class Disk(MemoryStore):
         self._name = name
         self._rng = Random(0)
         self._left: int | None = None  # writes until then
+        self.clocks: dict[str, PeerClock] = {}
 
     def arm(self, rng: Random, writes: int) -> None:
         """Kill the process at the write that follows so many others."""
         self._rng, self._left = rng, writes
+
+    @property
+    def is_armed(self) -> bool:
+        return self._left is not None
 
     def disarm(self) -> None:
         self._left = None
@@ -63,9 +67,16 @@ class Disk(MemoryStore):
             super().perform(effect)
         raise Killed(self._name)
 
+    def load_clock(self, peer: str) -> PeerClock:
+        return self.clocks.get(peer, PeerClock())
+
+    def save_clock(self, peer: str, clock: PeerClock) -> None:
+        self.clocks[peer] = clock
+
     def with_clocks_of(self, other: Disk) -> Disk:
         """These messages, and those clocks."""
-        made, made._clocks = deepcopy(self), deepcopy(other._clocks)
+        made = deepcopy(self)
+        made.clocks = deepcopy(other.clocks)
         made.disarm()
         return made
 
@@ -138,7 +149,7 @@ class Memories(Simulation):
             self.write(author)
 
     def arm(self) -> None:
-        if not any(store._left is not None for store in self.stores.values()):
+        if not any(store.is_armed for store in self.stores.values()):
             self.stores[self.rng.choice(self.names)].arm(self.rng, self.rng.randint(0, 3))
 
     def follow(self) -> None:
@@ -152,7 +163,7 @@ class Memories(Simulation):
         if name != author:
             (self.follows[name].add if value else self.follows[name].discard)(author)
             self.hosts[name].machine.follow(feed(author), value)
-            self._flush(name)
+            self.flush(name)
 
     def back_up_one(self) -> None:
         self.back_up(self.rng.choice(self.names))
@@ -250,13 +261,13 @@ class SkippingHost(Host):
         self.machine._exchange.connect = connect_skipping  # type: ignore[method-assign]
 
 
-def _told_before(session: Session, feed: Feed) -> bool:
+def _told_before(session: PeerSession, feed: Feed) -> bool:
     if feed.id in session._refused | session._refused_before:
         return False
     return session.last_told(feed.id) in (REFUSAL, feed.stored)
 
 
-def _first_notes(session: Session, me: str, feeds: Iterable[Feed]) -> list[Feed]:
+def _first_notes(session: PeerSession, me: str, feeds: Iterable[Feed]) -> list[Feed]:
     return [feed for feed in feeds if feed.id == me or not session.is_level(feed)]
 
 

@@ -119,7 +119,7 @@ class Simulation:
     def write(self, author: str) -> None:
         host = self.hosts[author]
         host.write(feed(author), 1, str(self.rng.random()))
-        self._flush(author)
+        self.flush(author)
 
     def deliver(self) -> bool:
         ready = [
@@ -142,7 +142,7 @@ class Simulation:
         if host.machine.is_ready(wire.sessions[to]):
             contradicted = self._contradicts(host, name, frame)
             host.hear(wire.sessions[to], frame)
-        self._flush(to)
+        self.flush(to)
         if contradicted:
             self._check_fork(to, frame)
         return True
@@ -164,7 +164,7 @@ class Simulation:
         assert self.stores[name].proof(author) == proof
         assert not any(host.machine.shares(author, feed(other)) for other in self.names)
 
-    def _flush(self, name: str) -> None:
+    def flush(self, name: str) -> None:
         """Put what a host has said on its wires; what has ended there, ends."""
         host = self.hosts[name]
         host.drain()
@@ -187,7 +187,7 @@ class Simulation:
         wire.sessions[server] = self.hosts[server].accept(feed(client))
         wire.sessions[client] = self.hosts[client].dial(feed(server))
         for name in edge:
-            self._flush(name)
+            self.flush(name)
 
     def reconnect(self) -> None:
         self.connect(self.rng.choice(self.edges))
@@ -218,7 +218,7 @@ class Simulation:
             due = host.machine.next_deadline()
             host.machine.advance(self.now)
             if due is not None and due <= self.now:
-                self._flush(name)
+                self.flush(name)
 
     def crash(self) -> None:
         self._crash(self.rng.choice(self.names))
@@ -256,7 +256,7 @@ class Simulation:
     def _tell_of_block(self, author: str, target: str, value: bool) -> None:
         for name in self.names:
             self.hosts[name].machine.block(feed(author), feed(target), value)
-            self._flush(name)
+            self.flush(name)
 
     def rewrite(self) -> None:
         """An author goes back to an earlier backup, and writes on from there."""

@@ -53,7 +53,7 @@ class Sybil:
     def say(self, frame: Any) -> None:
         if self.host.machine.is_ready(self.session):
             self.host.hear(self.session, frame)
-            self.world._flush(self.victim)
+            self.world.flush(self.victim)
 
     def act(self) -> None:
         self.due += self.period_s

@@ -10,8 +10,8 @@ from typing import Any
 from nacl.signing import SigningKey
 
 from culm.machine import Event
-from culm.ssb.history import METHOD, HistoryReader, HistoryServer, Limits, Settings
-from culm.ssb.messages import ClassicMessage, Place, check_place, create_message
+from culm.ssb.history import METHOD, HistoryReader, HistoryServer, Limits, Timing
+from culm.ssb.messages import ClassicMessage, FeedPlace, check_place, create_message
 from culm.ssb.muxrpc import (
     CallEnded,
     CallReceived,
@@ -52,7 +52,7 @@ class Side:
         self,
         *,
         limits: Limits | None = None,
-        settings: Settings | None = None,
+        timing: Timing | None = None,
         rpc: RpcLimits | None = None,
         offer: Manifest = OFFER,
     ) -> None:
@@ -75,7 +75,8 @@ class Side:
         self.reader = HistoryReader(
             connection=self.connection,
             next_of=lambda feed: self.last_of(feed) + 1,
-            settings=settings or Settings(),
+            limits=limits or Limits(),
+            timing=timing or Timing(),
         )
 
     def store(self, author: str, count: int) -> Side:
@@ -148,7 +149,7 @@ class Side:
         self.server.extended(message.author, message.sequence, [message.data])
 
 
-def fits(message: ClassicMessage, last: Place | None) -> bool:
+def fits(message: ClassicMessage, last: FeedPlace | None) -> bool:
     try:
         check_place(message, last)
     except ValueError:

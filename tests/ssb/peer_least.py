@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from peer_support import Node, connect, feed_of, packet, run
 
+from culm import ssb
 from culm.ssb import ebt, history, muxrpc
 from culm.ssb.ebt import SessionRole
 from culm.ssb.peer import Limits, PeerLink, Settings
@@ -24,7 +25,9 @@ from culm.ssb.peer import Limits, PeerLink, Settings
 LEVEL_S = 6 * 3 * 600.0
 
 # No limit on how many may wait: what they refuse was never accepted, or ends a link by design.
-_OTHERS = frozenset({"links_max", "half_sent_size_max", "body_size_max", "control_size_max"})
+_OTHERS = frozenset(
+    ("links_max", "half_sent_size_max", "body_size_max", "control_size_max", "handshake_size_max")
+)
 
 Ends = tuple[PeerLink, PeerLink]
 GUESTS = ["mallory", "trudy"]
@@ -42,7 +45,12 @@ class Least:
         self.guests: list[tuple[str, PeerLink]] = []  # and at whose node they are
 
     def _options(self) -> dict[str, Any]:
-        parts = {"rpc": muxrpc.Limits, "ebt": ebt.Limits, "history": history.Limits}
+        parts: dict[str, Any] = {
+            "ssb": ssb.Limits,
+            "rpc": muxrpc.Limits,
+            "ebt": ebt.Limits,
+            "history": history.Limits,
+        }
         made = {name: part(**self._least(part)) for name, part in parts.items()}
         return {
             "limits": Limits(**self._least(Limits, *parts), **made),

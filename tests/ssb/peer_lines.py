@@ -12,7 +12,7 @@ from typing import Self
 
 from peer_support import Node, connect, feed_of
 
-from culm.ssb.peer import PeerDisconnected, PeerLink, Settings
+from culm.ssb.peer import PeerDisconnected, PeerLink, Timing
 
 STEP_S = 0.25
 
@@ -79,8 +79,8 @@ class World(Pair):
         self.patience_s = self.rng.choice([4.0, 10.0, 30.0])
         pings = {"ping_s": self.patience_s, "idle_timeout_s": self.patience_s}
         pings.pop(self.rng.choice([*pings, "none"]), None)
-        settings = Settings(**pings)  # type: ignore[arg-type]
-        nodes = Node("client", settings=settings), Node("server", settings=settings)
+        timing = Timing(**pings)  # type: ignore[arg-type]
+        nodes = Node("client", timing=timing), Node("server", timing=timing)
         author = self.rng.choice(nodes)
         for node in nodes:
             node.peer.follow(author.peer.me)

@@ -67,11 +67,11 @@ class Node:
                 self.peer.complete(effect.ticket, self.store.perform(effect))
                 moved = True
             for link in self.peer.links_to_send():
-                moved |= self._carry(link)
+                moved |= self.carry(link)
             if not moved:
                 return before
 
-    def _carry(self, link: PeerLink) -> bool:
+    def carry(self, link: PeerLink) -> bool:
         data = link.data_to_send()
         way = self.ways.get(link.number)
         if way is None:

@@ -51,7 +51,7 @@ def converse(left: StreamMachine, right: StreamMachine) -> tuple[list[Event], li
     return happened
 
 
-def streams(**options: int) -> tuple[BoxStream, BoxStream]:
+def streams(**options: Any) -> tuple[BoxStream, BoxStream]:
     """Bob's and Alice's, after a handshake."""
     ours, theirs = converse(client(), server())
     assert isinstance(ours[0], Authenticated)

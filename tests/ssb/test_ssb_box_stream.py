@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nacl.bindings import crypto_secretbox
 from ssb_support import client, converse, events, server, streams
 
 from culm.machine import (
@@ -24,11 +25,15 @@ from culm.ssb import (
     Closed,
     DataReceived,
     ErrorCode,
+    Keys,
+    Limits,
+    SessionKeys,
 )
 from culm.stack import over, then
 from toy_machines import LineReceived, Lines
 
 HEADER_BOX_SIZE = 34
+KEYS = Keys(bytes(range(32)), bytes(24))
 
 
 def received(happened: list[Event]) -> list[bytes]:
@@ -55,7 +60,7 @@ def test_what_is_sent_arrives(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("packets_max", [1, 2, 16])
 def test_so_many_packets_are_welcome_and_one_is_enough(packets_max: int) -> None:
-    bob, alice = streams(packets_max=packets_max)
+    bob, alice = streams(limits=Limits(packets_max=packets_max))
     packet_size = HEADER_BOX_SIZE + BODY_SIZE_MAX
     bob.send_data(bytes(40 * BODY_SIZE_MAX))
     happened: list[Event] = []
@@ -69,7 +74,7 @@ def test_so_many_packets_are_welcome_and_one_is_enough(packets_max: int) -> None
 @pytest.mark.parametrize("packets_max", [0, -1])
 def test_it_holds_at_least_one_packet(packets_max: int) -> None:
     with pytest.raises(ValueError, match="packets_max"):
-        streams(packets_max=packets_max)
+        streams(limits=Limits(packets_max=packets_max))
 
 
 def test_the_same_bytes_are_sealed_differently_every_time() -> None:
@@ -125,15 +130,19 @@ def test_buffers_of_any_item_size_are_bytes() -> None:
 
 
 def test_a_body_beyond_the_largest() -> None:
-    bob, alice = streams()
-    alice.receive_data(bob._sealing.seal((BODY_SIZE_MAX + 1).to_bytes(2, "big") + bytes(16)))
+    alice = BoxStream(keys=SessionKeys(send=KEYS, receive=KEYS))
+    header = (BODY_SIZE_MAX + 1).to_bytes(2, "big") + bytes(16)
+    alice.receive_data(crypto_secretbox(header, KEYS.nonce, KEYS.key))
     assert error_of(events(alice)) is ErrorCode.BAD_BODY_SIZE
 
 
 def test_an_empty_body_is_nothing_bad() -> None:
-    bob, alice = streams()
-    alice.receive_data(bob._sealing.seal_packet(b""))
+    alice = BoxStream(keys=SessionKeys(send=KEYS, receive=KEYS))
+    after = [number.to_bytes(24, "big") for number in (1, 2)]
+    tag = crypto_secretbox(b"", after[0], KEYS.key)
+    alice.receive_data(crypto_secretbox(bytes(2) + tag, KEYS.nonce, KEYS.key))
     assert events(alice) == [DataReceived(data=b"")]
+    bob = BoxStream(keys=SessionKeys(send=Keys(KEYS.key, after[1]), receive=KEYS))
     bob.send_data(b"x")
     alice.receive_data(bob.data_to_send())
     assert received(events(alice)) == [b"x"]

@@ -19,13 +19,12 @@ from peer_support import Node, feed_of, packet
 
 from culm.machine import RemoteProtocolError
 from culm.ssb.ebt import Limits, SessionRole
-from culm.ssb.ebt.feed import Feed, Relation
-from culm.ssb.ebt.outgoing import Outgoing
+from culm.ssb.ebt.session import Feed, Relation, SendQueue
 from culm.ssb.ebt.states import FeedState
 from culm.ssb.messages import MessageError, MessageErrorCode, create_message, read_message
 from culm.ssb.muxrpc import BodyType, ValueReceived
 from culm.ssb.muxrpc.requests import MalformedRequestError, read_error, read_request
-from culm.ssb.peer.frames import read_frame
+from culm.ssb.peer.conversation import read_frame
 from culm.ssb.v8json import JsonError, JsonTooDeepError, parse
 
 SIZE = 1 << 16
@@ -200,7 +199,7 @@ def test_feeds_that_wait_for_their_turn_to_be_read_cost_the_same_however_many() 
 
     Such gaps are crossed in C, where no steps can be counted.
     """
-    outgoing = Outgoing(Limits(), wake=lambda: None)
+    outgoing = SendQueue(Limits(), wake=lambda: None)
     count = 1 << 17
     for number in range(count):
         outgoing.want(Relation(Feed(str(number), None, FeedState.WHOLE)))

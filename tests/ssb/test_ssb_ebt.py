@@ -44,12 +44,13 @@ from culm.ssb.ebt import (
     Message,
     MessageRefused,
     PeerClock,
-    Progress,
     ReadMessages,
     SessionEnded,
     SessionOpened,
     SessionRole,
+    SessionSynced,
     State,
+    SyncProgress,
     Timing,
 )
 from culm.ssb.ebt.states import (
@@ -497,7 +498,8 @@ def test_what_answers_an_earlier_wish_does_not_end_the_session() -> None:
     host.tell(session, messages[1])
     host.follow(BOB)
     host.tell(session, *messages[2:])
-    assert host.events[-1] == FeedExtended(feed=BOB, first=1, last=1)
+    extended = [event for event in host.events if isinstance(event, FeedExtended)]
+    assert extended[-1] == FeedExtended(feed=BOB, first=1, last=1)
     host.tell(session, *messages[1:])
     assert host.machine.clock[BOB] == 4
 
@@ -510,9 +512,12 @@ def test_a_message_that_is_not_valid_is_refused_and_so_is_the_feed_from_that_pee
     host.tell(first, {BOB: on(2)})
     assert host.machine.source(BOB) == CAROL
     assert host.tell(second, {**messages[0], "valid": False})[-1] == {BOB: -1}
-    assert host.events[-1] == MessageRefused(
-        session=second, peer=CAROL, feed=BOB, sequence=1, reason="it says so itself"
-    )
+    assert host.events[-2:] == [
+        MessageRefused(
+            session=second, peer=CAROL, feed=BOB, sequence=1, reason="it says so itself"
+        ),
+        SessionSynced(session=second, peer=CAROL),
+    ]
     assert host.machine.source(BOB) == BOB
     host.tell(second, *messages, {BOB: on(9)})
     assert host.machine.clock[BOB] == 0
@@ -684,12 +689,12 @@ def test_a_first_message_that_follows_another_one_is_no_fork() -> None:
     session = host.accept(CAROL)
     wrong = as_frames(chain(BOB, 1, after=Head(0, "nothing")))
     host.tell(session, {BOB: off(1)}, *wrong)
-    assert [type(event) for event in host.events[-1:]] == [MessageRefused]
+    assert kinds(host.events[-2:]) == ["MessageRefused", "SessionSynced"]
     assert not host.store.load().forked
     assert not host.machine.receive_outside(DAVE, BOB, 1, wrong[0])
     host.drain()
     assert host.events[-1] == MessageRefused(
-        session=None, peer=DAVE, feed=BOB, sequence=1, reason=host.events[-2].reason
+        session=None, peer=DAVE, feed=BOB, sequence=1, reason=host.events[-3].reason
     )
 
 
@@ -804,15 +809,15 @@ def test_progress_counts_what_has_moved_and_what_is_to_move() -> None:
     host = alice()
     host.write(ALICE, 5)
     session = host.accept(BOB)
-    assert host.machine.progress == Progress(0, 0)
+    assert host.machine.progress == SyncProgress(0, 0)
     host.machine.receive_notes(session, {BOB: on(10), ALICE: on(2)})
-    assert host.machine.progress == Progress(0, 13)
+    assert host.machine.progress == SyncProgress(0, 13)
     host.take(session)
-    assert host.machine.progress == Progress(3, 13)
+    assert host.machine.progress == SyncProgress(3, 13)
     host.tell(session, *as_frames(chain(BOB, 4)))
-    assert host.machine.progress == Progress(7, 13)
+    assert host.machine.progress == SyncProgress(7, 13)
     host.write(ALICE, 1)
-    assert host.machine.progress == Progress(8, 14)
+    assert host.machine.progress == SyncProgress(8, 14)
 
 
 # Two replicators
@@ -912,3 +917,65 @@ def test_a_session_is_told_of_once_it_is_open() -> None:
     host = Host(ALICE)
     session = host.accept(BOB)
     assert host.events == [SessionOpened(session=session, peer=BOB)]
+
+
+def synced(host: Host) -> list[int]:
+    return [event.session for event in host.events if isinstance(event, SessionSynced)]
+
+
+def test_a_session_is_synced_once_everything_told_is_stored() -> None:
+    host = alice()
+    session, other = host.accept(BOB), host.accept(CAROL)
+    frames = as_frames(chain(BOB, 3))
+    host.tell(session, {BOB: on(2), CAROL: on(9)})  # we do not follow Carol
+    host.tell(session, frames[0])
+    assert synced(host) == []
+    host.tell(other, {})
+    assert synced(host) == [other]
+    host.tell(session, frames[1])
+    assert kinds(host.events[-2:]) == ["FeedExtended", "SessionSynced"]
+    host.tell(session, frames[2], {BOB: on(3)}, {BOB: off(1)})
+    assert synced(host) == [other, session]  # there was never less than it had told
+    host.tell(other, {BOB: on(4)})
+    assert synced(host) == [other, session]
+    host.tell(session, *as_frames(chain(BOB, 1, after=host.machine.head(BOB))))
+    assert synced(host) == [other, session, other]
+
+
+@pytest.mark.parametrize("change", ["unfollow", "block", "refuse", "fork"])
+def test_a_feed_that_is_not_exchanged_any_more_is_not_waited_for(change: str) -> None:
+    host = alice()
+    session = host.accept(CAROL)
+    host.tell(session, {BOB: on(2)})
+    assert synced(host) == []
+    if change == "unfollow":
+        host.machine.follow(BOB, False)
+    elif change == "block":
+        host.machine.block(BOB, CAROL)
+    elif change == "refuse":
+        host.tell(session, {BOB: -1})
+    else:
+        host.tell(session, *as_frames(chain(BOB, 1)), *as_frames(chain(BOB, 2, text="x"))[1:])
+    host.drain()
+    assert synced(host) == [session]
+
+
+def test_a_feed_is_waited_for_once_it_is_followed() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {DAVE: on(1)})
+    host.follow(DAVE)
+    host.tell(session, {ALICE: on(0)})
+    assert synced(host) == [session]  # by its first notes
+    host.tell(session, {DAVE: on(1)}, *as_frames(chain(DAVE, 1)))
+    assert synced(host) == [session, session]
+
+
+def test_a_session_that_has_ended_is_not_synced() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {BOB: on(1)})
+    host.machine.disconnect(session)
+    other = host.accept(CAROL)
+    host.tell(other, {BOB: on(1)}, *as_frames(chain(BOB, 1)))
+    assert synced(host) == [other]

@@ -19,9 +19,9 @@ from ebt_support import ALICE, BOB, CAROL, DAVE, Host, Pair, alice, as_frames, c
 
 from culm.machine import Ticket
 from culm.ssb.ebt import TURNS, LoadClock, PeerClock, SaveClock, SessionRole
-from culm.ssb.ebt.exchange import Exchange
-from culm.ssb.ebt.feed import Feed
-from culm.ssb.ebt.session import Session
+from culm.ssb.ebt.exchange import FeedExchange
+from culm.ssb.ebt.model import turn_of
+from culm.ssb.ebt.session import Feed, PeerSession
 from culm.ssb.store import MemoryStore
 from effort import seeds
 
@@ -57,7 +57,7 @@ def remembering(told: dict[str, int], **fields: Any) -> Host:
 
 def _turn_of_nobody(*feeds: str) -> int:
     """A number of sessions after which none of these feeds has its turn."""
-    turns = {Host(each).follow(each).machine._exchange.feeds[each].turn for each in feeds}
+    turns = set(map(turn_of, feeds))
     return next(turn for turn in range(TURNS) if turn not in turns)
 
 
@@ -260,10 +260,10 @@ def test_canary_hosts_that_believe_what_they_remember() -> None:
 def test_canary_hosts_that_leave_out_the_same_feeds_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def first_notes(self: Session, me: str, feeds: Iterable[Feed]) -> list[Feed]:
+    def first_notes(self: PeerSession, me: str, feeds: Iterable[Feed]) -> list[Feed]:
         return [feed for feed in feeds if feed.id == me or not self.is_level(feed)]
 
-    monkeypatch.setattr(Session, "first_notes", first_notes)
+    monkeypatch.setattr(PeerSession, "first_notes", first_notes)
     with pytest.raises(AssertionError):
         Memories(95).live(STEPS)
 
@@ -271,32 +271,32 @@ def test_canary_hosts_that_leave_out_the_same_feeds_for_ever(
 def test_canary_the_own_feed_is_mentioned_as_seldom_as_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    introduce = Exchange._introduce
+    introduce = FeedExchange._introduce
 
-    def introduce_as_nobody(self: Exchange, session: Session) -> None:
+    def introduce_as_nobody(self: FeedExchange, session: PeerSession) -> None:
         me, self._me = self._me, ""
         introduce(self, session)
         self._me = me
 
-    monkeypatch.setattr(Exchange, "_introduce", introduce_as_nobody)
+    monkeypatch.setattr(FeedExchange, "_introduce", introduce_as_nobody)
     with pytest.raises(AssertionError, match="not confirmed"):
         Lives(17).live(STEPS_OF_LIVES)
 
 
 def test_canary_who_follows_says_so_in_the_next_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Exchange, "follow", lambda self, feed: self.feeds.follow(feed))
+    monkeypatch.setattr(FeedExchange, "follow", lambda self, feed: self.feeds.follow(feed))
     with pytest.raises(AssertionError):
         Lives(1).live(STEPS_OF_LIVES)
 
 
 def test_canary_what_was_refused_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse = Session.refuse
+    refuse = PeerSession.refuse
 
-    def refuse_and_forget(self: Session, feed_id: str) -> None:
+    def refuse_and_forget(self: PeerSession, feed_id: str) -> None:
         refuse(self, feed_id)
         self._refused.discard(feed_id)
 
-    monkeypatch.setattr(Session, "refuse", refuse_and_forget)
+    monkeypatch.setattr(PeerSession, "refuse", refuse_and_forget)
     with pytest.raises(AssertionError):
         Lives(1).live(STEPS_OF_LIVES)
 
@@ -304,6 +304,6 @@ def test_canary_what_was_refused_is_forgotten(monkeypatch: pytest.MonkeyPatch) -
 def test_canary_a_session_goes_on_with_a_peer_that_we_block(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Exchange, "block", lambda self, *whom: self.feeds.block(*whom))
+    monkeypatch.setattr(FeedExchange, "block", lambda self, *whom: self.feeds.block(*whom))
     with pytest.raises(AssertionError):
         Lives(1).live(STEPS_OF_LIVES)

@@ -18,11 +18,9 @@ from ebt_support import Host, feed
 from ebt_sybils import Crowd, Sybils
 
 from culm.ssb.ebt import Replicator
-from culm.ssb.ebt.exchange import Exchange
-from culm.ssb.ebt.feed import Feed, Relation
-from culm.ssb.ebt.session import Session
-from culm.ssb.ebt.sources import Sources
-from culm.ssb.ebt.turns import Turn
+from culm.ssb.ebt.exchange import FeedExchange
+from culm.ssb.ebt.session import Feed, PeerSession, Relation
+from culm.ssb.ebt.sources import Sources, SourceTurn
 from effort import seeds
 
 STEPS = 150
@@ -101,17 +99,17 @@ def test_canary_a_host_that_forgets_to_switch(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_canary_a_host_that_receives_from_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
-    tell = Session.tell
+    tell = PeerSession.tell
 
-    def tell_all(self: Session, feed: Feed, *, receive: bool) -> Relation:
+    def tell_all(self: PeerSession, feed: Feed, *, receive: bool) -> Relation:
         return tell(self, feed, receive=True)
 
-    monkeypatch.setattr(Session, "tell", tell_all)
+    monkeypatch.setattr(PeerSession, "tell", tell_all)
     assert found()
 
 
 def test_canary_a_host_that_tells_nothing_of_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "tell_news", lambda self, relation: None)
+    monkeypatch.setattr(PeerSession, "tell_news", lambda self, relation: None)
     assert found()
 
 
@@ -119,14 +117,14 @@ FORKING = 31  # a world in which two branches meet
 
 
 def test_canary_a_host_that_goes_on_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Exchange, "_withdraw", lambda self, feed: None)
+    monkeypatch.setattr(FeedExchange, "_withdraw", lambda self, feed: None)
     monkeypatch.setattr(Feed, "wanted", property(lambda self: self.followed))
     with pytest.raises(AssertionError):
         try_world(Simulation(FORKING), STEPS)
 
 
 def test_canary_a_host_that_looks_away_from_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Exchange, "_contradict", lambda self, feed, theirs: None)
+    monkeypatch.setattr(FeedExchange, "_contradict", lambda self, feed, theirs: None)
     with pytest.raises(AssertionError):
         try_world(Simulation(FORKING), STEPS)
 
@@ -134,7 +132,7 @@ def test_canary_a_host_that_looks_away_from_a_fork(monkeypatch: pytest.MonkeyPat
 def test_canary_a_host_that_waits_for_whoever_promises_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def first(self: Sources, feed: Feed, turn: Turn | None) -> Any:
+    def first(self: Sources, feed: Feed, turn: SourceTurn | None) -> Any:
         return max(self._others(feed, turn), key=lambda each: each[0].told(feed.id), default=None)
 
     monkeypatch.setattr(Sources, "_first", first)
@@ -186,9 +184,9 @@ def test_canary_a_block_that_is_taken_back_in_vain(
 ) -> None:
     """Of the two things that an unblock does, none, or all but what sessions are told."""
 
-    def unblock(self: Exchange, author: str, target: str) -> None:
+    def unblock(self: FeedExchange, author: str, target: str) -> None:
         if half:
             self.feeds.unblock(author, target)
 
-    monkeypatch.setattr(Exchange, "unblock", unblock)
+    monkeypatch.setattr(FeedExchange, "unblock", unblock)
     assert found()

@@ -9,7 +9,7 @@ import pytest
 from ebt_support import ALICE, BOB, CAROL, DAVE, EVE, Host, alice, as_frames, chain, feed, off, on
 
 from culm.ssb.ebt import Limits, ReplicatorEffect, SourceChanged, Timing
-from culm.ssb.ebt.turns import Record
+from culm.ssb.ebt.sources import Record
 
 
 def test_a_feed_is_received_from_one_peer_and_the_others_stand_by() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ebt_support import ALICE, Host
 from peer_support import Node, connect, feed_of, identity, packet, packets, run
 
 from culm.machine import LocalProtocolError
@@ -19,6 +20,7 @@ from culm.ssb.peer import (
     PeerDisconnected,
     PeerLink,
     Settings,
+    Timing,
 )
 from culm.ssb.peer.states import EXCHANGE_RULES, ONE_BY_ONE
 
@@ -29,9 +31,9 @@ WITHOUT = Settings(speaks_ebt=False)
 ANSWERS_ONLY = Settings(speaks_ebt=False, falls_back=False)
 
 
-def pair(client: Settings, server: Settings) -> tuple[Node, Node]:
+def pair(client: Settings, server: Settings, **options: Any) -> tuple[Node, Node]:
     """Bob, who has dialled Alice; each follows the other, and has published something."""
-    bob, alice = Node("bob", settings=client), Node("alice", settings=server)
+    bob, alice = Node("bob", settings=client), Node("alice", settings=server, **options)
     for node, other in ((alice, bob), (bob, alice)):
         node.peer.follow(other.peer.me)
         for _ in range(3):
@@ -80,7 +82,7 @@ def test_scenario_2_the_client_asks_for_a_feed_at_once() -> None:
 
 
 def test_scenario_3_the_client_opens_no_session_in_time() -> None:
-    bob, alice = pair(ANSWERS_ONLY, Settings(session_s=7.0))
+    bob, alice = pair(ANSWERS_ONLY, Settings(), timing=Timing(session_s=7.0))
     assert alice.peer.clock[bob.peer.me] == 0
     assert alice.peer.next_deadline() == 7.0
     alice.advance(7.0)
@@ -286,8 +288,8 @@ def test_what_is_being_read_at_the_end_is_not_sent(failing: bool) -> None:
 
 def test_time_passes_while_a_goodbye_is_not_answered() -> None:
     """Neither pings nor feeds are asked for any more."""
-    settings = Settings(speaks_ebt=False, ping_s=3.0, history=history.Settings(patience_s=2.0))
-    alice, link = asker("carol", settings=settings)
+    timing = Timing(ping_s=3.0, history=history.Timing(patience_s=2.0))
+    alice, link = asker("carol", timing=timing)
     alice.take(link)
     ping = {"name": ["gossip", "ping"], "args": [], "type": "duplex"}
     tell(alice, link, packet(1, ping), packet(1, 5))
@@ -298,16 +300,16 @@ def test_time_passes_while_a_goodbye_is_not_answered() -> None:
 
 
 def test_reading_outside_of_sessions_checks_its_arguments() -> None:
-    alice, _ = asker()
-    alice.peer.publish(POST)
-    alice.drain()
-    core = alice.peer._core
+    host = Host(ALICE)
+    host.follow(ALICE)
+    host.write(ALICE, 1)
+    core = host.machine
     for wrong in ({"first": 2}, {"first": 0}, {"count_max": 0}, {"size_max": 0}):
         good = {"first": 1, "count_max": 1, "size_max": 1}
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            core.read(alice.peer.me, **{**good, **wrong}, then=lambda messages: None)
-    alice.peer.close()
-    alice.advance(5.0)
+            core.read(ALICE, **{**good, **wrong}, then=lambda messages: None)
+    core.close()
+    host.drain()
     with pytest.raises(LocalProtocolError):
-        alice.peer.publish(POST)
-    assert not core.receive_outside(feed_of("bob"), alice.peer.me, 2, None)
+        host.write(ALICE, 1)
+    assert not core.receive_outside(feed_of("bob"), ALICE, 2, None)

@@ -15,7 +15,7 @@ from culm.ssb.history import (
     HistoryServer,
     Limits,
     ReplyState,
-    Settings,
+    Timing,
 )
 from culm.ssb.history.states import (
     FEED_RULES,
@@ -308,7 +308,7 @@ class TestFlow:
         client.connection.call(number).end()
         run(client, server)
         assert values(client, number) == []
-        assert server.server._reads == 0
+        assert server.server.reads == 0
 
     def test_a_connection_that_ends_while_the_store_reads(self) -> None:
         client, server = Side(), Side().store("alice", 5)
@@ -320,12 +320,12 @@ class TestFlow:
         server.connection.close()
         server.server.close()
         server.step()
-        assert server.server._reads == 0
+        assert server.server.reads == 0
 
 
 class TestReader:
     def test_catches_up_and_follows(self) -> None:
-        client, server = Side(settings=Settings(limit=10)), Side().store("alice", 25)
+        client, server = Side(limits=Limits(messages_max=10)), Side().store("alice", 25)
         client.reader.want(ALICE, 0.0)
         client.reader.want(ALICE, 0.0)
         run(client, server)
@@ -349,7 +349,7 @@ class TestReader:
         assert len(values(client, 1)) == 5
 
     def test_several_at_a_time(self) -> None:
-        client, server = Side(settings=Settings(calls_max=3)), Side()
+        client, server = Side(limits=Limits(calls_max=3)), Side()
         names = [f"author {number}" for number in range(20)]
         for name in names:
             server.store(name, 3)
@@ -360,7 +360,7 @@ class TestReader:
         assert all(client.reader.state(feed(name)) is FeedState.LIVE for name in names)
 
     def test_feeds_beyond_the_live_ones_are_asked_for_again(self) -> None:
-        client = Side(settings=Settings(live_max=1, pause_s=30.0))
+        client = Side(limits=Limits(live_max=1), timing=Timing(pause_s=30.0))
         server = Side().store("alice", 1).store("bob", 1)
         client.reader.want(ALICE, 0.0)
         client.reader.want(BOB, 0.0)
@@ -384,7 +384,7 @@ class TestReader:
     ) -> None:
         """What they have been refused is asked for again, and those that have all make room."""
         names = [f"feed {number}" for number in range(8)]
-        client = Side(settings=Settings(pause_s=30.0, retry_s=600.0))
+        client = Side(timing=Timing(pause_s=30.0, retry_s=600.0))
         server = Side(limits=Limits(**limits), rpc=RpcLimits(**rpc))
         for name in names:
             server.store(name, 2)
@@ -418,7 +418,7 @@ class TestReader:
         assert [each["live"] for each in asked(server)] == [False, True, False, False]
 
     def test_a_peer_without_the_method(self) -> None:
-        client, server = Side(settings=Settings(retry_s=600.0)), Side(offer=Manifest())
+        client, server = Side(timing=Timing(retry_s=600.0)), Side(offer=Manifest())
         client.reader.want(ALICE, 5.0)
         run(client, server)
         assert client.reader.state(ALICE) is FeedState.RESTING
@@ -427,8 +427,8 @@ class TestReader:
     @pytest.mark.parametrize("again", [False, True])
     def test_what_is_forgotten_while_it_rests_is_not_asked_for(self, again: bool) -> None:
         """Wanted again, it has to wait for its turn as others do."""
-        settings = Settings(calls_max=1, retry_s=600.0, patience_s=1000.0)
-        client, server = Side(settings=settings), Side(offer=Manifest())
+        timing = Timing(retry_s=600.0, patience_s=1000.0)
+        client, server = Side(limits=Limits(calls_max=1), timing=timing), Side(offer=Manifest())
         client.reader.want(ALICE, 0.0)
         run(client, server)
         assert client.reader.state(ALICE) is FeedState.RESTING
@@ -442,7 +442,7 @@ class TestReader:
         assert client.reader.state(ALICE) is (FeedState.QUEUED if again else None)
 
     def test_a_peer_that_says_nothing(self) -> None:
-        client = Side(settings=Settings(calls_max=1, patience_s=60.0))
+        client = Side(limits=Limits(calls_max=1), timing=Timing(patience_s=60.0))
         client.reader.want(ALICE, 0.0)
         client.reader.want(BOB, 0.0)
         assert client.reader.next_deadline() == 60.0
@@ -505,7 +505,7 @@ class TestReader:
         assert client.connection.data_to_send() == b""
 
     def test_messages_that_come_before_their_turn(self) -> None:
-        client, server = Side(settings=Settings(early_max=3)), Side()
+        client, server = Side(limits=Limits(early_max=3)), Side()
         client.reader.want(ALICE, 0.0)
         server.connection.receive_data(client.connection.data_to_send())
         event = server.connection.next_event()
@@ -524,7 +524,7 @@ class TestReader:
 
     def test_a_limit_that_cuts_off_one_before_its_turn(self) -> None:
         """Of messages of one millisecond the first may come last, and so not at all."""
-        client, server = Side(settings=Settings(limit=4)), Side().store("alice", 6)
+        client, server = Side(limits=Limits(messages_max=4)), Side().store("alice", 6)
         client.reader.want(ALICE, 0.0)
         server.connection.receive_data(client.connection.data_to_send())
         event = server.connection.next_event()
@@ -562,7 +562,7 @@ def test_a_million_live_messages_of_a_peer_that_does_not_read() -> None:
     for first in range(2, 10_000, 7):
         server.server.extended(ALICE, first, [data] * 7)
         server.step()
-    assert server.connection._outbox.size < 5000 + (1 << 16) + 2 * len(data)
+    assert server.connection.unsent_size < 5000 + (1 << 16) + 2 * len(data)
 
 
 class TestRequests:
@@ -582,11 +582,11 @@ class TestRequests:
             with pytest.raises(TypeError):
                 HistoryRequest(**{"feed": ALICE, **fields})
 
-    def test_settings_and_limits(self) -> None:
+    def test_limits_and_times(self) -> None:
         for made in (
-            lambda: Settings(calls_max=0),
-            lambda: Settings(pause_s=-1.0),
-            lambda: Settings(patience_s=float("nan")),
+            lambda: Limits(calls_max=0),
+            lambda: Timing(pause_s=-1.0),
+            lambda: Timing(patience_s=float("nan")),
             lambda: Limits(reads_max=0),
         ):
             with pytest.raises(ValueError, match="must be"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 from peer_least import Least
 
-from culm.ssb.ebt.session import Session
+from culm.ssb.ebt.session import PeerSession
 from culm.ssb.history import HistoryServer
 from effort import seeds
 
@@ -30,8 +30,8 @@ def test_canary_calls_that_never_make_room(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_canary_whoever_lies_of_a_feed_ends_it_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong: set[str] = set()
-    monkeypatch.setattr(Session, "distrust", lambda session, feed: wrong.add(feed))
-    monkeypatch.setattr(Session, "distrusts", lambda session, feed: feed in wrong)
+    monkeypatch.setattr(PeerSession, "distrust", lambda session, feed: wrong.add(feed))
+    monkeypatch.setattr(PeerSession, "distrusts", lambda session, feed: feed in wrong)
     assert any(fails(seed) for seed in range(40))
 
 

@@ -94,7 +94,7 @@ def test_packets_that_come_in_part_are_held_within_a_limit() -> None:
     for link in [links[1], *links[3:]]:
         link.receive_eof()
     run(alice)
-    assert alice.peer._links._half_sent.size == 0
+    assert alice.peer.half_sent_size == 0
 
 
 def test_a_packet_that_was_finished_does_not_make_the_next_one_slow() -> None:
@@ -191,17 +191,16 @@ def test_a_link_that_ends_holds_nothing() -> None:
 
 def test_a_peer_that_reads_nothing_is_asked_for_no_more_feeds() -> None:
     """Each minute the feeds are asked for again, but not before the last questions have left."""
-    asking = history.Settings(calls_max=4)
+    asking = history.Limits(calls_max=4)
     alice: Any = Node(
         "alice",
-        settings=Settings(history=asking),
-        limits=Limits(rpc=muxrpc.Limits(unsent_size_max=1000)),
+        limits=Limits(history=asking, rpc=muxrpc.Limits(unsent_size_max=1000)),
     )
     for number in range(100):
         alice.peer.follow(feed_of(f"feed {number}"))
     link = alice.peer.attached(feed_of("bob"), role=SessionRole.CLIENT)
     alice.take(link)
-    alice._carry = lambda link: False  # nothing is taken from now on
+    alice.carry = lambda link: False  # nothing is taken from now on
     link.receive_data(packet(-1, REFUSED, flags=14))
     run(alice)
     assert [event.reason.name for event in alice.told(SessionEnded)] == ["DISCONNECTED"]
@@ -209,7 +208,7 @@ def test_a_peer_that_reads_nothing_is_asked_for_no_more_feeds() -> None:
         link.receive_data(packet(-1, REFUSED, flags=14))  # a sign of life
         alice.advance(alice.peer.next_deadline())
     assert not link.closed
-    assert link.rpc._outbox.size < 3000
+    assert link.rpc.unsent_size < 3000
     assert link.data_to_send().count(b"createHistoryStream") > 4
 
 

@@ -13,11 +13,11 @@ import pytest
 from peer_lines import Pair, World
 from peer_support import Node, feed_of, packet, packets
 
+from culm.replication import Liveness
 from culm.ssb.ebt import AppendMessages, SessionEnded, SessionOpened, SessionRole
 from culm.ssb.ebt import ErrorCode as EbtErrorCode
 from culm.ssb.ebt import Limits as EbtLimits
-from culm.ssb.peer import ErrorCode, Limits, PeerDisconnected, PeerLink, Settings
-from culm.ssb.peer.liveness import Liveness
+from culm.ssb.peer import ErrorCode, Limits, PeerDisconnected, PeerLink, Settings, Timing
 from effort import seeds
 
 OPEN = b'{"name":["ebt","replicate"],"args":[{"version":3,"format":"classic"}],"type":"duplex"}'
@@ -44,20 +44,20 @@ def test_a_dead_line_is_noticed_at_both_ends(seed: int) -> None:
 
 
 def test_canary_a_peer_that_does_not_hear(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Liveness, "heard", lambda self: None)
+    monkeypatch.setattr(Liveness, "heard", lambda self, now: None)
     assert World(0).live(60.0).lost()
 
 
 def test_canary_a_peer_that_blames_others_for_its_own_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Liveness, "left", lambda self: None)
+    monkeypatch.setattr(Liveness, "taken", lambda self, now: None)
     assert World(0).live(60.0).lost()
 
 
-def silent(role: SessionRole, *said: bytes, **settings: Any) -> tuple[Node, PeerLink]:
+def silent(role: SessionRole, *said: bytes, **times: Any) -> tuple[Node, PeerLink]:
     """Alice, and a peer that says this, and nothing more."""
-    alice = Node("alice", settings=Settings(**settings))
+    alice = Node("alice", timing=Timing(**times))
     link = alice.peer.attached(feed_of("bob"), role=role)
     alice.drain()
     for each in said:
@@ -81,13 +81,13 @@ def silent(role: SessionRole, *said: bytes, **settings: Any) -> tuple[Node, Peer
         (SessionRole.CLIENT, [packet(-2, True, flags=14)]),
     ],
 )
-@pytest.mark.parametrize("settings", [{"ping_s": 10.0}, {"idle_timeout_s": 10.0}])
+@pytest.mark.parametrize("times", [{"ping_s": 10.0}, {"idle_timeout_s": 10.0}])
 def test_who_falls_silent_is_left(
-    role: SessionRole, said: list[bytes], settings: dict[str, float]
+    role: SessionRole, said: list[bytes], times: dict[str, float]
 ) -> None:
-    if role is SessionRole.CLIENT and "idle_timeout_s" in settings:
+    if role is SessionRole.CLIENT and "idle_timeout_s" in times:
         said = [each for each in said if not each.startswith(packet(-2, {}, flags=14)[:1])]
-    alice, link = silent(role, *said, **settings)
+    alice, link = silent(role, *said, **times)
     for now in range(1, 32):
         alice.advance(float(now))
     assert link.closed
@@ -141,7 +141,7 @@ def test_a_question_that_is_not_answered_is_not_asked_twice() -> None:
 
 def test_whose_bytes_are_not_taken_is_silent_all_the_same() -> None:
     """A link that takes nothing is dead, or its peer wants it to look so."""
-    alice = Node("alice", settings=Settings(idle_timeout_s=10.0))
+    alice = Node("alice", timing=Timing(idle_timeout_s=10.0))
     link = alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
     for now in (0.0, 10.0, 20.0):
         alice.peer.advance(now)
@@ -151,7 +151,7 @@ def test_whose_bytes_are_not_taken_is_silent_all_the_same() -> None:
 
 
 def test_the_silence_of_our_own_store_is_nobodys_fault() -> None:
-    alice = Node("alice", settings=Settings(idle_timeout_s=10.0))
+    alice = Node("alice", timing=Timing(idle_timeout_s=10.0))
     link = alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
     alice.drain()
     link.receive_data(packet(1, OPEN))

@@ -15,9 +15,9 @@ from culm.ssb.messages import (
     DATA_SIZE_MAX,
     TEXT_UNITS_MAX,
     ClassicMessage,
+    FeedPlace,
     MessageError,
     MessageErrorCode,
-    Place,
     check_place,
     create_message,
     read_message,
@@ -89,7 +89,7 @@ class TestVectors:
 
     def test_feeds_of_recorded_sessions(self) -> None:
         for session in ("3-messages", "reconnect"):
-            last: Place | None = None
+            last: FeedPlace | None = None
             for line in vectors.load_json_lines(f"ssb/session-{session}.jsonl"):
                 body = bytes.fromhex(line["hex"])[9:]
                 if body.startswith(b'{"previous"') and line["dir"].startswith("server"):
@@ -124,7 +124,7 @@ def test_both_ways_of_reading_find_the_same(rest: dict[str, Any], timestamp: flo
 
 class TestMaking:
     def test_a_feed(self) -> None:
-        last: Place | None = None
+        last: FeedPlace | None = None
         for number, message in enumerate(feed(5)):
             check_place(message, last)
             assert message.verify()

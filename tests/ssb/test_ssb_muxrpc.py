@@ -27,7 +27,7 @@ from culm.ssb.muxrpc import (
     State,
     ValueReceived,
 )
-from culm.ssb.muxrpc.packets import (
+from culm.ssb.muxrpc.calls import (
     GOODBYE,
     HEADER_SIZE,
     BodyType,

@@ -10,6 +10,7 @@ from ssb_support import converse, events
 
 from culm.machine import LocalProtocolError, RemoteProtocolError
 from culm.ssb.muxrpc import (
+    BodyType,
     Call,
     CallState,
     CallType,
@@ -19,7 +20,7 @@ from culm.ssb.muxrpc import (
     Manifest,
     State,
 )
-from culm.ssb.muxrpc.packets import BodyType, encode_header
+from culm.ssb.muxrpc.calls import encode_header
 from culm.ssb.muxrpc.states import FIRST_STATES, OUR_RULES, PEER_RULES, Packet
 
 METHODS = Manifest({call_type.value: call_type for call_type in CallType})

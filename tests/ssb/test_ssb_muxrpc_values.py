@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from culm.ssb.muxrpc import CallType, Connection, Limits, Manifest, ValueReceived
-from culm.ssb.muxrpc.packets import GOODBYE, BodyType, encode_header
+from culm.ssb.muxrpc import BodyType, CallType, Connection, Limits, Manifest, ValueReceived
+from culm.ssb.muxrpc.calls import GOODBYE, encode_header
 
 OFFERS = Manifest({"put": CallType.SINK, "talk": CallType.DUPLEX})
 REQUESTS = (

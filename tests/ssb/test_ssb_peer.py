@@ -10,6 +10,7 @@ import pytest
 from nacl.public import PrivateKey
 from peer_support import Node, connect, feed_of, packet, packets, run
 
+from culm import ssb
 from culm.machine import Closed, LinkedMachine, LocalProtocolError
 from culm.ssb import ErrorCode
 from culm.ssb.ebt import EndReason, SessionEnded, SessionRole, State
@@ -22,7 +23,7 @@ from culm.ssb.peer import (
     PeerConnected,
     PeerDisconnected,
     PeerLink,
-    Settings,
+    Timing,
     read_frame,
 )
 from culm.testing.record import conversations
@@ -268,7 +269,7 @@ def test_blob_wants_are_answered_with_none_and_stay_open() -> None:
 
 
 def test_a_ping_is_volleyed_and_then_served() -> None:
-    alice, link = served(settings=Settings(ping_s=60.0, session_s=1000.0))
+    alice, link = served(timing=Timing(ping_s=60.0, session_s=1000.0))
     asked = {"name": ["gossip", "ping"], "args": [{"timeout": 300000}], "type": "duplex"}
     assert tell(alice, link, packet(1, asked)) == []
     assert tell(alice, link, packet(1, 1700000000123)) == [(10, -1, 1700000000000)]
@@ -279,7 +280,7 @@ def test_a_ping_is_volleyed_and_then_served() -> None:
 
 
 def test_a_peer_that_does_not_answer_a_ping_is_left() -> None:
-    bob = Node("bob", settings=Settings(ping_s=60.0))
+    bob = Node("bob", timing=Timing(ping_s=60.0))
     link = bob.peer.attached(feed_of("alice"), role=SessionRole.CLIENT)
     assert [body for _, _, body in packets(bob.take(link))][1:] == [
         {"name": ["gossip", "ping"], "args": [{"timeout": 60000}], "type": "duplex"},
@@ -290,7 +291,7 @@ def test_a_peer_that_does_not_answer_a_ping_is_left() -> None:
 
 
 def test_a_peer_without_pings_is_not_asked_again() -> None:
-    bob = Node("bob", settings=Settings(ping_s=60.0))
+    bob = Node("bob", timing=Timing(ping_s=60.0))
     link = bob.peer.attached(feed_of("alice"), role=SessionRole.CLIENT)
     bob.take(link)
     tell(bob, link, packet(-2, {"message": "method:gossip,ping is not in list"}, flags=14))
@@ -369,7 +370,7 @@ def test_there_are_no_more_links_than_the_limit() -> None:
 
 
 def test_a_sealed_link_takes_as_many_packets_at_a_time_as_the_limit() -> None:
-    alice, bob = Node("alice", limits=Limits(packets_max=3)), Node("bob")
+    alice, bob = Node("alice", limits=Limits(ssb=ssb.Limits(packets_max=3))), Node("bob")
     _, link = connect(bob, alice, sealed=True)
     run(alice, bob)
     assert link.read_size() == 3 * (34 + 4096)

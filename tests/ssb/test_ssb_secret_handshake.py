@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hmac
 from base64 import b64decode
+from hashlib import sha256
 from typing import Any
 
 import pytest
-from nacl.bindings import crypto_scalarmult, crypto_secretbox
+from nacl.bindings import (
+    crypto_scalarmult,
+    crypto_secretbox,
+    crypto_sign_ed25519_pk_to_curve25519,
+)
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 from ssb_support import ALICE, BOB, EPHEMERAL, EVE, client, converse, events, public, server
@@ -24,6 +30,7 @@ from culm.ssb import (
     HandshakeState,
     ServerHandshake,
     SessionKeys,
+    Timing,
 )
 
 SIZES = {"client": [64, 112], "server": [64, 80]}
@@ -248,7 +255,7 @@ class TestCheats:
     @pytest.mark.parametrize("point", LOW_ORDER, ids=bytes.hex)
     def test_an_ephemeral_key_of_low_order(self, point: bytes) -> None:
         machine = server()
-        machine.receive_data(machine._tag(point) + point)
+        machine.receive_data(hmac.digest(MAIN_NETWORK, point, "sha512")[:32] + point)
         assert code_of(machine) is ErrorCode.BAD_KEY
         assert machine.data_to_send() == b""
 
@@ -260,9 +267,17 @@ class TestCheats:
         events(machine)
         dialler.receive_data(machine.data_to_send())
         events(dialler)
-        shared = crypto_scalarmult(bytes(dialler._ephemeral), dialler._server_curve)
+        ephemeral, far = (EPHEMERAL[end] for end in (b"client", b"server"))
+        secrets = [
+            crypto_scalarmult(bytes(ephemeral), point)  # ab, aB
+            for point in (
+                bytes(far.public_key),
+                crypto_sign_ed25519_pk_to_curve25519(public(ALICE)),
+            )
+        ]
+        box_key = sha256(b"".join([MAIN_NETWORK, *secrets])).digest()
         proof = bytes(64) + key
-        machine.receive_data(crypto_secretbox(proof, bytes(24), dialler._box_key(shared)))
+        machine.receive_data(crypto_secretbox(proof, bytes(24), box_key))
         assert code_of(machine) is ErrorCode.BAD_PROOF
 
     @pytest.mark.parametrize("size", [0, 1, 63, 64, 100])
@@ -279,7 +294,7 @@ class TestCheats:
 
 class TestTime:
     def test_a_peer_that_says_nothing(self) -> None:
-        machine = server(timeout_s=15.0)
+        machine = server(timing=Timing(handshake_s=15.0))
         assert machine.next_deadline() is None
         machine.advance(100.0)
         assert machine.next_deadline() == 115.0
@@ -290,7 +305,7 @@ class TestTime:
         assert machine.next_deadline() is None
 
     def test_what_has_come_counts_before_what_is_late(self) -> None:
-        dialler, machine = client(), server(timeout_s=15.0)
+        dialler, machine = client(), server(timing=Timing(handshake_s=15.0))
         machine.advance(0.0)
         ours, theirs = converse(dialler, machine)
         machine.advance(20.0)
@@ -318,4 +333,4 @@ class TestMistakes:
     @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
     def test_times_that_are_none(self, seconds: float) -> None:
         with pytest.raises(ValueError, match="no time to wait"):
-            server(timeout_s=seconds)
+            Timing(handshake_s=seconds)

@@ -17,8 +17,8 @@ import pytest
 from peer_support import Node, connect, feed_of, packet, packets, run
 
 from culm.ssb.ebt import SessionEnded, SessionOpened, SessionRole
-from culm.ssb.peer import PeerLink, Settings
-from culm.ssb.peer.exchange import LinkExchange
+from culm.ssb.peer import PeerLink, Settings, Timing
+from culm.ssb.peer.conversation import LinkExchange
 from effort import seeds
 
 POST = {"type": "post", "text": "hello"}
@@ -27,8 +27,8 @@ SUPERSEDED = {"message": "reconnected to peer", "name": "Error", "stack": ""}
 WORLDS = seeds("SSB_TWO_LINKS", usual=20, long=5_000)
 
 
-def pair(**settings: object) -> tuple[Node, Node]:
-    nodes = Node("alice", settings=Settings(**settings)), Node("bob")  # type: ignore[arg-type]
+def pair(*, asks_as_server: bool = False) -> tuple[Node, Node]:
+    nodes = Node("alice", settings=Settings(asks_as_server=asks_as_server)), Node("bob")
     for node, other in (nodes, nodes[::-1]):
         node.peer.follow(other.peer.me)
     return nodes
@@ -86,7 +86,7 @@ def test_a_session_is_asked_for_again_after_a_pause_that_doubles() -> None:
     """And half of that by the one whose name comes first: whoever both ask, one is earlier."""
     pauses = {}
     for ours, theirs in (("alice", "bob"), ("bob", "alice")):
-        node = Node(ours, settings=Settings(idle_timeout_s=inf))
+        node = Node(ours, timing=Timing(idle_timeout_s=inf))
         link = node.peer.attached(feed_of(theirs), role=SessionRole.CLIENT)
         node.take(link)
         now, asked = 0.0, []
@@ -166,19 +166,19 @@ class World:
     def live(self, seconds: float) -> None:
         end = self.now + seconds
         while True:
-            self._carry()
+            self.carry()
             times = [due for node in self.nodes if (due := node.peer.next_deadline()) is not None]
             times += [due for due, _, _ in self._due[:1]]
             self.now = min([end, *times])
             if self.now == end:
-                self._carry()
+                self.carry()
                 return
             while self._due and self._due[0][0] <= self.now:
                 heapq.heappop(self._due)[2]()
 
-    def _carry(self) -> None:
+    def carry(self) -> None:
         for node in self.nodes:
-            node._carry = self._take  # type: ignore[method-assign]
+            node.carry = self._take  # type: ignore[method-assign]
         self.settle()
 
     def _take(self, link: PeerLink) -> bool:

@@ -155,13 +155,13 @@ class TestReading:
         with pytest.raises(JsonError):
             parse(text)
         with pytest.raises(JsonError):
-            v8json._Reader(text).read()
+            v8json.Parser(text).read()
 
     @given(json_values)
     def test_both_readers_find_the_same(self, value: Any) -> None:
         text = stringify(value, indent=1)
-        assert v8json._Reader(text).read() == parse(text)
-        assert stringify(v8json._Reader(text).read()) == stringify(value)
+        assert v8json.Parser(text).read() == parse(text)
+        assert stringify(v8json.Parser(text).read()) == stringify(value)
 
     def test_both_readers_agree_on_random_texts(self) -> None:
         texts = Texts(SEED + 2)
@@ -171,9 +171,9 @@ class TestReading:
                 expected = stringify(parse(text))
             except JsonError:
                 with pytest.raises(JsonError):
-                    v8json._Reader(text).read()
+                    v8json.Parser(text).read()
             else:
-                assert stringify(v8json._Reader(text).read()) == expected
+                assert stringify(v8json.Parser(text).read()) == expected
 
     @pytest.mark.parametrize("depth", [10_000, 30_000])
     def test_deep_ones(self, depth: int) -> None:

@@ -10,11 +10,11 @@ import pytest
 from history_support import messages
 from peer_support import Node, feed_of, packet, packets
 
+from culm.ssb import history
 from culm.ssb.ebt import SessionRole
-from culm.ssb.history import Settings as Asking
 from culm.ssb.messages import ClassicMessage
 from culm.ssb.muxrpc import Limits as RpcLimits
-from culm.ssb.peer import Limits, PeerLink, Settings
+from culm.ssb.peer import Limits, PeerLink, Timing
 
 OVERHEAD = 256  # what a message counts beside its size
 ROOM = 100_000
@@ -75,7 +75,7 @@ def asker(*follows: str, **options: Any) -> Node:
 
 
 def held(node: Node) -> int:
-    return node.peer._links._context.early_room.size
+    return node.peer.early_size
 
 
 @pytest.mark.parametrize("strangers", [1, 3, 20])
@@ -158,8 +158,8 @@ def test_calls_that_are_stuck_keep_their_places_for_a_minute(stuck: int) -> None
 
 def test_a_call_that_is_stuck_for_long_is_made_again() -> None:
     """Even if nobody waits for its place."""
-    asking = Asking(patience_s=60.0, retry_s=600.0)
-    node = asker("alice", settings=Settings(history=asking))
+    asking = history.Timing(patience_s=60.0, retry_s=600.0)
+    node = asker("alice", timing=Timing(history=asking))
     peer = Without(node, "honest")
     numbers = set()
     for now in range(5, 1400, 20):

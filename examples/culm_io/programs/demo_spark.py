@@ -31,7 +31,7 @@ from culm.spark.archive import write_archive
 from culm.spark.command import EXIT_CLEAN, EXIT_FOUND, EXIT_INTERRUPTED
 from culm.spark.command import main as run_job
 from culm.ssb.feed_id import feed_id_of
-from culm.ssb.messages import Place, check_place, create_message, read_message
+from culm.ssb.messages import FeedPlace, check_place, create_message, read_message
 from culm.wire.multihash import YAMF
 from culm_io.command import command_of
 from culm_io.programs.arguments import count, folder, source
@@ -182,7 +182,7 @@ def export_lines(path: Path, lines: Sequence[bytes]) -> Path:
 
 def verified_prefix(messages: Sequence[bytes]) -> int:
     """How far a feed is verified, message by message; nothing is verified behind a fork."""
-    last: Place | None = None
+    last: FeedPlace | None = None
     read = [read_message(data) for data in messages]
     forked = {number for number, times in Counter(m.sequence for m in read).items() if times > 1}
     for message in sorted(read, key=lambda each: each.sequence):

@@ -67,7 +67,7 @@ from culm.ssb.peer import (
     Peer,
     PeerConnected,
     PeerDisconnected,
-    Settings,
+    Timing,
 )
 from culm.ssb.v8json import JsonValue
 from culm_io.asyncio.ssb import DialFailed, PeerDriver
@@ -148,7 +148,7 @@ class Pub:
             epoch=time.time() - self._loop.time(),
             network=options.network,
             restored=store.restored,
-            settings=Settings(ping_s=_PING_S, session_s=options.session_s),
+            timing=Timing(ping_s=_PING_S, session_s=options.session_s),
             limits=Limits(links_max=options.links_max),
         )
         for whom, name, value in contacts(store.messages(self.peer.me)):

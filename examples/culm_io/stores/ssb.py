@@ -8,23 +8,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from culm.machine import Effect
-from culm.ssb.ebt import (
-    AppendMessages,
-    Head,
-    LoadClock,
-    MarkForked,
-    PeerClock,
-    ReadMessages,
-    SaveClock,
-    Stored,
-)
-from culm.ssb.store import CLOCKS_MAX
+from culm.ssb.ebt import Head, Message, PeerClock, StoredFeeds
+from culm.ssb.store import CLOCKS_MAX, FeedStore
 from culm_io.stores.wal_tags import refuse_foreign_wal, tag
 
 __all__ = ["SsbSqliteStore"]
@@ -54,8 +43,8 @@ _LATER_COLUMNS = {
 }
 
 
-class SsbSqliteStore:
-    """A `culm.ssb.store.FeedStore` in the file at `path`.
+class SsbSqliteStore(FeedStore):
+    """A `culm.ssb.store.FeedStore` in the file at `path`; its methods raise `sqlite3.Error`, too.
 
     clocks_max: of how many peers it remembers what they have told; those that were here last.
     """
@@ -97,10 +86,10 @@ class SsbSqliteStore:
             raise
         self._db.execute("COMMIT")
 
-    def load(self) -> Stored:
+    def load(self) -> StoredFeeds:
         heads = self._db.execute("SELECT feed, sequence, id FROM heads")
         forked = self._db.execute("SELECT feed FROM forks")
-        return Stored(
+        return StoredFeeds(
             heads={feed: Head(sequence, message_id) for feed, sequence, message_id in heads},
             forked=frozenset(feed for (feed,) in forked),
         )
@@ -132,86 +121,71 @@ class SsbSqliteStore:
             self._db.execute("INSERT INTO places VALUES (?)", (place,))
         self._db.execute("PRAGMA wal_checkpoint")  # the file knows it without its log, too
 
-    def perform(self, effect: Effect[Any]) -> object:
-        """Raises what `culm.ssb.store.MemoryStore.perform` does, and `sqlite3.Error`."""
-        match effect:
-            case ReadMessages():
-                return self._read(effect)
-            case LoadClock():
-                return self._load_clock(effect.peer)
-            case AppendMessages() | SaveClock() | MarkForked():
-                with self._transaction():
-                    self._write(effect)
-            case _:
-                raise TypeError(f"not an effect of a replicator: {effect}")
-        return None
+    def mark_forked(self, feed: str, *, ours: bytes, theirs: bytes) -> None:
+        with self._transaction():
+            self._db.execute(
+                "INSERT OR REPLACE INTO forks (feed, ours, theirs) VALUES (?, ?, ?)",
+                (feed, ours, theirs),
+            )
 
-    def _write(self, effect: AppendMessages | SaveClock | MarkForked) -> None:
-        match effect:
-            case AppendMessages():
-                self._append(effect)
-            case SaveClock(peer=peer, clock=clock):
-                self._save_clock(peer, clock)
-            case MarkForked(feed=feed, ours=ours, theirs=theirs):
-                self._db.execute(
-                    "INSERT OR REPLACE INTO forks (feed, ours, theirs) VALUES (?, ?, ?)",
-                    (feed, ours, theirs),
-                )
+    def save_clock(self, peer: str, clock: PeerClock) -> None:
+        with self._transaction():
+            (saved,) = self._db.execute("SELECT COALESCE(MAX(saved), 0) + 1 FROM clocks").fetchone()
+            self._db.execute(
+                "INSERT OR REPLACE INTO clocks"
+                " (peer, told, refused, held, stored, sessions, distrusted, saved)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    peer,
+                    json.dumps(dict(clock.told)),
+                    json.dumps(sorted(clock.refused)),
+                    json.dumps(dict(clock.held)),
+                    clock.stored,
+                    clock.sessions,
+                    json.dumps(sorted(clock.distrusted)),
+                    saved,
+                ),
+            )
+            self._db.execute("DELETE FROM clocks WHERE saved <= ?", (saved - self._clocks_max,))
 
-    def _save_clock(self, peer: str, clock: PeerClock) -> None:
-        (saved,) = self._db.execute("SELECT COALESCE(MAX(saved), 0) + 1 FROM clocks").fetchone()
-        self._db.execute(
-            "INSERT OR REPLACE INTO clocks"
-            " (peer, told, refused, held, stored, sessions, distrusted, saved)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                peer,
-                json.dumps(dict(clock.told)),
-                json.dumps(sorted(clock.refused)),
-                json.dumps(dict(clock.held)),
-                clock.stored,
-                clock.sessions,
-                json.dumps(sorted(clock.distrusted)),
-                saved,
-            ),
-        )
-        self._db.execute("DELETE FROM clocks WHERE saved <= ?", (saved - self._clocks_max,))
+    def append(self, messages: Sequence[Message]) -> None:
+        with self._transaction():
+            last: dict[str, tuple[int, str]] = {}
+            for message in messages:
+                feed = message.author
+                if feed not in last:
+                    found = self._db.execute(
+                        "SELECT sequence, id FROM heads WHERE feed = ?", (feed,)
+                    )
+                    last[feed] = found.fetchone() or (0, "")
+                if message.sequence != last[feed][0] + 1:
+                    raise ValueError(f"{feed}: {message.sequence} after {last[feed][0]}")
+                last[feed] = message.sequence, message.id
+            self._db.executemany(
+                "INSERT INTO messages (feed, sequence, id, data) VALUES (?, ?, ?, ?)", messages
+            )
+            self._db.executemany(
+                "INSERT OR REPLACE INTO heads (feed, sequence, id) VALUES (?, ?, ?)",
+                [(feed, *head) for feed, head in last.items()],
+            )
 
-    def _append(self, effect: AppendMessages) -> None:
-        last: dict[str, tuple[int, str]] = {}
-        for message in effect.messages:
-            feed = message.author
-            if feed not in last:
-                head = self._db.execute("SELECT sequence, id FROM heads WHERE feed = ?", (feed,))
-                last[feed] = head.fetchone() or (0, "")
-            if message.sequence != last[feed][0] + 1:
-                raise ValueError(f"{feed}: {message.sequence} after {last[feed][0]}")
-            last[feed] = message.sequence, message.id
-        self._db.executemany(
-            "INSERT INTO messages (feed, sequence, id, data) VALUES (?, ?, ?, ?)", effect.messages
-        )
-        self._db.executemany(
-            "INSERT OR REPLACE INTO heads (feed, sequence, id) VALUES (?, ?, ?)",
-            [(feed, *head) for feed, head in last.items()],
-        )
-
-    def _read(self, effect: ReadMessages) -> tuple[bytes, ...]:
+    def read(self, feed: str, *, first: int, count_max: int, size_max: int) -> tuple[bytes, ...]:
         rows = self._db.execute(
             "SELECT data FROM messages WHERE feed = ? AND sequence >= ? ORDER BY sequence LIMIT ?",
-            (effect.feed, effect.first, effect.count_max),
+            (feed, first, count_max),
         )
         found: list[bytes] = []
         size = 0
         for (data,) in rows:
             size += len(data)
-            if found and size > effect.size_max:
+            if found and size > size_max:
                 break
             found.append(data)
         if not found:
-            raise LookupError(f"{effect.feed} has no message {effect.first}")
+            raise LookupError(f"{feed} has no message {first}")
         return tuple(found)
 
-    def _load_clock(self, peer: str) -> PeerClock:
+    def load_clock(self, peer: str) -> PeerClock:
         row = self._db.execute(
             "SELECT told, refused, held, stored, sessions, distrusted FROM clocks WHERE peer = ?",
             (peer,),

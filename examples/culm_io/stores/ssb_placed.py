@@ -8,11 +8,10 @@ last sequence of our own feed that anybody may have, and the database knows whic
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from culm.machine import Effect
-from culm.ssb.ebt import AppendMessages, Head
+from culm.ssb.ebt import Head, Message
 from culm_io.stores.mark import Mark
 from culm_io.stores.ssb import SsbSqliteStore
 from culm_io.stores.wal_tags import set_aside_foreign_wal
@@ -22,7 +21,7 @@ __all__ = ["SsbPlacedStore"]
 _NOWHERE = "from a backup"  # the place of no folder
 
 
-class SsbPlacedStore:
+class SsbPlacedStore(SsbSqliteStore):
     """A `culm.ssb.store.FeedStore` in the file at `path`, which no other process writes to.
 
     me: our own feed.
@@ -31,32 +30,29 @@ class SsbPlacedStore:
 
     def __init__(self, path: Path, *, me: str, restored: bool = False) -> None:
         set_aside_foreign_wal(path)
-        self._store = store = SsbSqliteStore(path)
-        self.close, self.load, self.messages = store.close, store.load, store.messages
+        super().__init__(path)
         self._mark, self._me = Mark(path), me
         self._own: deque[bytes] = deque()
-        last = store.load().heads.get(me, Head(0, "")).sequence
-        is_elsewhere = store.place not in (None, self._mark.identity)
+        last = self.load().heads.get(me, Head(0, "")).sequence
+        is_elsewhere = self.place not in (None, self._mark.identity)
         self.restored = restored or is_elsewhere or last < self._mark.last
         if self.restored:
-            store.keep_place(_NOWHERE)
+            self.keep_place(_NOWHERE)
         else:
             self.settle(last)
 
     def settle(self, last: int) -> None:
         """Note that nobody has more of our own feed than `last` messages, all of them here."""
         self._mark.write(last)
-        self._store.keep_place(self._mark.identity)
+        self.keep_place(self._mark.identity)
 
-    def perform(self, effect: Effect[Any]) -> object:
-        """Raises what `SsbSqliteStore.perform` does, and `OSError`."""
-        result = self._store.perform(effect)
-        if isinstance(effect, AppendMessages):
-            ours = [message for message in effect.messages if message.author == self._me]
-            if ours and ours[-1].sequence > self._mark.last:
-                self._mark.write(ours[-1].sequence)
-            self._own += [message.data for message in ours]
-        return result
+    def append(self, messages: Sequence[Message]) -> None:
+        """Raises `OSError`, too."""
+        super().append(messages)
+        ours = [message for message in messages if message.author == self._me]
+        if ours and ours[-1].sequence > self._mark.last:
+            self._mark.write(ours[-1].sequence)
+        self._own += [message.data for message in ours]
 
     def take_own(self) -> list[bytes]:
         """The messages of our own feed that were stored since the last call; for any thread."""

@@ -36,7 +36,7 @@ from culm.ssb.ebt import (
     SessionEnded,
     SessionRole,
     State,
-    Stored,
+    StoredFeeds,
     Timing,
     decode_notes,
 )
@@ -161,7 +161,7 @@ class ReplicatorOverLines:
     def __init__(self, me: str, *, now: float, timing: Timing, limits: Limits) -> None:
         self.me = me
         self._core = Replicator(
-            me=me, stored=Stored(), format=LineFormat(), now=now, timing=timing, limits=limits
+            me=me, stored=StoredFeeds(), format=LineFormat(), now=now, timing=timing, limits=limits
         )
         self._numbers = count(1)
         self._links: dict[int, LineLink] = {}

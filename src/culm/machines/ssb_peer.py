@@ -14,6 +14,7 @@ from typing import Any
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
+from culm import ssb
 from culm.arguments import check_int, check_text, check_type
 from culm.machine import ContractErrorCode, LocalProtocolError, Ticket
 from culm.machines import Codec, Config, Key, MachineType, close_link, keys_of, register
@@ -25,12 +26,13 @@ from culm.ssb import ebt, history, muxrpc
 from culm.ssb.ebt import AppendMessages, LoadClock, Message, ReadMessages, SessionRole, State
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.messages import ClassicMessage, create_message
-from culm.ssb.peer import Limits, Peer, PeerEvent, PeerLink, Settings
+from culm.ssb.peer import Limits, Peer, PeerEvent, PeerLink, Settings, Timing
 from culm.ssb.store import MemoryStore
 
 __all__ = ["PEER", "feed_of", "messages_of"]
 
-_SETTINGS = keys_of(Settings, without=["ebt", "history"])
+_SETTINGS = keys_of(Settings)
+_TIMING = keys_of(Timing, without=["ssb", "ebt", "history"])
 
 _EPOCH = 1.7e9
 
@@ -92,6 +94,10 @@ def _build(config: Config) -> _DiallingPeer:
         epoch=_EPOCH,
         restored=config["restored"],
         settings=Settings(**{key.name: config[key.name] for key in _SETTINGS}),
+        timing=Timing(
+            ssb=ssb.Timing(handshake_s=config["handshake_s"]),
+            **{key.name: config[key.name] for key in _TIMING},
+        ),
         limits=_SMALL if small else Limits(),
     )
     for name in config["follows"]:
@@ -104,7 +110,7 @@ _SMALL = Limits(
     links_of_peer_max=2,
     half_sent_size_max=4096,
     early_size_max=8192,
-    packets_max=2,
+    ssb=ssb.Limits(packets_max=2),
     fill_size_max=1024,
     rpc=muxrpc.Limits(
         body_size_max=2048,
@@ -185,7 +191,9 @@ PEER = register(
                 meaning="Whether its feeds come from a backup.",
             ),
             Key(name="small", type=bool, default=False, meaning="Whether its limits are small."),
+            *keys_of(ssb.Timing),
             *_SETTINGS,
+            *_TIMING,
         ),
         verbs={
             "follow": _follow,

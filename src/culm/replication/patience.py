@@ -16,11 +16,12 @@ class Liveness:
     """How long the peer has been silent, and what is to be done about it.
 
     Times are monotonic seconds.  Nothing is known before the first `advance`.  A sign of life
-    counts from the time told last before it.  A peer that has begun something (`inside`) must go
-    on within `idle_timeout_s`.  If no time at all was told from its last sign of life until that
-    was over, it has as long again.  Otherwise it is asked for a sign of life after `keepalive_s`,
-    however late the time is told, and then has `idle_timeout_s`: counted from when bytes of ours
-    last left, because the question may be queued behind them on the line.
+    counts from the time told last before it, or from the time that is given with it.  A peer that
+    has begun something (`inside`) must go on within `idle_timeout_s`.  If no time at all was told
+    from its last sign of life until that was over, it has as long again.  Otherwise it is asked for
+    a sign of life after `keepalive_s`, however late the time is told, and then has
+    `idle_timeout_s`: counted from when bytes of ours last left, because the question may be queued
+    behind them on the line.
     """
 
     __slots__ = ("_asked_at", "_heard", "_idle_timeout_s", "_keepalive_s", "_since", "now")
@@ -33,16 +34,32 @@ class Liveness:
         self._heard = False  # since the clock moved last
         self._asked_at: float | None = None  # or when bytes left last since then
 
-    def heard(self) -> None:
-        """The peer has given a sign of life, at the time told last."""
+    def heard(self, now: float | None = None) -> None:
+        """The peer has given a sign of life, at the time told last, or now."""
+        self._tell(now)
         self._since, self._heard, self._asked_at = self.now, True, None
 
-    def taken(self) -> None:
-        """Bytes of ours have left."""
-        if self._asked_at is not None:
+    @property
+    def heard_at(self) -> float:
+        """The time of the last sign of life, or of the first `advance`."""
+        return -inf if self._since is None else self._since
+
+    def asked(self, now: float | None = None) -> None:
+        """The peer has been asked for a sign of life."""
+        if self._asked_at is None:
+            self._tell(now)
             self._asked_at = self.now
 
-    def deadline(self, inside: bool) -> float | None:
+    def taken(self, now: float | None = None) -> None:
+        """Bytes of ours have left."""
+        if self._asked_at is not None:
+            self._tell(now)
+            self._asked_at = self.now
+
+    def _tell(self, now: float | None) -> None:
+        self.now = self.now if now is None else now
+
+    def deadline(self, inside: bool = False) -> float | None:
         """When `advance` is due."""
         if self._since is None:
             return None
@@ -52,7 +69,7 @@ class Liveness:
             return self._since + self._keepalive_s
         return self._asked_at + self._idle_timeout_s
 
-    def advance(self, now: float, inside: bool) -> bool:
+    def advance(self, now: float, inside: bool = False) -> bool:
         """Tell the time; returns whether the peer is to be asked for a sign of life."""
         heard = self._heard and inside
         if self._since is None or (heard and now > self._since + self._idle_timeout_s):
@@ -64,7 +81,7 @@ class Liveness:
         self._asked_at = now
         return True
 
-    def is_over(self, inside: bool) -> bool:
+    def is_over(self, inside: bool = False) -> bool:
         """Whether the peer has been silent for too long."""
         deadline = self.deadline(inside)
         return (

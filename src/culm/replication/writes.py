@@ -42,6 +42,12 @@ class Write(Generic[T]):
         self.size = size
         return count
 
+    def add(self, item: T, size: int, size_max: int, count_max: int) -> None:
+        """Take an item, unless it is full."""
+        self.items.append(item)
+        self.size += size
+        self.full = self.size >= size_max or len(self.items) >= count_max
+
     def append(self, item: T) -> None:
         """Take an item that is the last, however full it is."""
         self.items.append(item)
@@ -85,7 +91,11 @@ class Writes(Generic[T]):
 
     def add(self, item: T, size: int) -> bool:
         """Take an item; returns whether it begins another write."""
-        return self.extend((item,), (size,)) > 0
+        begins = not self._waiting or self._waiting[-1].full
+        if begins:
+            self._waiting.append(Write())
+        self._waiting[-1].add(item, size, self._size_max, self._count_max)
+        return begins
 
     def extend(self, items: Sequence[T], sizes: Sequence[int]) -> int:
         """Take items of these sizes; returns how many writes they begin."""

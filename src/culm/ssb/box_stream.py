@@ -8,10 +8,13 @@ somebody on the way.
 
 from __future__ import annotations
 
+from enum import Enum
+from typing import Final
+
 from nacl.bindings import crypto_secretbox, crypto_secretbox_open
 from nacl.exceptions import CryptoError
 
-from culm.arguments import check_int
+from culm.arguments import check_type
 from culm.buffer import Buffer
 from culm.machine import (
     Closed,
@@ -23,22 +26,30 @@ from culm.machine import (
 )
 from culm.ssb.errors import ErrorCode
 from culm.ssb.events import BoxStreamEvent, Keys, SessionKeys
-from culm.ssb.states import BoxStreamState
+from culm.ssb.limits import Limits
 
 __all__ = [
     "BODY_SIZE_MAX",
-    "PACKETS_MAX",
     "BoxStream",
+    "BoxStreamState",
 ]
 
 BODY_SIZE_MAX = 4096  # bytes
-PACKETS_MAX = 16
+_DEFAULT_LIMITS: Final = Limits()
 
 _TAG_SIZE = 16
 _HEADER_SIZE = 2 + _TAG_SIZE
 _HEADER_BOX_SIZE = _TAG_SIZE + _HEADER_SIZE
 _GOODBYE = bytes(_HEADER_SIZE)
 _NONCE_SIZE = 24
+
+
+class BoxStreamState(Enum):
+    """How far a box stream is on the way to its end."""
+
+    OPEN = "open"
+    SAID_GOODBYE = "said goodbye"  # we have
+    CLOSED = "closed"
 
 
 class _Boxes:
@@ -81,19 +92,15 @@ class BoxStream(StreamBase[BoxStreamEvent]):
 
     Errors: ``BAD_BOX`` (tampered with, doubled or out of order), ``BAD_BODY_SIZE``,
     ``TRUNCATED`` (the bytes end without a goodbye from either side).  It holds at most
-    `packets_max` packets of the peer, some 4 KiB each.
+    `Limits.packets_max` packets of the peer, some 4 KiB each.
 
     keys
         From `culm.ssb.events.Authenticated`.
-    packets_max
-        Packets to read at a time; each costs less when there are more of them.
-
-    Raises `ValueError` for fewer than one.
     """
 
-    def __init__(self, *, keys: SessionKeys, packets_max: int = PACKETS_MAX) -> None:
-        check_int("packets_max", packets_max, 1)
-        super().__init__(receive_max=packets_max * (_HEADER_BOX_SIZE + BODY_SIZE_MAX))
+    def __init__(self, *, keys: SessionKeys, limits: Limits = _DEFAULT_LIMITS) -> None:
+        check_type("limits", limits, Limits)
+        super().__init__(receive_max=limits.packets_max * (_HEADER_BOX_SIZE + BODY_SIZE_MAX))
         self._sealing = _Boxes(keys.send)
         self._opening = _Boxes(keys.receive)
         self._state = BoxStreamState.OPEN

@@ -49,9 +49,9 @@ __all__ = [
     "DATA_SIZE_MAX",
     "TEXT_UNITS_MAX",
     "ClassicMessage",
+    "FeedPlace",
     "MessageError",
     "MessageErrorCode",
-    "Place",
     "check_place",
     "create_message",
     "read_message",
@@ -126,7 +126,7 @@ class MessageError(ValueError):
         return f"{name}: {message}" if message else name
 
 
-class Place(NamedTuple):
+class FeedPlace(NamedTuple):
     """The end of a feed: author, sequence and id of the last message."""
 
     author: str
@@ -204,8 +204,8 @@ class ClassicMessage:
         return self._text[:-_SIGNATURE_LINE] + b"\n}"
 
     @property
-    def place(self) -> Place:
-        return Place(self.author, self.sequence, self.id)
+    def place(self) -> FeedPlace:
+        return FeedPlace(self.author, self.sequence, self.id)
 
     def verify(self, *, hmac_key: bytes | None = None) -> bool:
         """Whether the author has signed it, for the network of that key; see `verify_messages`."""
@@ -323,7 +323,7 @@ def _check_content(content: JsonValue) -> None:
     raise MessageError(MessageErrorCode.BAD_CONTENT)
 
 
-def check_place(message: ClassicMessage, last: Place | None) -> None:
+def check_place(message: ClassicMessage, last: FeedPlace | None) -> None:
     """Raise unless a message is the next one of a feed that ends at `last` (``None``: is empty).
 
     Raises `MessageError`: ``WRONG_AUTHOR``, ``WRONG_SEQUENCE``, ``WRONG_PREVIOUS``.  The last of
@@ -382,7 +382,7 @@ def create_message(
     *,
     content: JsonValue,
     timestamp: int | float,
-    last: Place | None = None,
+    last: FeedPlace | None = None,
     hmac_key: bytes | None = None,
 ) -> ClassicMessage:
     """Make and sign the next message of a feed, which ends at `last` (``None``: it is empty).
@@ -396,7 +396,7 @@ def create_message(
     """
     check_type("identity", identity, SigningKey)
     check_type("timestamp", timestamp, int, float)
-    check_type("last", last, Place, type(None))
+    check_type("last", last, FeedPlace, type(None))
     _check_hmac_key(hmac_key)
     author = f"@{b64encode(bytes(identity.verify_key)).decode()}.ed25519"
     if last is not None and last.author != author:

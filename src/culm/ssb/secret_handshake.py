@@ -13,8 +13,8 @@ from __future__ import annotations
 import hmac
 from abc import abstractmethod
 from collections.abc import Callable
+from enum import Enum
 from hashlib import sha256, sha512
-from math import isfinite
 from typing import Final
 
 from nacl.bindings import (
@@ -27,13 +27,13 @@ from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey, VerifyKey
 
-from culm.arguments import check_bytes
+from culm.arguments import check_bytes, check_type
 from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 from culm.ssb.errors import ErrorCode
 from culm.ssb.events import Authenticated, HandshakeEvent, Keys, SessionKeys
-from culm.ssb.states import HandshakeState
+from culm.ssb.limits import HANDSHAKE_SIZE_MIN, Limits, Timing
 
-__all__ = ["MAIN_NETWORK", "ClientHandshake", "ServerHandshake"]
+__all__ = ["MAIN_NETWORK", "ClientHandshake", "HandshakeState", "ServerHandshake"]
 
 #: The key of the main Scuttlebutt network ("caps.shs").
 MAIN_NETWORK: Final = bytes.fromhex(
@@ -44,27 +44,44 @@ _KEY_SIZE = 32
 _SIGNATURE_SIZE = 64
 _BOX_OVERHEAD = 16
 _HELLO_SIZE = 2 * _KEY_SIZE
-_PROOF_SIZE = _BOX_OVERHEAD + _SIGNATURE_SIZE + _KEY_SIZE
+_PROOF_SIZE = HANDSHAKE_SIZE_MIN  # a box of a signature and a key
 _ACCEPTANCE_SIZE = _BOX_OVERHEAD + _SIGNATURE_SIZE
 _FIRST_NONCE = bytes(24)
-_TIMEOUT_S = 15.0
+_DEFAULT_LIMITS: Final = Limits()
+_DEFAULT_TIMING: Final = Timing()
+
+
+class HandshakeState(Enum):
+    """The message that is due from the peer."""
+
+    HELLO = "hello"
+    PROOF = "proof"  # of the client's key: due at the server
+    ACCEPTANCE = "acceptance"  # by the server: due at the client
+    DONE = "done"
+    CLOSED = "closed"  # before it was done
 
 
 class _SecretHandshake(StreamBase[HandshakeEvent]):
     """The common part of both ends: hellos, secrets, one message after the other."""
 
     def __init__(
-        self, *, identity: SigningKey, ephemeral: PrivateKey, network: bytes, timeout_s: float
+        self,
+        *,
+        identity: SigningKey,
+        ephemeral: PrivateKey,
+        network: bytes,
+        limits: Limits,
+        timing: Timing,
     ) -> None:
         check_bytes("network", network, _KEY_SIZE)
-        if not (isfinite(timeout_s) and timeout_s >= 0):
-            raise ValueError(f"{timeout_s} s is no time to wait")
+        check_type("limits", limits, Limits)
+        check_type("timing", timing, Timing)
         # Bytes after the last message are kept for the box stream.
-        super().__init__(receive_max=2 * _PROOF_SIZE)
+        super().__init__(receive_max=limits.handshake_size_max)
         self._identity = identity
         self._ephemeral = ephemeral
         self._network = network
-        self._timeout_s = timeout_s
+        self._timing = timing
         self._now: float | None = None
         self._deadline: float | None = None
         self._state = HandshakeState.HELLO
@@ -85,7 +102,7 @@ class _SecretHandshake(StreamBase[HandshakeEvent]):
         check_time(now, self._now)
         self._now = now
         if self._deadline is None:
-            self._deadline = now + self._timeout_s
+            self._deadline = now + self._timing.handshake_s
 
     # Steps.
 
@@ -170,8 +187,8 @@ class ClientHandshake(_SecretHandshake):
         A fresh key for this connection only: ``PrivateKey.generate()``.
     network
         The network key (32 bytes).
-    timeout_s
-        Seconds for the whole handshake, from the first `advance` on.
+    limits, timing
+        See `culm.ssb.Limits` and `culm.ssb.Timing`.
 
     `Authenticated` comes when the server has accepted us, then `Closed` without an error;
     bytes from the server after that are trailing data.  Errors: ``WRONG_NETWORK``,
@@ -186,10 +203,11 @@ class ClientHandshake(_SecretHandshake):
         server: bytes,
         ephemeral: PrivateKey,
         network: bytes = MAIN_NETWORK,
-        timeout_s: float = _TIMEOUT_S,
+        limits: Limits = _DEFAULT_LIMITS,
+        timing: Timing = _DEFAULT_TIMING,
     ) -> None:
         super().__init__(
-            identity=identity, ephemeral=ephemeral, network=network, timeout_s=timeout_s
+            identity=identity, ephemeral=ephemeral, network=network, limits=limits, timing=timing
         )
         try:
             self._server_curve = _to_curve(server)
@@ -226,7 +244,7 @@ class ClientHandshake(_SecretHandshake):
 class ServerHandshake(_SecretHandshake):
     """The end that was dialled.
 
-    identity, ephemeral, network, timeout_s
+    identity, ephemeral, network, limits, timing
         As for `ClientHandshake`.
     admits
         Returns whether the client with this public key (32 bytes) may continue; by default every
@@ -243,10 +261,11 @@ class ServerHandshake(_SecretHandshake):
         ephemeral: PrivateKey,
         network: bytes = MAIN_NETWORK,
         admits: Callable[[bytes], bool] = lambda client: True,
-        timeout_s: float = _TIMEOUT_S,
+        limits: Limits = _DEFAULT_LIMITS,
+        timing: Timing = _DEFAULT_TIMING,
     ) -> None:
         super().__init__(
-            identity=identity, ephemeral=ephemeral, network=network, timeout_s=timeout_s
+            identity=identity, ephemeral=ephemeral, network=network, limits=limits, timing=timing
         )
         self._admits = admits
 

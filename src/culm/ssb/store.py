@@ -2,32 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, takewhile
+from typing import Any, Final
 
 from culm.arguments import check_int
 from culm.machine import Effect
 from culm.ssb.ebt.effects import AppendMessages, LoadClock, MarkForked, ReadMessages, SaveClock
-from culm.ssb.ebt.model import Head, Message, PeerClock, Stored
+from culm.ssb.ebt.model import Head, Message, PeerClock, StoredFeeds
 
 __all__ = ["CLOCKS_MAX", "FeedStore", "MemoryStore"]
 
 CLOCKS_MAX: Final = 10_000  # peers: anybody may connect under any number of names, once each
 
 
-@runtime_checkable
-class FeedStore(Protocol):
-    """Performs the effects of a replicator, and loads the feeds that it starts with."""
+class FeedStore(ABC):
+    """Performs the effects of a replicator, and loads the feeds that it starts with.
 
-    def load(self) -> Stored:
+    A method that writes returns when what it has written would survive a crash.
+    """
+
+    @abstractmethod
+    def load(self) -> StoredFeeds:
         """The stored feeds, to make a replicator with."""
-        ...
+
+    @abstractmethod
+    def append(self, messages: Sequence[Message]) -> None:
+        """See `AppendMessages`.  Raises `ValueError`, and appends none, unless each is the next."""
+
+    @abstractmethod
+    def read(self, feed: str, *, first: int, count_max: int, size_max: int) -> tuple[bytes, ...]:
+        """See `ReadMessages`.  Raises `LookupError` if the first one is not there."""
+
+    @abstractmethod
+    def mark_forked(self, feed: str, *, ours: bytes, theirs: bytes) -> None:
+        """See `MarkForked`."""
+
+    @abstractmethod
+    def load_clock(self, peer: str) -> PeerClock:
+        """See `LoadClock`."""
+
+    @abstractmethod
+    def save_clock(self, peer: str, clock: PeerClock) -> None:
+        """See `SaveClock`."""
 
     def perform(self, effect: Effect[Any]) -> object:
-        """Perform an effect; returns the result for `complete`."""
-        ...
+        """Perform an effect; returns the result for `complete`.
+
+        Raises `TypeError` for something that is not an effect of a replicator.
+        """
+        method = _METHODS.get(type(effect))
+        if method is None:
+            raise TypeError(f"not an effect of a replicator: {effect}")
+        return method(self, effect)
 
 
-class MemoryStore:
+_METHODS: Final[Mapping[type[Effect[Any]], Callable[[FeedStore, Any], object]]] = {
+    AppendMessages: lambda store, effect: store.append(effect.messages),
+    ReadMessages: lambda store, effect: store.read(
+        effect.feed, first=effect.first, count_max=effect.count_max, size_max=effect.size_max
+    ),
+    MarkForked: lambda store, effect: store.mark_forked(
+        effect.feed, ours=effect.ours, theirs=effect.theirs
+    ),
+    LoadClock: lambda store, effect: store.load_clock(effect.peer),
+    SaveClock: lambda store, effect: store.save_clock(effect.peer, effect.clock),
+}
+
+
+class MemoryStore(FeedStore):
     """Keeps everything in memory: for tests, and for peers that may forget.
 
     clocks_max: number of peers whose clocks are remembered: those saved last.
@@ -40,12 +84,12 @@ class MemoryStore:
         self._clocks: dict[str, PeerClock] = {}
         self._proofs: dict[str, tuple[bytes, bytes]] = {}
 
-    def load(self) -> Stored:
+    def load(self) -> StoredFeeds:
         heads = {
             feed: Head(messages[-1].sequence, messages[-1].id)
             for feed, messages in self._feeds.items()
         }
-        return Stored(heads=heads, forked=frozenset(self._proofs))
+        return StoredFeeds(heads=heads, forked=frozenset(self._proofs))
 
     def messages(self, feed: str) -> list[bytes]:
         """All messages of a feed, as they are stored."""
@@ -55,48 +99,32 @@ class MemoryStore:
         """Two messages that prove that a feed has forked."""
         return self._proofs.get(feed)
 
-    def perform(self, effect: Effect[Any]) -> object:
-        """Raises `TypeError` for something that is not an effect of a replicator, `LookupError` for
-        messages that are not there, `ValueError` for one that is not the next of its feed.
-        """
-        match effect:
-            case AppendMessages():
-                self._append(effect)
-            case ReadMessages():
-                return self._read(effect)
-            case LoadClock():
-                return self._clocks.get(effect.peer, PeerClock())
-            case SaveClock():
-                self._clocks.pop(effect.peer, None)
-                self._clocks[effect.peer] = effect.clock
-                if len(self._clocks) > self._clocks_max:
-                    del self._clocks[next(iter(self._clocks))]
-            case MarkForked():
-                self._proofs[effect.feed] = effect.ours, effect.theirs
-            case _:
-                raise TypeError(f"not an effect of a replicator: {effect}")
-        return None
-
-    def _append(self, effect: AppendMessages) -> None:
+    def append(self, messages: Sequence[Message]) -> None:
         last: dict[str, int] = {}
-        for message in effect.messages:
+        for message in messages:
             before = last.get(message.author) or len(self._feeds.get(message.author, ()))
             if message.sequence != before + 1:
                 raise ValueError(f"{message.author}: {message.sequence} after {before}")
             last[message.author] = message.sequence
-        for message in effect.messages:
+        for message in messages:
             self._feeds.setdefault(message.author, []).append(message)
 
-    def _read(self, effect: ReadMessages) -> tuple[bytes, ...]:
-        start = effect.first - 1
-        messages = self._feeds.get(effect.feed, [])[start : start + effect.count_max]
+    def read(self, feed: str, *, first: int, count_max: int, size_max: int) -> tuple[bytes, ...]:
+        messages = self._feeds.get(feed, [])[first - 1 : first - 1 + count_max]
         if not messages:
-            raise LookupError(f"{effect.feed} has no message {effect.first}")
-        found: list[bytes] = []
-        size = 0
-        for message in messages:
-            size += len(message.data)
-            if found and size > effect.size_max:
-                break
-            found.append(message.data)
-        return tuple(found)
+            raise LookupError(f"{feed} has no message {first}")
+        sizes = accumulate(len(message.data) for message in messages)
+        count = sum(1 for _ in takewhile(size_max.__ge__, sizes))
+        return tuple(message.data for message in messages[: max(1, count)])
+
+    def mark_forked(self, feed: str, *, ours: bytes, theirs: bytes) -> None:
+        self._proofs[feed] = ours, theirs
+
+    def load_clock(self, peer: str) -> PeerClock:
+        return self._clocks.get(peer, PeerClock())
+
+    def save_clock(self, peer: str, clock: PeerClock) -> None:
+        self._clocks.pop(peer, None)
+        self._clocks[peer] = clock
+        if len(self._clocks) > self._clocks_max:
+            del self._clocks[next(iter(self._clocks))]

@@ -32,6 +32,7 @@ __all__ = [
     "JsonTooDeepError",
     "JsonTooLongError",
     "JsonValue",
+    "Parser",
     "number_text",
     "parse",
     "stringify",
@@ -83,7 +84,7 @@ def parse(text: str | Buffer, *, depth_max: int | None = None) -> JsonValue:
     try:
         return _scan(text)
     except RecursionError:
-        return _Reader(text).read()
+        return Parser(text).read()
 
 
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
@@ -146,7 +147,7 @@ def _after_space(text: str, index: int) -> int:
     return found.end()
 
 
-class _Reader:
+class Parser:
     """Reads values of any depth: incomplete lists and objects are on a stack."""
 
     def __init__(self, text: str) -> None:
@@ -258,7 +259,7 @@ def stringify(value: JsonValue, *, indent: int = 0, units_max: int | None = None
     """
     text = _text_of(value)
     if text is None:
-        text = "".join(_Writer(indent, units_max).write(value))
+        text = "".join(_Printer(indent, units_max).write(value))
     if not text.isascii():
         text = _HALF_PAIR.sub(_escaped, text)
     if units_max is not None and utf16_size(text) > units_max:
@@ -375,7 +376,7 @@ class _Level:
         self.end = outer + ("}" if is_object else "]")
 
 
-class _Writer:
+class _Printer:
     """Writes values of any depth: lists and objects not yet written completely are on a stack."""
 
     def __init__(self, indent: int, units_max: int | None) -> None:

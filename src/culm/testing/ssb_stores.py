@@ -31,7 +31,7 @@ from culm.ssb.ebt import (
     PeerClock,
     ReadMessages,
     SaveClock,
-    Stored,
+    StoredFeeds,
 )
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.store import FeedStore
@@ -133,7 +133,7 @@ class _Kept:
 
     def is_in(self, store: FeedStore) -> bool:
         heads = {feed: Head(found[-1].sequence, found[-1].id) for feed, found in self.feeds.items()}
-        if store.load() != Stored(heads=heads, forked=self.forked):
+        if store.load() != StoredFeeds(heads=heads, forked=self.forked):
             return False
         for feed, messages in self.feeds.items():
             found = store.perform(_read(feed, 1))

@@ -25,7 +25,7 @@ from interop_support import (
 
 from culm.machine import Event
 from culm.ssb.events import Authenticated
-from culm.ssb.history import METHOD, FeedState, HistoryReader, HistoryServer, Settings
+from culm.ssb.history import METHOD, FeedState, HistoryReader, HistoryServer, Timing
 from culm.ssb.messages import ClassicMessage, check_place, create_message
 from culm.ssb.muxrpc import (
     CallEnded,
@@ -224,7 +224,7 @@ class TestHistory:
         reader = HistoryReader(
             connection=connection,
             next_of=lambda feed: len(taken) + 1,
-            settings=Settings(limit=1000, pause_s=0.5),
+            timing=Timing(pause_s=0.5),
         )
 
         def take(event: Event) -> None:

@@ -20,7 +20,8 @@ from culm.machine import Closed, DataReceived, RemoteProtocolError
 from culm.ssb import BoxStream, Keys, SessionKeys
 from culm.ssb.ebt.notes import decode_note
 from culm.ssb.feed_id import is_feed_id
-from culm.ssb.muxrpc.packets import GOODBYE, HEADER_SIZE, BodyType, peek_header
+from culm.ssb.muxrpc import BodyType
+from culm.ssb.muxrpc.calls import GOODBYE, HEADER_SIZE, peek_header
 
 __all__ = ["dissect_boxes", "take_packet"]
 

@@ -18,19 +18,20 @@ from culm.ssb.ebt.events import (
     ReplicatorEvent,
     SessionEnded,
     SessionOpened,
+    SessionSynced,
     SourceChanged,
 )
-from culm.ssb.ebt.feed import TURNS
 from culm.ssb.ebt.limits import Limits, Timing
 from culm.ssb.ebt.model import (
+    TURNS,
     ForkedFeedError,
     Format,
     Head,
     InvalidMessageError,
     Message,
     PeerClock,
-    Progress,
-    Stored,
+    StoredFeeds,
+    SyncProgress,
 )
 from culm.ssb.ebt.notes import Note, decode_note, decode_notes, encode_note
 from culm.ssb.ebt.replicator import Replicator
@@ -56,7 +57,6 @@ __all__ = [
     "MessageRefused",
     "Note",
     "PeerClock",
-    "Progress",
     "ReadMessages",
     "Replicator",
     "ReplicatorEffect",
@@ -66,10 +66,12 @@ __all__ = [
     "SessionOpened",
     "SessionRole",
     "SessionState",
+    "SessionSynced",
     "SourceChanged",
     "State",
     "StoreFailed",
-    "Stored",
+    "StoredFeeds",
+    "SyncProgress",
     "Timing",
     "decode_note",
     "decode_notes",

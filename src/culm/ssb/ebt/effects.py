@@ -58,7 +58,7 @@ class MarkForked(Effect[None]):
     ours: the last message of the feed.
     theirs: a message that should follow it, but does not.
 
-    From now on the feed is in `culm.ssb.ebt.Stored.forked`.
+    From now on the feed is in `culm.ssb.ebt.StoredFeeds.forked`.
     """
 
     feed: str

@@ -16,6 +16,7 @@ __all__ = [
     "ReplicatorEvent",
     "SessionEnded",
     "SessionOpened",
+    "SessionSynced",
     "SourceChanged",
 ]
 
@@ -39,6 +40,17 @@ class SessionEnded(Event):
     peer: str
     reason: EndReason
     error: RemoteProtocolError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSynced(Event):
+    """The store has everything that a peer has told of, of the feeds exchanged with it.
+
+    It comes after the peer's first notes, and again each time after notes of more.
+    """
+
+    session: int
+    peer: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +116,7 @@ class SourceChanged(Event):
 
 ReplicatorEvent: TypeAlias = (
     SessionOpened
+    | SessionSynced
     | SessionEnded
     | FeedExtended
     | FeedForked

@@ -2,85 +2,174 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from culm.machine import RemoteProtocolError
+from culm.effects import StoreWork
+from culm.machine import Effect, RemoteProtocolError
+from culm.replication import Turns, Write, Writes
+from culm.ssb.ebt.effects import (
+    AppendMessages,
+    LoadClock,
+    MarkForked,
+    ReadMessages,
+    SaveClock,
+)
 from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.ebt.events import (
     FeedExtended,
     FeedForked,
     FeedsLeftOut,
     MessageRefused,
-    ReplicatorEvent,
     SessionEnded,
     SessionOpened,
+    SessionSynced,
 )
-from culm.ssb.ebt.feed import Feed
-from culm.ssb.ebt.feeds import Feeds
 from culm.ssb.ebt.limits import Limits, Timing
 from culm.ssb.ebt.model import (
     ForkedFeedError,
     Format,
+    Head,
     InvalidMessageError,
     Message,
     PeerClock,
-    Stored,
+    StoredFeeds,
 )
 from culm.ssb.ebt.notes import REFUSAL
-from culm.ssb.ebt.session import Session
+from culm.ssb.ebt.session import Feed, PeerSession
 from culm.ssb.ebt.sources import Sources
 from culm.ssb.ebt.states import (
     Demand,
     EndReason,
     FeedInput,
+    FeedState,
     SessionInput,
     SessionRole,
     SessionState,
 )
-from culm.ssb.ebt.work import Work
 from culm.timers import Deadlines
 
-__all__ = ["Exchange"]
+__all__ = ["FeedExchange", "Feeds"]
 
+
+class Feeds:
+    """All feeds by id; the followed ones also in the order in which following began.
+
+    stored: the number of messages in the store.
+    """
+
+    def __init__(self, stored: StoredFeeds) -> None:
+        self.stored = sum(head.sequence for head in stored.heads.values())
+        self._feeds: dict[str, Feed] = {}
+        for feed_id, head in stored.heads.items():
+            forked = feed_id in stored.forked
+            state = FeedState.FORKED if forked else FeedState.WHOLE
+            self._feeds[feed_id] = Feed(feed_id, head, state)
+        self._followed: dict[str, Feed] = {}
+        self._blocks: dict[str, set[str]] = {}  # blocker -> blocked
+
+    def __getitem__(self, feed_id: str) -> Feed:
+        """A feed; one that is not known yet is empty."""
+        feed = self._feeds.get(feed_id)
+        if feed is None:
+            feed = self._feeds[feed_id] = Feed(feed_id, None, FeedState.WHOLE)
+        return feed
+
+    def get(self, feed_id: str) -> Feed | None:
+        return self._feeds.get(feed_id)
+
+    @property
+    def followed(self) -> Mapping[str, Feed]:
+        return self._followed
+
+    def follows(self, feed_id: str) -> bool:
+        return feed_id in self._followed
+
+    def follow(self, feed_id: str) -> Feed:
+        feed = self._followed[feed_id] = self[feed_id]
+        feed.follow(True)
+        return feed
+
+    def unfollow(self, feed_id: str) -> Feed:
+        feed = self._followed.pop(feed_id)
+        feed.follow(False)
+        return feed
+
+    def store(self, feed: Feed, last: int) -> None:
+        """Note that the store has the feed up to `last`."""
+        self.stored += last - feed.stored
+        feed.store(last)
+
+    def blocks(self, author: str, target: str) -> bool:
+        blocked = self._blocks.get(author)
+        return blocked is not None and target in blocked
+
+    def block(self, author: str, target: str) -> None:
+        self._blocks.setdefault(author, set()).add(target)
+
+    def unblock(self, author: str, target: str) -> None:
+        blocked = self._blocks.get(author, set())
+        blocked.discard(target)
+        if not blocked:
+            self._blocks.pop(author, None)
+
+    def clock(self) -> dict[str, int]:
+        """The last stored sequence of each feed."""
+        return {feed_id: feed.stored for feed_id, feed in self._feeds.items()}
+
+    def head(self, feed_id: str) -> Head | None:
+        feed = self._feeds.get(feed_id)
+        return None if feed is None else feed.head
+
+
+_OVERHEAD: Final = 512  # bytes of a message besides its data
 _NO_SEQUENCE: Final = "it has no sequence"
+_NOTES: Final = ""  # stands for notes to come, among feeds
 _NO_FIRST: Final = "the first message of a feed follows no other one"
 
 
-class Exchange:
-    """All sessions, and all feeds."""
+class FeedExchange:
+    """All sessions, and all feeds.
+
+    Effects for the store come in this order: small ones, one write at a time, then reads, of which
+    a session has one under way when there is room for its messages.
+    """
 
     def __init__(
         self,
         *,
         me: str,
-        stored: Stored,
+        stored: StoredFeeds,
         format: Format,
         now: float,
         timing: Timing,
         limits: Limits,
     ) -> None:
         self.feeds = Feeds(stored)
-        self.work = Work(limits, on_written=self._written)
-        self._write = self.work.writer.add
-        self.events: deque[ReplicatorEvent] = deque()
-        self.sessions: dict[int, Session] = {}
+        self.work = StoreWork()
+        self._writes: Writes[Message] = Writes(
+            size_max=limits.unwritten_size_max, count_max=limits.write_count_max
+        )
+        self._readers: Turns[PeerSession] = Turns()  # with something to read, perhaps
+        self._saving: dict[str, PeerClock] = {}  # peers' clocks on their way to the store
+        self._limits = limits
+        self.sessions: dict[int, PeerSession] = {}
         self.sources = Sources(
             sessions=self.sessions,
             follows=self.feeds.follows,
             timing=timing,
             now=now,
-            tell=self.events.append,
+            tell=self.work.emit,
         )
         self._searches = self.sources.searches
         self._me = me
         self._format = format
         self._now = now
         self._notes_s = timing.notes_s
-        self._by_peer: dict[str, Session] = {}
+        self._by_peer: dict[str, PeerSession] = {}
         self._silent: Deadlines[int] = Deadlines()  # sessions that wait for the first notes
+        self._lacking: dict[int, set[str]] = {}  # by session: see `_compare`
         self._contradictions: dict[str, bytes] = {}  # by feed: for a proof, once ours is stored
 
     # Feeds
@@ -112,19 +201,28 @@ class Exchange:
     def append(self, feed: Feed, message: Message) -> None:
         """Take the next message of a feed, wherever it comes from."""
         feed.take(message, self._now)
-        self._write(message)
+        size = len(message.data) + _OVERHEAD
+        self.work.hold(size)
+        self._writes.add(message, size)
 
-    def _written(self, messages: Mapping[str, list[Message]]) -> None:
+    def _written(self, write: Write[Message], _: None) -> None:
+        self._writes.done()
+        self.work.release(write.size)
+        messages: dict[str, list[Message]] = {}
+        for message in write.items:
+            messages.setdefault(message.author, []).append(message)
         for feed_id, new in messages.items():
             feed = self.feeds[feed_id]
             first, last = new[0].sequence, new[-1].sequence
             self.feeds.store(feed, last)
-            self.events.append(FeedExtended(feed=feed_id, first=first, last=last))
+            self.work.emit(FeedExtended(feed=feed_id, first=first, last=last))
             if feed.wanted:
                 data = [message.data for message in new]
                 for session in self.sessions.values():
                     if self._shares(feed, session):
                         session.extend(feed, first, data)
+                    if feed_id in self._lacking[session.number]:
+                        self._compare(feed, session)
             self._prove(feed)
 
     # Sessions
@@ -132,38 +230,45 @@ class Exchange:
     def has_session(self, peer: str) -> bool:
         return peer in self._by_peer
 
-    def connect(self, session: Session) -> None:
+    def connect(self, session: PeerSession) -> None:
         earlier = self._by_peer.get(session.peer)
         if earlier is not None:
             self.end(earlier, EndReason.RECONNECTED)
         self.sessions[session.number] = self._by_peer[session.peer] = session
-        self.work.load_clock(session.peer, partial(self._loaded, session))
+        self._lacking[session.number] = {_NOTES}
+        saving = self._saving.get(session.peer)
+        if saving is None:
+            self.work.ask(LoadClock, partial(self._loaded, session), peer=session.peer)
+        else:
+            self._loaded(session, saving)
 
-    def fail(self, session: Session, error: RemoteProtocolError) -> None:
+    def fail(self, session: PeerSession, error: RemoteProtocolError) -> None:
         """End a session whose peer has broken a rule."""
         self.end(session, EndReason.FAULT, error.detached())
 
     def end(
-        self, session: Session, reason: EndReason, error: RemoteProtocolError | None = None
+        self, session: PeerSession, reason: EndReason, error: RemoteProtocolError | None = None
     ) -> None:
         """End a session that has not ended."""
         loaded = session.state is not SessionState.LOADING
         session.move(SessionInput.END)
         del self.sessions[session.number], self._by_peer[session.peer]
+        del self._lacking[session.number]
         self._silent.cancel(session.number)
         self.sources.end(session)
         if loaded:
-            self.work.save_clock(session.peer, session.memory(self.feeds))
-        self.events.append(
+            stored = self.feeds.stored
+            self._save(session.peer, session.memory(self.feeds.followed, stored=stored))
+        self.work.emit(
             SessionEnded(session=session.number, peer=session.peer, reason=reason, error=error)
         )
 
-    def _loaded(self, session: Session, clock: PeerClock) -> None:
+    def _loaded(self, session: PeerSession, clock: PeerClock) -> None:
         if session.state is SessionState.ENDED:
             return
         clock = session.remember(clock, stored=self.feeds.stored)
         if clock.told:
-            self.work.save_clock(session.peer, clock)
+            self._save(session.peer, clock)
         if session.role is SessionRole.SERVER:
             session.move(SessionInput.LOADED_AS_SERVER)
             self._introduce(session)
@@ -171,19 +276,30 @@ class Exchange:
             session.move(SessionInput.LOADED_AS_CLIENT)
             self._silent.set(session.number, self._now + self._notes_s)
 
-    def _introduce(self, session: Session) -> None:
-        """Send our first notes; see `Session.first_notes`."""
-        self.events.append(SessionOpened(session=session.number, peer=session.peer))
+    def _save(self, peer: str, clock: PeerClock) -> None:
+        self._saving[peer] = clock
+        self.work.ask(SaveClock, partial(self._saved, peer, clock), peer=peer, clock=clock)
+
+    def _saved(self, peer: str, clock: PeerClock, _: None) -> None:
+        if self._saving.get(peer) is clock:  # and not a later one
+            del self._saving[peer]
+
+    def _introduce(self, session: PeerSession) -> None:
+        """Send our first notes; see `PeerSession.first_notes`."""
+        self.work.emit(SessionOpened(session=session.number, peer=session.peer))
         session.outgoing.open()
-        for feed in session.first_notes(self._me, self.feeds.followed):
+        for feed in session.first_notes(self._me, self.feeds.followed.values()):
             self._share(feed, session)
 
-    def receive_notes(self, session: Session, notes: Mapping[str, int]) -> None:
+    def receive_notes(self, session: PeerSession, notes: Mapping[str, int]) -> None:
         first = session.state is SessionState.AWAITING_NOTES
         session.move(SessionInput.NOTES)
         if first:
             self._silent.cancel(session.number)
             self._introduce(session)
+        lacking = self._lacking[session.number]
+        if lacking:
+            lacking.add(_NOTES)
         for feed_id, value in notes.items():
             feed = self.feeds.get(feed_id)
             # All sessions share one string for a feed that we know.
@@ -192,14 +308,16 @@ class Exchange:
                 session.hear_note(known, value)
                 self._hear(session, known, feed)
             elif session.leave_out():
-                self.events.append(FeedsLeftOut(session=session.number, peer=session.peer))
+                self.work.emit(FeedsLeftOut(session=session.number, peer=session.peer))
+        self._lack_no_more(_NOTES, session)
 
-    def _hear(self, session: Session, feed_id: str, feed: Feed | None) -> None:
+    def _hear(self, session: PeerSession, feed_id: str, feed: Feed | None) -> None:
         """Take a note of the peer about a feed, which may be unknown."""
         told = session.told(feed_id)
         if feed is None or not self._shares(feed, session):
             if told >= 0:
                 session.refuse(feed_id)
+            self._lack_no_more(feed_id, session)
             return
         relation = session.relations.get(feed_id)
         if relation is None or (relation.demand is Demand.UNTOLD and told >= 0):
@@ -207,8 +325,25 @@ class Exchange:
             relation = session.tell(feed, receive=is_source)
         self.sources.told(feed, session)
         session.serve(relation)
+        self._compare(feed, session)
 
-    def receive_message(self, session: Session, author: str, sequence: int, received: Any) -> None:
+    def _compare(self, feed: Feed, session: PeerSession) -> None:
+        """Note whether the store has less of a feed than the peer has told; see `SessionSynced`."""
+        if session.told(feed.id) > feed.stored and feed.id in session.relations:
+            self._lacking[session.number].add(feed.id)
+        else:
+            self._lack_no_more(feed.id, session)
+
+    def _lack_no_more(self, feed_id: str, session: PeerSession) -> None:
+        lacking = self._lacking[session.number]
+        if feed_id in lacking:
+            lacking.remove(feed_id)
+            if not lacking:
+                self.work.emit(SessionSynced(session=session.number, peer=session.peer))
+
+    def receive_message(
+        self, session: PeerSession, author: str, sequence: int, received: Any
+    ) -> None:
         """Take a message; only the next one of a feed that we exchange is checked."""
         relation = session.relations.get(author)
         if relation is None:
@@ -231,8 +366,7 @@ class Exchange:
         except InvalidMessageError as error:
             self._refuse(session, feed, sequence, str(error))
         else:
-            feed.take(message, self._now)
-            self._write(message)
+            self.append(feed, message)
             if session.reach(relation, sequence, self._now) and sequence < feed.claimed:
                 self.sources.wait(feed)  # another peer is ahead
             if self._searches:
@@ -281,7 +415,7 @@ class Exchange:
         feed = self.feeds.get(feed_id)
         return feed is not None and feed.wanted and not self.feeds.blocks(feed_id, peer)
 
-    def _shares(self, feed: Feed, session: Session) -> bool:
+    def _shares(self, feed: Feed, session: PeerSession) -> bool:
         """Whether the feed is exchanged in that session."""
         return (
             feed.wanted
@@ -289,12 +423,12 @@ class Exchange:
             and not self.feeds.blocks(feed.id, session.peer)
         )
 
-    def _inform(self, feed: Feed, session: Session) -> None:
+    def _inform(self, feed: Feed, session: PeerSession) -> None:
         """Tell a peer about a feed, unless it knows already."""
         if not session.is_level(feed):
             self._share(feed, session)
 
-    def _share(self, feed: Feed, session: Session) -> None:
+    def _share(self, feed: Feed, session: PeerSession) -> None:
         """Tell a peer about a feed, and send the messages that it has asked for."""
         if session.state is not SessionState.OPEN or not self._shares(feed, session):
             return
@@ -306,6 +440,7 @@ class Exchange:
             if session.claims(feed):
                 self.sources.told(feed, session)
             session.serve(session.relations[feed.id])
+            self._compare(feed, session)
 
     def _withdraw(self, feed: Feed) -> None:
         """Stop exchanging the feed with all peers."""
@@ -313,15 +448,17 @@ class Exchange:
         for session in self.sessions.values():
             if feed.id in session.relations:
                 session.refuse(feed.id)
+                self._lack_no_more(feed.id, session)
 
-    def _withdraw_from(self, feed: Feed, session: Session) -> None:
+    def _withdraw_from(self, feed: Feed, session: PeerSession) -> None:
         if feed.id in session.relations:
             session.refuse(feed.id)
+            self._lack_no_more(feed.id, session)
             self.sources.lose(feed, session)
 
     # Invalid messages and forks
 
-    def _refuse(self, session: Session, feed: Feed, sequence: int, reason: str) -> None:
+    def _refuse(self, session: PeerSession, feed: Feed, sequence: int, reason: str) -> None:
         self._tell_refused(session.number, session.peer, feed, sequence, reason)
         try:
             session.distrust(feed.id)
@@ -333,7 +470,7 @@ class Exchange:
     def _tell_refused(
         self, session: int | None, peer: str, feed: Feed, sequence: int, reason: str
     ) -> None:
-        self.events.append(
+        self.work.emit(
             MessageRefused(
                 session=session, peer=peer, feed=feed.id, sequence=sequence, reason=reason
             )
@@ -350,14 +487,63 @@ class Exchange:
         """Read our message for the proof once the store has it."""
         if feed.id in self._contradictions and feed.stored == feed.received:
             theirs = self._contradictions.pop(feed.id)
-            self.work.read_one(feed, lambda ours: self._mark(feed, ours, theirs))
+            self.work.ask(
+                ReadMessages,
+                lambda messages: self._mark(feed, messages[0], theirs),
+                feed=feed.id,
+                first=feed.stored,
+                count_max=1,
+                size_max=self._limits.unsent_size_max,
+            )
 
     def _mark(self, feed: Feed, ours: bytes, theirs: bytes) -> None:
         def proved(_: None) -> None:
             feed.move(FeedInput.PROVED)
-            self.events.append(FeedForked(feed=feed.id, ours=ours, theirs=theirs))
+            self.work.emit(FeedForked(feed=feed.id, ours=ours, theirs=theirs))
 
-        self.work.mark_forked(feed, ours, theirs, proved)
+        self.work.ask(MarkForked, proved, feed=feed.id, ours=ours, theirs=theirs)
+
+    # The store
+
+    @property
+    def has_room(self) -> bool:
+        """Whether messages may come: there is room for them until they are written."""
+        return self.work.unwritten_size < self._limits.unwritten_size_max
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the store has done everything."""
+        return not (len(self.work) or self._writes)
+
+    def read_for(self, session: PeerSession) -> None:
+        """Note that there may be something to read for that session."""
+        self._readers.add(session, fresh=False)
+
+    def next_effect(self) -> Effect[Any] | None:
+        effect = self.work.next_effect()
+        if effect is not None or self.work.has_failed:
+            return effect
+        write = self._writes.next()
+        if write is not None:
+            then, messages = partial(self._written, write), tuple(write.items)
+            return self.work.hand_out(AppendMessages, then, messages=messages)
+        while self._readers and effect is None:
+            effect = self._read_for(self._readers.take())
+        return effect
+
+    def _read_for(self, session: PeerSession) -> Effect[Any] | None:
+        relation = session.next_read()
+        if relation is None:
+            return None
+        first = session.next_to_send(relation)
+        return self.work.hand_out(
+            ReadMessages,
+            partial(session.receive_read, relation, first),
+            feed=relation.feed.id,
+            first=first,
+            count_max=min(self._limits.read_count_max, relation.feed.stored + 1 - first),
+            size_max=session.outgoing.read_size,
+        )
 
     # Time
 
@@ -369,9 +555,9 @@ class Exchange:
         self._now = now
         while (number := self._silent.pop_due(now)) is not None:
             session = self.sessions[number]
-            due = (session.heard_at() if self.work.has_room else now) + self._notes_s
+            due = (session.heard_at() if self.has_room else now) + self._notes_s
             if due > now:
                 self._silent.set(number, due)  # a part has come, or our slow store held it up
             else:
                 self.fail(session, RemoteProtocolError(ErrorCode.NO_NOTES))
-        self.sources.advance(now, takes=self.work.has_room)
+        self.sources.advance(now, takes=self.has_room)

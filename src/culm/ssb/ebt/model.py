@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+from zlib import crc32
 
 __all__ = [
+    "TURNS",
     "ForkedFeedError",
     "Format",
     "Head",
     "InvalidMessageError",
     "Message",
     "PeerClock",
-    "Progress",
-    "Stored",
+    "StoredFeeds",
+    "SyncProgress",
+    "turn_of",
 ]
+
+
+TURNS: Final = 16
+"""Each feed is mentioned in one of this number of sessions in a row, whatever is remembered."""
+
+
+def turn_of(feed_id: str) -> int:
+    """The session, of `TURNS` in a row, in which a feed is mentioned."""
+    return crc32(feed_id.encode()) % TURNS
 
 
 class Head(NamedTuple):
@@ -64,7 +76,7 @@ class Format(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredFeeds:
     """The feeds in the store when a replicator is made.
 
     heads: the last message of each feed that has messages.
@@ -101,7 +113,7 @@ class PeerClock:
     distrusted: frozenset[str] = frozenset()
 
 
-class Progress(NamedTuple):
+class SyncProgress(NamedTuple):
     """The progress of replication, in messages, over all sessions.
 
     Replication is at rest when `current` equals `target`; both may fall when sessions end.

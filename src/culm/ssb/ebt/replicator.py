@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from culm.arguments import check_int, check_type
 from culm.machine import (
@@ -16,15 +17,23 @@ from culm.machine import (
     Ticket,
     check_time,
 )
-from culm.ssb.ebt.effects import ReplicatorEffect
+from culm.ssb.ebt.effects import ReadMessages, ReplicatorEffect
 from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.ebt.events import ReplicatorEvent
-from culm.ssb.ebt.exchange import Exchange
+from culm.ssb.ebt.exchange import FeedExchange
 from culm.ssb.ebt.limits import Limits, Timing
-from culm.ssb.ebt.model import Format, Head, Message, Progress, Stored
+from culm.ssb.ebt.model import Format, Head, Message, StoredFeeds, SyncProgress
 from culm.ssb.ebt.notes import NOTE_MAX
-from culm.ssb.ebt.session import Session
-from culm.ssb.ebt.states import EndReason, FeedState, SessionRole, SessionState, State
+from culm.ssb.ebt.session import PeerSession, Relation
+from culm.ssb.ebt.states import (
+    Demand,
+    EndReason,
+    FeedState,
+    SessionRole,
+    SessionState,
+    State,
+    Supply,
+)
 from culm.ssb.feed_id import check_feed_id
 
 __all__ = ["Replicator"]
@@ -67,14 +76,14 @@ class Replicator:
         self,
         *,
         me: str,
-        stored: Stored,
+        stored: StoredFeeds,
         format: Format,
         now: float,
         timing: Timing = _DEFAULT_TIMING,
         limits: Limits = _DEFAULT_LIMITS,
     ) -> None:
         check_feed_id("me", me)
-        check_type("stored", stored, Stored)
+        check_type("stored", stored, StoredFeeds)
         check_type("timing", timing, Timing)
         check_type("limits", limits, Limits)
         check_time(now, None)
@@ -84,7 +93,7 @@ class Replicator:
         self._state = State.OPEN
         self._numbers = count(1)
         self._stirred: dict[int, None] = {}  # sessions which may have something to send
-        self._exchange = Exchange(
+        self._exchange = FeedExchange(
             me=me, stored=stored, format=format, now=now, timing=timing, limits=limits
         )
 
@@ -101,22 +110,22 @@ class Replicator:
     @property
     def goes_on(self) -> bool:
         """Whether more frames may be taken: no event or write has to come first."""
-        return not self._exchange.events and self._exchange.work.has_room
+        return self._exchange.work.all_told and self._exchange.has_room
 
     @property
     def takes_messages(self) -> bool:
         """Whether there is room for messages; otherwise leave sessions' frames waiting."""
-        return self._exchange.work.has_room
+        return self._exchange.has_room
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> SyncProgress:
         """The progress of replication; looks at every feed of every session."""
         current = target = 0
         for session in self._exchange.sessions.values():
-            for done, wanted in map(session.progress_of, session.relations.values()):
+            for done, wanted in map(partial(_progress_of, session), session.relations.values()):
                 current += done
                 target += wanted
-        return Progress(current, target)
+        return SyncProgress(current, target)
 
     @property
     def clock(self) -> dict[str, int]:
@@ -157,7 +166,7 @@ class Replicator:
     @property
     def followed(self) -> tuple[str, ...]:
         """The feeds that are followed, in the order in which following began."""
-        return tuple(feed.id for feed in self._exchange.feeds.followed)
+        return tuple(self._exchange.feeds.followed)
 
     def shares(self, feed: str, peer: str) -> bool:
         """Whether the feed is exchanged with that peer, in both directions.
@@ -188,7 +197,7 @@ class Replicator:
     # Requests of the user
 
     def follow(self, feed: str, value: bool = True) -> None:
-        """Exchange a feed with all peers, or stop doing so.  Again: no effect.
+        """FeedExchange a feed with all peers, or stop doing so.  Again: no effect.
 
         Raises `LocalProtocolError` (``ALREADY_CLOSED``), `ValueError` for something that is not a
         feed's id.
@@ -218,7 +227,8 @@ class Replicator:
         ``WRONG_SEQUENCE``, ``NOT_WHOLE``, ``ALREADY_CLOSED``.
         """
         check_type("message", message, Message)
-        check_feed_id("author", message.author)
+        if self._exchange.feeds.get(message.author) is None:
+            check_feed_id("author", message.author)
         check_int("sequence", message.sequence, 1)
         check_type("id", message.id, str)
         check_type("data", message.data, bytes)
@@ -252,8 +262,8 @@ class Replicator:
         check_int("count_max", count_max, 1)
         check_int("size_max", size_max, 1)
         if self._state in (State.OPEN, State.CLOSING):
-            self._exchange.work.read(
-                then, feed=feed, first=first, count_max=count_max, size_max=size_max
+            self._exchange.work.ask(
+                ReadMessages, then, feed=feed, first=first, count_max=count_max, size_max=size_max
             )
 
     def receive_outside(self, peer: str, author: str, sequence: int, received: Any) -> bool:
@@ -286,7 +296,7 @@ class Replicator:
             raise LocalProtocolError(ErrorCode.BLOCKED, peer)
         if not (self.takes_sessions or self._exchange.has_session(peer)):
             raise LocalProtocolError(ErrorCode.TOO_MANY_SESSIONS)
-        session = Session(
+        session = PeerSession(
             number=next(self._numbers),
             peer=peer,
             role=role,
@@ -346,7 +356,7 @@ class Replicator:
         stirred, self._stirred = self._stirred, {}
         return list(stirred)
 
-    def _ready(self, number: int) -> Session:
+    def _ready(self, number: int) -> PeerSession:
         session = self._exchange.sessions.get(number)
         if session is None:
             raise LocalProtocolError(ErrorCode.NO_SESSION, f"{number}")
@@ -354,9 +364,9 @@ class Replicator:
             raise LocalProtocolError(ErrorCode.NOT_READY, f"{number}")
         return session
 
-    def _wake(self, session: Session) -> None:
+    def _wake(self, session: PeerSession) -> None:
         self._stirred[session.number] = None
-        self._exchange.work.read_for(session)
+        self._exchange.read_for(session)
 
     def _check_open(self) -> None:
         if self._state is not State.OPEN:
@@ -365,36 +375,31 @@ class Replicator:
     # The contract
 
     def next_event(self) -> ReplicatorEvent | None:
-        exchange = self._exchange
-        if exchange.events:
-            return exchange.events.popleft()
-        if self._state is State.FAILING or (self._state is State.CLOSING and exchange.work.is_done):
+        event = cast("ReplicatorEvent | None", self._exchange.work.next_event())
+        ends = self._state is State.CLOSING and self._exchange.is_done
+        if event is None and (ends or self._state is State.FAILING):
             self._state = State.CLOSED
             return Closed()
-        return None
+        return event
 
     def next_effect(self) -> ReplicatorEffect | None:
-        return self._exchange.work.next_effect()
+        return cast("ReplicatorEffect | None", self._exchange.next_effect())
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
         """Answer an effect; see each effect for its result.
 
         Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, ``WRONG_RESULT``.
         """
-        then = self._exchange.work.answered(ticket, result)
-        if self._state not in (State.FAILING, State.CLOSED):
-            then(result)
+        self._exchange.work.complete(ticket, result)
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
         """The store could not do it: everything ends, and nothing more is sent.
 
         Raises `LocalProtocolError` as `complete` does.
         """
-        failure = self._exchange.work.failed(ticket, error)
+        self._exchange.work.fail(ticket, error)
         if self._state in (State.OPEN, State.CLOSING):
-            self._exchange.events.append(failure)
             self._end_sessions()
-            self._exchange.work.stop()
             self._state = State.FAILING
 
     def next_deadline(self) -> float | None:
@@ -416,3 +421,17 @@ class Replicator:
     def _end_sessions(self) -> None:
         for session in list(self._exchange.sessions.values()):
             self._exchange.end(session, EndReason.DISCONNECTED)
+
+
+def _progress_of(session: PeerSession, relation: Relation) -> tuple[int, int]:
+    """The messages that have been moved, and those to be moved in all: see `SyncProgress`."""
+    feed = relation.feed
+    current = target = 0
+    if relation.demand is Demand.SOURCE:
+        claimed = max(session.told(feed.id), relation.asked)
+        current += min(feed.received, claimed) - relation.asked
+        target += claimed - relation.asked
+    if relation.supply in (Supply.READING, Supply.LIVE):
+        current += relation.sent - relation.base
+        target += max(feed.stored, relation.sent) - relation.base
+    return current, target

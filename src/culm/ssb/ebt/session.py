@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, islice
 
 from culm.machine import RemoteProtocolError
+from culm.replication import Turns
 from culm.ssb.ebt.errors import ErrorCode
-from culm.ssb.ebt.feed import TURNS, Feed, Relation, turn_of
-from culm.ssb.ebt.feeds import Feeds
 from culm.ssb.ebt.limits import Limits
-from culm.ssb.ebt.model import PeerClock
+from culm.ssb.ebt.model import TURNS, Head, Message, PeerClock, turn_of
 from culm.ssb.ebt.notes import REFUSAL
-from culm.ssb.ebt.outgoing import Outgoing
 from culm.ssb.ebt.states import (
+    FEED_RULES,
     SESSION_RULES,
+    SUPPLY_RULES,
     Demand,
+    FeedInput,
+    FeedState,
     SessionInput,
     SessionRole,
     SessionState,
@@ -23,11 +28,267 @@ from culm.ssb.ebt.states import (
     SupplyInput,
 )
 
-__all__ = ["Session"]
+__all__ = ["Feed", "PeerSession", "Relation", "SendQueue"]
 
 
-class Session:
-    """The state of a session; its consequences for other sessions are left to `Exchange`.
+class Feed:
+    """The state of a feed.
+
+    received: the last sequence received.
+    stored: the last one in the store; peers are told only of this.
+    claimed: the highest one that any peer has told us of.
+    moved: time of the last message's arrival, or of the first claim that there is more than ours.
+    turn: in which of `TURNS` sessions in a row it is mentioned in any case.
+    """
+
+    __slots__ = (
+        "claimed",
+        "followed",
+        "id",
+        "last_id",
+        "moved",
+        "received",
+        "state",
+        "stored",
+        "turn",
+    )
+
+    def __init__(self, feed_id: str, head: Head | None, state: FeedState) -> None:
+        self.id = feed_id
+        self.last_id = None if head is None else head.id
+        self.received = self.stored = 0 if head is None else head.sequence
+        self.state = state
+        self.claimed = 0
+        self.moved = 0.0
+        self.followed = False
+        self.turn = turn_of(feed_id)
+
+    @property
+    def head(self) -> Head | None:
+        return None if self.last_id is None else Head(self.received, self.last_id)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether we exchange the feed at all."""
+        return self.followed and self.state is FeedState.WHOLE
+
+    def follow(self, value: bool) -> None:
+        self.followed = value
+
+    def take(self, message: Message, now: float) -> None:
+        """Take the next message, which is going to be stored."""
+        self.received, self.last_id, self.moved = message.sequence, message.id, now
+
+    def claim(self, sequence: int, now: float) -> bool:
+        """Note that a peer has the feed up to there; returns whether it is first ahead of us."""
+        begins = self.claimed <= self.received < sequence
+        if begins:
+            self.moved = now
+        self.claimed = max(self.claimed, sequence)
+        return begins
+
+    def forget_claims(self) -> None:
+        """Note that no peer claims any more to have more than we do."""
+        self.claimed = 0
+
+    def store(self, last: int) -> None:
+        self.stored = last
+
+    def move(self, happened: FeedInput) -> None:
+        self.state = FEED_RULES[self.state][happened]
+
+
+class Relation:
+    """A feed that we follow, in one session.
+
+    told: the last sequence that we have told the peer.
+    asked: the last one that we had when we asked for the feed; asks: the number of requests.
+    brought: the number of next messages that have arrived since the last request.
+    base: the last one that the peer had by its note; sent: the last one that is on its way to it.
+    """
+
+    __slots__ = ("asked", "asks", "base", "brought", "demand", "feed", "sent", "supply", "told")
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.supply = Supply.UNTOLD
+        self.demand = Demand.UNTOLD
+        self.sent = 0
+        self.told = -1
+        self.asked = 0
+        self.asks = 0
+        self.brought = 0
+        self.base = 0
+
+    def tell(self, demand: Demand) -> None:
+        self.demand, self.told = demand, self.feed.stored
+
+    def restart(self, base: int) -> None:
+        self.base = self.sent = base
+
+    def send(self, last: int) -> None:
+        self.sent = last
+
+    def bring(self) -> None:
+        self.brought += 1
+
+    def ask(self) -> None:
+        """Make the peer our source."""
+        self.asked = self.feed.received
+        self.asks += 1
+        self.brought = 0
+
+    def release(self) -> None:
+        """End the peer's time as our source: it refuses the feed, or the feed is dropped."""
+        self.demand = Demand.UNTOLD
+
+    def move(self, happened: SupplyInput) -> None:
+        self.supply = SUPPLY_RULES[self.supply][happened]
+
+
+_READ_SIZE_MIN = 2048
+
+
+class SendQueue:
+    """Notes are sent first, at most one for each feed: the latest.
+
+    The messages of a feed are sent in order, and feeds take turns.  Messages are read from the
+    store when there is room, one read at a time.
+
+    read_size: bytes to read at a time, and the most that may wait.  It is halved each time the
+        peer no longer wants messages read for it, and doubled when it has taken all of them, so
+        that few bytes are read in vain for a peer that keeps changing its mind.
+    """
+
+    __slots__ = (
+        "_limits",
+        "_notes",
+        "_queues",
+        "_reading",
+        "_size",
+        "_wake",
+        "_wanting",
+        "read_size",
+    )
+
+    def __init__(self, limits: Limits, *, wake: Callable[[], None]) -> None:
+        self._limits = limits
+        self._wake = wake  # called when there may be something to send or to read
+        self._notes: dict[str, int] | None = None  # none are due; an empty frame may be due, too
+        self._queues: dict[Relation, list[bytes]] = {}  # in turns
+        self._size = 0
+        self._wanting: Turns[Relation] = Turns()
+        self._reading = False
+        self.read_size = limits.unsent_size_max
+
+    @property
+    def has_room(self) -> bool:
+        return self._size < self.read_size
+
+    # Notes
+
+    def open(self) -> None:
+        """Make a frame of notes due, even an empty one."""
+        if self._notes is None:
+            self._notes = {}
+        self._wake()
+
+    def note(self, feed: str, value: int) -> None:
+        if self._notes is None:
+            self._notes = {}
+        self._notes[feed] = value
+        self._wake()
+
+    # Messages
+
+    def put(self, relation: Relation, messages: Sequence[bytes], last: int) -> None:
+        """Queue messages of a feed, the last of which has the sequence `last`."""
+        queue = self._queues.get(relation)
+        if queue is None:
+            queue = self._queues[relation] = []
+        queue += messages
+        self._size += sum(map(len, messages))
+        relation.send(last)
+        self._wake()
+
+    def restart(self, relation: Relation, base: int) -> None:
+        """Forget the queued messages of a feed: the peer wants it from `base` on, or not at all."""
+        dropped = self._queues.pop(relation, None)
+        if dropped is not None:
+            self._size -= sum(map(len, dropped))
+            self.waste()
+        self.want_no_more(relation)
+        relation.restart(base)
+
+    # Reading
+
+    def want(self, relation: Relation) -> None:
+        """Note that there are messages to read for the peer."""
+        self._wanting.add(relation, fresh=False)
+        self._wake()
+
+    def want_no_more(self, relation: Relation) -> None:
+        """Note that there is nothing to read of that feed now."""
+        self._wanting.discard(relation)
+
+    @property
+    def can_read(self) -> bool:
+        """Whether `next_read` has something."""
+        return bool(self._wanting) and not self._reading and self.has_room
+
+    def next_read(self) -> Relation:
+        """The feed to read next; `read` follows."""
+        self._reading = True
+        return self._wanting.take()
+
+    def read(self) -> None:
+        """Note that the read is done, or that there was nothing to read."""
+        self._reading = False
+        self._wake()
+
+    def waste(self) -> None:
+        """Read less at a time: the peer no longer wants the messages read for it."""
+        self.read_size = max(self.read_size // 2, min(self.read_size, _READ_SIZE_MIN))
+
+    # Taking
+
+    def take(self, size_max: int | None) -> list[bytes]:
+        """Take frames until they have `size_max` bytes, or more with the last one."""
+        frames: list[bytes] = []
+        room = float("inf") if size_max is None else size_max
+        while room > 0 and self._notes is not None:
+            frames.append(self._take_notes())
+            room -= len(frames[-1])
+        while room > 0 and self._queues:
+            relation = next(iter(self._queues))
+            messages = self._queues.pop(relation)
+            totals = list(accumulate(map(len, messages)))
+            count = len(totals) if totals[-1] <= room else bisect_left(totals, room) + 1
+            size = totals[count - 1]
+            if count < len(messages):
+                self._queues[relation] = messages[count:]  # others first, next time
+                del messages[count:]
+            frames += messages
+            room -= size
+            self._size -= size
+            if not self._queues and self.read_size < self._limits.unsent_size_max:
+                self.read_size = min(2 * self.read_size, self._limits.unsent_size_max)
+        if self._wanting:
+            self._wake()
+        return frames
+
+    def _take_notes(self) -> bytes:
+        assert self._notes is not None
+        count_max = self._limits.notes_max
+        if len(self._notes) <= count_max:
+            taken, self._notes = self._notes, None
+        else:
+            taken = {feed: self._notes.pop(feed) for feed in list(islice(self._notes, count_max))}
+        return json.dumps(taken, separators=(",", ":")).encode()
+
+
+class PeerSession:
+    """The state of a session; its consequences for other sessions are left to `FeedExchange`.
 
     heard_at: returns when the last bytes came from the peer, even a part of a frame.
     """
@@ -40,7 +301,7 @@ class Session:
         role: SessionRole,
         limits: Limits,
         heard_at: Callable[[], float],
-        wake: Callable[[Session], None],
+        wake: Callable[[PeerSession], None],
     ) -> None:
         self.number = number
         self.peer = peer
@@ -48,7 +309,7 @@ class Session:
         self.heard_at = heard_at
         self.state = SessionState.LOADING
         self.relations: dict[str, Relation] = {}
-        self.outgoing = Outgoing(limits, wake=lambda: wake(self))
+        self.outgoing = SendQueue(limits, wake=lambda: wake(self))
         self.heard = 0.0  # time of the last message that we wanted
         self._limits = limits
         self._told: dict[str, int] = {}  # by feed: the sequence, in this session; -1 is a refusal
@@ -91,7 +352,7 @@ class Session:
         start = clock.sessions // TURNS * count_max % len(found)
         return frozenset((found[start:] + found[:start])[:count_max])
 
-    def memory(self, feeds: Feeds) -> PeerClock:
+    def memory(self, followed: Mapping[str, Feed], *, stored: int) -> PeerClock:
         """The clock to keep for the next session, without feeds that we do not follow.
 
         Those are mentioned to the peer anyway once we follow them, and are private until then.
@@ -99,18 +360,18 @@ class Session:
         told: dict[str, int] = {}
         held: dict[str, int] = {}
         last_told = {**self._memory.told, **self._told}
-        for feed in feeds.followed:
+        for feed in followed.values():
             if (sequence := last_told.get(feed.id)) is not None:
                 told[feed.id] = sequence
                 if feed.stored != sequence:
                     held[feed.id] = feed.stored
         return PeerClock(
             told=told,
-            refused=frozenset(filter(feeds.follows, self._refused | self._refused_before)),
+            refused=frozenset(followed.keys() & (self._refused | self._refused_before)),
             held=held,
-            stored=feeds.stored,
+            stored=stored,
             sessions=self._memory.sessions + 1,
-            distrusted=frozenset(filter(feeds.follows, self._distrusted | self._distrusted_before)),
+            distrusted=frozenset(followed.keys() & (self._distrusted | self._distrusted_before)),
         )
 
     def is_level(self, feed: Feed) -> bool:
@@ -334,16 +595,3 @@ class Session:
             relation.move(SupplyInput.CAUGHT_UP)
         else:
             self.outgoing.want(relation)
-
-    def progress_of(self, relation: Relation) -> tuple[int, int]:
-        """The messages that have been moved, and those to be moved in all: see `Progress`."""
-        feed = relation.feed
-        current = target = 0
-        if relation.demand is Demand.SOURCE:
-            claimed = max(self.told(feed.id), relation.asked)
-            current += min(feed.received, claimed) - relation.asked
-            target += claimed - relation.asked
-        if relation.supply in (Supply.READING, Supply.LIVE):
-            current += relation.sent - relation.base
-            target += max(feed.stored, relation.sent) - relation.base
-        return current, target

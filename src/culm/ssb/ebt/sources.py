@@ -9,13 +9,141 @@ from math import inf
 from typing import Final
 
 from culm.ssb.ebt.events import SourceChanged
-from culm.ssb.ebt.feed import Feed
 from culm.ssb.ebt.limits import Timing
-from culm.ssb.ebt.session import Session
-from culm.ssb.ebt.turns import Record, Search, Turn
+from culm.ssb.ebt.session import Feed, PeerSession, Relation
 from culm.timers import Deadlines
 
-__all__ = ["Sources"]
+__all__ = ["Record", "Search", "SourceTurn", "Sources"]
+
+_FAILURES_MAX: Final = 6  # further ones do not make the pause longer
+
+
+class SourceTurn:
+    """The turn of one peer as the source of a feed.
+
+    began: when it became the source, or when a new part of its turn began.
+    promised: the highest sequence that it has claimed meanwhile.
+    """
+
+    __slots__ = ("_counted", "_feed", "_relation", "began", "promised", "session")
+
+    def __init__(self, feed: Feed, session: PeerSession, relation: Relation, now: float) -> None:
+        self.session = session
+        self.began = now
+        self.promised = 0
+        self._feed = feed
+        self._relation = relation
+        self._counted = 0  # messages that had come before `began`
+
+    def promise(self, sequence: int) -> None:
+        """Note that the peer claims the feed up to there."""
+        self.promised = max(self.promised, sequence)
+
+    def begin_part(self, now: float) -> None:
+        """Begin a new part of the turn: only messages from now on count."""
+        self.began = now
+        self._counted = self._relation.brought
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the peer has brought everything that it promised."""
+        return self.promised <= self._feed.received
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether the peer has promised more than we have, and brought nothing."""
+        return not self._relation.brought and self.promised > self._feed.received
+
+    def brings(self, since: float) -> bool:
+        """Whether the peer has brought something, and the feed has moved since then."""
+        return bool(self._relation.brought) and self._feed.moved > since
+
+    def pace(self, now: float) -> float:
+        """Messages a second in this part; infinite if it has only begun."""
+        if now <= self.began:
+            return inf
+        return (self._relation.brought - self._counted) / (now - self.began)
+
+
+class Record:
+    """The record of a peer's turns with one feed.
+
+    pace: messages a second in its last turn; 0 if it brought nothing, or was not measured.
+    rests_until: end of its pause; until then other peers come first.
+    place: its place in the line; see `Sources`.
+    """
+
+    __slots__ = ("_failures", "_passed", "pace", "place", "rests_until")
+
+    def __init__(self, number: int) -> None:
+        self.pace = 0.0
+        self.rests_until = -inf
+        self.place = (number, -inf)
+        self._failures = 0  # turns in vain, one after the other
+        self._passed = 0  # times that another peer was preferred since the pace was measured
+
+    def finish(
+        self, turn: SourceTurn, now: float, place: tuple[int, float], pause_s: float
+    ) -> None:
+        """End a turn.  One that was in vain leads to a pause, twice as long each time."""
+        self.place = place
+        self._passed = 0
+        if turn.is_in_vain:
+            self._failures = min(self._failures + 1, _FAILURES_MAX)
+            self.pace = 0.0
+            self.rests_until = now + pause_s * 2**self._failures
+        else:
+            self.pace = turn.pace(now)
+            self.forgive()
+
+    def forgive(self) -> None:
+        """Forget turns in vain: the peer has brought something after all."""
+        self._failures = 0
+        self.rests_until = -inf
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its last turn was in vain, and it has brought nothing since."""
+        return self._failures > 0
+
+    def pass_over(self) -> None:
+        """Note that another peer was preferred for being faster."""
+        self._passed += 1
+
+    @property
+    def hope(self) -> float:
+        """The messages a second to be hoped for: the longer ago the measurement, the more.
+
+        So a peer that was slow at a bad moment is tried again, more and more rarely if it stays
+        slow.
+        """
+        return self.pace * 2.0**self._passed if self.pace else inf
+
+
+class Search:
+    """Peers that are asked for a feed besides its source, since it does not move.
+
+    Their number may double with every turn in vain, so that even many peers are soon asked; and if
+    only few make empty promises, few peers bring the same messages.
+
+    asked: their sessions, by number.
+    """
+
+    __slots__ = ("_width", "asked")
+
+    def __init__(self) -> None:
+        self.asked: dict[int, PeerSession] = {}
+        self._width = 1  # number of peers that may be asked, the source included
+
+    def widen(self) -> None:
+        """Another turn was in vain."""
+        self._width *= 2
+
+    @property
+    def room(self) -> int:
+        """The number of further peers that may be asked."""
+        return max(0, self._width - 1 - len(self.asked))
+
 
 _STRANGER: Final = 2
 _TICK_S: Final = 0.1  # the least pause: with times of 0, peers would be asked without end
@@ -46,7 +174,7 @@ class Sources:
     def __init__(
         self,
         *,
-        sessions: dict[int, Session],
+        sessions: dict[int, PeerSession],
         follows: Callable[[str], bool],
         timing: Timing,
         now: float,
@@ -60,7 +188,7 @@ class Sources:
         self._pause_s = max(timing.stall_s, _TICK_S)
         self._full_at = -inf  # the last time at which we did not take messages
         self._goes_on_at = -inf  # when feeds left over by the last call are due
-        self._turns: dict[str, Turn] = {}  # by feed
+        self._turns: dict[str, SourceTurn] = {}  # by feed
         self._known: set[str] = set()  # feeds whose last turn was not a stranger's
         self._fed: dict[int, dict[str, Feed]] = {}  # feeds by the number of their source
         self.searches: dict[str, Search] = {}
@@ -68,7 +196,7 @@ class Sources:
         self._deadlines: Deadlines[str] = Deadlines()
         self._feeds: dict[str, Feed] = {}  # with a deadline
 
-    def session_of(self, feed: Feed) -> Session | None:
+    def session_of(self, feed: Feed) -> PeerSession | None:
         """The session that the feed is received from."""
         turn = self._turns.get(feed.id)
         return None if turn is None else turn.session
@@ -80,7 +208,7 @@ class Sources:
 
     # Notes and messages
 
-    def take(self, feed: Feed, session: Session) -> None:
+    def take(self, feed: Feed, session: PeerSession) -> None:
         """Receive the feed from that session from now on."""
         turn = self._turns.get(feed.id)
         if turn is not None:
@@ -94,14 +222,14 @@ class Sources:
         self._change(feed, session)
         self._ask_besides(feed)
 
-    def _change(self, feed: Feed, session: Session) -> None:
+    def _change(self, feed: Feed, session: PeerSession) -> None:
         """Make a peer that was asked the source."""
         turn = self._turns.get(feed.id)
         if turn is not None:
             self._finish(feed, turn)
             turn.session.tell(feed, receive=False)
         relation = session.relations[feed.id]
-        self._turns[feed.id] = made = Turn(feed, session, relation, self._now)
+        self._turns[feed.id] = made = SourceTurn(feed, session, relation, self._now)
         made.promise(session.told(feed.id))
         self._note_known(feed, session)
         self._fed.setdefault(session.number, {})[feed.id] = feed
@@ -109,7 +237,7 @@ class Sources:
         if turn is not None and not turn.is_kept:
             self._tell_stalled(feed, turn)
 
-    def told(self, feed: Feed, session: Session) -> None:
+    def told(self, feed: Feed, session: PeerSession) -> None:
         """Take a peer's note about the feed."""
         told = session.told(feed.id)
         turn = self._turns.get(feed.id)
@@ -118,7 +246,7 @@ class Sources:
         elif turn is not None and turn.session is session:
             self._taken_back(feed, turn, told)
 
-    def _taken_back(self, feed: Feed, turn: Turn, told: int) -> None:
+    def _taken_back(self, feed: Feed, turn: SourceTurn, told: int) -> None:
         """Look for another source: this one no longer claims to have more than we have."""
         if told < 0:
             self.lose(feed, turn.session)
@@ -127,7 +255,7 @@ class Sources:
         elif not (turn.is_kept or self._replace(feed, turn)):
             self.wait(feed)
 
-    def _offered(self, feed: Feed, session: Session, told: int) -> None:
+    def _offered(self, feed: Feed, session: PeerSession, told: int) -> None:
         turn = self._turns.get(feed.id)
         brings = turn is not None and turn.brings(self._now - self._timing.stall_s)
         if feed.claim(told, self._now) and turn is not None:
@@ -145,7 +273,7 @@ class Sources:
         ):
             self.wait(feed)
 
-    def lose(self, feed: Feed, session: Session) -> None:
+    def lose(self, feed: Feed, session: PeerSession) -> None:
         """The feed will not come from that session."""
         search = self.searches.get(feed.id)
         if search is not None:
@@ -164,7 +292,7 @@ class Sources:
             self._release(feed, turn)
         self._forget(feed)
 
-    def end(self, session: Session) -> None:
+    def end(self, session: PeerSession) -> None:
         """The session has ended."""
         self._records.pop(session.number, None)
         for search in self.searches.values():
@@ -177,13 +305,13 @@ class Sources:
             else:
                 self._look(feed, self._now)
 
-    def _tell_stalled(self, feed: Feed, turn: Turn) -> None:
+    def _tell_stalled(self, feed: Feed, turn: SourceTurn) -> None:
         peer = self.peer_of(feed.id)
         self._tell(SourceChanged(feed=feed.id, peer=peer, stalled=turn.session.peer))
 
     # Searching
 
-    def moved(self, feed: Feed, session: Session) -> None:
+    def moved(self, feed: Feed, session: PeerSession) -> None:
         """Make the sender of the next message the source, if it was asked besides the source.
 
         The search also ends if the message is the last that any peer claims, even if it comes from
@@ -199,12 +327,12 @@ class Sources:
         if was_asked:
             self._change(feed, session)
 
-    def _widen(self, feed: Feed, turn: Turn) -> None:
+    def _widen(self, feed: Feed, turn: SourceTurn) -> None:
         """Let more peers be asked if a turn that is over was in vain."""
         if turn.is_in_vain:
             self.searches.setdefault(feed.id, Search()).widen()
 
-    def _ask(self, feed: Feed, session: Session) -> None:
+    def _ask(self, feed: Feed, session: PeerSession) -> None:
         """Ask a peer for the feed, unless it was asked in the search."""
         search = self.searches.get(feed.id)
         if search is None or search.asked.pop(session.number, None) is None:
@@ -273,7 +401,7 @@ class Sources:
         else:
             self._compare(feed, turn)
 
-    def _pass_on(self, feed: Feed, turn: Turn) -> None:
+    def _pass_on(self, feed: Feed, turn: SourceTurn) -> None:
         """Give the turn of a silent source to the next peer.
 
         Once every peer that has not failed yet has been asked, the others are asked, too, and
@@ -291,7 +419,7 @@ class Sources:
                 self._ask(feed, session)
                 search.asked[session.number] = session
 
-    def _overtake(self, feed: Feed, turn: Turn) -> None:
+    def _overtake(self, feed: Feed, turn: SourceTurn) -> None:
         """Replace a source that has brought all that it has: others claim more."""
         if self._replace(feed, turn):
             return
@@ -301,10 +429,10 @@ class Sources:
         else:
             feed.forget_claims()
 
-    def _compare(self, feed: Feed, turn: Turn) -> None:
+    def _compare(self, feed: Feed, turn: SourceTurn) -> None:
         """Look for a faster source: this one brings messages, but its turn is over."""
         pace = turn.pace(self._now)
-        faster: list[tuple[float, tuple[int, float], Session]] = []
+        faster: list[tuple[float, tuple[int, float], PeerSession]] = []
         for session, record in self._others(feed, turn):
             if self._rests(feed, session, record):
                 continue
@@ -334,14 +462,14 @@ class Sources:
         self._deadlines.set(feed.id, due)
         self._feeds[feed.id] = feed
 
-    def _patience(self, feed: Feed, turn: Turn) -> float:
+    def _patience(self, feed: Feed, turn: SourceTurn) -> float:
         """The end of the source's time, given that it has promised more."""
         quiet_until = self._quiet_until(feed, turn)
         if not turn.session.relations[feed.id].brought:
             return quiet_until
         return min(quiet_until, turn.began + max(self._timing.turn_s, _TICK_S))
 
-    def _quiet_until(self, feed: Feed, turn: Turn) -> float:
+    def _quiet_until(self, feed: Feed, turn: SourceTurn) -> float:
         """The end of the time for which the source may be silent."""
         brought = turn.session.relations[feed.id].brought
         moved = max(turn.began, feed.moved) if brought else turn.began  # not by others
@@ -350,13 +478,13 @@ class Sources:
 
     # Choosing
 
-    def _others(self, feed: Feed, turn: Turn | None) -> Iterator[tuple[Session, Record]]:
+    def _others(self, feed: Feed, turn: SourceTurn | None) -> Iterator[tuple[PeerSession, Record]]:
         """All others that claim to have more."""
         for session in self._sessions.values():
             if session.claims(feed) and (turn is None or session is not turn.session):
                 yield session, self._record_of(feed, session)
 
-    def _first(self, feed: Feed, turn: Turn | None) -> tuple[Session, Record] | None:
+    def _first(self, feed: Feed, turn: SourceTurn | None) -> tuple[PeerSession, Record] | None:
         """The one of the others that comes first in the line."""
         others = list(self._others(feed, turn))
         if len(others) > 1:
@@ -364,7 +492,7 @@ class Sources:
         return others[0] if others else None
 
     def _rank(
-        self, feed: Feed, each: tuple[Session, Record]
+        self, feed: Feed, each: tuple[PeerSession, Record]
     ) -> tuple[float, float, int, int, tuple[int, float]]:
         session, record = each
         rest = record.rests_until if self._rests(feed, session, record) else -inf
@@ -373,13 +501,13 @@ class Sources:
         distance = 0 if feed.id in self._known else self._distance(feed, session)
         return rest, -record.pace, distance, -most, record.place
 
-    def _distance(self, feed: Feed, session: Session) -> int:
+    def _distance(self, feed: Feed, session: PeerSession) -> int:
         """The author is next to its feed, and strangers are farther away than peers we follow."""
         if session.peer == feed.id:
             return 0
         return 1 if self._follows(session.peer) else _STRANGER
 
-    def _note_known(self, feed: Feed, session: Session) -> None:
+    def _note_known(self, feed: Feed, session: PeerSession) -> None:
         """Note whether this turn is a known peer's: then the next one goes by the line alone."""
         if session.peer == feed.id or self._follows(session.peer):
             self._known.add(feed.id)
@@ -394,7 +522,7 @@ class Sources:
         else:
             self._forget(feed)
 
-    def _replace(self, feed: Feed, turn: Turn) -> bool:
+    def _replace(self, feed: Feed, turn: SourceTurn) -> bool:
         """Receive the feed from a peer that does not rest, if there is one."""
         first = self._first(feed, turn)
         if first is None or self._rests(feed, *first):
@@ -402,14 +530,14 @@ class Sources:
         self.take(feed, first[0])
         return True
 
-    def _rests(self, feed: Feed, session: Session, record: Record) -> bool:
+    def _rests(self, feed: Feed, session: PeerSession, record: Record) -> bool:
         return record.rests_until > self._now and not session.relations[feed.id].brought
 
-    def _record_of(self, feed: Feed, session: Session) -> Record:
+    def _record_of(self, feed: Feed, session: PeerSession) -> Record:
         record = self._records.get(session.number, {}).get(feed.id)
         return Record(session.number) if record is None else record
 
-    def _finish(self, feed: Feed, turn: Turn) -> None:
+    def _finish(self, feed: Feed, turn: SourceTurn) -> None:
         """Record the end of the turn of the feed's source."""
         number = turn.session.number
         del self._turns[feed.id], self._fed[number][feed.id]
@@ -418,7 +546,7 @@ class Sources:
         record.finish(turn, self._now, (newest, self._now), self._pause_s)
         self._records.setdefault(number, {})[feed.id] = record
 
-    def _release(self, feed: Feed, turn: Turn) -> None:
+    def _release(self, feed: Feed, turn: SourceTurn) -> None:
         self._finish(feed, turn)
         relation = turn.session.relations.get(feed.id)
         if relation is not None:

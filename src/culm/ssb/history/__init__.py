@@ -4,9 +4,8 @@
 of one connection, and leave feeds, store and bytes to its owner.
 """
 
-from culm.ssb.history.early import EarlyRoom
-from culm.ssb.history.limits import Limits, Settings
-from culm.ssb.history.reader import HistoryReader
+from culm.ssb.history.limits import Limits, Timing
+from culm.ssb.history.reader import EarlyRoom, HistoryReader
 from culm.ssb.history.request import METHOD, HistoryRequest
 from culm.ssb.history.server import HistoryServer, Read
 from culm.ssb.history.states import FeedState, ReplyState
@@ -21,5 +20,5 @@ __all__ = [
     "Limits",
     "Read",
     "ReplyState",
-    "Settings",
+    "Timing",
 ]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from math import inf
 from typing import Final
 
-from culm.arguments import check_type
+from culm.arguments import check_int, check_type
+from culm.replication import Turns
 from culm.ssb.feed_id import check_feed_id
-from culm.ssb.history.early import Early, EarlyRoom
-from culm.ssb.history.limits import Settings
+from culm.ssb.history.limits import Limits, Timing
 from culm.ssb.history.request import METHOD, HistoryRequest
 from culm.ssb.history.states import FEED_RULES, FeedInput, FeedState
 from culm.ssb.messages import ClassicMessage, MessageError, read_message
@@ -26,9 +25,94 @@ from culm.ssb.muxrpc import (
 )
 from culm.timers import Deadlines
 
-__all__ = ["HistoryReader"]
+__all__ = ["Early", "EarlyRoom", "HistoryReader"]
 
-_DEFAULT_SETTINGS: Final = Settings()
+_OVERHEAD: Final = 256  # bytes of a message besides its data
+
+
+class EarlyRoom:
+    """The room of all connections together for messages that come before their turn.
+
+    size_max: bytes that they may hold; each message counts 256 bytes more than its size.
+
+    A connection may hold as much as is free: one alone takes half of the room, two take a third
+    each, and the room left for another one is always as large as each of their parts.
+    """
+
+    def __init__(self, *, size_max: int = 1 << 23) -> None:
+        check_int("size_max", size_max, 1)
+        self.size = 0
+        self._size_max = size_max
+
+    def take(self, size: int, *, held: int) -> bool:
+        """Take `size` bytes for a connection that holds `held`; false if there is no room."""
+        if held + size > self._size_max - self.size - size:
+            return False
+        self.size += size
+        return True
+
+    def give(self, size: int) -> None:
+        """Give bytes back."""
+        self.size -= size
+
+
+class Early:
+    """The early messages of one connection, which are not verified yet."""
+
+    def __init__(self, room: EarlyRoom) -> None:
+        self._room = room
+        self._size = 0
+        self._feeds: dict[str, dict[int, bytes]] = {}  # by sequence
+
+    def has(self, feed: str) -> bool:
+        """Whether a message of the feed waits for its turn."""
+        return feed in self._feeds
+
+    def keep(self, feed: str, sequence: int, data: bytes) -> bool:
+        """Keep a message; false if there is no room."""
+        self._remove(feed, sequence)
+        size = len(data) + _OVERHEAD
+        if not self._room.take(size, held=self._size):
+            return False
+        self._feeds.setdefault(feed, {})[sequence] = data
+        self._size += size
+        return True
+
+    def take(self, feed: str, first: int) -> list[bytes]:
+        """Take the messages from sequence `first` on that are next; earlier ones are dropped."""
+        for sequence in [each for each in self._feeds.get(feed, ()) if each < first]:
+            self._remove(feed, sequence)
+        found: list[bytes] = []
+        while (data := self._remove(feed, first + len(found))) is not None:
+            found.append(data)
+        return found
+
+    def drop(self, feed: str) -> None:
+        """Drop all messages of a feed."""
+        for sequence in list(self._feeds.get(feed, ())):
+            self._remove(feed, sequence)
+
+    def clear(self) -> None:
+        """Drop all messages."""
+        self._feeds.clear()
+        self._give(self._size)
+
+    def _remove(self, feed: str, sequence: int) -> bytes | None:
+        waiting = self._feeds.get(feed, {})
+        data = waiting.pop(sequence, None)
+        if data is not None:
+            self._give(len(data) + _OVERHEAD)
+            if not waiting:
+                del self._feeds[feed]
+        return data
+
+    def _give(self, size: int) -> None:
+        self._size -= size
+        self._room.give(size)
+
+
+_DEFAULT_LIMITS: Final = Limits()
+_DEFAULT_TIMING: Final = Timing()
 _TICK_S: Final = 0.1  # the least pause: with times of 0, feeds would be asked for without end
 
 
@@ -99,17 +183,20 @@ class HistoryReader:
         next_of: Callable[[str], int],
         heard_at: Callable[[], float] = lambda: -inf,
         room: EarlyRoom | None = None,
-        settings: Settings = _DEFAULT_SETTINGS,
+        limits: Limits = _DEFAULT_LIMITS,
+        timing: Timing = _DEFAULT_TIMING,
     ) -> None:
         check_type("room", room, EarlyRoom, type(None))
-        check_type("settings", settings, Settings)
+        check_type("limits", limits, Limits)
+        check_type("timing", timing, Timing)
         self._connection = connection
         self._next_of = next_of
         self._heard_at = heard_at
-        self._settings = settings
+        self._limits = limits
+        self._timing = timing
         self._early = Early(room or EarlyRoom())
         self._feeds: dict[str, _Feed] = {}
-        self._queue: deque[_Feed] = deque()
+        self._queue: Turns[_Feed] = Turns()
         self._by_call: dict[int, _Feed] = {}
         self._asked = 0  # feeds in state ASKED
         self._live = 0  # feeds in state LIVE
@@ -126,13 +213,14 @@ class HistoryReader:
         check_feed_id("feed", feed)
         if feed not in self._feeds:
             self._feeds[feed] = made = _Feed(feed)
-            self._queue.append(made)
+            self._queue.add(made, fresh=False)
             self._ask(now)
 
     def forget(self, feed: str, now: float) -> None:
         """Stop asking for a feed."""
         found = self._feeds.pop(feed, None)
         if found is not None:
+            self._queue.discard(found)
             self._drop_call(found)
             self._deadlines.cancel(feed)  # of one that rests, too
             self._ask(now)
@@ -158,7 +246,7 @@ class HistoryReader:
         message = _message_in(event)
         wanted = self._next_of(feed.id)
         ahead = 0 if message is None else message.sequence - wanted
-        if message is None or message.author != feed.id or ahead > self._settings.early_max:
+        if message is None or message.author != feed.id or ahead > self._limits.early_max:
             self.reject(feed.id, now)
             return []
         if ahead > 0 and not self._early.keep(feed.id, message.sequence, message.data):
@@ -175,6 +263,7 @@ class HistoryReader:
         """Ask no more for a feed of which the peer has sent an invalid message."""
         found = self._feeds.get(feed)
         if found is not None:
+            self._queue.discard(found)
             self._drop_call(found)
             found.move(FeedInput.WRONG)
             self._deadlines.cancel(feed)
@@ -187,35 +276,35 @@ class HistoryReader:
             return
         state, left_out = feed.state, self._early.has(feed.id)
         # A limit may cut off a message that belongs before others, since they come in any order.
-        cut_off = feed.received >= self._settings.limit
+        cut_off = feed.received >= self._limits.messages_max
         more = cut_off and self._next_of(feed.id) > feed.first
         self._drop_call(feed)
         if state is FeedState.LIVE:
             self._peer_is_live = False
-            self._rest(feed, FeedInput.ENDED, now, self._settings.pause_s)
+            self._rest(feed, FeedInput.ENDED, now, self._timing.pause_s)
         elif event.failure is not None or (left_out and not more):
-            self._rest(feed, FeedInput.ENDED, now, self._settings.retry_s)
+            self._rest(feed, FeedInput.ENDED, now, self._timing.retry_s)
         elif more:
             feed.move(FeedInput.MORE)
-            self._queue.append(feed)
-        elif self._peer_is_live and self._live < self._settings.live_max:
+            self._queue.add(feed, fresh=False)
+        elif self._peer_is_live and self._live < self._limits.live_max:
             feed.move(FeedInput.FOLLOWED)
             self._live += 1
             self._make_call(feed, live=True)
         else:
-            self._rest(feed, FeedInput.LEVEL, now, self._settings.pause_s)
+            self._rest(feed, FeedInput.LEVEL, now, self._timing.pause_s)
         self._ask(now)
 
     def stop(self, now: float) -> None:
         """Forget all feeds, and end open calls."""
-        self._queue.clear()
+        self._queue = Turns()
         for feed in list(self._feeds):
             self.forget(feed, now)
 
     def close(self) -> None:
         """Forget everything: the connection has ended."""
         self._feeds.clear()
-        self._queue.clear()
+        self._queue = Turns()
         self._by_call.clear()
         self._deadlines.clear()
         self._early.clear()
@@ -231,7 +320,7 @@ class HistoryReader:
             feed = self._feeds[feed_id]
             if feed.state is FeedState.RESTING:
                 feed.move(FeedInput.RESTED)
-                self._queue.append(feed)
+                self._queue.add(feed, fresh=False)
             elif self._is_slow(feed, now):
                 self._let_wait(feed)
             else:
@@ -253,7 +342,7 @@ class HistoryReader:
 
     def _slow_until(self, feed: _Feed) -> float:
         """The end of a silent call's time, unless other bytes of the peer come before."""
-        last = feed.since + self._patience_s + self._settings.retry_s
+        last = feed.since + self._patience_s + self._timing.retry_s
         return min(last, self._heard_at() + self._patience_s)
 
     def _wait(self, feed: _Feed, now: float) -> None:
@@ -270,12 +359,12 @@ class HistoryReader:
     def _give_up(self, feed: _Feed, now: float) -> None:
         """End a call of which nothing more is expected; the feed is asked for again later."""
         self._drop_call(feed)
-        self._rest(feed, FeedInput.ENDED, now, self._settings.retry_s)
+        self._rest(feed, FeedInput.ENDED, now, self._timing.retry_s)
         self._ask(now)
 
     @property
     def _patience_s(self) -> float:
-        return max(self._settings.patience_s, _TICK_S)
+        return max(self._timing.patience_s, _TICK_S)
 
     def _rest(self, feed: _Feed, happened: FeedInput, now: float, pause_s: float) -> None:
         feed.move(happened)
@@ -286,22 +375,19 @@ class HistoryReader:
     def _ask(self, now: float) -> None:
         if self._connection.state is not State.OPEN:
             return
-        while (
-            self._queue and self._asked < self._settings.calls_max and self._connection.send_size()
-        ):
-            feed = self._queue.popleft()
-            if feed.state is FeedState.QUEUED and self._feeds.get(feed.id) is feed:
-                feed.move(FeedInput.TURN)
-                self._asked += 1
-                self._make_call(feed, live=False)
-                self._wait(feed, now)
+        while self._queue and self._asked < self._limits.calls_max and self._connection.send_size:
+            feed = self._queue.take()
+            feed.move(FeedInput.TURN)
+            self._asked += 1
+            self._make_call(feed, live=False)
+            self._wait(feed, now)
 
     def _make_call(self, feed: _Feed, *, live: bool) -> None:
         first = self._next_of(feed.id)
         request = HistoryRequest(
             feed=feed.id,
             first=first,
-            limit=None if live else self._settings.limit,
+            limit=None if live else self._limits.messages_max,
             live=live,
             keys=False,
         )

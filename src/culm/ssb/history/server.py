@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from culm.arguments import check_type
+from culm.replication import Turns
 from culm.ssb.history.limits import Limits
 from culm.ssb.history.request import HistoryRequest
 from culm.ssb.history.states import REPLY_RULES, ReplyInput, ReplyState
@@ -75,6 +75,8 @@ class HistoryServer:
     time_ms
         Returns the time in milliseconds since 1970, sent as the time at which a message arrived.
 
+    reads: the number of reads under way.
+
     Calls are served in turn, as far as the connection has room (`Connection.send_size`): call
     `serve` whenever there may be room again, and `make_room` when the peer has called something
     else, which may have taken the last place.
@@ -99,8 +101,8 @@ class HistoryServer:
         self._limits = limits
         self._replies: dict[int, _Reply] = {}
         self._live: dict[str, dict[int, _Reply]] = {}  # by feed
-        self._queue: deque[_Reply] = deque()
-        self._reads = 0  # under way
+        self._queue: Turns[_Reply] = Turns()
+        self.reads = 0  # under way
 
     def state(self, number: int) -> ReplyState:
         """The state of our answer to the call of that number."""
@@ -121,7 +123,7 @@ class HistoryServer:
         else:
             reply = _Reply(call, request, self._last_of(request.feed))
             self._replies[call.number] = reply
-            self._queue.append(reply)
+            self._queue.add(reply, fresh=False)
             self.serve()
             self.make_room()
 
@@ -149,6 +151,7 @@ class HistoryServer:
         """Forget a call that the peer has ended."""
         reply = self._replies.pop(number, None)
         if reply is not None:
+            self._queue.discard(reply)
             self._leave(reply)
             reply.move(ReplyInput.DONE)
 
@@ -156,7 +159,6 @@ class HistoryServer:
         """Forget all calls: the connection has ended."""
         for number in list(self._replies):
             self.call_ended(number)
-        self._queue.clear()
 
     def withdraw(self, feed: str) -> None:
         """End calls for a feed that the peer may no longer have."""
@@ -178,7 +180,7 @@ class HistoryServer:
             last = first + len(messages) - 1
             if last < reply.next:
                 continue
-            if first <= reply.next and self._connection.send_size():
+            if first <= reply.next and self._connection.send_size:
                 self._send(reply, messages[reply.next - first :])
                 if reply.left == 0:
                     self._finish(reply)
@@ -189,16 +191,14 @@ class HistoryServer:
     def _fall_behind(self, reply: _Reply) -> None:
         self._leave(reply)
         reply.move(ReplyInput.BEHIND)
-        self._queue.append(reply)
+        self._queue.add(reply, fresh=False)
 
     def serve(self) -> None:
         """Continue with all calls, as far as there is room."""
-        while self._queue and self._reads < self._limits.reads_max:
-            if not self._connection.send_size():
+        while self._queue and self.reads < self._limits.reads_max:
+            if not self._connection.send_size:
                 return
-            reply = self._queue.popleft()
-            if reply.state is ReplyState.QUEUED:
-                self._serve(reply)
+            self._serve(self._queue.take())
 
     def _serve(self, reply: _Reply) -> None:
         count = self._last_of(reply.request.feed) + 1 - reply.next
@@ -206,7 +206,7 @@ class HistoryServer:
         if count <= 0:
             self._settle(reply)
             return
-        self._reads += 1
+        self.reads += 1
         wanted = count if reply.left is None else min(count, reply.left)
         self._read(
             reply.request.feed,
@@ -218,7 +218,7 @@ class HistoryServer:
 
     def _take(self, reply: _Reply, messages: Sequence[bytes]) -> None:
         """Take messages read for a reply, which may be over by now, or the connection closing."""
-        self._reads -= 1
+        self.reads -= 1
         if reply.state is ReplyState.READING and reply.call.state is CallState.SENDING:
             self._send(reply, messages)
             self._settle(reply)
@@ -231,7 +231,7 @@ class HistoryServer:
             self._finish(reply)
         elif reply.next <= self._last_of(feed):
             reply.move(ReplyInput.BEHIND)
-            self._queue.append(reply)
+            self._queue.add(reply, fresh=False)
         elif reply.request.live:
             reply.move(ReplyInput.LEVEL)
             self._live.setdefault(feed, {})[reply.call.number] = reply

@@ -1,6 +1,7 @@
 """muxrpc: calls in both directions over one connection (Scuttlebutt Protocol Guide, "RPC")."""
 
 from culm.machine import Closed
+from culm.ssb.muxrpc.calls import Call
 from culm.ssb.muxrpc.connection import Connection
 from culm.ssb.muxrpc.errors import ErrorCode
 from culm.ssb.muxrpc.events import (
@@ -10,11 +11,9 @@ from culm.ssb.muxrpc.events import (
     ReplyReceived,
     ValueReceived,
 )
-from culm.ssb.muxrpc.handles import Call, Calls
 from culm.ssb.muxrpc.limits import Limits
 from culm.ssb.muxrpc.manifest import Manifest
-from culm.ssb.muxrpc.packets import BodyType
-from culm.ssb.muxrpc.requests import CallError, CallType
+from culm.ssb.muxrpc.requests import BodyType, CallError, CallType
 from culm.ssb.muxrpc.states import CallState, State
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "CallReceived",
     "CallState",
     "CallType",
-    "Calls",
     "Closed",
     "Connection",
     "ConnectionEvent",

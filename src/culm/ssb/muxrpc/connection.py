@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from culm.arguments import check_type
 from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamBase
-from culm.ssb.muxrpc.calls import CallScope, CallTable, Sender
+from culm.ssb.muxrpc.calls import (
+    GOODBYE,
+    HEADER_SIZE,
+    Call,
+    CallTable,
+    Header,
+    PacketSender,
+    peek_header,
+    take_value,
+)
 from culm.ssb.muxrpc.errors import ErrorCode
 from culm.ssb.muxrpc.events import (
     CallEnded,
@@ -16,18 +26,10 @@ from culm.ssb.muxrpc.events import (
     ReplyReceived,
     ValueReceived,
 )
-from culm.ssb.muxrpc.handles import Call, Calls
 from culm.ssb.muxrpc.limits import Limits
 from culm.ssb.muxrpc.manifest import Manifest
-from culm.ssb.muxrpc.packets import (
-    GOODBYE,
-    HEADER_SIZE,
-    BodyType,
-    Header,
-    peek_header,
-    take_value,
-)
 from culm.ssb.muxrpc.requests import (
+    BodyType,
     CallError,
     CallType,
     MalformedRequestError,
@@ -76,7 +78,7 @@ class Connection(StreamBase[ConnectionEvent]):
         super().__init__(receive_max=HEADER_SIZE + limits.body_size_max)
         self._manifest = manifest
         self._limits = limits
-        self._sender = Sender(self._outbox)
+        self._sender = PacketSender(self._outbox)
         self._table = CallTable(self._sender, limits)
 
     @property
@@ -86,16 +88,16 @@ class Connection(StreamBase[ConnectionEvent]):
         return State.CLOSING if self._closing else State.OPEN
 
     @property
-    def calls(self) -> Calls:
+    def calls(self) -> Mapping[int, Call]:
         """The open calls, by number."""
-        return Calls(self._table.scopes)
+        return MappingProxyType(self._table.calls)
 
     def call(self, number: int) -> Call:
-        """Return a handle; raises `LocalProtocolError` (``UNKNOWN_CALL``)."""
-        scope = self._table.scopes.get(number)
-        if scope is None:
+        """An open call; raises `LocalProtocolError` (``UNKNOWN_CALL``)."""
+        call = self._table.calls.get(number)
+        if call is None:
             raise LocalProtocolError(ErrorCode.UNKNOWN_CALL, f"call {number}")
-        return Call(scope)
+        return call
 
     def make_call(self, name: Sequence[str], call_type: CallType, *args: JsonValue) -> Call:
         """Call a method of the peer's, for example ``["ebt", "replicate"]``.
@@ -107,7 +109,7 @@ class Connection(StreamBase[ConnectionEvent]):
         `ValueError` for invalid names and arguments.
         """
         check_type("call_type", call_type, CallType)
-        return Call(self._table.make(Request(check_name(name), list(args), call_type)))
+        return self._table.make(Request(check_name(name), list(args), call_type))
 
     @property
     def is_full(self) -> bool:
@@ -120,11 +122,12 @@ class Connection(StreamBase[ConnectionEvent]):
         Returns body and type of a complete value in the stream of that call, if it is the next
         packet; otherwise ``None``, and `next_event` tells what is next, if anything.
         """
-        scope = self._table.scopes.get(number)
-        if scope is None or scope.state not in _HEARING:
+        call = self._table.calls.get(number)
+        if call is None or call.state not in _HEARING:
             return None
         return take_value(self._inbox, -number, self._limits.body_size_max)
 
+    @property
     def send_size(self) -> int:
         """The bytes for which there is room now; 0: wait until some have been taken.
 
@@ -132,7 +135,12 @@ class Connection(StreamBase[ConnectionEvent]):
         """
         if self._sender.closed:
             return 0
-        return max(0, self._limits.unsent_size_max - self._outbox.size)
+        return max(0, self._limits.unsent_size_max - self.unsent_size)
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes that wait to be sent."""
+        return self._outbox.size
 
     @property
     def half_sent_size(self) -> int:
@@ -187,7 +195,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     def _check_size(self, header: Header) -> None:
         """Raise `RemoteProtocolError` if the packet declares too large a body."""
-        control = header.end or (header.number >= 0 and -header.number not in self._table.scopes)
+        control = header.end or (header.number >= 0 and -header.number not in self._table.calls)
         size_max = self._limits.body_size_max
         if control and not self._table.is_refused(-header.number):
             size_max = min(size_max, self._limits.control_size_max)
@@ -199,29 +207,29 @@ class Connection(StreamBase[ConnectionEvent]):
         number = -header.number  # as in our packets
         if not number:
             return None  # a packet of no call, as JavaScript peers once sent them
-        scope = self._table.scopes.get(number)
-        if scope is None:
+        call = self._table.calls.get(number)
+        if call is None:
             return self._receive_unknown(number, packet, header.type, body)
-        was_ending = scope.state is CallState.ENDING
-        self._table.receive(scope, packet)
+        was_ending = call.state is CallState.ENDING
+        self._table.receive(call, packet)
         if packet in _LAST_PACKETS:
-            return self._receive_last(scope, packet, header.type, body, answered=was_ending)
+            return self._receive_last(call, packet, header.type, body, answered=was_ending)
         if was_ending:
             return None
         kind = ReplyReceived if packet is Packet.REPLY else ValueReceived
         return kind(number=number, body=body, type=BodyType(header.type))
 
     def _receive_last(
-        self, scope: CallScope, packet: Packet, body_type: int, body: bytes, *, answered: bool
+        self, call: Call, packet: Packet, body_type: int, body: bytes, *, answered: bool
     ) -> ConnectionEvent:
         error = read_error(body, body_type)
-        if scope.type is CallType.ASYNC:
+        if call.type is CallType.ASYNC:
             error = error or CallError("no reason given", "")
         elif not answered:
             self._sender.send(
-                scope.number, Packet.END, encode_echo(error), BodyType.JSON, answer=True
+                call.number, Packet.END, encode_echo(error), BodyType.JSON, answer=True
             )
-        return CallEnded(number=scope.number, failure=error)
+        return CallEnded(number=call.number, failure=error)
 
     def _receive_unknown(
         self, number: int, packet: Packet, body_type: int, body: bytes

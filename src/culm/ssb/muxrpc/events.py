@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from culm.machine import Closed, Event
-from culm.ssb.muxrpc.packets import BodyType
-from culm.ssb.muxrpc.requests import CallError, CallType
+from culm.ssb.muxrpc.requests import BodyType, CallError, CallType
 from culm.ssb.v8json import JsonValue, parse
 
 __all__ = ["CallEnded", "CallReceived", "ConnectionEvent", "ReplyReceived", "ValueReceived"]

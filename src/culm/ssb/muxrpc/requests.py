@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Final
 
 from culm.arguments import check_type, is_dict, is_list
-from culm.ssb.muxrpc.packets import BodyType
 from culm.ssb.v8json import JsonError, JsonValue, parse, stringify
 
 __all__ = [
     "DEPTH_MAX",
+    "BodyType",
     "CallError",
     "CallType",
     "MalformedRequestError",
@@ -32,6 +32,14 @@ DEPTH_MAX: Final = 64
 _NAME_PARTS_MAX: Final = 16
 _WORDS_MAX: Final = 100  # characters of the peer's words that we repeat in an error
 _ECHO_MAX: Final = 1000  # and in the answer to an error that ends a stream
+
+
+class BodyType(IntEnum):
+    """The type of a body."""
+
+    BINARY = 0
+    TEXT = 1  # UTF-8
+    JSON = 2
 
 
 class CallType(Enum):

@@ -2,33 +2,385 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from math import isinf
-from typing import Final
+from collections.abc import Callable, Mapping
+from math import inf, isinf
+from typing import Final, NamedTuple, TypeGuard
 
-from culm.machine import Event
+from culm.arguments import is_dict
+from culm.machine import Event, LocalProtocolError, RemoteProtocolError
+from culm.replication import Liveness
 from culm.ssb import history
-from culm.ssb.ebt import Replicator, SessionRole
+from culm.ssb.ebt import (
+    EndReason,
+    ErrorCode,
+    ForkedFeedError,
+    InvalidMessageError,
+    Message,
+    SessionEnded,
+    SessionRole,
+    decode_notes,
+)
+from culm.ssb.messages import ClassicMessage, MessageError, MessageErrorCode, read_message
 from culm.ssb.muxrpc import (
+    BodyType,
+    Call,
     CallEnded,
+    CallError,
     CallReceived,
+    CallState,
     CallType,
     Connection,
     Manifest,
     State,
     ValueReceived,
 )
-from culm.ssb.peer.events import LinkEvent
-from culm.ssb.peer.exchange import LinkExchange
-from culm.ssb.peer.fallback import LinkHistory
-from culm.ssb.peer.limits import Settings
-from culm.ssb.peer.liveness import Liveness
+from culm.ssb.muxrpc.requests import DEPTH_MAX, shortened
+from culm.ssb.peer.context import Context
+from culm.ssb.peer.errors import ErrorCode as PeerErrorCode
+from culm.ssb.peer.events import FellBack
+from culm.ssb.peer.history import LinkHistory
 from culm.ssb.peer.ping import Ping, PingState
-from culm.ssb.v8json import JsonValue
+from culm.ssb.peer.states import EXCHANGE_RULES, ONE_BY_ONE, ExchangeInput, ExchangeMode
+from culm.ssb.v8json import SAFE_INTEGER_MAX, JsonError, JsonValue, parse
 from culm.timers import Deadlines
 
-__all__ = ["MANIFEST", "Context", "Conversation"]
+__all__ = [
+    "MANIFEST",
+    "ClassicFormat",
+    "Conversation",
+    "LinkExchange",
+    "MessageFrame",
+    "read_frame",
+]
+
+_BEGINS_NOTES: Final = b'{"@'
+
+
+class MessageFrame(NamedTuple):
+    """A message as received, with the feed and sequence that it claims; not verified.
+
+    sequence: 0 if it claims none.
+    """
+
+    author: str
+    sequence: int
+    message: ClassicMessage | MessageError
+
+
+def read_frame(body: bytes, body_type: BodyType) -> MessageFrame | Mapping[str, int]:
+    """The message, or the notes, in a frame.
+
+    Raises `RemoteProtocolError`: ``NOT_NOTES``, ``BAD_FEED_ID``, ``BAD_NOTE``.
+    """
+    if body_type is not BodyType.JSON:
+        raise RemoteProtocolError(ErrorCode.NOT_NOTES, f"{body_type.name}")
+    failure: MessageError | None = None
+    if not body.startswith(_BEGINS_NOTES):
+        try:
+            message = read_message(body)
+        except MessageError as error:
+            failure = error.with_traceback(None)
+        else:
+            return MessageFrame(message.author, message.sequence, message)
+    try:
+        value = parse(body, depth_max=DEPTH_MAX)
+    except JsonError as error:
+        raise RemoteProtocolError(ErrorCode.NOT_NOTES, str(error)) from None
+    if failure is not None and _is_message(value):
+        return MessageFrame(value["author"], _sequence(value.get("sequence")), failure)
+    return decode_notes(value)
+
+
+def _is_message(value: JsonValue) -> TypeGuard[dict[str, JsonValue]]:
+    return is_dict(value) and isinstance(value.get("author"), str)
+
+
+def _sequence(value: JsonValue) -> int:
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 1 <= value <= SAFE_INTEGER_MAX else 0
+
+
+class ClassicFormat:
+    """The classic format, as far as a replicator has to know it.
+
+    hmac_key: 32 bytes, of a network whose messages are signed with a key.
+    """
+
+    name: Final = "classic"
+
+    def __init__(self, *, hmac_key: bytes | None = None) -> None:
+        self._hmac_key = hmac_key
+
+    def check(self, previous: str | None, received: ClassicMessage | MessageError) -> Message:
+        if isinstance(received, MessageError):
+            raise InvalidMessageError(str(received))
+        if not received.verify(hmac_key=self._hmac_key):
+            raise InvalidMessageError(str(MessageError(MessageErrorCode.BAD_SIGNATURE)))
+        if received.previous != previous:
+            raise ForkedFeedError(received.data)
+        return Message(received.author, received.sequence, received.id, received.data)
+
+
+_VERSION: Final = 3
+_FORMAT: Final = "classic"
+_REPLICATE: Final = ("ebt", "replicate")
+_SENDING: Final = frozenset({CallState.SENDING, CallState.EXCHANGING})
+# With these words peers end a session for another one, and all streams before their goodbye.
+_RECONNECTED: Final = "reconnected to peer"
+_PARENT_ENDED: Final = "unexpected end of parent stream"
+_REASONS: Final = {EndReason.RECONNECTED: _RECONNECTED, EndReason.BLOCKED: "blocked"}
+_PAUSES: Final = frozenset({ExchangeMode.RESTING, ExchangeMode.MEANWHILE})
+_DOUBLINGS_MAX: Final = 6  # of the pause before another request for a session
+
+
+class LinkExchange:
+    """The exchange over one link, whose peer is known."""
+
+    def __init__(
+        self,
+        *,
+        link: int,
+        peer: str,
+        rpc: Connection,
+        history: Callable[[], LinkHistory],
+        context: Context,
+        heard_at: Callable[[], float],
+    ) -> None:
+        self.mode = ExchangeMode.NOTHING
+        self.session: int | None = None
+        self._link = link
+        self._peer = peer
+        self._rpc = rpc
+        self._history = history
+        self._context = context
+        self._core = context.core
+        self._settings = context.settings
+        self._heard_at = heard_at
+        self._call: Call | None = None  # of the session
+        self._sessions_left = context.limits.sessions_max  # that the peer may open
+        self._asks = context.settings.asks_as_server
+        self._resumed = 0  # number of further requests for a session
+
+    @property
+    def holds(self) -> bool:
+        """Whether frames have to wait until the session has loaded, or others are written."""
+        if self.session is None:
+            return self.mode in ONE_BY_ONE and not self._core.takes_messages
+        return not (self._core.takes_messages and self._core.is_ready(self.session))
+
+    @property
+    def waits_for_store(self) -> bool:
+        """Whether we wait for our own store: then the peer is not to blame for its silence."""
+        is_loading = self.session is not None and self._core.is_loading(self.session)
+        return is_loading or not self._core.takes_messages
+
+    # The beginning
+
+    def begin(self, role: SessionRole) -> None:
+        """Begin to exchange feeds, as the role and the settings ask for."""
+        self._asks = self._asks or role is SessionRole.CLIENT
+        if not self._settings.speaks_ebt:
+            self._move(ExchangeInput.CONNECTED_WITHOUT_EBT)
+        elif role is SessionRole.CLIENT:
+            self._move(ExchangeInput.CONNECTED_AS_CLIENT)
+            self._ask()
+        else:
+            self._move(ExchangeInput.CONNECTED_AS_SERVER)
+
+    def history_asked(self) -> None:
+        """Fall back if the peer asks for a feed: a client that does so will not open a session.
+
+        Neither will one whose session was lost, if the next request is the peer's to make.
+        """
+        rests = self.mode is ExchangeMode.RESTING and self.pause_s is None
+        if self.mode is ExchangeMode.WAITING or (rests and not self._core.has_session(self._peer)):
+            self._fall_back(ExchangeInput.HISTORY_ASKED)
+
+    @property
+    def pause_s(self) -> float | None:
+        """The pause before we request a session again; ``None`` if we do not.
+
+        If two peers dial each other at once, each session gives way to the other one, and both are
+        gone.  So one of the two waits twice as long as the other; and both double their pauses each
+        time, since the request of one has to arrive before the other makes its own.
+        """
+        if self.mode not in _PAUSES or not self._asks:
+            return None
+        doublings = min(self._resumed, _DOUBLINGS_MAX) + (self._core.me > self._peer)
+        return self._context.timing.session_s * 2.0**doublings
+
+    @property
+    def lacks_place(self) -> bool:
+        """Whether there is no session with the peer, and one may be asked for again."""
+        return self.mode in _PAUSES and not self._core.has_session(self._peer)
+
+    def wait_over(self) -> None:
+        """Go on after a pause, or after the peer's time to open a session."""
+        if self.pause_s is not None and not self._core.has_session(self._peer):
+            self._resumed += 1
+            if self.mode is ExchangeMode.RESTING or self._core.takes_sessions:
+                self._move(ExchangeInput.RESUMED)
+                self._ask()
+        if self.mode is not ExchangeMode.WAITING:
+            return
+        if self._settings.asks_as_server:
+            self._move(ExchangeInput.ASKED_IN_VAIN)
+            self._ask()
+        else:
+            self._fall_back(ExchangeInput.WAITED)
+
+    def _ask(self) -> None:
+        """Open a session (seed, "Creating an EBT session")."""
+        try:
+            session = self._core.connect(
+                self._peer, role=SessionRole.CLIENT, heard_at=self._heard_at
+            )
+        except LocalProtocolError as error:
+            if error.code is ErrorCode.TOO_MANY_SESSIONS:
+                self._fall_back(ExchangeInput.NO_PLACE)
+            else:
+                self._move(ExchangeInput.SESSION_LOST)
+            return
+        arguments: JsonValue = {"version": _VERSION, "format": _FORMAT}
+        self._begin(session)
+        self._call = self._rpc.make_call(_REPLICATE, CallType.DUPLEX, arguments)
+
+    def open(self, event: CallReceived) -> None:
+        """Take the peer's request for a session; an invalid one ends the call."""
+        call = self._rpc.call(event.number)
+        why = _refusal(event.args)
+        if why is None and not self._sessions_left:
+            why = "too many sessions over this connection"
+        if why is not None:
+            call.fail(why)
+            return
+        try:
+            session = self._core.connect(self._peer, role=SessionRole.SERVER)
+        except LocalProtocolError as error:
+            call.fail(str(error))
+            return
+        self._sessions_left -= 1
+        # An earlier session of this link has ended by that; the peer is told of its end.
+        self._end_call(EndReason.RECONNECTED, None)
+        self._begin(session)
+        self._call = call
+        self._move(ExchangeInput.SESSION_OPENED)
+
+    def _begin(self, session: int) -> None:
+        self.session = session
+        self._context.sessions[session] = self._link
+
+    # Frames
+
+    def is_of(self, number: int) -> bool:
+        """Whether a call is that of the session."""
+        return self._call is not None and self._call.number == number
+
+    def receive(self, event: ValueReceived) -> None:
+        """Take a frame, and the next ones without events of their own.
+
+        They are taken until an event or a write has to come first.
+        """
+        if self.session is None:
+            return
+        if self.mode is ExchangeMode.ASKED:
+            self._move(ExchangeInput.NOTES_CAME)
+        value: tuple[bytes, BodyType] | None = (event.body, event.type)
+        while value is not None:
+            self._receive_frame(self.session, *value)
+            if not self._core.goes_on:
+                return
+            value = self._rpc.take_value(event.number)
+
+    def _receive_frame(self, session: int, body: bytes, body_type: BodyType) -> None:
+        """Take one frame; something that is not a frame ends the session."""
+        try:
+            frame = read_frame(body, body_type)
+        except RemoteProtocolError as error:
+            self._core.disconnect(session, error)
+            return
+        if isinstance(frame, MessageFrame):
+            self._core.receive_message(session, *frame)
+        else:
+            self._core.receive_notes(session, frame)
+
+    def fill(self, size_max: int) -> None:
+        """Send frames over the connection, as far as it has room."""
+        while self.session is not None and self._call is not None and self._call.state in _SENDING:
+            size = min(size_max, self._rpc.send_size)
+            frames = self._core.frames_to_send(self.session, size) if size else ()
+            if not frames:
+                return
+            for frame in frames:
+                self._call.send_body(frame)
+
+    # The end
+
+    def call_ended(self, error: CallError | None) -> None:
+        """End the session: the peer has ended its call."""
+        session, self.session, self._call = self.session, None, None
+        if session is None:
+            return
+        self._core.disconnect(session)
+        if error is not None and error.message == _RECONNECTED:
+            self._move(ExchangeInput.SESSION_LOST)
+        elif error is None or error.message == _PARENT_ENDED:
+            self._move(ExchangeInput.SESSION_ENDED)
+        else:
+            self._fall_back(ExchangeInput.SESSION_REFUSED)
+
+    def session_ended(self, event: SessionEnded) -> None:
+        """End the call of a session of this link: the replicator has ended the session."""
+        if event.session == self.session:
+            self.session = None
+            self._end_call(event.reason, event.error)
+            code = None if event.error is None else event.error.code
+            if event.reason is EndReason.RECONNECTED or code is ErrorCode.NO_NOTES:
+                self._move(ExchangeInput.SESSION_LOST)
+            else:
+                self._move(ExchangeInput.SESSION_ENDED)
+
+    def disconnect(self) -> None:
+        """End the session: the link has ended."""
+        session, self.session, self._call = self.session, None, None
+        if session is not None:
+            self._core.disconnect(session)
+
+    def _end_call(self, reason: EndReason, error: RemoteProtocolError | None) -> None:
+        call, self._call = self._call, None
+        if call is None or call.state not in _SENDING or self._rpc.calls.get(call.number) is None:
+            return
+        if reason is EndReason.DISCONNECTED:
+            call.end()
+        else:
+            call.fail(str(error) if error is not None else _REASONS[reason])
+
+    # Falling back
+
+    def _fall_back(self, reason: ExchangeInput) -> None:
+        self._move(reason)
+        self._context.tell(FellBack(link=self._link, peer=self._peer, reason=reason))
+
+    def _move(self, happened: ExchangeInput) -> None:
+        before, self.mode = self.mode, EXCHANGE_RULES[self.mode][happened]
+        if before in ONE_BY_ONE:
+            self._history().stop()
+        elif self.mode in ONE_BY_ONE and self._settings.falls_back:
+            self._history().begin()
+
+
+def _refusal(args: list[JsonValue]) -> str | None:
+    """The reason to refuse a session with these arguments, worded as by other peers."""
+    asked: dict[str, JsonValue] = args[0] if args and is_dict(args[0]) else {}
+    version = asked.get("version")
+    if type(version) is bool or version != _VERSION:
+        return "expected ebt.replicate({version: 3})"
+    wanted = asked.get("format", _FORMAT)
+    if wanted != _FORMAT:
+        return f"Unknown format: {shortened(wanted) if isinstance(wanted, str) else 'not a text'}"
+    return None
+
 
 _SESSION: Final = 0  # a number that no call has
 _PATIENCE: Final = 3  # pauses that a peer has for its turn, before we serve in its place
@@ -44,27 +396,6 @@ MANIFEST: Final = Manifest(
         ".".join(history.METHOD): CallType.SOURCE,
     }
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """The things that all conversations share.
-
-    sessions_max: sessions that a peer may open over one link.
-    now: the time of the machine.
-    time_ms: converts a time of the machine to milliseconds since 1970.
-    sessions: the handlers of the replicator's sessions, by number.
-    """
-
-    core: Replicator
-    settings: Settings
-    sessions_max: int
-    history_limits: history.Limits
-    early_room: history.EarlyRoom
-    tell: Callable[[LinkEvent], None]
-    now: Callable[[], float]
-    time_ms: Callable[[float], int]
-    sessions: dict[int, LinkExchange] = field(default_factory=dict[int, LinkExchange])
 
 
 class Conversation:
@@ -83,29 +414,15 @@ class Conversation:
     ) -> None:
         self.peer = peer
         self._liveness = liveness
-        self.history = LinkHistory(
-            peer=peer,
-            rpc=rpc,
-            core=context.core,
-            settings=context.settings.history,
-            limits=context.history_limits,
-            room=context.early_room,
-            now=context.now,
-            heard_at=lambda: liveness.heard_at,
-            time_ms=context.time_ms,
-            wake=wake,
-        )
+        self._wake = wake
+        self.history: LinkHistory | None = None  # most peers speak EBT
         self.exchange = LinkExchange(
             link=link,
             peer=peer,
             rpc=rpc,
-            history=self.history,
-            core=context.core,
-            settings=context.settings,
-            sessions_max=context.sessions_max,
-            heard_at=lambda: liveness.heard_at,
-            tell=context.tell,
-            sessions=context.sessions,
+            history=self._made_history,
+            context=context,
+            heard_at=self._heard_at,
         )
         self._role = role
         self._rpc = rpc
@@ -113,12 +430,26 @@ class Conversation:
         self._pings: dict[int, Ping] = {}  # by number of their call
         self._deadlines: Deadlines[int] = Deadlines()  # of pings, and of the wait for a session
 
+    def _heard_at(self) -> float:
+        return self._liveness.heard_at
+
+    def _made_history(self) -> LinkHistory:
+        if self.history is None:
+            self.history = LinkHistory(
+                peer=self.peer,
+                rpc=self._rpc,
+                context=self._context,
+                heard_at=self._heard_at,
+                wake=self._wake,
+            )
+        return self.history
+
     def begin(self, now: float) -> None:
         """Ask the peer, which is known now, for a session or for feeds."""
         self.exchange.begin(self._role)
         if self._role is SessionRole.SERVER:
-            self._deadlines.set(_SESSION, now + self._context.settings.session_s)
-        elif not isinf(self._context.settings.ping_s):
+            self._deadlines.set(_SESSION, now + self._context.timing.session_s)
+        elif not isinf(self._context.timing.ping_s):
             self._call_ping(now)
         self._wait_for_place(now)
 
@@ -132,7 +463,7 @@ class Conversation:
             case ValueReceived(number=number):
                 if self.exchange.is_of(number):
                     self.exchange.receive(event)
-                elif self.history.is_of(number):
+                elif self.history is not None and self.history.is_of(number):
                     self.history.receive(event)
                 elif number in self._pings:
                     self._receive_ping(event, now)
@@ -141,7 +472,8 @@ class Conversation:
             case CallEnded(number=number, failure=failure):
                 if self.exchange.is_of(number):
                     self.exchange.call_ended(failure)
-                self.history.call_ended(event)
+                if self.history is not None:
+                    self.history.call_ended(event)
                 self._pings.pop(number, None)
                 self._deadlines.cancel(number)
             case _:
@@ -154,14 +486,15 @@ class Conversation:
                 self.exchange.open(event)
             case history.METHOD:
                 self.exchange.history_asked()
-                self.history.open(event)
+                self._made_history().open(event)
             case ("gossip", "ping"):
                 self._pings[call.number] = Ping(call)
             case ("blobs", "createWants"):
                 call.send({})  # we want no blobs; the stream stays open, as with other peers
             case _:
                 call.reply(MANIFEST.to_json())
-        self.history.make_room()
+        if self.history is not None:
+            self.history.make_room()
 
     def resume(self, now: float) -> bool:
         """Ask for a session again after a pause, if that is for us to do; returns whether it is."""
@@ -174,10 +507,10 @@ class Conversation:
     # Signs of life
 
     def _receive_ping(self, event: ValueReceived, now: float) -> None:
-        if not self._rpc.send_size():
+        if not self._rpc.send_size:
             return  # a peer that does not take our answers gets none
         ping = self._pings[event.number]
-        pause = self._context.settings.ping_s
+        pause = self._context.timing.ping_s
         if not ping.receive(event, self._context.time_ms(now)):
             pause *= _PATIENCE  # it is the peer's turn
         if not isinf(pause):
@@ -185,7 +518,7 @@ class Conversation:
 
     def _call_ping(self, now: float) -> None:
         """Open a ping call of ours."""
-        timeout: JsonValue = {"timeout": int(self._context.settings.patience_s * 1000)}
+        timeout: JsonValue = {"timeout": int(self._context.timing.patience_s * 1000)}
         call = self._rpc.make_call(("gossip", "ping"), CallType.DUPLEX, timeout)
         self._pings[call.number] = Ping(call)
         self._serve(call.number, now)
@@ -194,7 +527,7 @@ class Conversation:
         ping = self._pings[number]
         if ping.state is PingState.RESTING:
             ping.serve(self._context.time_ms(now))
-            self._liveness.asked()
+            self._liveness.asked(now)
 
     def _ask(self, now: float) -> None:
         """Ask for a sign of life, unless the peer has not answered the last question."""
@@ -211,7 +544,8 @@ class Conversation:
     def fill(self, size_max: int) -> None:
         """Send feeds over the connection, as far as it has room."""
         self.exchange.fill(size_max)
-        self.history.fill()
+        if self.history is not None:
+            self.history.fill()
 
     # Time
 
@@ -219,9 +553,9 @@ class Conversation:
         if self._rpc.state is not State.OPEN:
             return None  # nothing more can be said
         silence = self._liveness.deadline()
-        times = (self._deadlines.next(), self.history.next_deadline(), silence)
-        due = min(time for time in times if time is not None)
-        return None if isinf(due) else due
+        asking = None if self.history is None else self.history.next_deadline()
+        times = (self._deadlines.next(), asking, silence)
+        return min((time for time in times if time is not None and time < inf), default=None)
 
     def advance(self, now: float) -> None:
         """Raises `RemoteProtocolError` (``SILENT``)."""
@@ -234,14 +568,18 @@ class Conversation:
             else:
                 self._serve(number, now)
         if self.exchange.waits_for_store:
-            self._liveness.heard()
-        if self._liveness.look():
+            self._liveness.heard(now)
+        if self._liveness.advance(now):
             self._ask(now)
-        self.history.advance()
+        elif self._liveness.is_over():
+            raise RemoteProtocolError(PeerErrorCode.SILENT)
+        if self.history is not None:
+            self.history.advance()
 
     def disconnect(self) -> None:
         """End everything: the link has ended."""
         self._deadlines.clear()
         self._pings.clear()
         self.exchange.disconnect()
-        self.history.disconnect()
+        if self.history is not None:
+            self.history.disconnect()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
+from culm import ssb
 from culm.arguments import check_int, check_numbers, check_type
 from culm.ssb import ebt, history, muxrpc
-from culm.ssb.box_stream import PACKETS_MAX
 
-__all__ = ["Limits", "Settings"]
+__all__ = ["Limits", "Settings", "Timing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Limits:
     Raises `ValueError` for one below 1.
 
     links_max
-        Concurrent connections: each takes at most the memory that `rpc` and `packets_max` allow,
+        Concurrent connections: each takes at most the memory that `rpc` and `ssb` allow,
         and 4 KiB; `half_sent_size_max` and `early_size_max` count apart.  While it is asked for
         feeds one by one, it takes 300 bytes for each, and 1 KiB more for each of about 400 calls.
     links_of_peer_max
@@ -31,13 +31,13 @@ class Limits:
     early_size_max
         Bytes of messages that come before their turn where feeds are asked for one by one, of all
         connections together.  A connection may hold as much of that as is free.
-    packets_max
-        Packets of the box stream to take from a connection at a time, 4,130 bytes each.
     sessions_max
         Sessions that a peer may open over one connection, one after the other; further ones are
         refused.  Each reads the peer's clock, and feeds, from the store.
     fill_size_max
         Bytes of feeds to put into a connection at a time.
+    ssb
+        The limits of each connection's handshake and box stream.
     rpc
         The limits of each connection's calls.
     ebt
@@ -50,9 +50,9 @@ class Limits:
     links_of_peer_max: int = 4
     half_sent_size_max: int = 1 << 26
     early_size_max: int = 1 << 23
-    packets_max: int = PACKETS_MAX
     sessions_max: int = 64
     fill_size_max: int = 1 << 16
+    ssb: ssb.Limits = field(default_factory=ssb.Limits)
     rpc: muxrpc.Limits = field(default_factory=muxrpc.Limits)
     ebt: ebt.Limits = field(default_factory=ebt.Limits)
     history: history.Limits = field(default_factory=history.Limits)
@@ -62,33 +62,24 @@ class Limits:
         check_int("links_of_peer_max", self.links_of_peer_max, 1)
         check_int("half_sent_size_max", self.half_sent_size_max, 1)
         check_int("early_size_max", self.early_size_max, 1)
-        check_int("packets_max", self.packets_max, 1)
         check_int("sessions_max", self.sessions_max, 1)
         check_int("fill_size_max", self.fill_size_max, 1)
+        check_type("ssb", self.ssb, ssb.Limits)
         check_type("rpc", self.rpc, muxrpc.Limits)
         check_type("ebt", self.ebt, ebt.Limits)
         check_type("history", self.history, history.Limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The settings of replication; times are in seconds.
+class Timing:
+    """Times of a `Peer`, in seconds.
 
-    Raises `ValueError` for a time below 0, `TypeError` for something that is not a time.
+    Raises `ValueError` for one below 0, `TypeError` for something that is not a time.
 
-    handshake_s
-        Time limit of the secret handshake.
     session_s
         A server's wait for the client's session before it falls back (scenario 3), or requests one
         itself (scenario 4).  Also the shortest pause before a lost session is requested again: one
         that gave way to another link's, or whose first notes were late.
-    asks_as_server
-        Whether a server requests a session itself before it falls back (scenario 4).
-    speaks_ebt
-        Whether there are sessions at all; without them feeds are requested one by one.
-    falls_back
-        Whether feeds are requested one by one where there is no session.  Peers that ask us in that
-        way are answered in any case.
     ping_s
         Pause before we serve again in a ``gossip.ping``, which the client opens at once; infinite:
         no pings, unless the peer is silent.
@@ -101,32 +92,52 @@ class Settings:
     confirm_s
         If our own feed comes from a backup, and peers that we follow have told that they have less
         of it, or nothing: the time until it is confirmed, since another one may know of more.
+    ssb
+        The time for the secret handshake.
     ebt
         The times of the replicator.
     history
-        The settings of requests for feeds one by one.
+        The times of requests for feeds one by one.
     """
 
-    handshake_s: float = 15.0
     session_s: float = 5.0
-    asks_as_server: bool = False
-    speaks_ebt: bool = True
-    falls_back: bool = True
     ping_s: float = inf
     idle_timeout_s: float = 300.0
     goodbye_s: float = 5.0
     confirm_s: float = 30.0
+    ssb: ssb.Timing = field(default_factory=ssb.Timing)
     ebt: ebt.Timing = field(default_factory=ebt.Timing)
-    history: history.Settings = field(default_factory=history.Settings)
+    history: history.Timing = field(default_factory=history.Timing)
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        for name in ("asks_as_server", "speaks_ebt", "falls_back"):
-            check_type(name, getattr(self, name), bool)
+        check_type("ssb", self.ssb, ssb.Timing)
         check_type("ebt", self.ebt, ebt.Timing)
-        check_type("history", self.history, history.Settings)
+        check_type("history", self.history, history.Timing)
 
     @property
     def patience_s(self) -> float:
         """The time for which a peer may be silent: the lesser of `ping_s` and `idle_timeout_s`."""
         return min(self.ping_s, self.idle_timeout_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Ways to exchange feeds.  Raises `TypeError`.
+
+    asks_as_server
+        Whether a server requests a session itself before it falls back (scenario 4).
+    speaks_ebt
+        Whether there are sessions at all; without them feeds are requested one by one.
+    falls_back
+        Whether feeds are requested one by one where there is no session.  Peers that ask us in that
+        way are answered in any case.
+    """
+
+    asks_as_server: bool = False
+    speaks_ebt: bool = True
+    falls_back: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("asks_as_server", "speaks_ebt", "falls_back"):
+            check_type(name, getattr(self, name), bool)

@@ -2,34 +2,221 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
+from math import inf
+from typing import NamedTuple
 
-from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamMachine
+from culm import ssb
+from culm.buffer import Buffer, check_buffer, check_size_max
+from culm.machine import (
+    Closed,
+    ContractErrorCode,
+    Event,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StreamMachine,
+    Timed,
+)
+from culm.replication import Liveness
+from culm.ssb.box_stream import BoxStream
 from culm.ssb.ebt import SessionEnded, SessionRole
 from culm.ssb.events import Authenticated
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.muxrpc import Connection
-from culm.ssb.peer.conversation import MANIFEST, Context, Conversation
+from culm.ssb.peer.context import Context
+from culm.ssb.peer.conversation import MANIFEST, Conversation
 from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import PeerConnected, PeerDisconnected
-from culm.ssb.peer.half_sent import HalfSent
-from culm.ssb.peer.limits import Limits
-from culm.ssb.peer.link import PeerLink, sealed
-from culm.ssb.peer.liveness import Liveness
+from culm.ssb.peer.history import LinkHistory
+from culm.stack import over, then
 from culm.timers import Deadlines
 
-__all__ = ["Links"]
+__all__ = ["HalfSent", "Links", "PeerLink", "sealed"]
+
+
+class _HalfSentPacket(NamedTuple):
+    """The part of a packet that has come.
+
+    since: time of the first byte.
+    """
+
+    size: int
+    since: float
+
+
+class HalfSent:
+    """The packets of all links that have come in part, oldest first.
+
+    size_max: bytes that they may hold together.
+    links_max: number of links that there may be.
+
+    Half of the room is for peers that are known, and half for strangers; either may use room that
+    the other does not need.  A link that holds no more than an equal share of its half always
+    stays.
+    """
+
+    def __init__(self, *, size_max: int, links_max: int) -> None:
+        self.size = 0
+        self._size_max = size_max
+        self._share = size_max // (2 * links_max)
+        self._parts: dict[int, _HalfSentPacket] = {}  # by number of the link
+
+    def note(self, link: int, size: int, now: float) -> None:
+        """Record the bytes that a link holds; if they are fewer than before, the packet is new."""
+        part = self._parts.get(link, _HalfSentPacket(0, now))
+        self.size += size - part.size
+        if size < part.size:
+            del self._parts[link]
+            part = _HalfSentPacket(0, now)
+        if size:
+            self._parts[link] = part._replace(size=size)
+
+    def excess(self, now: float, is_known: Callable[[int], bool]) -> int | None:
+        """The link that has to end; ``None`` if there is room for all.
+
+        It is the one whose packet comes slowest: of the strangers, if they hold more than half.
+        """
+        if self.size <= self._size_max:
+            return None
+        known = {link: part for link, part in self._parts.items() if is_known(link)}
+        size_known = sum(part.size for part in known.values())
+        if self.size - size_known > self._size_max / 2:
+            found = {link: part for link, part in self._parts.items() if link not in known}
+        else:
+            found = known
+        large = (link for link, part in found.items() if part.size > self._share)
+        return min(large, key=lambda link: _pace(found[link], now))
+
+
+def _pace(part: _HalfSentPacket, now: float) -> float:
+    """Bytes a second; infinite if the packet has only begun."""
+    return part.size / (now - part.since) if now > part.since else inf
+
+
+def sealed(handshake: StreamMachine, rpc: Connection, *, limits: ssb.Limits) -> StreamMachine:
+    """`rpc` inside a box stream, after the handshake."""
+
+    def build(event: Event) -> StreamMachine | None:
+        if not isinstance(event, Authenticated):
+            return None
+        return over(BoxStream(keys=event.keys, limits=limits), rpc)
+
+    return then(handshake, build)
+
+
+class PeerLink:
+    """A `culm.machine.Link`.
+
+    role: whether we have dialled.
+    rpc: the calls of this connection.
+    liveness: tracks the peer's silence.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        role: SessionRole,
+        rpc: Connection,
+        machine: StreamMachine,
+        liveness: Liveness,
+        links: Links,
+    ) -> None:
+        self.number = number
+        self.role = role
+        self.rpc = rpc
+        self.closed = False
+        self.liveness = liveness
+        self._machine = machine
+        self._timed = machine if isinstance(machine, Timed) else None  # kept: the check is slow
+        self._links = links
+        self._fault: RemoteProtocolError | None = None
+        self._eof = False
+
+    # Bytes
+
+    def receive_data(self, data: Buffer) -> None:
+        if self._eof:
+            raise LocalProtocolError(ContractErrorCode.DATA_AFTER_EOF)
+        check_buffer(data)
+        if not self.closed:
+            self._machine.receive_data(data)
+            self.liveness.heard(self._links.now)
+            self._links.wake(self)
+
+    def receive_eof(self) -> None:
+        self._eof = True
+        self._machine.receive_eof()
+        self._links.wake(self)
+
+    def read_size(self) -> int:
+        if self.closed or self._eof or self._links.holds(self):
+            return 0
+        return self._machine.read_size()
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        check_size_max(size_max)
+        parts: list[bytes] = []
+        while size_max is None or size_max > 0:
+            self._links.fill(self)
+            data = self._machine.data_to_send(size_max)
+            if not data:
+                break
+            parts.append(data)
+            if size_max is not None:
+                size_max -= len(data)
+        if parts:
+            self.liveness.taken(self._links.now)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Say goodbye; the machine reports the end."""
+        self._machine.close()
+        self._links.wake(self)
+
+    # For the peer
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the link has failed, and waits for nothing more."""
+        return self._fault is not None
+
+    def next_event(self) -> Event | None:
+        if self.closed:
+            return None
+        if self._fault is not None:
+            self.closed = True
+            return Closed(error=self._fault)
+        event = self._machine.next_event()
+        if isinstance(event, Closed):
+            self.closed = True
+        return event
+
+    def fail(self, error: RemoteProtocolError) -> None:
+        """End the link: the peer has sent well-formed packets against a rule, or nothing."""
+        self._fault = error.detached()
+        self._machine.close()
+        self._links.wake(self)
+
+    def next_deadline(self) -> float | None:
+        """The deadline of the handshake."""
+        return None if self._timed is None else self._timed.next_deadline()
+
+    def advance(self, now: float) -> None:
+        if self._timed is not None:
+            self._timed.advance(now)
+            self._links.wake(self)
 
 
 class Links:
     """All links by number, and the conversations over those whose peers are known."""
 
-    def __init__(self, context: Context, *, limits: Limits, now: float) -> None:
+    def __init__(self, context: Context, *, now: float) -> None:
         self._context = context
-        self._limits = limits
-        self._now = now
+        self._limits = limits = context.limits
+        self.now = now
         offers_all = context.settings.speaks_ebt
         self._manifest = MANIFEST if offers_all else MANIFEST.allowed(deny=["ebt"])
         self._numbers = count(1)
@@ -46,6 +233,10 @@ class Links:
     def all(self) -> Sequence[PeerLink]:
         return tuple(self._links.values())
 
+    @property
+    def half_sent_size(self) -> int:
+        return self._half_sent.size
+
     # Beginnings and ends
 
     def open(self, role: SessionRole, handshake: StreamMachine | None) -> PeerLink:
@@ -55,20 +246,21 @@ class Links:
         rpc = Connection(manifest=self._manifest, limits=self._limits.rpc)
         machine: StreamMachine = rpc
         if handshake is not None:
-            machine = sealed(handshake, rpc, packets_max=self._limits.packets_max)
+            machine = sealed(handshake, rpc, limits=self._limits.ssb)
+        patience_s = self._context.timing.patience_s
+        liveness = Liveness(idle_timeout_s=patience_s, keepalive_s=patience_s)
+        liveness.advance(self.now)
         link = PeerLink(
             number=next(self._numbers),
             role=role,
             rpc=rpc,
             machine=machine,
-            liveness=Liveness(patience_s=self._context.settings.patience_s, now=self._context.now),
-            wake=self._wake,
-            fill=self._fill,
-            holds=self._holds,
+            liveness=liveness,
+            links=self,
         )
         self._links[link.number] = link
-        link.advance(self._now)
-        self._wake(link)
+        link.advance(self.now)
+        self.wake(link)
         return link
 
     def connected(self, link: PeerLink, peer: str) -> None:
@@ -81,12 +273,12 @@ class Links:
             rpc=link.rpc,
             liveness=link.liveness,
             context=self._context,
-            wake=partial(self._wake, link),
+            wake=partial(self.wake, link),
         )
         self._conversations[link.number] = conversation
         self._context.tell(PeerConnected(link=link.number, peer=peer))
-        conversation.begin(self._now)
-        self._wake(link)
+        conversation.begin(self.now)
+        self.wake(link)
         if self._context.core.blocks(self._context.core.me, peer):
             self._close(link)  # we have blocked it since we began to dial
 
@@ -102,7 +294,7 @@ class Links:
 
     def _count_half_sent(self, link: PeerLink) -> None:
         """Record the bytes that a link holds in part; the slowest one may have to end."""
-        held, now = self._half_sent, self._now
+        held, now = self._half_sent, self.now
         held.note(
             link.number, 0 if link.closed or link.is_failing else link.rpc.half_sent_size, now
         )
@@ -133,7 +325,7 @@ class Links:
         """Say goodbye, and wait only `goodbye_s` for the answer."""
         if link.number not in self._goodbyes:
             link.close()
-            self._goodbyes.set(link.number, self._now + self._context.settings.goodbye_s)
+            self._goodbyes.set(link.number, self.now + self._context.timing.goodbye_s)
 
     def _ended(self, link: PeerLink, closed: Closed) -> None:
         number = link.number
@@ -175,17 +367,16 @@ class Links:
         elif isinstance(event, Authenticated):
             self.connected(link, feed_id_of(event.peer))
         elif conversation is not None:
-            conversation.receive(event, self._now)
+            conversation.receive(event, self.now)
         return True
 
     def session_ended(self, event: SessionEnded) -> None:
         """Pass on that the replicator has ended a session."""
-        exchange = self._context.sessions.get(event.session)
-        if exchange is not None:
-            exchange.session_ended(event)
-            link = self._links.get(exchange.link)
-            if link is not None:
-                self._wake(link)
+        number = self._context.sessions.pop(event.session, 0)
+        conversation = self._conversations.get(number)
+        if conversation is not None:
+            conversation.exchange.session_ended(event)
+            self.wake(self._links[number])
         self._resume(event.peer)
 
     def _resume(self, peer: str) -> None:
@@ -193,19 +384,23 @@ class Links:
         if self._context.core.has_session(peer):
             return
         for number, conversation in reversed(self._conversations.items()):
-            if conversation.peer == peer and conversation.resume(self._now):
-                self._wake(self._links[number])
+            if conversation.peer == peer and conversation.resume(self.now):
+                self.wake(self._links[number])
                 return
 
     def update(self, feed: str) -> None:
         """Look again with which peers a feed is exchanged."""
-        for conversation in self._conversations.values():
-            conversation.history.update(feed)
+        for history in self._histories():
+            history.update(feed)
 
     def grown(self, feed: str) -> None:
         """Serve new messages of a feed."""
-        for conversation in self._conversations.values():
-            conversation.history.grown(feed)
+        for history in self._histories():
+            history.grown(feed)
+
+    def _histories(self) -> list[LinkHistory]:
+        made = (conversation.history for conversation in self._conversations.values())
+        return [history for history in made if history is not None]
 
     def release(self) -> None:
         """Let links that wait for the store look again: it has answered."""
@@ -215,25 +410,24 @@ class Links:
 
     def take_stirred(self) -> list[PeerLink]:
         for session in self._context.core.sessions_to_send():
-            exchange = self._context.sessions.get(session)
-            link = None if exchange is None else self._links.get(exchange.link)
+            link = self._links.get(self._context.sessions.get(session, 0))
             if link is not None:
                 self._stirred[link.number] = link
         stirred, self._stirred = self._stirred, {}
         return list(stirred.values())
 
-    # Callbacks of links
+    # For links
 
-    def _wake(self, link: PeerLink) -> None:
+    def wake(self, link: PeerLink) -> None:
         if link.number in self._links:
             self._awake[link.number] = self._stirred[link.number] = link
 
-    def _fill(self, link: PeerLink) -> None:
+    def fill(self, link: PeerLink) -> None:
         conversation = self._conversations.get(link.number)
         if conversation is not None:
             conversation.fill(self._limits.fill_size_max)
 
-    def _holds(self, link: PeerLink) -> bool:
+    def holds(self, link: PeerLink) -> bool:
         conversation = self._conversations.get(link.number)
         return conversation is not None and conversation.exchange.holds
 
@@ -252,7 +446,7 @@ class Links:
         return min((time for time in times if time is not None), default=None)
 
     def advance(self, now: float) -> None:
-        self._now = now
+        self.now = now
         while (number := self._goodbyes.pop_due(now)) is not None:
             self._links[number].fail(RemoteProtocolError(ErrorCode.NO_GOODBYE))
         while (number := self._deadlines.pop_due(now)) is not None:
@@ -265,4 +459,4 @@ class Links:
                     conversation.advance(now)
             except RemoteProtocolError as error:
                 link.fail(error)
-            self._wake(link)  # its next deadline is known when it has moved
+            self.wake(link)  # its next deadline is known when it has moved

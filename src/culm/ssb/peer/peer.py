@@ -17,38 +17,73 @@ from culm.machine import (
     StreamMachine,
     Ticket,
 )
+from culm.replication import Quiet
 from culm.ssb.ebt import (
     FeedExtended,
     FeedForked,
     Head,
     Message,
-    Progress,
     Replicator,
     SessionEnded,
     SessionRole,
     State,
-    Stored,
+    StoredFeeds,
+    SyncProgress,
 )
 from culm.ssb.feed_id import check_feed_id, feed_id_of, public_key_of
 from culm.ssb.history import EarlyRoom
-from culm.ssb.messages import ClassicMessage, Place, create_message
-from culm.ssb.peer.conversation import Context
+from culm.ssb.messages import ClassicMessage, FeedPlace, create_message
+from culm.ssb.peer.context import Context
+from culm.ssb.peer.conversation import ClassicFormat
 from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import LinkEvent, OwnFeedConfirmed, PeerEffect, PeerEvent
-from culm.ssb.peer.frames import ClassicFormat
-from culm.ssb.peer.limits import Limits, Settings
-from culm.ssb.peer.link import PeerLink
-from culm.ssb.peer.links import Links
-from culm.ssb.peer.own_feed import OwnFeed
+from culm.ssb.peer.limits import Limits, Settings, Timing
+from culm.ssb.peer.links import Links, PeerLink
 from culm.ssb.secret_handshake import MAIN_NETWORK, ClientHandshake, ServerHandshake
 from culm.ssb.v8json import JsonValue
 
-__all__ = ["Peer"]
+__all__ = ["OwnFeed", "Peer"]
+
+
+class OwnFeed:
+    """Our own feed, of which others may have more if it comes from a backup.
+
+    restored: whether it does, and its length is not confirmed.
+    confirm_s: the wait for others once a friend has told that it has less, or nothing.
+    """
+
+    def __init__(self, core: Replicator, *, restored: bool, confirm_s: float, now: float) -> None:
+        self.restored = restored
+        self._core = core
+        self._now = now
+        self._unsurpassed = Quiet(confirm_s)  # since a friend has told that it has less
+
+    def confirm(self) -> None:
+        """Take the user's word that no peer has more of it."""
+        self.restored = False
+
+    def look(self) -> bool:
+        """Whether the restored feed is confirmed just now, by peers that we follow or by time."""
+        self._unsurpassed.advance(self._now, quiet=self._is_unsurpassed())
+        due = self._core.is_confirmed(self._core.me) or self._unsurpassed.lasts
+        self.restored = not due
+        return due
+
+    def _is_unsurpassed(self) -> bool:
+        return self._core.is_unsurpassed(self._core.me)
+
+    def next_deadline(self) -> float | None:
+        return self._unsurpassed.deadline(self.restored and self._is_unsurpassed())
+
+    def advance(self, now: float) -> None:
+        self._now = now
+
 
 R = TypeVar("R")
 
 _DEFAULT_LIMITS: Final = Limits()
 _DEFAULT_SETTINGS: Final = Settings()
+_DEFAULT_TIMING: Final = Timing()
 
 
 class Peer:
@@ -72,8 +107,8 @@ class Peer:
         (``RESTORED``) until a peer that we follow has told how long our own feed is, and all of it
         is here (`OwnFeedConfirmed`), or until `confirm`: a message in the place of one that others
         have would fork the feed for ever.
-    settings, limits
-        Times, and bounds on the memory that peers may make us use.
+    settings, limits, timing
+        Ways to exchange feeds, bounds on the memory that peers may make us use, and times.
 
     A `culm.machine.LinkedMachine`: `accepted`, `dialled` and `attached` open its links.  Follow all
     feeds that others may have from us, not only those that we want: feeds that are not followed are
@@ -84,7 +119,7 @@ class Peer:
         self,
         *,
         identity: SigningKey,
-        stored: Stored,
+        stored: StoredFeeds,
         now: float,
         epoch: float = 0.0,
         network: bytes = MAIN_NETWORK,
@@ -92,12 +127,14 @@ class Peer:
         restored: bool = False,
         settings: Settings = _DEFAULT_SETTINGS,
         limits: Limits = _DEFAULT_LIMITS,
+        timing: Timing = _DEFAULT_TIMING,
     ) -> None:
         check_type("identity", identity, SigningKey)
         check_type("epoch", epoch, int, float)
         check_type("restored", restored, bool)
         check_type("settings", settings, Settings)
         check_type("limits", limits, Limits)
+        check_type("timing", timing, Timing)
         check_bytes("network", network, 32)
         if hmac_key is not None:
             check_bytes("hmac_key", hmac_key, 32)
@@ -105,33 +142,33 @@ class Peer:
         self._network = network
         self._hmac_key = hmac_key
         self._epoch = epoch
-        self._settings = settings
         self._limits = limits
+        self._timing = timing
         self._now = now
         self._core = Replicator(
             me=feed_id_of(bytes(identity.verify_key)),
             stored=stored,
             format=ClassicFormat(hmac_key=hmac_key),
             now=now,
-            timing=settings.ebt,
+            timing=timing.ebt,
             limits=limits.ebt,
         )
         self._core.follow(self._core.me)
-        self._own = OwnFeed(self._core, restored=restored, confirm_s=settings.confirm_s, now=now)
+        self._own = OwnFeed(self._core, restored=restored, confirm_s=timing.confirm_s, now=now)
         self._ending: Closed | None = None  # the replicator has ended
         self._closed: Closed | None = None
+        self._early_room = EarlyRoom(size_max=limits.early_size_max)
         self._links = Links(
             Context(
                 core=self._core,
                 settings=settings,
-                sessions_max=limits.sessions_max,
-                history_limits=limits.history,
-                early_room=EarlyRoom(size_max=limits.early_size_max),
+                timing=timing,
+                limits=limits,
+                early_room=self._early_room,
                 tell=self._tell,
                 now=lambda: self._now,
                 time_ms=self._time_ms,
             ),
-            limits=limits,
             now=now,
         )
         self._events: deque[LinkEvent] = deque()
@@ -155,12 +192,22 @@ class Peer:
         return self._core.clock
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> SyncProgress:
         return self._core.progress
 
     @property
     def links(self) -> Sequence[PeerLink]:
         return self._links.all
+
+    @property
+    def half_sent_size(self) -> int:
+        """Bytes of packets that have come in part, of all links."""
+        return self._links.half_sent_size
+
+    @property
+    def early_size(self) -> int:
+        """Bytes of messages that have come before their turn, of all links."""
+        return self._early_room.size
 
     def head(self, feed: str) -> Head | None:
         """The last message taken of a feed, perhaps not stored yet."""
@@ -214,7 +261,7 @@ class Peer:
             self._identity,
             content=content,
             timestamp=self._time_ms(self._now) if timestamp is None else timestamp,
-            last=None if head is None else Place(self.me, head.sequence, head.id),
+            last=None if head is None else FeedPlace(self.me, head.sequence, head.id),
             hmac_key=self._hmac_key,
         )
         self._core.append(Message(self.me, message.sequence, message.id, message.data))
@@ -240,7 +287,8 @@ class Peer:
             ephemeral=ephemeral,
             network=self._network,
             admits=lambda key: not self.blocks(self.me, feed_id_of(key)),
-            timeout_s=self._settings.handshake_s,
+            limits=self._limits.ssb,
+            timing=self._timing.ssb,
         )
         return self._open(SessionRole.SERVER, handshake)
 
@@ -257,7 +305,8 @@ class Peer:
             server=public_key_of(peer),
             ephemeral=ephemeral,
             network=self._network,
-            timeout_s=self._settings.handshake_s,
+            limits=self._limits.ssb,
+            timing=self._timing.ssb,
         )
         return self._open(SessionRole.CLIENT, handshake)
 

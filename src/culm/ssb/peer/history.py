@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from culm.ssb.ebt import Replicator
-from culm.ssb.history import EarlyRoom, HistoryReader, HistoryServer, Limits, Settings
+from culm.ssb.history import HistoryReader, HistoryServer
 from culm.ssb.muxrpc import CallEnded, CallReceived, Connection, ValueReceived
+from culm.ssb.peer.context import Context
 
 __all__ = ["LinkHistory"]
 
@@ -14,11 +14,9 @@ __all__ = ["LinkHistory"]
 class LinkHistory:
     """createHistoryStream over one link, whose peer is known.
 
-    now: the time of the machine.
-    time_ms: converts it to milliseconds since 1970.
     wake: called when there may be something to send.
 
-    Reader and server are made only when they are needed: most peers speak EBT.
+    Reader and server are made only when they are needed.
     """
 
     def __init__(
@@ -26,24 +24,16 @@ class LinkHistory:
         *,
         peer: str,
         rpc: Connection,
-        core: Replicator,
-        settings: Settings,
-        limits: Limits,
-        room: EarlyRoom,
-        now: Callable[[], float],
+        context: Context,
         heard_at: Callable[[], float],
-        time_ms: Callable[[float], int],
         wake: Callable[[], None],
     ) -> None:
         self._peer = peer
         self._rpc = rpc
-        self._core = core
-        self._settings = settings
-        self._limits = limits
-        self._room = room
-        self._now = now
+        self._context = context
+        self._core = context.core
+        self._now = context.now
         self._heard_at = heard_at
-        self._time_ms = time_ms
         self._wake = wake
         self._server: HistoryServer | None = None
         self._reader: HistoryReader | None = None
@@ -60,8 +50,9 @@ class LinkHistory:
             connection=self._rpc,
             next_of=self._next_of,
             heard_at=self._heard_at,
-            room=self._room,
-            settings=self._settings,
+            room=self._context.early_room,
+            limits=self._context.limits.history,
+            timing=self._context.timing.history,
         )
         for feed in self._core.followed:
             self.update(feed)
@@ -98,8 +89,8 @@ class LinkHistory:
                 last_of=self._core.stored,
                 may_read=lambda feed: self._core.shares(feed, self._peer),
                 read=self._read,
-                time_ms=lambda: self._time_ms(self._now()),
-                limits=self._limits,
+                time_ms=lambda: self._context.time_ms(self._now()),
+                limits=self._context.limits.history,
             )
         self._server.open(self._rpc.call(event.number), event.args)
 

@@ -1,0 +1,33 @@
+"""The things that all links of a peer share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from culm.ssb.ebt import Replicator
+from culm.ssb.history import EarlyRoom
+from culm.ssb.peer.events import LinkEvent
+from culm.ssb.peer.limits import Limits, Settings, Timing
+
+__all__ = ["Context"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The replicator, the settings, limits and times, and the machine's time, for all links.
+
+    now: the time of the machine.
+    time_ms: converts a time of the machine to milliseconds since 1970.
+    sessions: the links of the replicator's sessions, by the numbers of both.
+    """
+
+    core: Replicator
+    settings: Settings
+    timing: Timing
+    limits: Limits
+    early_room: EarlyRoom
+    tell: Callable[[LinkEvent], None]
+    now: Callable[[], float]
+    time_ms: Callable[[float], int]
+    sessions: dict[int, int] = field(default_factory=dict[int, int])
