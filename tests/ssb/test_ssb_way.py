@@ -13,7 +13,7 @@ import culm
 from culm.ssb.ebt import FeedExtended
 
 FOLDER = Path(culm.__file__).parent
-FILES_MAX = 21
+FILES_MAX = 20
 
 
 @cache

@@ -2,8 +2,7 @@
 
 from culm.replication.base import DurableBase
 from culm.replication.patience import Debts, Liveness, Pauses, Quiet
-from culm.replication.turns import Room, Turns
-from culm.replication.writes import Write, Writes
+from culm.replication.queues import Room, Turns, Write, Writes
 
 __all__ = [
     "Debts",

@@ -1,14 +1,128 @@
-"""What is on its way into a store."""
+"""Turns, room for what is read ahead, and writes in order."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Sequence
+from itertools import islice
 from typing import Generic, TypeVar
 
-__all__ = ["Write", "Writes"]
+__all__ = ["Room", "Turns", "Write", "Writes"]
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+
+
+class Turns(Generic[K]):
+    """Those that may have something to do take turns, in the order in which they came.
+
+    One that has just got something new does not wait for those that go on and on, and they wait
+    for no more than one of these.
+    """
+
+    __slots__ = ("_fresh", "_fresh_had_turn", "_going_on")
+
+    def __init__(self) -> None:
+        # What is taken from the front of a dict has to be passed over every time after that.
+        self._fresh: OrderedDict[K, None] = OrderedDict()
+        self._going_on: OrderedDict[K, None] = OrderedDict()
+        self._fresh_had_turn = False
+
+    def __bool__(self) -> bool:
+        return bool(self._fresh or self._going_on)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._fresh or key in self._going_on
+
+    def add(self, key: K, *, fresh: bool = True) -> None:
+        """Give it a turn, unless it waits for one; `fresh`: because of something new."""
+        if key not in self:
+            queue = self._fresh if fresh else self._going_on
+            queue[key] = None
+
+    def go_on(self, key: K) -> None:
+        """It has had its turn, and there may be more."""
+        self._fresh.pop(key, None)
+        self._going_on[key] = None
+
+    def discard(self, key: K) -> None:
+        self._fresh.pop(key, None)
+        self._going_on.pop(key, None)
+
+    def first(self) -> K:
+        """The one whose turn is next; there has to be one."""
+        return next(iter(self._queue()))
+
+    def take(self) -> K:
+        """The same; it has had its turn then."""
+        queue = self._queue()
+        self._fresh_had_turn = queue is self._fresh
+        return queue.popitem(last=False)[0]
+
+    def _queue(self) -> OrderedDict[K, None]:
+        if self._fresh and not (self._going_on and self._fresh_had_turn):
+            return self._fresh
+        return self._going_on
+
+
+class Room(Generic[K]):
+    """Shares out `size_max` bytes: a reader that asks gets up to half of what is free.
+
+    So there is something left for those that come later, down to `read_size_max`, which a single
+    read may bring however little was asked for.  When there is less than that, readers wait for
+    each other, in order: each gets a turn when there is room again.  One read is always possible.
+    """
+
+    __slots__ = ("_held", "_read_size_max", "_size", "_size_max", "_turns", "_waiting")
+
+    def __init__(self, turns: Turns[K], *, size_max: int, read_size_max: int) -> None:
+        self._turns = turns
+        self._size_max = size_max
+        self._read_size_max = read_size_max
+        self._held: dict[K, int] = {}
+        self._size = 0
+        self._waiting: dict[K, None] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held."""
+        return self._size
+
+    def claim(self, key: K, size: int, *, lasting: bool = False) -> int:
+        """Room for a read in the place of what is held: how much, `size` bytes or less.
+
+        0 if there is none for the moment.  `lasting`: for something that takes long; it leaves a
+        quarter of the whole to others.
+        """
+        self.hold(key, 0)
+        free = self._size_max - self._size - (self._size_max // 4 if lasting else 0)
+        share = max(min(size, free // 2), self._read_size_max)
+        if share > free and self._size:
+            self._waiting[key] = None
+            return 0
+        self.hold(key, share)
+        return share
+
+    def hold(self, key: K, size: int) -> None:
+        """Note that it holds so much now; give a turn to as many others as there is room for."""
+        before = self._held.pop(key, 0)
+        if size:
+            self._held[key] = size
+        self._size += size - before
+        if size < before:
+            self._give_turns()
+
+    def _give_turns(self) -> None:
+        places = max((self._size_max - self._size) // self._read_size_max, self._size == 0)
+        for waiting in list(islice(self._waiting, places)):
+            del self._waiting[waiting]
+            self._turns.add(waiting, fresh=False)
+
+    def forget(self, key: K) -> None:
+        """It reads no more; a turn that it was given goes to another."""
+        self._waiting.pop(key, None)
+        self._size -= self._held.pop(key, 0)
+        self._give_turns()
 
 
 class Write(Generic[T]):
