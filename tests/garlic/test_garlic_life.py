@@ -31,6 +31,7 @@ from culm.garlic.raft import (
     TransferFailed,
 )
 from culm.garlic.raft import messages as m
+from culm.garlic.raft.terms import Terms
 from culm.garlic.states import HandshakeState
 from culm.machine import Event, LocalProtocolError
 
@@ -502,3 +503,11 @@ def test_who_may_be_jrafts_gets_no_pack_but_the_first(speaks: str) -> None:
     addresses = leader.node.server_id.to_bytes(4, "big") + (4).to_bytes(4, "big")
     pack = bytes([MessageType.SYNC_LOG_REQUEST]) + addresses
     assert heard.count(pack) == (1 if speaks == "JRaft's frames" else 5)
+
+
+def test_canary_a_member_is_believed_whatever_term_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Terms, "reach", lambda self, term: term)
+    with pytest.raises(AssertionError):
+        test_a_few_forged_terms_put_nobody_out("a member", "entries", (1, 2, 3), falls=True)

@@ -11,6 +11,7 @@ from raft_lab import Lab, all_of, founders, one
 
 from culm.garlic.raft import ErrorCode, PeerFault
 from culm.garlic.raft.messages import AppendRequest, Message
+from culm.garlic.raft.progress import Progress
 
 
 def to(messages: list[Message], peer: int) -> AppendRequest:
@@ -120,3 +121,11 @@ def propose(cluster: Cluster, count: int) -> None:
     members = [each.node for each in cluster.members.values()]
     index = leader.node.last_index
     assert cluster.run(10.0, lambda: all(node.applied_index >= index for node in members))
+
+
+def test_canary_what_a_follower_has_confirmed_it_has_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Progress, "lost", lambda self, flight, hint: False)
+    with pytest.raises(AssertionError):
+        test_a_node_that_is_given_an_older_store_is_named_and_catches_up(0)

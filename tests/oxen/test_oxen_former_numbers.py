@@ -25,6 +25,7 @@ from culm.oxen.messages import (
     Synchronize,
     read_message,
 )
+from culm.oxen.outgoing import Outgoing
 from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions
 
@@ -232,3 +233,11 @@ def test_what_one_says_that_does_not_name_our_number_is_still_delivered() -> Non
         table.tell_message(P, each)
     got = [event.data for event in table.events() if isinstance(event, MessageReceived)]
     assert got == [b"one", b"all"]
+
+
+def test_canary_whoever_names_a_number_of_ours_is_said_to_hold_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Outgoing, "holds", lambda self, known: True)
+    with pytest.raises(AssertionError):
+        test_one_that_is_taken_back_has_forgotten_us(0)

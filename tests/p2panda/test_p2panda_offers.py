@@ -145,3 +145,20 @@ def test_a_peer_restored_from_a_backup_gets_everything_in_a_live_session(mode: M
         left.store.append([NewOperation(entry, operation, document)])
         connect(left, right, machines=replicators(mode=mode, live=True, offers=offers))
         assert left.documents() == right.documents()
+
+
+def test_canary_what_was_sent_once_is_not_sent_again(monkeypatch: pytest.MonkeyPatch):
+    """As if the memory of it were the truth."""
+    span = Offers.span
+
+    def once(self: Offers, log: LogKey, theirs: int, ours: int) -> Span:
+        sent: set[LogKey] = vars(self).setdefault("sent", set())
+        if log in sent:
+            return Span(log, ours, ours)
+        sent.add(log)
+        return span(self, log, theirs, ours)
+
+    monkeypatch.setattr(Offers, "span", once)
+    monkeypatch.setattr(Offers, "everything", lambda self: False)
+    with pytest.raises(AssertionError):
+        test_what_is_remembered_wrongly_costs_a_few_sessions_and_no_more(Mode.SET_RECONCILIATION)

@@ -21,6 +21,7 @@ from culm.point2point.replication import (
     LogRefused,
     LogSynced,
     ReplicatorLimits,
+    decisions,
 )
 from effort import seeds
 
@@ -273,3 +274,19 @@ def test_a_log_that_its_server_cannot_read_holds_up_no_other(kind: type[Effect],
     assert [event.log for event in cable.left.of(EntryStored) if event.seqnum == 3] == others
     head = client.store.head(stuck)
     assert head is None or head.seqnum < 3
+
+
+def test_canary_a_request_that_waits_for_news_keeps_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decisions, "may_rest", lambda facts, *, patient: False)
+    with pytest.raises(AssertionError):
+        go(103, tight=True)
+
+
+def test_canary_an_entry_without_all_of_its_payload_counts_as_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decisions, "_lacks_begun", lambda facts: False)
+    with pytest.raises(AssertionError):
+        go(20224, tight=True)
