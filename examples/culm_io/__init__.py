@@ -1,3 +1,3 @@
 """The I/O of culm: drivers for event loops and sockets, stores on SQLite, the command ``culm``."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"

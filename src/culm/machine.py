@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from culm.buffer import Buffer, Outbox, ReceiveBuffer, check_buffer, check_size_max
 
@@ -169,8 +169,20 @@ class StoreFailed(Event):
     error: Exception
 
 
+# The events of a machine, as a union, and the addresses of its peers.  Without parameters a machine
+# gives any events, to any addresses: to say so takes a default, which Python 3.11 does not know.
+if TYPE_CHECKING:
+    import typing_extensions as ahead
+
+    E_co = ahead.TypeVar("E_co", bound=Event, covariant=True, default=Event)
+    A = ahead.TypeVar("A", bound=Hashable, default=Any)
+else:
+    E_co = TypeVar("E_co", bound=Event, covariant=True)
+    A = TypeVar("A", bound=Hashable)
+
+
 @runtime_checkable
-class Machine(Protocol):
+class Machine(Protocol[E_co]):
     """The calls that a driver may make to any machine."""
 
     @property
@@ -178,7 +190,7 @@ class Machine(Protocol):
         """The state as of the last event that was returned."""
         ...
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> E_co | None:
         """Go one step further and return what happened, or ``None``.  Never raises."""
         ...
 
@@ -188,7 +200,7 @@ class Machine(Protocol):
 
 
 @runtime_checkable
-class StreamMachine(Machine, Protocol):
+class StreamMachine(Machine[E_co], Protocol[E_co]):
     """A machine over an ordered, reliable stream of bytes."""
 
     def receive_data(self, data: Buffer) -> None:
@@ -223,7 +235,7 @@ class StreamMachine(Machine, Protocol):
 
 
 @runtime_checkable
-class Conduit(StreamMachine, Protocol):
+class Conduit(StreamMachine[E_co], Protocol[E_co]):
     """A stream machine that carries bytes for a layer above it.
 
     What it carries up comes out as `DataReceived`, in whole units of its protocol, so that
@@ -240,14 +252,14 @@ class Conduit(StreamMachine, Protocol):
 
 
 @runtime_checkable
-class DatagramMachine(Machine, Protocol):
+class DatagramMachine(Machine[E_co], Protocol[E_co, A]):
     """A machine over datagrams that may be lost, duplicated and reordered."""
 
-    def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
+    def receive_datagram(self, data: Buffer, *, source: A) -> None:
         """Take in one datagram that came from the address `source`."""
         ...
 
-    def datagrams_to_send(self) -> list[tuple[Hashable, bytes]]:
+    def datagrams_to_send(self) -> Sequence[tuple[A, bytes]]:
         """Take the datagrams to send, each with its destination."""
         ...
 
@@ -292,7 +304,7 @@ class Link(Protocol):
 
 
 @runtime_checkable
-class LinkedMachine(Machine, Protocol):
+class LinkedMachine(Machine[E_co], Protocol[E_co]):
     """Several links in one machine: a Raft node, a peer of many.
 
     A verb of the machine opens a link and returns it, when a connection has been accepted or
@@ -370,10 +382,7 @@ class Durable(Protocol):
         ...
 
 
-E_co = TypeVar("E_co", bound=Event, covariant=True)
-
-
-class StreamBase(ABC, Generic[E_co]):
+class StreamBase(StreamMachine[E_co | Closed], ABC, Generic[E_co]):
     """The base of stream machines: buffering, a single end, trailing data.
 
     ``E_co`` is the union of the events that a subclass gives: it lets type checkers see whether

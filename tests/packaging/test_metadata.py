@@ -51,6 +51,14 @@ def test_the_changelog_has_the_version_and_its_date():
         assert release == VERSION
 
 
+def test_culm_io_has_the_same_version_and_needs_it():
+    project = tomllib.loads(text("examples/pyproject.toml"))["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    pins = [each.partition("==")[2] for each in needed if each.startswith(("culm=", "culm["))]
+    assert pins == [culm.__version__] * 2
+    assert f'__version__ = "{culm.__version__}"\n' in text("examples/culm_io/__init__.py")
+
+
 def test_the_address_of_the_project_is_the_same_everywhere():
     source = PROJECT["urls"]["Source"]
     assert all(url.startswith(source) for url in PROJECT["urls"].values())

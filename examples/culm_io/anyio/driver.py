@@ -6,14 +6,14 @@ closed = await StreamDriver(machine, stream, on_event=print).run()
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Generic, Unpack
 
 import anyio
 from anyio import current_time
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
-from culm.machine import Closed, StreamMachine
+from culm.machine import Closed, E_co, StreamMachine
 from culm.pump import Pump, UserHandlers
 from culm_io.anyio.connection import carry
 from culm_io.anyio.pump import PumpDriver
@@ -21,11 +21,14 @@ from culm_io.anyio.pump import PumpDriver
 __all__ = ["StreamDriver"]
 
 
-class StreamDriver(PumpDriver[Pump]):
+class StreamDriver(PumpDriver[Pump[E_co]], Generic[E_co]):
     """Drives `machine` over `stream`, its store in a thread; see `UserHandlers` for the rest."""
 
     def __init__(
-        self, machine: StreamMachine, stream: ByteStream, **handlers: Unpack[UserHandlers]
+        self,
+        machine: StreamMachine[E_co],
+        stream: ByteStream,
+        **handlers: Unpack[UserHandlers[E_co]],
     ) -> None:
         super().__init__()
         self._stream = stream

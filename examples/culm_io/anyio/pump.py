@@ -14,15 +14,15 @@ from culm_io.anyio.connection import News
 
 __all__ = ["PumpDriver"]
 
-E = TypeVar("E", bound=Engine[Any])
+Pump_co = TypeVar("Pump_co", bound=Engine[Any, Any], covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class PumpDriver(Generic[E]):
+class PumpDriver(Generic[Pump_co]):
     """Tells a pump the time, and has its jobs done in threads."""
 
-    pump: E
+    pump: Pump_co
 
     def __init__(self) -> None:
         self.news = News()

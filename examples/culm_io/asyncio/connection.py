@@ -10,15 +10,15 @@ from culm.pump import ConnectionState, StreamPump
 
 __all__ = ["ConnectionProtocol"]
 
-A = TypeVar("A", bound=StreamPump)
+Stream_co = TypeVar("Stream_co", bound=StreamPump, covariant=True)
 
 _BUFFER_SIZE = 1 << 16
 
 
-class ConnectionProtocol(asyncio.BufferedProtocol, Generic[A]):
+class ConnectionProtocol(asyncio.BufferedProtocol, Generic[Stream_co]):
     """Carries the bytes of `pump`."""
 
-    pump: A
+    pump: Stream_co
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None

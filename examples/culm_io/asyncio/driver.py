@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor
-from typing import Unpack
+from typing import Generic, Unpack
 
-from culm.machine import StreamMachine
+from culm.machine import E_co, StreamMachine
 from culm.pump import Pump, UserHandlers
 from culm_io.asyncio.connection import ConnectionProtocol
 from culm_io.asyncio.pump import PumpDriver
@@ -20,7 +20,7 @@ from culm_io.asyncio.pump import PumpDriver
 __all__ = ["MachineProtocol"]
 
 
-class MachineProtocol(ConnectionProtocol[Pump], PumpDriver[Pump]):
+class MachineProtocol(ConnectionProtocol[Pump[E_co]], PumpDriver[Pump[E_co]], Generic[E_co]):
     """Drives `machine` over one connection; see `UserHandlers` for what else it takes.
 
     executor: where effects are done, one at a time and in order, so that a slow disk does not
@@ -29,10 +29,10 @@ class MachineProtocol(ConnectionProtocol[Pump], PumpDriver[Pump]):
 
     def __init__(
         self,
-        machine: StreamMachine,
+        machine: StreamMachine[E_co],
         *,
         executor: Executor | None = None,
-        **handlers: Unpack[UserHandlers],
+        **handlers: Unpack[UserHandlers[E_co]],
     ) -> None:
         ConnectionProtocol.__init__(self)
         PumpDriver.__init__(self, executor)

@@ -15,11 +15,11 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from culm.garlic.events import DialWanted
+from culm.garlic.events import DialWanted, NodeEvent
 from culm.garlic.node import Node
 from culm.garlic.raft import Server
 from culm.garlic.store import Store
-from culm.machine import Event, LocalProtocolError, StreamMachine
+from culm.machine import LocalProtocolError, StreamMachine
 from culm_io.asyncio.links import LinksDriver
 
 __all__ = ["NodeDriver", "address_of"]
@@ -34,7 +34,7 @@ def address_of(endpoint: str) -> tuple[str, int]:
     return host, int(port)
 
 
-class NodeDriver(LinksDriver):
+class NodeDriver(LinksDriver[NodeEvent]):
     """Runs one node.
 
     perform_in: where effects are done, one at a time and in order, so that a slow disk does
@@ -54,7 +54,7 @@ class NodeDriver(LinksDriver):
         handshake: Callable[[Server | None], StreamMachine | None] = lambda server: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
-        on_event: Callable[[Event], object] = lambda event: None,
+        on_event: Callable[[NodeEvent], object] = lambda event: None,
     ) -> None:
         super().__init__(node, executor=perform_in, perform=store.perform, on_event=self._take)
         self.node = node
@@ -74,7 +74,7 @@ class NodeDriver(LinksDriver):
         """See what verbs have brought, when this turn's other verbs have been called, too."""
         self._wake_at(self._loop.time())
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: NodeEvent) -> None:
         if isinstance(event, DialWanted):
             self.start(self._dial(event.server))
         self._on_event(event)

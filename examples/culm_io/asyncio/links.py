@@ -6,9 +6,9 @@ import asyncio
 import ssl
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Any, Unpack
+from typing import Any, Generic, Unpack
 
-from culm.machine import Link, LinkedMachine, LocalProtocolError
+from culm.machine import E_co, Link, LinkedMachine, LocalProtocolError
 from culm.pump import LinkedPump, LinkPump, UserHandlers
 from culm_io.asyncio.connection import ConnectionProtocol
 from culm_io.asyncio.pump import PumpDriver
@@ -43,7 +43,7 @@ class LinkProtocol(ConnectionProtocol[LinkPump]):
             self.carry()
 
 
-class LinksDriver(PumpDriver[LinkedPump]):
+class LinksDriver(PumpDriver[LinkedPump[E_co]], Generic[E_co]):
     """Drives `machine`; see `UserHandlers` for what else it takes.
 
     executor: where effects are done; in the loop's thread by default.
@@ -51,10 +51,10 @@ class LinksDriver(PumpDriver[LinkedPump]):
 
     def __init__(
         self,
-        machine: LinkedMachine,
+        machine: LinkedMachine[E_co],
         *,
         executor: Executor | None = None,
-        **handlers: Unpack[UserHandlers],
+        **handlers: Unpack[UserHandlers[E_co]],
     ) -> None:
         super().__init__(executor)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -12,15 +12,15 @@ from culm.pump import Engine, Job
 
 __all__ = ["PumpDriver"]
 
-E = TypeVar("E", bound=Engine[Any])
+Pump_co = TypeVar("Pump_co", bound=Engine[Any, Any], covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class PumpDriver(Generic[E]):
+class PumpDriver(Generic[Pump_co]):
     """Tells a pump the time, has its jobs done in `executor`, and waits for its end."""
 
-    pump: E
+    pump: Pump_co
 
     def __init__(self, executor: Executor | None = None) -> None:
         self._loop = asyncio.get_running_loop()

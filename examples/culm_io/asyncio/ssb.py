@@ -15,9 +15,9 @@ from concurrent.futures import Executor
 
 from nacl.public import PrivateKey
 
-from culm.machine import Closed, Event
+from culm.machine import Closed
 from culm.ssb.address import Address
-from culm.ssb.peer import Peer, PeerDisconnected, PeerLink
+from culm.ssb.peer import Peer, PeerDisconnected, PeerEvent, PeerLink
 from culm.ssb.store import FeedStore
 from culm_io.asyncio.links import LinksDriver
 from culm_io.asyncio.ssb_dialling import DialFailed, Redialling
@@ -25,7 +25,7 @@ from culm_io.asyncio.ssb_dialling import DialFailed, Redialling
 __all__ = ["DialFailed", "PeerDriver"]
 
 
-class PeerDriver(LinksDriver):
+class PeerDriver(LinksDriver[PeerEvent]):
     """Runs one peer.
 
     perform_in: where effects are done, one at a time and in order, so that a slow disk does
@@ -39,7 +39,7 @@ class PeerDriver(LinksDriver):
         store: FeedStore,
         *,
         perform_in: Executor | None = None,
-        on_event: Callable[[Event], object] = lambda event: None,
+        on_event: Callable[[PeerEvent | DialFailed], object] = lambda event: None,
     ) -> None:
         super().__init__(peer, executor=perform_in, perform=store.perform, on_event=self._take)
         self.peer = peer
@@ -82,7 +82,7 @@ class PeerDriver(LinksDriver):
         finally:
             await self.stop()
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: PeerEvent) -> None:
         if isinstance(event, PeerDisconnected):
             self._again.disconnected(event)
         self._on_event(event)

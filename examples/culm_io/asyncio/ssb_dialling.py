@@ -37,7 +37,7 @@ class Redialling:
     def __init__(
         self,
         dial: Callable[[Address], Awaitable[PeerLink]],
-        on_event: Callable[[Event], object],
+        on_event: Callable[[DialFailed], object],
     ) -> None:
         self._dial, self._on_event = dial, on_event
         self._ends: dict[int, asyncio.Future[str]] = {}  # by number of the link

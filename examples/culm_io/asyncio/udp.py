@@ -9,10 +9,10 @@ closed = await driver.wait_closed()
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
-from typing import Any, Unpack, cast
+from collections.abc import Callable
+from typing import Any, Generic, Unpack, cast
 
-from culm.machine import Closed, DatagramMachine
+from culm.machine import A, Closed, DatagramMachine, E_co
 from culm.pump import DatagramPump, UserHandlers
 from culm_io.asyncio.pump import PumpDriver
 
@@ -25,7 +25,7 @@ Address = tuple[Any, ...]  # as sockets have it
 _READ_SIZE = 1 << 16
 
 
-class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump]):
+class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump[E_co, A]], Generic[E_co, A]):
     """Drives `machine`, which has names for its peers; see `UserHandlers` for what else it takes.
 
     address_of: where the peer of that name is; ``None``: nobody knows, and what is for it is
@@ -35,11 +35,11 @@ class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump]):
 
     def __init__(
         self,
-        machine: DatagramMachine,
+        machine: DatagramMachine[E_co, A],
         *,
-        address_of: Callable[[Hashable], Address | None],
-        name_of: Callable[[Address], Hashable | None],
-        **handlers: Unpack[UserHandlers],
+        address_of: Callable[[A], Address | None],
+        name_of: Callable[[Address], A | None],
+        **handlers: Unpack[UserHandlers[E_co]],
     ) -> None:
         PumpDriver.__init__(self)
         self._address_of, self._name_of = address_of, name_of

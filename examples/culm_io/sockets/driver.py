@@ -13,14 +13,14 @@ from contextlib import suppress
 from selectors import EVENT_READ, EVENT_WRITE
 from time import monotonic
 
-from culm.machine import Closed
+from culm.machine import Closed, E_co
 from culm.pump import ConnectionState, Pump, StreamPump
 
 __all__ = ["read", "run", "write"]
 
 
 def run(
-    pump: Pump, connection: socket.socket, *, aborted: Callable[[], bool] = lambda: False
+    pump: Pump[E_co], connection: socket.socket, *, aborted: Callable[[], bool] = lambda: False
 ) -> Closed:
     """Drive a pump over a connected socket until it is over, and close the socket; its result.
 

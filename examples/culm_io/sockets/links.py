@@ -13,7 +13,7 @@ from functools import partial
 from selectors import EVENT_READ
 from time import monotonic
 
-from culm.machine import Closed, Link, LocalProtocolError
+from culm.machine import Closed, E_co, Link, LocalProtocolError
 from culm.pump import LinkedPump, LinkPump
 from culm_io.sockets.driver import read, write
 
@@ -24,7 +24,7 @@ class LinksLoop:
     """Drives `pump`: accepts connections at `listening`, each with a link from `accepted`."""
 
     def __init__(
-        self, pump: LinkedPump, listening: socket.socket, accepted: Callable[[], Link]
+        self, pump: LinkedPump[E_co], listening: socket.socket, accepted: Callable[[], Link]
     ) -> None:
         self._pump, self._listening, self._accepted = pump, listening, accepted
         self._links: dict[socket.socket, LinkPump] = {}

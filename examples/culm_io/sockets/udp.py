@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import selectors
 import socket
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from culm.machine import Closed
+from culm.machine import A, Closed, E_co
 from culm.pump import DatagramPump
 
 __all__ = ["run_datagrams"]
 
 
 def run_datagrams(
-    pump: DatagramPump, connection: socket.socket, addresses: Mapping[Hashable, Any]
+    pump: DatagramPump[E_co, A], connection: socket.socket, addresses: Mapping[A, Any]
 ) -> Closed:
     """Drive a pump over a bound socket until it is over, and close the socket; its result.
 

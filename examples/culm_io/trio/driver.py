@@ -6,24 +6,27 @@ closed = await MachineDriver(machine, stream, on_event=print).run()
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Generic, Unpack
 
 import trio
 from trio import current_time
 from trio.abc import HalfCloseableStream, Stream
 
-from culm.machine import Closed, StreamMachine
+from culm.machine import Closed, E_co, StreamMachine
 from culm.pump import Pump, UserHandlers
 from culm_io.trio.pump import PumpDriver, carry
 
 __all__ = ["MachineDriver"]
 
 
-class MachineDriver(PumpDriver[Pump]):
+class MachineDriver(PumpDriver[Pump[E_co]], Generic[E_co]):
     """Drives `machine` over `stream`, its store in a thread; see `UserHandlers` for the rest."""
 
     def __init__(
-        self, machine: StreamMachine, stream: Stream, **handlers: Unpack[UserHandlers]
+        self,
+        machine: StreamMachine[E_co],
+        stream: Stream,
+        **handlers: Unpack[UserHandlers[E_co]],
     ) -> None:
         super().__init__()
         self._stream = stream

@@ -13,18 +13,18 @@ from collections.abc import Callable
 
 from trio import TASK_STATUS_IGNORED, TaskStatus
 
-from culm.garlic.events import DialWanted
+from culm.garlic.events import DialWanted, NodeEvent
 from culm.garlic.node import Node
 from culm.garlic.raft import Server
 from culm.garlic.store import Store
-from culm.machine import Event, LocalProtocolError, StreamMachine
+from culm.machine import LocalProtocolError, StreamMachine
 from culm_io.asyncio.garlic import address_of
 from culm_io.trio.links import LinksDriver
 
 __all__ = ["NodeDriver"]
 
 
-class NodeDriver(LinksDriver):
+class NodeDriver(LinksDriver[NodeEvent]):
     """Runs one node; effects are done in a thread, one at a time and in order.
 
     handshake: makes a handshake for a connection: with the server dialled, or ``None`` for an
@@ -41,7 +41,7 @@ class NodeDriver(LinksDriver):
         handshake: Callable[[Server | None], StreamMachine | None] = lambda server: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
-        on_event: Callable[[Event], object] = lambda event: None,
+        on_event: Callable[[NodeEvent], object] = lambda event: None,
     ) -> None:
         super().__init__(node, perform=store.perform, on_event=self._take)
         self.node = node
@@ -64,7 +64,7 @@ class NodeDriver(LinksDriver):
             task_status=task_status,
         )
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: NodeEvent) -> None:
         if isinstance(event, DialWanted):
             self.start(self._dial, event.server)
         self._on_event(event)

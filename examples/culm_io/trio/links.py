@@ -6,14 +6,14 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Generic, Unpack
 
 import trio
 from trio import TASK_STATUS_IGNORED, TaskStatus, current_time
 from trio.abc import HalfCloseableStream, Stream
 from trio.lowlevel import ParkingLot
 
-from culm.machine import Closed, Link, LinkedMachine, LocalProtocolError
+from culm.machine import Closed, E_co, Link, LinkedMachine, LocalProtocolError
 from culm.pump import LinkedPump, UserHandlers
 from culm_io.trio.pump import PumpDriver, carry
 
@@ -22,7 +22,7 @@ __all__ = ["LinksDriver"]
 _DIAL_TIMEOUT_S = 15.0
 
 
-class LinksDriver(PumpDriver[LinkedPump]):
+class LinksDriver(PumpDriver[LinkedPump[E_co]], Generic[E_co]):
     """Drives `machine`, its store in a thread; see `UserHandlers` for what else it takes.
 
     start: does something on the side, from `run` until its end: ``start(function, *arguments)``.
@@ -30,7 +30,9 @@ class LinksDriver(PumpDriver[LinkedPump]):
 
     start: Callable[..., None]
 
-    def __init__(self, machine: LinkedMachine, **handlers: Unpack[UserHandlers]) -> None:
+    def __init__(
+        self, machine: LinkedMachine[E_co], **handlers: Unpack[UserHandlers[E_co]]
+    ) -> None:
         super().__init__()
         self.pump = LinkedPump(machine, in_jobs=True, wake=self.news.unpark_all, **handlers)
 

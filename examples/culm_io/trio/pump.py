@@ -15,15 +15,15 @@ from culm.pump import ConnectionState, Engine, StreamPump
 
 __all__ = ["PumpDriver", "carry"]
 
-E = TypeVar("E", bound=Engine[Any])
+Pump_co = TypeVar("Pump_co", bound=Engine[Any, Any], covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class PumpDriver(Generic[E]):
+class PumpDriver(Generic[Pump_co]):
     """Tells a pump the time, and has its jobs done in threads; `news` wakes whoever waits."""
 
-    pump: E
+    pump: Pump_co
 
     def __init__(self) -> None:
         self.news = ParkingLot()

@@ -15,16 +15,16 @@ from culm.pump import ConnectionState, StreamPump
 
 __all__ = ["ConnectionProtocol"]
 
-A = TypeVar("A", bound=StreamPump)
+Stream_co = TypeVar("Stream_co", bound=StreamPump, covariant=True)
 
 _LEAVE_S = 10.0
 
 
 @implementer(IHalfCloseableProtocol, IPushProducer)
-class ConnectionProtocol(Protocol, Generic[A]):
+class ConnectionProtocol(Protocol, Generic[Stream_co]):
     """Carries the bytes of `pump`."""
 
-    pump: A
+    pump: Stream_co
     transport: Any  # interfaces of zope say nothing to type checkers
 
     def __init__(self, reactor: ReactorBase) -> None:

@@ -12,11 +12,11 @@ is said before the first of them is started.
 from __future__ import annotations
 
 from time import monotonic
-from typing import Unpack
+from typing import Generic, Unpack
 
 from twisted.internet.base import ReactorBase
 
-from culm.machine import StreamMachine
+from culm.machine import E_co, StreamMachine
 from culm.pump import Pump, UserHandlers
 from culm_io.twisted.connection import ConnectionProtocol
 from culm_io.twisted.pump import PumpDriver
@@ -24,7 +24,7 @@ from culm_io.twisted.pump import PumpDriver
 __all__ = ["MachineProtocol"]
 
 
-class MachineProtocol(ConnectionProtocol[Pump], PumpDriver[Pump]):
+class MachineProtocol(ConnectionProtocol[Pump[E_co]], PumpDriver[Pump[E_co]], Generic[E_co]):
     """Drives `machine` over one connection; see `UserHandlers` for what else it takes.
 
     in_threads: whether effects are done in the reactor's threads, one at a time and in order, so
@@ -33,11 +33,11 @@ class MachineProtocol(ConnectionProtocol[Pump], PumpDriver[Pump]):
 
     def __init__(
         self,
-        machine: StreamMachine,
+        machine: StreamMachine[E_co],
         reactor: ReactorBase,
         *,
         in_threads: bool = False,
-        **handlers: Unpack[UserHandlers],
+        **handlers: Unpack[UserHandlers[E_co]],
     ) -> None:
         ConnectionProtocol.__init__(self, reactor)
         PumpDriver.__init__(self, reactor)

@@ -17,19 +17,19 @@ from culm.pump import Engine, Job
 
 __all__ = ["PumpDriver"]
 
-E = TypeVar("E", bound=Engine[Any])
+Pump_co = TypeVar("Pump_co", bound=Engine[Any, Any], covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class PumpDriver(Generic[E]):
+class PumpDriver(Generic[Pump_co]):
     """Tells a pump the time, has its jobs done in the reactor's threads, and says when it is over.
 
     closed: fires when machine, connections and store are done, with the machine's last event, or
         with what the store or a handler has raised.  Cancelling it aborts.
     """
 
-    pump: E
+    pump: Pump_co
 
     def __init__(self, reactor: ReactorBase) -> None:
         self.closed: Deferred[Closed] = Deferred(lambda _: self.abort())

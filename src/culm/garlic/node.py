@@ -40,6 +40,7 @@ from culm.machine import (
     Closed,
     ContractErrorCode,
     Event,
+    LinkedMachine,
     LocalProtocolError,
     RemoteProtocolError,
     StreamMachine,
@@ -58,7 +59,7 @@ _DEFAULT_LIMITS: Final = Limits()
 _SPARE_REQUESTS = 4
 
 
-class Node:
+class Node(LinkedMachine[NodeEvent]):
     """Owns the core, and the connections by the peer's id.
 
     server_id

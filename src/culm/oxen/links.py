@@ -7,7 +7,7 @@ taken over, routes are chosen, and parcels for others are forwarded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -333,7 +333,7 @@ class Links:
         self._told[sid] = self._gossips
         self._gossip_to(sid)
 
-    def take(self) -> list[tuple[Hashable, bytes]]:
+    def take(self) -> list[tuple[bytes, bytes]]:
         """Take the datagrams to send, each with its destination, a neighbour."""
         if self._seal is not None:
             return [(hop, self._seal.close(hop, parcel)) for hop, parcel in self._outbox.take()]

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from culm.arguments import check_type
 from culm.buffer import check_buffer
-from culm.machine import Buffer, Closed, ContractErrorCode, LocalProtocolError, check_time
+from culm.machine import (
+    Buffer,
+    Closed,
+    ContractErrorCode,
+    DatagramMachine,
+    LocalProtocolError,
+    check_time,
+)
 from culm.oxen.associations import Associations
 from culm.oxen.clock import Clock
 from culm.oxen.errors import DropReason, ErrorCode
@@ -50,7 +57,7 @@ class _Timer(IntEnum):  # a faster dictionary key than an Enum
     LEAVE = auto()
 
 
-class Node:
+class Node(DatagramMachine[NodeEvent, bytes]):
     """One server of a cluster.
 
     It knows servers by their IDs: `receive_datagram` takes the ID of the sending server,
@@ -349,7 +356,7 @@ class Node:
                 break
         return None
 
-    def datagrams_to_send(self) -> list[tuple[Hashable, bytes]]:
+    def datagrams_to_send(self) -> list[tuple[bytes, bytes]]:
         """Take the datagrams to send, each with the ID of its destination."""
         return self._links.take()
 

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
 from functools import partial
-from typing import Unpack
+from typing import Generic, Unpack
 
 from culm.buffer import Buffer
-from culm.machine import DatagramMachine, check_time
+from culm.machine import A, DatagramMachine, E_co, check_time
 from culm.pump.engine import Engine, Handlers
 
 __all__ = ["DatagramPump"]
 
 
-class DatagramPump(Engine[DatagramMachine]):
+class DatagramPump(Engine[DatagramMachine[E_co, A], E_co], Generic[E_co, A]):
     """Drives a machine over datagrams; see `Handlers` for its other arguments.
 
     Datagrams are taken from the machine when all that were taken before have gone, so that the
     rest stays within the machine's limits.
     """
 
-    def __init__(self, machine: DatagramMachine, **handlers: Unpack[Handlers]) -> None:
+    def __init__(
+        self, machine: DatagramMachine[E_co, A], **handlers: Unpack[Handlers[E_co]]
+    ) -> None:
         super().__init__(machine, **handlers)
-        self._outgoing: deque[tuple[Hashable, bytes]] = deque()
+        self._outgoing: deque[tuple[A, bytes]] = deque()
 
-    def receive_datagram(self, data: Buffer, now: float, *, source: Hashable) -> None:
+    def receive_datagram(self, data: Buffer, now: float, *, source: A) -> None:
         """A datagram has come from the address `source`."""
         self._input(now, partial(self.machine.receive_datagram, data, source=source))
 
-    def next_datagram(self, now: float) -> tuple[Hashable, bytes] | None:
+    def next_datagram(self, now: float) -> tuple[A, bytes] | None:
         """Take a datagram to send, with its destination; ``None`` if there is none.
 
         A driver that cannot send it at once may drop it, as the network may.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Generic, ParamSpec, TypedDict, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypedDict, TypeVar, cast
 
 from culm.arguments import check_type
 from culm.effects import Answer
@@ -12,8 +12,8 @@ from culm.machine import (
     Closed,
     ContractErrorCode,
     Durable,
+    E_co,
     Effect,
-    Event,
     LocalProtocolError,
     Machine,
     StoreFailed,
@@ -27,7 +27,7 @@ __all__ = ["AbortedError", "Engine", "Handlers", "UserHandlers"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-M = TypeVar("M", bound=Machine)
+M_co = TypeVar("M_co", bound=Machine, covariant=True)  # of events E_co, which a bound cannot say
 
 _DEFAULT_LIMITS: Final = Limits()
 _DEFAULT_TIMING: Final = Timing()
@@ -37,7 +37,7 @@ class AbortedError(Exception):
     """`abort` has ended a pump before its machine ended."""
 
 
-class UserHandlers(TypedDict, total=False):
+class UserHandlers(TypedDict, Generic[E_co], total=False):
     """The keyword arguments that a driver takes from its user, and passes on to a pump.
 
     on_event
@@ -57,14 +57,14 @@ class UserHandlers(TypedDict, total=False):
     An exception of `on_event` ends all connections at once, and `result` raises it.
     """
 
-    on_event: Callable[[Event], object] | None
+    on_event: Callable[[E_co], object] | None
     perform: Callable[[Effect[Any]], object] | None
     limits: Limits
     timing: Timing
     tap: Callable[[Any], Any] | None
 
 
-class Handlers(UserHandlers, total=False):
+class Handlers(UserHandlers[E_co], Generic[E_co], total=False):
     """The handlers of a pump: the user's (`UserHandlers`), and those of the driver.
 
     in_jobs
@@ -84,21 +84,21 @@ class Handlers(UserHandlers, total=False):
     wake: Callable[[], object] | None
 
 
-class Engine(ABC, Generic[M]):
+class Engine(ABC, Generic[M_co, E_co]):
     """Drives a machine; moving its bytes is a subclass's concern."""
 
     def __init__(
         self,
-        machine: M,
+        machine: M_co,
         *,
-        on_event: Callable[[Event], object] | None = None,
+        on_event: Callable[[E_co], object] | None = None,
         perform: Callable[[Effect[Any]], object] | None = None,
         in_jobs: bool = False,
         defer: Callable[[Effect[Any]], object] | None = None,
         wake: Callable[[], object] | None = None,
         limits: Limits = _DEFAULT_LIMITS,
         timing: Timing = _DEFAULT_TIMING,
-        tap: Callable[[M], M] | None = None,
+        tap: Callable[[M_co], M_co] | None = None,
     ) -> None:
         check_type("limits", limits, Limits)
         check_type("timing", timing, Timing)
@@ -111,6 +111,7 @@ class Engine(ABC, Generic[M]):
             raise ValueError("effects are either performed or deferred")
         self.machine = machine = machine if tap is None else tap(machine)
         """The machine, or the stand-in of a tap: what is done to it is driven and heard."""
+        self._events = cast(Machine[E_co], machine)
         self._timed = machine if isinstance(machine, Timed) else None
         self._durable = machine if isinstance(machine, Durable) else None
         self._on_event, self._perform, self._defer = on_event, perform, defer
@@ -328,7 +329,7 @@ class Engine(ABC, Generic[M]):
             self._draining = False
 
     def _take_event(self) -> bool:
-        event = self.machine.next_event()
+        event = self._events.next_event()
         if event is None:
             return False
         if isinstance(event, Closed):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Unpack
 
-from culm.machine import Link, LinkedMachine, check_time
+from culm.machine import E_co, Link, LinkedMachine, check_time
 from culm.pump.channel import Channel, ConnectionState
 from culm.pump.engine import Handlers
 from culm.pump.stream import Connected, StreamPump
@@ -36,7 +36,7 @@ class LinkPump(StreamPump):
         self._feed(now, method, *args)
 
 
-class LinkedPump(Connected[LinkedMachine]):
+class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
     """Drives a machine with several links, each over a connection of its own.
 
     A driver that has accepted or made a connection opens the link, with `call` and the machine's
@@ -44,7 +44,7 @@ class LinkedPump(Connected[LinkedMachine]):
     when its connection is lost.  See `Handlers` for the other arguments.
     """
 
-    def __init__(self, machine: LinkedMachine, **handlers: Unpack[Handlers]) -> None:
+    def __init__(self, machine: LinkedMachine[E_co], **handlers: Unpack[Handlers[E_co]]) -> None:
         super().__init__(machine, **handlers)
         self._links: dict[int, Link] = {}
         self._wakes: dict[int, Callable[[], object]] = {}

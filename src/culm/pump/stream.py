@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Unpack
 
 from culm.buffer import Buffer
-from culm.machine import Closed, StreamMachine, check_time
+from culm.machine import Closed, E_co, StreamMachine, check_time
 from culm.pump.channel import Channel, ConnectionState, Half
-from culm.pump.engine import Engine, Handlers, M
+from culm.pump.engine import Engine, Handlers, M_co
 from culm.timers import Deadlines
 
 __all__ = ["Connected", "Pump", "StreamPump"]
@@ -134,10 +134,10 @@ class StreamPump(ABC):
         """Tell the time, call `method`, drain."""
 
 
-class Connected(Engine[M]):
+class Connected(Engine[M_co, E_co]):
     """An engine with connections, by number."""
 
-    def __init__(self, machine: M, **handlers: Unpack[Handlers]) -> None:
+    def __init__(self, machine: M_co, **handlers: Unpack[Handlers[E_co]]) -> None:
         super().__init__(machine, **handlers)
         self._channels: dict[int, Channel] = {}
         self._lingers: Deadlines[int] = Deadlines()
@@ -168,7 +168,7 @@ class Connected(Engine[M]):
             self._channels[number].lose()
 
 
-class Pump(Connected[StreamMachine], StreamPump):
+class Pump(Connected[StreamMachine[E_co], E_co], StreamPump):
     """Drives a stream machine over one connection; see `Handlers` for the other arguments.
 
     closes_when_quiet
@@ -182,10 +182,10 @@ class Pump(Connected[StreamMachine], StreamPump):
 
     def __init__(
         self,
-        machine: StreamMachine,
+        machine: StreamMachine[E_co],
         *,
         closes_when_quiet: bool = True,
-        **handlers: Unpack[Handlers],
+        **handlers: Unpack[Handlers[E_co]],
     ) -> None:
         super().__init__(machine, **handlers)
         channel = Channel(self.machine, piece_size_max=self._limits.piece_size_max)

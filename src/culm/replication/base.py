@@ -18,7 +18,7 @@ V = TypeVar("V", bound=Event)
 F = TypeVar("F", bound=Effect[Any])
 
 
-class DurableBase(ABC, Generic[M, V, F]):
+class DurableBase(StreamMachine[V | Closed], ABC, Generic[M, V, F]):
     """Drives a wire machine, `connection`, over a store that it reaches through effects.
 
     No byte is read while the store is behind, and the end of the connection is not reported before

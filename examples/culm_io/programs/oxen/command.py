@@ -35,15 +35,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from culm.arguments import is_encodable
-from culm.machine import Event, LocalProtocolError
+from culm.machine import LocalProtocolError
 from culm.oxen import (
     LeaveReason,
     Limits,
     MessageReceived,
     Node,
+    NodeEvent,
     PeerJoined,
     PeerLeft,
     PeerReachable,
@@ -56,6 +57,8 @@ from culm_io.programs.arguments import number, port, positive
 from culm_io.programs.ending import DONE, FAILED, ImpossibleError, exits
 from culm_io.programs.oxen.story import HOST, Story
 from culm_io.programs.tables import Table, clean, render
+
+Driver: TypeAlias = UdpDriver[NodeEvent, bytes]
 
 CLEAR = "\x1b[2J\x1b[H"
 # What is typed stands in the first line, and stays there while the rest is drawn anew.
@@ -146,7 +149,7 @@ class Chat:
         self._drawn = sys.stdout.isatty() and not as_json
         self.lines: deque[str] = deque(maxlen=12)
 
-    def note(self, event: Event) -> None:
+    def note(self, event: NodeEvent) -> None:
         match event:
             case MessageReceived(peer=peer, data=data):
                 self._tell("message", peer, text=data.decode(errors="replace"))
@@ -257,7 +260,11 @@ async def _typed() -> asyncio.StreamReader:
 
 
 async def _obey(
-    driver: UdpDriver, node: Node, reader: asyncio.StreamReader, chat: Chat, wires: Wires
+    driver: Driver,
+    node: Node,
+    reader: asyncio.StreamReader,
+    chat: Chat,
+    wires: Wires,
 ) -> None:
     """Say what is typed, until ``/leave`` or the end of input."""
     while octets := await reader.readline():
@@ -274,7 +281,7 @@ async def _obey(
     driver.call(node.leave)
 
 
-def _do(line: str, driver: UdpDriver, node: Node, chat: Chat, wires: Wires) -> None:
+def _do(line: str, driver: Driver, node: Node, chat: Chat, wires: Wires) -> None:
     """Do what one line says; raises `LocalProtocolError` if the node refuses."""
     verb, _, rest = line.partition(" ")
     match verb:

@@ -13,6 +13,7 @@ from culm.arguments import check_bytes, check_type
 from culm.machine import (
     Closed,
     ContractErrorCode,
+    LinkedMachine,
     LocalProtocolError,
     StreamMachine,
     Ticket,
@@ -86,7 +87,7 @@ _DEFAULT_SETTINGS: Final = Settings()
 _DEFAULT_TIMING: Final = Timing()
 
 
-class Peer:
+class Peer(LinkedMachine[PeerEvent]):
     """Wires handshake, box stream, muxrpc and Epidemic Broadcast Trees to a store of feeds.
 
     identity
