@@ -17,9 +17,10 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import culm
+from culm.machine import Effect, Event
 
 if TYPE_CHECKING:  # the tests look at the pages without it
     from sphinx.application import Sphinx
@@ -98,11 +99,21 @@ def described_in(origin: Place) -> Place:
     return origin
 
 
+def is_all(value: object, kind: type) -> bool:
+    """Whether it is a class of that kind, or a union of such classes."""
+    classes = get_args(value) or (value,)
+    return all(inspect.isclass(each) and issubclass(each, kind) for each in classes)
+
+
 def part_of(module: str, name: str, value: object) -> str:
-    """The part that a name plays, by the file that makes it, else by what it is."""
+    """The part that a name plays: that of events and effects, then by its file, then by itself."""
+    if is_all(value, Event):
+        return "Events"
+    if is_all(value, Effect):
+        return "Effects"
     file = module.rpartition(".")[2]
     for part, files in PARTS.items():
-        if file in files:
+        if file in files and part != "Events":
             return part
     if inspect.isclass(value) and issubclass(value, Exception):
         return "Errors"

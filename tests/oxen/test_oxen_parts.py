@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culm.oxen import Delivery, Limits, Timing, format_contacts
+from culm.oxen import Delivery, Limits, Timing
 from culm.oxen.clock import Clock
 from culm.oxen.contacts import NEVER, ContactTable
 from culm.oxen.gossip import fragment, lively
@@ -38,6 +38,7 @@ from culm.oxen.outgoing import Outgoing
 from culm.oxen.routing import ForwardMemory, Routes
 from culm.oxen.sizes import payload_sizes
 from culm.oxen.states import Pressure
+from culm.oxen.status import format_contacts
 
 NOW = 1_700_000_000.0
 ME = b"ME"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import culm
+from culm.machine import Event
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
 
@@ -72,6 +73,9 @@ def test_a_page_has_its_parts_in_order_and_events_first(pages: dict[str, str]) -
     for name, text in pages.items():
         found = [part for part in re.findall(r"^(.+)\n-+$", text, flags=re.M) if part in parts]
         assert found == sorted(found, key=parts.index), name
+        told = re.split(r"^.+\n-+$", text.partition("\nEvents\n------\n")[2], flags=re.M)[0]
+        for module, _, event in (each.rpartition(".") for each in DESCRIBED.findall(told)):
+            assert reference.is_all(getattr(import_module(module), event), Event), event
     beginning = pages["culm.oxen"].partition(".. autoclass:: culm.oxen.Node\n")[0]
     assert ".. autoclass:: culm.oxen.MessageReceived\n" in beginning
     assert ".. autoclass:: culm.oxen.Limits\n" not in beginning

@@ -26,7 +26,7 @@ from culm.oxen.limits import Limits, Timing
 from culm.oxen.messages import Dialect
 from culm.oxen.node import Node
 from culm.oxen.states import PeerState, State
-from culm.oxen.status import PeerView, format_contacts, format_peers
+from culm.oxen.status import PeerView, format_peers
 
 __all__ = [
     "Delivered",
@@ -54,6 +54,5 @@ __all__ = [
     "TagsChanged",
     "Timing",
     "Writable",
-    "format_contacts",
     "format_peers",
 ]
