@@ -28,7 +28,7 @@ STANDING: dict[str, int] = {
     "oxen": 19,
     "point2point": 6,
     "pump": 1,
-    "spark": 4,
+    "spark": 5,
     "ssb": 12,
     "testing": 9,
 }
