@@ -18,7 +18,7 @@ class Anchors(Generic[T]):
     Entries come in ascending order.  Links do not cross, so an entry n makes everything
     between its lipmaalink's target and itself unreachable: those that are kept form a stack, and
     adding the entries of a log one by one costs amortized constant time.  Kept are at
-    most three entries for each of the 41 levels of blocks, whatever the log's length;
+    most three entries for each of the 41 levels of blocks, at any length of the log;
     all of `culm.bamboo.links.open_targets` are among them.
     """
 
@@ -38,7 +38,7 @@ class Anchors(Generic[T]):
         return len(self._seqnums)
 
     def require_complete(self) -> None:
-        """Raise `ValueError` if something that the next entries can link to is missing."""
+        """Raise `ValueError` if an entry that the next ones can link to is missing."""
         missing = [n for n in open_targets(self.position) if n not in self._values]
         if missing:
             raise ValueError(f"links of entries after {self.position} need entries {missing}")

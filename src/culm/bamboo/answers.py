@@ -1,4 +1,4 @@
-"""Whether a store's answer can be what it was asked for.
+"""Whether a store's answer fits its question.
 
 Only the form is looked at, once for each answer: a store is trusted to keep what it was
 given, and hashes and signatures were verified before that.

@@ -38,7 +38,7 @@ def publish(
     a crash make the next entry a fork.
 
     Raises `VerificationError` (``AFTER_END_OF_LOG``) if `head` ended the log, `KeyError`
-    with the number of the entry whose hash is missing, and what `sign` raises.
+    with the number of the entry whose hash is missing, and the errors of `sign`.
     """
     if head is not None and head.end_of_log:
         raise VerificationError(Reason.AFTER_END_OF_LOG, head.seqnum + 1)

@@ -19,7 +19,7 @@ def hash_many(messages: Sequence[bytes], *, family: HashFamily) -> list[bytes]:
 
 
 def decode_many(encodings: Sequence[bytes], *, family: HashFamily) -> list[Entry | None]:
-    """The entries; ``None`` for what `culm.bamboo.entry.decode` refuses."""
+    """The entries; ``None`` for encodings that `culm.bamboo.entry.decode` refuses."""
     data, offsets = b"".join(encodings), _offsets(encodings)
     columns = hashing.decode_entries(data, offsets, family.digest_size)
     hash_size = family.encoded_size
@@ -40,26 +40,26 @@ def decode_many(encodings: Sequence[bytes], *, family: HashFamily) -> list[Entry
         author, log_id = authors[author_at : author_at + AUTHOR_SIZE], log_ids[index]
         if author != log.author or log_id != log.log_id:
             log = LogKey(author, log_id)
-        seqnum, behind = seqnums[index], at + hash_size
+        seqnum, until = seqnums[index], at + hash_size
         entry = assemble(
             family,
             log,
             bool(ends),
             seqnum,
-            lipmaalinks[at:behind] if targets[index] < seqnum - 1 else None,
-            backlinks[at:behind] if seqnum > 1 else None,
+            lipmaalinks[at:until] if targets[index] < seqnum - 1 else None,
+            backlinks[at:until] if seqnum > 1 else None,
             sizes[index],
-            payload_hashes[at:behind],
+            payload_hashes[at:until],
             signatures[SIGNATURE_SIZE * index : SIGNATURE_SIZE * (index + 1)],
             encodings[index],
-            hashes[at:behind],
+            hashes[at:until],
         )
         found.append(entry)
     return found
 
 
 def signatures_are_valid(entries: Sequence[Entry]) -> list[bool]:
-    """For each entry what `culm.bamboo.entry.verify_signature` says."""
+    """The verdict of `culm.bamboo.entry.verify_signature` on each entry."""
     encodings = [entry.encode() for entry in entries]
     valid = hashing.verify_many(
         b"".join([entry.author for entry in entries]),

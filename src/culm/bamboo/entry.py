@@ -15,7 +15,7 @@ signature  64 bytes      Ed25519, over all that precedes it
 ========== ============= ==========================================================
 
 A hash is an encoded YAMF or YASMF hash; which of the two cannot be seen in the bytes
-(`culm.wire.multihash`), so the family is a parameter of whatever reads or makes entries.
+(`culm.wire.multihash`), so the family is a parameter of all that reads or makes entries.
 """
 
 from __future__ import annotations

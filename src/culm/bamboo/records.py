@@ -65,7 +65,7 @@ class StoredEntry(NamedTuple):
 class NewEntry(NamedTuple):
     """A verified entry to keep, with its whole verified payload or without one.
 
-    If `staged`, the payload is only what has arrived of it so far, unverified;
+    If `staged`, the payload is only the part that has arrived so far, unverified;
     `LogStore.write_payload` goes on from there.
     """
 

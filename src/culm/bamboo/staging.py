@@ -68,15 +68,15 @@ class Arrival(Enum):
     COMING = "more may come"
     WHOLE = "the last piece has come"
     STOPPED = "nothing more comes, though it is not whole"
-    WRONG = "nothing more comes, and what came was wrong"
+    WRONG = "nothing more comes, and the received part was wrong"
 
 
 class Kept(Enum):
-    """What the store has of a payload, up to where the next piece begins."""
+    """The stored part of a payload, up to the beginning of the next piece."""
 
-    SAME = "what has come"
-    LESS = "less than what has come"
-    OTHER = "something else than what has come"
+    SAME = "the received part"
+    LESS = "less than the received part"
+    OTHER = "something other than the received part"
 
 
 class Task(Enum):
@@ -106,7 +106,7 @@ class Verdict(Enum):
 
 
 class Conclusion(Enum):
-    """What follows for a payload that is whole."""
+    """Conclusions on a payload that is whole."""
 
     FINISH = "it counts as stored"
     READ_BACK = "read all of it back, and hash it"
@@ -126,7 +126,7 @@ CONCLUSIONS: Final[dict[tuple[Kept, Verdict], Conclusion]] = {
 
 
 class Writing(Enum):
-    """What the store is doing with the payload."""
+    """The work of the store on the payload."""
 
     IDLE = "nothing, for now"
     BUSY = "something, for now"
@@ -166,7 +166,7 @@ class StagedPayload:
         verifier: PayloadVerifier | None = None,
     ) -> None:
         self.entry = entry
-        self.received = offset  # where what comes next begins
+        self.received = offset  # the beginning of the next piece
         self._work = work
         self._over = over
         self._progress = progress
@@ -177,14 +177,14 @@ class StagedPayload:
         self._kept = Kept.SAME
         self.writing = Writing.IDLE
         self._verdict = Verdict.UNKNOWN
-        self._last_place: Place | None = None  # for what there is to say at the end
+        self._last_place: Place | None = None  # for the events at the end
 
     @property
     def done(self) -> bool:
         """Whether no more will be written."""
         return self.writing in _OVER
 
-    # What comes.
+    # Pieces.
 
     def begin(self, data: bytes) -> None:
         """The first piece, which may be empty, is about to be stored together with its entry."""
@@ -231,12 +231,12 @@ class StagedPayload:
             self._go_on()
 
     def take_back(self) -> None:
-        """What came was wrong."""
+        """The received part was wrong."""
         self._arrival = Arrival.WRONG
         self._drop_pieces()
         self._go_on()
 
-    # What the store does.
+    # The store.
 
     def _queue(self, data: bytes) -> None:
         self._work.hold(len(data))

@@ -44,8 +44,8 @@ class LogStore(ABC):
     def perform(self, effect: Effect[Any]) -> Any:
         """Carry out an effect (`culm.bamboo.effects`); returns the result for `complete`.
 
-        A refusal (`StoreError`) is a result, too, if the effect accepts it.  Raises whatever else
-        the store raises, and `TypeError` for an effect that is not one for a log store.
+        A refusal (`StoreError`) is a result, too, if the effect accepts it.  Raises all other
+        errors of the store, and `TypeError` for an effect that is not one for a log store.
         """
         operation = _OPERATIONS.get(type(effect))
         if operation is None:
@@ -72,7 +72,7 @@ class LogStore(ABC):
 
     @abstractmethod
     def newest(self, log: LogKey) -> Head | None:
-        """The entry with the greatest sequence number, whatever is missing before it."""
+        """The entry with the greatest sequence number, with or without gaps before it."""
 
     @abstractmethod
     def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
@@ -349,12 +349,12 @@ class MemoryStore(LogStore):
         if found is None:
             return []
         first = bisect_left(found.seqnums, start)
-        behind = len(found.seqnums) if end is None else bisect_right(found.seqnums, end)
+        until = len(found.seqnums) if end is None else bisect_right(found.seqnums, end)
         if count_max is not None:
-            behind = min(behind, first + max(count_max, 1))
+            until = min(until, first + max(count_max, 1))
         entries: list[StoredEntry] = []
         size = 0
-        for index in range(first, behind):
+        for index in range(first, until):
             entry = found.stored(found.seqnums[index], payload_size_max)
             size += len(entry.encoded) + len(entry.payload or b"")
             if size_max is not None and size > size_max and entries:

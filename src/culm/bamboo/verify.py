@@ -31,7 +31,7 @@ class LogVerifier:
     By default entries have to follow each other without a gap, from the one after `head` on.
     With `sparse`, entries may be left out as long as the certificate pools are there.
 
-    What earlier work has verified is told in one of these ways:
+    Knowledge from earlier work is given in one of these ways:
 
     - `head`, the entry after which to go on, and `known`, hashes of verified entries up
       to there.  Only those of ``open_targets(head.seqnum)`` matter; unless `sparse`, all
@@ -102,7 +102,7 @@ class LogVerifier:
         return self._anchors.get(seqnum)
 
     def known(self) -> dict[int, bytes]:
-        """All hashes that are kept: what another verifier needs to go on from here."""
+        """All hashes that are kept: another verifier can go on from here with them."""
         return self._anchors.snapshot()
 
     def verify(self, entry: Entry) -> bool:
@@ -195,7 +195,7 @@ class LogVerifier:
 
 
 class PayloadVerifier:
-    """Verifies the payload of `entry` while it comes in, whatever its size."""
+    """Verifies the payload of `entry` while it comes in, at any size."""
 
     __slots__ = ("_hasher", "entry", "size")
 

@@ -159,7 +159,7 @@ def message_size_max(family: HashFamily) -> int:
 
 
 def _encode_eagerness(eagerness: Eagerness | None) -> tuple[int, bytes]:
-    """The two flag bits of an eagerness and what they append."""
+    """The two flag bits of an eagerness and the bytes that they append."""
     if eagerness is None:
         return 0, b""
     if eagerness == NOTIFY:
@@ -357,7 +357,7 @@ _LONG_VARU64 = 248  # the first byte of a VarU64 that has more
 
 
 class Metadata(NamedTuple):
-    """What a metadata packet holds.
+    """The content of a metadata packet.
 
     `tail`: payload size, payload hash and signature as they end the encoded entry.
     """

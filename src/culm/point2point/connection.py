@@ -105,7 +105,7 @@ class Connection(StreamBase[ConnectionEvent]):
     setup
         Our offer.  Its windows are cut to ``limits.compression_window_max``.
     limits
-        Bounds on what the peer makes us hold.  Proposal credit is granted by itself:
+        Bounds on the memory that the peer may use.  Proposal credit is granted by itself:
         ``limits.requests_max``, refilled as requests of the peer end.
     timing
         Times for which the peer is waited for.

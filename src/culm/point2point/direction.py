@@ -147,7 +147,7 @@ class Direction:
         def check(cursor: Cursor, demand: Demand) -> None:
             if count > cursor.range.count - cursor.index:
                 raise Violation(ErrorCode.PAST_END, f"notification of {count} pieces")
-            # The rest only catches up with what the other endpoint has transmitted.
+            # The rest only catches up with the other endpoint.
             fresh = count - self.other.ahead_of(cursor)
             if fresh > 0 and not self._may_notify(cursor, demand, count, fresh):
                 raise Violation(
@@ -498,7 +498,7 @@ class Incoming(Direction):
         """The peer has confirmed the cancellation here: it sends nothing more."""
 
     def may_adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
-        """An adjustment holds for what comes from now on, or later; `demand`: see `adjust`."""
+        """An adjustment holds for data that comes from now on, or later; `demand`: see `adjust`."""
         if demand is not None:
             self.candidates.may_be_asked(demand)
         self.candidates.may_be_retargeted(

@@ -55,7 +55,7 @@ class GivenUp(Enum):
     sparse range of payloads alone.
 
     ``STALLED``: for longer than ``Timing.progress_max_s`` the peer has neither answered our
-    proposal nor sent what it has confirmed, or has taken nothing of what it has asked for.
+    proposal nor sent a range that it has confirmed, or has taken none of the data that it wants.
     """
 
     UNTRACEABLE = "untraceable"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar, Unpack
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar, Unpack
 
 from culm.arguments import check_int, check_type
 from culm.bamboo.entry import Entry, verify_signature
@@ -42,6 +42,9 @@ S = TypeVar("S", bound="Openable")
 R = TypeVar("R")
 
 _ENCODE = varu64.encode
+_OPEN: Final = frozenset(
+    {RequestState.PROPOSED_BY_US, RequestState.PROPOSED_BY_PEER, RequestState.CONFIRMED}
+)
 
 
 class Openable(Protocol):
@@ -137,18 +140,23 @@ class Request:
         return RequestState.ENDED if self._output.over else self.life
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is proposed or confirmed, and neither side has cancelled it."""
+        return self.state in _OPEN
+
+    @property
     def discarding(self) -> bool:
         """Whether data that still comes is passed over."""
         return self.incoming.discarding
 
     @property
     def send_cursor(self) -> Cursor:
-        """The place of what we send next."""
+        """Our place in the range: the next piece to send."""
         return self.outgoing.cursor
 
     @property
     def receive_cursor(self) -> Cursor:
-        """The place of what the peer sends next."""
+        """The peer's place in the range: the next piece to come."""
         return self.incoming.cursor
 
     @property

@@ -213,7 +213,7 @@ class Proposal:
     ) -> Proposal:
         """Entries `first` to `last`, both included, and nothing around them.
 
-        ``None`` as `last`: to the end of the log, wherever that will be.
+        ``None`` as `last`: to the end of the log, as yet unknown.
 
         link: the hash of entry ``lipmaa(first)``, by which the first entry is verified: known
             to an endpoint that has the entries before.  There is none if `first` is 1.

@@ -86,7 +86,7 @@ class Output:
         if not self.over:
             self._control.send_data(message)
 
-    # What waits.
+    # Waiting bytes.
 
     @property
     def current_id(self) -> int | None:

@@ -447,7 +447,7 @@ class Candidates:
         return Possible(tuple(kept), demands[oldest:])
 
     def keep(self, possible: Possible) -> None:
-        """Keep only what `allowing` has returned."""
+        """Keep only the possibilities that `allowing` has returned."""
         self.possible, self.first = possible, possible.cursors[0]
 
     def keep_piece(self, piece: Piece) -> None:

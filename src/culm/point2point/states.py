@@ -36,7 +36,7 @@ class RequestState(Enum):
 
 
 class Input(Enum):
-    """What can happen to a request."""
+    """Inputs to the life of a request."""
 
     CONFIRM = "we confirm"
     ADJUST = "we adjust"

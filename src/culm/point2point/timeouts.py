@@ -134,7 +134,7 @@ class Timeouts:
         if self._receiver.brought > self._brought and not self._saying_goodbye:
             self._sending.moved()
         self._brought = self._receiver.brought
-        requests: dict[int, Request] = {}  # one may lack what it sends and what it takes
+        requests: dict[int, Request] = {}  # one may be stalled both ways
         for debt, request, _ in self._sending.stalled(self._owed) + self._taking.stalled(
             self._taken
         ):

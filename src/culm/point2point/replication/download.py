@@ -352,7 +352,7 @@ class Download:
             return
         staged = 0 if self._staging is None else self._staging.received
         if event.offset != staged + self._pieces_size:
-            self._give_up_payload()  # a jump over what we have sent, and so have
+            self._give_up_payload()  # a jump over bytes that we have sent, and so have
             return
         self._pieces.append(event.data)
         self._pieces_size += len(event.data)

@@ -79,8 +79,8 @@ class Theirs(NamedTuple):
     stage: PeerStage = PeerStage.WAITING
 
     @property
-    def is_open(self) -> bool:
-        """Whether it waits for an answer."""
+    def waits(self) -> bool:
+        """Whether it waits for our answer."""
         return self.request.state is RequestState.PROPOSED_BY_PEER
 
 
@@ -218,7 +218,7 @@ class LogState:
     @property
     def settled(self) -> bool:
         """Whether nothing is under way that will end by itself."""
-        waits = (each.is_open for each in self.theirs.values() if each.stage in _WAITS)
+        waits = (each.waits for each in self.theirs.values() if each.stage in _WAITS)
         if not self.loaded or any(waits):
             return False
         facts = self.facts

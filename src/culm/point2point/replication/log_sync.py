@@ -45,10 +45,6 @@ from culm.point2point.states import RequestState
 
 __all__ = ["LogSync"]
 
-_OPEN: Final = frozenset(
-    {RequestState.PROPOSED_BY_US, RequestState.PROPOSED_BY_PEER, RequestState.CONFIRMED}
-)
-_UNDER_WAY: Final = frozenset({RequestState.PROPOSED_BY_US, RequestState.CONFIRMED})
 _STEPS: Final = {
     CancelReason.END_OF_RANGE: Step.PEER_FINISHES,
     CancelReason.RESOURCE_LIMIT: Step.PEER_DEFERS,
@@ -149,9 +145,9 @@ class LogSync(LogState):
                 if not self.writing:
                     self._propose_wanted()
             case steps.Happening.QUEUED:
-                # What our proposal was to displace gives the peer some credit back.
+                # Proposals that ours was to displace give the peer some credit back.
                 for theirs in self._in(PeerStage.AWAITING_OURS):
-                    if theirs.is_open:
+                    if theirs.waits:
                         self._say(theirs.request, Answer.DEFER)
             case steps.Happening.ROOM_MADE:
                 self._make_room(*Purpose)
@@ -181,7 +177,7 @@ class LogSync(LogState):
 
     def _end(self, request: Request | None, reason: CancelReason) -> None:
         """End a request of ours, if it has been proposed."""
-        if request is not None and request.state in _UNDER_WAY:
+        if request is not None and request.is_open:
             self._cancel(request, reason)
 
     # Our requests, from the wish to the proposal.
@@ -275,14 +271,13 @@ class LogSync(LogState):
         self.under_way = {**self.under_way, request.request_id: request}
         self.ours = {**self.ours, purpose: Ours(self.ours[purpose].stage, request)}
         self._move(purpose, Step.SEND)
-        under_way = request.state in _UNDER_WAY
         match purpose:
             case Purpose.NEXT if request.proposal.end is None:
                 start = decisions.start_of(request.proposal)
                 self.told = max(self.told or start, start)
-                if under_way and (self.fork is not None or self.joined is not None):
+                if request.is_open and (self.fork is not None or self.joined is not None):
                     self._cancel(request, CancelReason.END_OF_RANGE)
-            case Purpose.FORK if self.fork is not None and under_way:
+            case Purpose.FORK if self.fork is not None and request.is_open:
                 self._show_fork(request, self.fork)
             case _:
                 pass
@@ -507,7 +502,7 @@ class LogSync(LogState):
         """Open requests end before the fork; later ones are cancelled with the proof."""
         self._change(StandingChange.FORGIVE)  # entries before the fork may still be fetched
         for request in self.under_way.values():
-            if request.state in _OPEN:
+            if request.is_open:
                 self._shorten(request, proof)
         self._look_before(proof)
 

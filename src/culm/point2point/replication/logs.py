@@ -27,15 +27,12 @@ from culm.point2point.replication.log_state import LogState
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.steps import Purpose, Stage, Step
 from culm.point2point.replication.upload import Upload
-from culm.point2point.states import RequestState, State
+from culm.point2point.states import State
 from culm.replication import Room, Turns
 
 __all__ = ["Logs", "Transfers"]
 
 _LOOKS_MAX: Final = 64  # at logs that might give up their places, in one go
-_OPEN: Final = frozenset(
-    {RequestState.PROPOSED_BY_US, RequestState.PROPOSED_BY_PEER, RequestState.CONFIRMED}
-)
 
 
 class Transfers:
@@ -339,7 +336,7 @@ class Logs:
             case steps.Confirm():
                 self._confirm(command)
             case steps.Cancel(request, reason, entry, seqnum, proof):
-                if request.state in _OPEN:
+                if request.is_open:
                     request.cancel(reason, entry=entry, seqnum=seqnum, proof=proof)
                 else:
                     request.pass_over()
@@ -409,7 +406,7 @@ class Logs:
 
     @property
     def expecting(self) -> bool:
-        """Whether there will be credit for what waits as soon as the peer answers."""
+        """Whether the next answer of the peer brings credit for a proposal that waits."""
         return bool(self._wishes and self._leaving)
 
     @property
@@ -459,7 +456,7 @@ class Logs:
         touched = self._transfers.touched
         if not patient:
             touched.update(dict.fromkeys(self._connection.requests))
-            wanted += self.turned_away  # the peer may make a place of what ends here
+            wanted += self.turned_away  # the peer may get a place where a request ends
         waiting = wanted + len(self._wishes) + len(self._crowded)
         while touched and waiting > len(self._leaving):
             request_id, _ = touched.popitem(last=False)

@@ -63,7 +63,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     """Drives a `Connection` over a log store: proposes, confirms, serves, stores.
 
     The store is reached through effects (`culm.bamboo.effects`).  After bytes have been taken there
-    may be new effects: only what the peer can take is read.
+    may be new effects: only entries that the peer can take are read.
 
     Every endpoint proposes each log from the entry after its last; by the overlap rule, the
     proposal of the one with fewer entries wins.
@@ -73,7 +73,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     setup
         Our offer; see `Connection`.
     limits
-        Bounds on what peer and store make us hold.
+        Bounds on the memory that peer and store may use.
     timing
         Times for which the peer is waited for, and after which it has settled.
     interest

@@ -463,7 +463,7 @@ class Upload:
     def _on_its_way(self, stored: StoredEntry) -> bool:
         """Whether the payload is coming in, from this peer or another one.
 
-        A peer from which we want nothing is not kept waiting: it gets what there is now.
+        A peer from which we want nothing is not kept waiting: it gets the part there is now.
         """
         log, request = self._logs[self.log], self.request
         ours = request.our_demand
