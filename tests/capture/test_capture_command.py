@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import subprocess
@@ -207,3 +208,26 @@ def test_pcap_of_datagrams(tmp_path: Path) -> None:
         text=True,
     ).stdout
     assert line == f"{b'd2:kai5ee'.hex()}\t4000\n"
+
+
+def test_a_capture_becomes_a_test(tmp_path: Path) -> None:
+    path = capture(tmp_path / "one", b"\0", b"\1\2\3")
+    out = tmp_path / "test_one.py"
+    assert main(["test", str(path), "-o", str(out)]) == SAME
+    text = out.read_text(encoding="utf-8")
+    assert max(map(len, text.splitlines())) <= 100
+    found: dict[str, Any] = {}
+    exec(compile(text, str(out), "exec"), found)
+    assert found["CAPTURE"] == path.read_bytes()
+    found["test_it_comes_out_the_same"]()
+
+
+@pytest.mark.parametrize("name", ['"""; bad = 1; """', "\\", '"', "'''", "a\nb", "{capture}"])
+def test_names_in_a_capture_are_no_code(name: str, tmp_path: Path) -> None:
+    path, out = tmp_path / "one", tmp_path / "test_one.py"
+    with path.open("wb") as file:
+        Recorder(file.write, machine=name, session=name).flush()
+    assert main(["test", str(path), "-o", str(out)]) == SAME
+    tree = ast.parse(out.read_text(encoding="utf-8"))
+    kinds = [type(each).__name__ for each in tree.body]
+    assert kinds == ["Expr", "ImportFrom", "ImportFrom", "Assign", "FunctionDef"]

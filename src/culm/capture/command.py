@@ -9,6 +9,7 @@ import argparse
 import json
 import re
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, help in (
         ("qlog", "the same as qlog, for tools that read it (JSON text sequences)"),
         ("pcap", "its bytes as packets, for Wireshark"),
+        ("test", "a test for pytest that replays it"),
     ):
         written = command(name, _converted, help)
         written.add_argument("-o", metavar="FILE", help="where to write it; standard output")
@@ -155,11 +157,47 @@ def _diff(options: argparse.Namespace) -> int:
     return SAME
 
 
-_CONVERTED: dict[str, Callable[[Capture], Iterator[bytes]]] = {"qlog": qlog, "pcap": pcap}
+def _test_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """A module for pytest that has the capture in it."""
+    data = b"".join(pieces)
+    header = Capture([data]).header
+    of = f"{header.machine or 'a machine'}, session {header.session or '-'}"
+    lines = (f'    b"{line.decode()}"' for line in _lines(b64encode(data)))
+    # The names are somebody else's: they must not end the text in which they stand.
+    words = ascii(of)[1:-1].replace('"', "'")
+    yield _TEST.format(of=words, capture="\n".join(lines)).encode()
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    return (data[at : at + _LINE] for at in range(0, len(data), _LINE))
+
+
+_LINE = 88
+_TEST = '''"""What was done in production comes out the same: {of}."""
+
+from base64 import b64decode
+
+from culm.capture import read, replay
+
+CAPTURE = b64decode(
+{capture}
+)
+
+
+def test_it_comes_out_the_same() -> None:
+    assert replay(read(CAPTURE)) is None
+'''
+
+
+_CONVERTED: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
+    "qlog": lambda pieces: qlog(Capture(pieces)),
+    "pcap": lambda pieces: pcap(Capture(pieces)),
+    "test": _test_of,
+}
 
 
 def _converted(options: argparse.Namespace) -> int:
-    _write(options.o, options.convert(_open(options.file)))
+    _write(options.o, options.convert(_pieces(options.file)))
     return SAME
 
 
