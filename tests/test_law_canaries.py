@@ -208,7 +208,7 @@ def never_ends(spec: MachineSpec, inner: Any) -> Wrapped:
 
 # By law: what breaks it, and the complaint.
 BROKEN: dict[str, tuple[Callable[[MachineSpec, Any], Wrapped], str]] = {
-    "faults": (loses_with_faults, "is not kept|what is kept depends"),
+    "faults": (loses_with_faults, "are not kept|kept items depend"),
     "unsent": (answers_everything_at_length, "wait to be sent"),
     "alike": (takes_pains_with_what_is_not_flat, "steps for a byte"),
     "alone": (waits_for_the_silent, "sees other events|stranger said .* refused"),

@@ -58,6 +58,13 @@ def wrong_constructors(kind: type[Any]) -> Iterator[str]:
             yield f"{path_of(kind)}({name}=)"
 
 
+def loose_limits(kind: type[Any]) -> Iterator[str]:
+    """Limits that a machine takes one by one."""
+    for parameter in inspect.signature(kind).parameters:
+        if parameter.endswith("_max"):
+            yield f"{path_of(kind)}({parameter}=)"
+
+
 def loose_seconds(kind: type[Any]) -> Iterator[str]:
     """Times that a class takes one by one.  Records may have one among their values."""
     module, name = kind.__module__, kind.__name__
@@ -94,6 +101,7 @@ def faults() -> Iterator[str]:
     """All that has another shape."""
     for kind in machine_types():
         yield from wrong_constructors(kind)
+        yield from loose_limits(kind)
     for kind in exported():
         if "__init__" in vars(kind):
             yield from loose_seconds(kind)
@@ -119,3 +127,10 @@ def test_a_size_is_a_property() -> None:
     source = "@property\ndef a_size(self): ...\ndef b_size(self): ...\ndef c_size(self, d): ..."
     found = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     assert [node.name for node in found if is_called_for_a_size(node)] == ["b_size"]
+
+
+def test_a_loose_limit_is_a_fault() -> None:
+    class Taking:
+        def __init__(self, *, size_max: int) -> None: ...
+
+    assert [found.rpartition(".")[2] for found in loose_limits(Taking)] == ["Taking(size_max=)"]

@@ -104,7 +104,7 @@ class HearsNothing(Pinger):
         """Drop it."""
 
 
-@breaks("faults", KEEPER, "before the fault came what is not kept", bombs=[b"\xff\n"])
+@breaks("faults", KEEPER, "from before the fault are not kept", bombs=[b"\xff\n"])
 class LosesWhatCameBeforeAFault(Keeper):
     def _line(self) -> bytes | None:
         line = super()._line()
@@ -118,7 +118,7 @@ class LosesWhatCameBeforeAFault(Keeper):
             self._tickets.drop_asked()
 
 
-@breaks("faults", KEEPER, "what is kept depends", bombs=[b"\xff\n"])
+@breaks("faults", KEEPER, "kept items depend", bombs=[b"\xff\n"])
 class LooksAheadForFaults(Keeper):
     """What is around an odd line is not taken, if it came with it."""
 
@@ -127,7 +127,7 @@ class LooksAheadForFaults(Keeper):
             super().receive_data(data)
 
 
-@breaks("faults", PINGER, "what is kept depends")
+@breaks("faults", PINGER, "kept items depend")
 class HearsTheLastDatagramAlone(Pinger):
     """Of those that come before anything is taken."""
 
@@ -166,7 +166,7 @@ class NeedsRoomForTwo(Keeper):
         self._deadlines.clear()
 
 
-@breaks("least", LINES, "raised by what is no call")
+@breaks("least", LINES, "raised, though not by a call")
 class CannotSayHello(Lines):
     def data_to_send(self, size_max: int | None = None) -> bytes:
         if self._line_max < 5:

@@ -97,7 +97,7 @@ class PeerRound:
             upper = message.upper_bound
             self._check_upper(upper)
             if upper != self.lower and self._place(item) >= self._place(upper):
-                raise RemoteProtocolError(ErrorCode.BAD_ITEM, "behind the range")
+                raise RemoteProtocolError(ErrorCode.BAD_ITEM, "after the range")
             if message.can_respond:
                 self._ask(upper, self._known)
             self._end(upper)
@@ -136,7 +136,7 @@ class PeerRound:
             raise RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "a range outside of a round")
         self._check_size(upper)
         if upper != self.lower and self._place(upper) <= self._place(self._at):
-            raise RemoteProtocolError(ErrorCode.BAD_BOUND, "not behind the one before")
+            raise RemoteProtocolError(ErrorCode.BAD_BOUND, "not after the one before")
 
     def _check_size(self, bound: object) -> None:
         if not isinstance(bound, bytes) or len(bound) > self.view.item_size:

@@ -126,7 +126,7 @@ class Monoid:
         if len(encoded) < size:
             raise Truncated(len(encoded))
         if len(encoded) > size:
-            raise DecodeError(WireErrorCode.TRAILING_DATA, size, "bytes behind a fingerprint")
+            raise DecodeError(WireErrorCode.TRAILING_DATA, size, "bytes after a fingerprint")
         (count,) = _COUNT.unpack_from(encoded, self.digest_size)
         return Fingerprint(count, encoded[: self.digest_size])
 

@@ -126,7 +126,7 @@ def sections(data: Buffer) -> tuple[Shape, list[memoryview]]:
             raise DecodeError(WireErrorCode.NON_CANONICAL, at + size, "padding is zeros")
         at = end
     if at < len(view):
-        raise DecodeError(WireErrorCode.TRAILING_DATA, at, "bytes behind the tree")
+        raise DecodeError(WireErrorCode.TRAILING_DATA, at, "bytes after the tree")
     return shape, found
 
 

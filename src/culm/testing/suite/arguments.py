@@ -367,7 +367,7 @@ def _check_unharmed(turns: Sequence[Turn]) -> None:
 def _check_configs(spec: MachineSpec) -> None:
     """Check that a wrong config is refused when the machine is made, or does no harm."""
     plain = read_config(spec.machine.keys, {})
-    told = Conversation(name="made of what is wrong", operations=[])
+    told = Conversation(name="made of wrong values", operations=[])
     for key in spec.machine.keys:
         for value in _wrong(plain[key.name]):
             what = f"made with {key.name} = {value!r:.80}"

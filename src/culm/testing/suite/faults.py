@@ -155,10 +155,10 @@ def _check(
         for story in stories:
             kept = _kept(spec, told, story)
             if lost := kept_before - kept:
-                raise PropertyError(f"before the fault came what is not kept: {_few(lost)}")
+                raise PropertyError(f"items from before the fault are not kept: {_few(lost)}")
             if expected is not None and kept != expected:
                 raise PropertyError(
-                    f"what is kept depends on how bytes are cut: {_few(expected ^ kept)}"
+                    f"kept items depend on how bytes are cut: {_few(expected ^ kept)}"
                 )
             expected = kept
 

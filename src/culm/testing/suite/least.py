@@ -60,7 +60,7 @@ def _check(spec: MachineSpec, stage: Scenario | Meeting, limit: Config) -> None:
     try:
         drivers = _played(spec, stage, limit)
     except LocalProtocolError as error:
-        raise PropertyError(f"raised by what is no call: {error}") from error
+        raise PropertyError(f"raised, though not by a call: {error}") from error
     except ValueError:
         return  # of a call that asks for more than the limit
     for driver in drivers:

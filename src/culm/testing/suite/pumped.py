@@ -166,7 +166,7 @@ class _Pumped:
                 mistake()
             except (LocalProtocolError, TypeError, ValueError):
                 continue
-            raise AssertionError(f"a pump takes what is wrong: {name}")
+            raise AssertionError(f"a pump takes a wrong argument: {name}")
 
     def _mistakes(self) -> Iterator[tuple[str, Callable[[], object]]]:
         now, pump = self._now, self._pump

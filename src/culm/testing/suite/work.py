@@ -161,7 +161,7 @@ class Worker:
         except EndlessWorkError:
             raise PropertyError(
                 f"{operation} led to more than {meter.allowed - before} steps: {self._work} and"
-                " what is left over of earlier bytes allow no more"
+                " the rest of earlier bytes allow no more"
             ) from None
         self.savings -= max(0, meter.steps - before - self._work.base)
         return turns
