@@ -229,6 +229,20 @@ def test_an_operation_that_the_peer_lacks_is_left_out():
     assert [each for each in events if isinstance(each, OperationStored)]
 
 
+def test_what_a_peer_is_blamed_for_counts_once_in_each_session():
+    victim = Victim(connection=Limits(faults_max=3))
+    entry, _ = BLAMED["a wrong signature"]
+    ends: list[bool] = []
+    for session_id in range(4):
+        events = victim.tell(
+            SyncRequest(session_id, 1, (SCHEMA,)),
+            SendEntry(session_id, entry.entry, entry.operation),
+            SyncDone(session_id, False),
+        )
+        ends.append(any(isinstance(each, Closed) for each in events))
+    assert ends == [False, False, False, True]
+
+
 def test_what_is_left_out_in_each_of_many_sessions_does_not_end_the_connection():
     victim = Victim(connection=Limits(faults_max=3))
     bad = LEFT_OUT["a 64-bit float of 1.5"].entry
