@@ -299,6 +299,10 @@ def test_what_came_from_the_peer_is_not_sent_back():
     before = len(link.left.events) + len(link.right.events)
     link.run()
     assert len(link.left.events) + len(link.right.events) == before
+    said = bytes(link.left.sent) + bytes(link.right.sent)
+    kept = left.store.read_new((SCHEMA, OTHER), count_max=1_000, size_max=1 << 20)
+    assert {said.count(each.entry) for each in kept} <= {0, 1}
+    assert any(each.entry in said for each in kept)
 
 
 def test_three_nodes_converge_through_the_one_in_the_middle():
