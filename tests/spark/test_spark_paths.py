@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import errno
+import gc
 import gzip
 import os
+import weakref
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyarrow import fs
 from reads import plan, rows_of, weather
 
 from culm.spark import options
 from culm.spark.archive import write_archive
 from culm.spark.errors import ColumnError, sentence_of
-from culm.spark.files import is_hidden
+from culm.spark.files import is_hidden, open_file
 from culm.spark.growing import Growing
 from culm.spark.options import READ, Reading, check_known
 from culm.spark.partitions import folder_of, names_in, values_of
@@ -306,3 +310,21 @@ def test_what_could_not_be_read_is_read_again_and_nothing_else(spark, tmp_path):
     again = read_again(told).collect()
     assert sorted(bytes(row.entry) for row in again) == [b"2", b"4", b"5"]
     told.unpersist()
+
+
+class ClosingSystem(fs.LocalFileSystem):
+    """A file system that closes its files at its own end, as pyarrow's HDFS does."""
+
+    def open_input_file(self, path: str) -> Any:
+        opened = super().open_input_file(path)
+        weakref.finalize(self, opened.close)
+        return opened
+
+
+def test_a_file_keeps_the_system_that_closes_it(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"some bytes")
+    monkeypatch.setattr("culm.spark.files.open_system", lambda path: (ClosingSystem(), path))
+    with open_file(str(path)) as file:
+        gc.collect()
+        assert file.read() == b"some bytes"

@@ -67,12 +67,14 @@ class Found(NamedTuple):
 class WatchedFile(io.RawIOBase):
     """A file for reading, which remembers the error that ended a read of it.
 
-    Decoders raise `OSError` for damage, too: `check` distinguishes the two.
+    Decoders raise `OSError` for damage, too: `check` distinguishes the two.  The `system` that has
+    opened the file is kept as long: at its end HDFS closes what it has opened.
     """
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, system: object = None) -> None:
         super().__init__()
         self._file = file
+        self._system = system
         self._error: OSError | None = None
 
     def check(self) -> None:
@@ -170,7 +172,7 @@ def open_file(path: str) -> WatchedFile:
     system, inside = open_system(path)
     if system.get_file_info(inside).type != fs.FileType.File:
         raise FileNotFoundError(f"there is no file at {path}")
-    return WatchedFile(system.open_input_file(inside))
+    return WatchedFile(system.open_input_file(inside), system)
 
 
 def exists(path: str) -> bool:
