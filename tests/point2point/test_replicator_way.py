@@ -10,13 +10,14 @@ from types import FrameType
 
 from replicator_support import SMALL, World, key_of, news_of, store_of
 
-from culm import point2point
+from culm import point2point, replication
 from culm.bamboo.effects import AppendEntries
-from culm.point2point.replication import EntryStored
+from culm.point2point.replication import EntryStored, ReplicatorLimits
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "way-of-an-entry.md"
 FOLDER = Path(point2point.__file__).parent
 FILES_MAX = 15
+LIVE_FILES_MAX = 22  # at sender and receiver, those of `culm.replication` included
 STATIONS = ("decode_metadata", "verify_signature")  # functions
 MADE = (AppendEntries, EntryStored)
 
@@ -71,3 +72,36 @@ def test_an_entry_comes_through_the_files_of_the_page() -> None:
     assert trace.passed - {""} <= set(files) <= trace.at_work
     there = {path.name for path in FOLDER.rglob("*.py")}
     assert set(re.findall(r"`(\w+\.py)`", page)) <= there
+
+
+def test_few_files_are_at_work_for_one_live_entry() -> None:
+    """Between a sender and a receiver that have everything else."""
+    folders = [FOLDER, Path(replication.__file__).parent]
+    news = news_of((5, 9, 20))
+    world = World()
+    author = world.node(store_of(news[:2]), limits=ReplicatorLimits())
+    reader = world.node(limits=ReplicatorLimits())
+    world.connect(author, reader)
+    world.wait(3)
+    at_work: set[str] = set()
+
+    def trace(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            at_work.add(frame.f_code.co_filename)
+
+    before = sys.getprofile()
+    sys.setprofile(trace)
+    try:
+        author.add(news[2])
+        world.run()
+    finally:
+        sys.setprofile(before)
+    head = reader.store.head(key_of(news))
+    assert head is not None
+    assert head.seqnum == 3
+    files = {
+        path
+        for path in map(Path, at_work)
+        if any(path.is_relative_to(folder) for folder in folders)
+    }
+    assert 0 < len(files) <= LIVE_FILES_MAX, sorted(path.name for path in files)
