@@ -130,7 +130,7 @@ def _scan(text: str) -> JsonValue:
     start = _after_space(text, 0) if text[:1] in _SPACES else 0
     value, end = _decode(text, start)
     if end != len(text) and _after_space(text, end) != len(text):
-        raise JsonError(f"something behind the value at {end}")
+        raise JsonError(f"something after the value at {end}")
     return value
 
 
@@ -162,7 +162,7 @@ class Parser:
             while complete:
                 if not self._open:
                     if self._peek():
-                        raise self._wrong("something behind the value")
+                        raise self._wrong("something after the value")
                     return value
                 value, complete = self._put(value)
 
