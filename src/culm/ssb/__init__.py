@@ -10,16 +10,16 @@
 """
 
 from culm.machine import Closed, DataReceived
-from culm.ssb.box_stream import BODY_SIZE_MAX, BoxStream, BoxStreamState
+from culm.ssb.box_stream import BODY_SIZE_MAX, BoxStream
 from culm.ssb.errors import ErrorCode
 from culm.ssb.events import Authenticated, BoxStreamEvent, HandshakeEvent, Keys, SessionKeys
 from culm.ssb.limits import Limits, Timing
 from culm.ssb.secret_handshake import (
     MAIN_NETWORK,
     ClientHandshake,
-    HandshakeState,
     ServerHandshake,
 )
+from culm.ssb.states import BoxStreamState, HandshakeState
 
 __all__ = [
     "BODY_SIZE_MAX",

@@ -8,7 +8,6 @@ somebody on the way.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Final
 
 from nacl.bindings import crypto_secretbox, crypto_secretbox_open
@@ -27,11 +26,11 @@ from culm.machine import (
 from culm.ssb.errors import ErrorCode
 from culm.ssb.events import BoxStreamEvent, Keys, SessionKeys
 from culm.ssb.limits import Limits
+from culm.ssb.states import BoxStreamState
 
 __all__ = [
     "BODY_SIZE_MAX",
     "BoxStream",
-    "BoxStreamState",
 ]
 
 BODY_SIZE_MAX = 4096  # bytes
@@ -42,14 +41,6 @@ _HEADER_SIZE = 2 + _TAG_SIZE
 _HEADER_BOX_SIZE = _TAG_SIZE + _HEADER_SIZE
 _GOODBYE = bytes(_HEADER_SIZE)
 _NONCE_SIZE = 24
-
-
-class BoxStreamState(Enum):
-    """How far a box stream is on the way to its end."""
-
-    OPEN = "open"
-    SAID_GOODBYE = "said goodbye"  # we have
-    CLOSED = "closed"
 
 
 class _Boxes:
@@ -96,6 +87,8 @@ class BoxStream(StreamBase[BoxStreamEvent]):
 
     keys
         From `culm.ssb.events.Authenticated`.
+    limits
+        See `culm.ssb.Limits`.
     """
 
     def __init__(self, *, keys: SessionKeys, limits: Limits = _DEFAULT_LIMITS) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hmac
 from abc import abstractmethod
 from collections.abc import Callable
-from enum import Enum
 from hashlib import sha256, sha512
 from typing import Final
 
@@ -32,8 +31,9 @@ from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 from culm.ssb.errors import ErrorCode
 from culm.ssb.events import Authenticated, HandshakeEvent, Keys, SessionKeys
 from culm.ssb.limits import HANDSHAKE_SIZE_MIN, Limits, Timing
+from culm.ssb.states import HandshakeState
 
-__all__ = ["MAIN_NETWORK", "ClientHandshake", "HandshakeState", "ServerHandshake"]
+__all__ = ["MAIN_NETWORK", "ClientHandshake", "ServerHandshake"]
 
 #: The key of the main Scuttlebutt network ("caps.shs").
 MAIN_NETWORK: Final = bytes.fromhex(
@@ -49,16 +49,6 @@ _ACCEPTANCE_SIZE = _BOX_OVERHEAD + _SIGNATURE_SIZE
 _FIRST_NONCE = bytes(24)
 _DEFAULT_LIMITS: Final = Limits()
 _DEFAULT_TIMING: Final = Timing()
-
-
-class HandshakeState(Enum):
-    """The message that is due from the peer."""
-
-    HELLO = "hello"
-    PROOF = "proof"  # of the client's key: due at the server
-    ACCEPTANCE = "acceptance"  # by the server: due at the client
-    DONE = "done"
-    CLOSED = "closed"  # before it was done
 
 
 class _SecretHandshake(StreamBase[HandshakeEvent]):

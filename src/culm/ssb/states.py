@@ -1,0 +1,25 @@
+"""The states of a handshake and of a box stream."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["BoxStreamState", "HandshakeState"]
+
+
+class BoxStreamState(Enum):
+    """How far a box stream is on the way to its end."""
+
+    OPEN = "open"
+    SAID_GOODBYE = "said goodbye"  # we have
+    CLOSED = "closed"
+
+
+class HandshakeState(Enum):
+    """The message that is due from the peer."""
+
+    HELLO = "hello"
+    PROOF = "proof"  # of the client's key: due at the server
+    ACCEPTANCE = "acceptance"  # by the server: due at the client
+    DONE = "done"
+    CLOSED = "closed"  # before it was done
