@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from culm.oxen import Delivery, Limits
 from culm.oxen.messages import (
+    ID_MAX,
+    SEQUENCE_MAX,
     Broadcast,
     Datagram,
     Dialect,
@@ -26,6 +29,7 @@ from culm.oxen.messages import (
     read_message,
     write_message,
 )
+from culm.oxen.sizes import payload_sizes
 from culm.wire import xenc
 
 KEYED, FLAT = Dialect.KEYED, Dialect.FLAT
@@ -248,3 +252,17 @@ def test_any_octets_are_a_parcel_or_refused(data: bytes) -> None:
             decode_parcel(data, dialect)
         except ParcelError:
             continue
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_the_largest_message_fills_a_datagram_whatever_its_numbers(dialect: Dialect) -> None:
+    limits = Limits()
+    sizes, sid = payload_sizes(limits, dialect), bytes(limits.sid_size_max)
+    for message in (
+        Datagram(bytes(sizes[Delivery.DATAGRAM])),
+        OneToOne(SEQUENCE_MAX, bytes(sizes[Delivery.IN_ORDER])),
+        Broadcast(SEQUENCE_MAX, bytes(sizes[Delivery.IN_ORDER_BROADCAST])),
+    ):
+        body = MessageData(sid, sid, ID_MAX, write_message(message))
+        parcel = encode_parcel(Parcel(ID_MAX, ID_MAX, body), dialect)
+        assert len(parcel) == limits.datagram_size_max
