@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from p2panda_nodes import OTHER, SCHEMA, Node
+from p2panda_support import decoded
 from p2panda_victim import CODEC
 
 from culm.p2panda import Limits, Replicator, ReplicatorLimits
+from culm.p2panda.effects import ReadNew
 from culm.p2panda.messages import (
     Announce,
     EmptySet,
@@ -125,6 +127,33 @@ def test_what_waits_for_a_peer_that_never_reads_is_bounded(
     settle(machine, node)
     assert len(said) > ANSWERS_SIZE_MAX
     assert machine.read_size()
+
+
+def test_sessions_share_the_room_for_what_is_read_where_the_store_answers_late():
+    """They take turns, and what comes on top of the output is one batch, not one for each."""
+    node = Node(1)
+    for number in range(DOCUMENTS):
+        node.author.create((SCHEMA, OTHER)[number % 2], {"name": "Lu"})
+    limits = ReplicatorLimits(unsent_size_max=BATCH_SIZE_MAX, batch_size_max=BATCH_SIZE_MAX)
+    machine = Replicator(local_peer=b"a", remote_peer=b"b", limits=limits)
+    machine.announce((SCHEMA, OTHER), timestamp=1)
+    for session_id, schema_id in enumerate((SCHEMA, OTHER)):
+        machine.receive_data(CODEC.encode(SyncRequest(session_id, 1, (schema_id,))))
+    settle(machine, node)
+    for session_id in range(2):
+        machine.receive_data(CODEC.encode(Reconcile(session_id, EmptySet(False))))
+    assert not list(iter(machine.next_event, None))
+    said, reads = machine.data_to_send(), list[str]()
+    while effects := list(iter(machine.next_effect, None)):
+        (effect,) = effects  # nothing else is asked for until it is answered
+        assert isinstance(effect, ReadNew)
+        reads += effect.schema_ids
+        machine.complete(effect.ticket, node.store.perform(effect))
+        assert machine.connection.unsent_size < 2 * BATCH_SIZE_MAX
+        said += machine.data_to_send()
+    assert reads[:6] == [SCHEMA, OTHER] * 3
+    sent = [each for each in decoded(said, CODEC) if isinstance(each, SendEntry)]
+    assert len(sent) == DOCUMENTS
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=30), st.integers(0, 5))

@@ -87,15 +87,15 @@ def sort_operations(previous: Mapping[bytes, Iterable[bytes]]) -> list[bytes]:
 
     Raises `ValueError` unless exactly one follows no other, and all can be reached from it.
     """
-    behind: dict[bytes, list[bytes]] = {each: [] for each in previous}
+    followers: dict[bytes, list[bytes]] = {each: [] for each in previous}
     missing: dict[bytes, int] = {}  # the number of its `previous` not yet visited
     for each, before in previous.items():
         parents = set(before)
         missing[each] = len(parents)
         for parent in parents:
-            if parent not in behind:
+            if parent not in followers:
                 raise ValueError(f"{parent.hex()} is missing")
-            behind[parent].append(each)
+            followers[parent].append(each)
     stack = [each for each, count in missing.items() if not count]
     if len(stack) != 1:
         raise ValueError(f"{len(stack)} operations create the document")
@@ -107,13 +107,13 @@ def sort_operations(previous: Mapping[bytes, Iterable[bytes]]) -> list[bytes]:
             continue  # it comes, or came, when the last one before it was visited
         visited.add(at)
         order.append(at)
-        children = sorted(behind[at])
+        children = sorted(followers[at])
         for child in children:
             missing[child] -= 1
         waiting = [child for child in children if child not in visited]
         stack += waiting[1:] + waiting[:1]
     if len(order) != len(previous):
-        raise ValueError("operations stand behind each other in a circle")
+        raise ValueError("operations follow each other in a circle")
     return order
 
 

@@ -48,7 +48,7 @@ __all__ = [
 R = TypeVar("R")
 
 
-# What is in questions and answers.
+# The parts of questions and answers.
 
 
 class Conflict(Exception):

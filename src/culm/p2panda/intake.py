@@ -127,7 +127,7 @@ class Intake:
 
     An invalid entry is left out, with all that depends on it; if its sender must have seen
     the fault, the session ends as well.  The rest of its log does not fit until somebody else has
-    brought what was left out, and is passed over.  The unwritten size counts the bytes of
+    brought the missing entries, and is passed over.  The unwritten size counts the bytes of
     entries and operations, and their overhead.
     """
 

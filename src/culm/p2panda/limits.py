@@ -71,7 +71,8 @@ class ReplicatorLimits:
         Bytes that wait to be sent; above it nothing more is read from the store, and no ``Have`` is
         made.  It can be exceeded by one ``Have`` and one batch.
     batch_size_max, batch_count_max
-        Operations that are written or read at a time.
+        Operations that are written or read at a time.  A write ends with the operation that reaches
+        one of these.
     spans_max
         Logs whose entries are read at a time; more only if they belong to one document.
     logs_known_max, operations_known_max

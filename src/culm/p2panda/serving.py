@@ -42,7 +42,7 @@ __all__ = ["Serving"]
 
 R = TypeVar("R")
 
-_ENCODED = attrgetter("entry", "operation")  # of what is stored
+_ENCODED = attrgetter("entry", "operation")  # of a stored operation
 
 
 class _Stage(Enum):
@@ -79,7 +79,7 @@ class Serving:
         self._limits = limits
         self._turns = turns
         self._room = room
-        self._has_room = True  # for what was to be read last
+        self._has_room = True  # for the last read
         self._stage = _Stage.OPEN
         self._asked = 0  # answers of the store that are outstanding: at most one
         self._wanted: deque[Span] = deque()  # whose documents are not known
@@ -168,7 +168,7 @@ class Serving:
         return False
 
     def _claim(self) -> bool:
-        """Whether there is room for what is read next; if not, it gets a turn when there is."""
+        """Whether there is room for the next read; if not, it gets a turn when there is."""
         self._has_room = self._room.claim(self._session, self._limits.batch_size_max) > 0
         return self._has_room
 

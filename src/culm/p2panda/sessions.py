@@ -1,4 +1,4 @@
-"""Sessions with one peer: what was said in them, their ids, requests that cross, and patience.
+"""Sessions with one peer: their messages and ids, requests that cross, and patience.
 
 Sources: seed, ``SyncRequest``; decision 5, as aquadoggo does it.
 """

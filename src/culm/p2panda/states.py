@@ -44,7 +44,7 @@ class SessionState(Enum):
     RUNNING = "running"
     """The two find the entries that each of them lacks, and send them."""
     LIVE = "live"
-    """Both have all, and pass on what is new."""
+    """Both have all, and pass on new operations."""
     ENDING = "ending"
     """We have said our last, and the peer has not."""
     OVER = "over"

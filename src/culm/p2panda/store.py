@@ -173,7 +173,7 @@ class _Document:
     schema_id: str
     ids: list[bytes] = field(default_factory=list[bytes])
     logs: list[LogKey] = field(default_factory=list[LogKey])
-    tips: Tips = field(default_factory=Tips)  # among the first of the operations, so far
+    tips: Tips = field(default_factory=Tips)  # among the operations looked at, the first ones
 
 
 @dataclass(slots=True)

@@ -49,7 +49,7 @@ class DurableBase(StreamMachine[V | Closed], ABC, Generic[M, V, F]):
         return None
 
     def _over(self) -> None:
-        """Release what is held; called just before `Closed` is returned."""
+        """Release resources; called just before `Closed` is returned."""
 
     # Bytes.
 
@@ -82,7 +82,7 @@ class DurableBase(StreamMachine[V | Closed], ABC, Generic[M, V, F]):
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
         """The store failed to do an effect: the connection is given up, with a goodbye.
 
-        What has been received and is not in the store is dropped; see `Durable.fail`.
+        Received data that is not in the store is dropped; see `Durable.fail`.
         """
         self._work.fail(ticket, error)
         self._closed = self._closed or Closed()
@@ -106,7 +106,7 @@ class DurableBase(StreamMachine[V | Closed], ABC, Generic[M, V, F]):
         return None
 
     def _finish(self) -> Closed | None:
-        """End as soon as what was received is in the store."""
+        """End as soon as all received data is in the store."""
         if not self._work.all_told or self._work.unwritten_size:
             return None
         self._ended = True

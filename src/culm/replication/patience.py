@@ -1,4 +1,4 @@
-"""How long somebody is waited for: signs of life, debts, quiet, and pauses."""
+"""Patience: signs of life, debts, quiet, and pauses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ D = TypeVar("D")
 
 
 class Liveness:
-    """How long the peer has been silent, and what is to be done about it.
+    """The silence of a peer, and when to ask for a sign of life.
 
     Times are monotonic seconds.  Nothing is known before the first `advance`.  A sign of life
     counts from the time told last before it, or from the time that is given with it.  A peer that
@@ -21,7 +21,7 @@ class Liveness:
     from its last sign of life until that was over, it has as long again.  Otherwise it is asked for
     a sign of life after `keepalive_s`, however late the time is told, and then has
     `idle_timeout_s`: counted from when bytes of ours last left, because the question may be queued
-    behind them on the line.
+    after them on the line.
     """
 
     __slots__ = ("_asked_at", "_heard", "_idle_timeout_s", "_keepalive_s", "_since", "now")
@@ -97,7 +97,7 @@ class Debts(Generic[K, D]):
 
     What it owes at two checks in a row is stalled if nothing else that was owed has been paid in
     between, and no data at all has come.  Whatever comes is a reason to wait for the rest, because
-    what is wanted has to wait for its turn.
+    each demand has to wait for its turn.
 
     is_paid: whether a debt that was owed before is paid, or part of it, if that is owed now.
     """

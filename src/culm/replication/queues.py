@@ -1,4 +1,4 @@
-"""Turns, room for what is read ahead, and writes in order."""
+"""Turns, room for reads, and writes in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Turns(Generic[K]):
     __slots__ = ("_fresh", "_fresh_had_turn", "_going_on")
 
     def __init__(self) -> None:
-        # What is taken from the front of a dict has to be passed over every time after that.
+        # Keys taken from the front of a dict would have to be passed over every time after that.
         self._fresh: OrderedDict[K, None] = OrderedDict()
         self._going_on: OrderedDict[K, None] = OrderedDict()
         self._fresh_had_turn = False
@@ -66,7 +66,7 @@ class Turns(Generic[K]):
 
 
 class Room(Generic[K]):
-    """Shares out `size_max` bytes: a reader that asks gets up to half of what is free.
+    """Shares out `size_max` bytes: a reader that asks gets up to half of the free ones.
 
     So there is something left for those that come later, down to `read_size_max`, which a single
     read may bring however little was asked for.  When there is less than that, readers wait for
@@ -89,7 +89,7 @@ class Room(Generic[K]):
         return self._size
 
     def claim(self, key: K, size: int, *, lasting: bool = False) -> int:
-        """Room for a read in the place of what is held: how much, `size` bytes or less.
+        """Room for a read in place of the bytes held: `size` of them, or less.
 
         0 if there is none for the moment.  `lasting`: for something that takes long; it leaves a
         quarter of the whole to others.
@@ -104,7 +104,7 @@ class Room(Generic[K]):
         return share
 
     def hold(self, key: K, size: int) -> None:
-        """Note that it holds so much now; give a turn to as many others as there is room for."""
+        """Note the size that it holds now; others get turns as far as there is room."""
         before = self._held.pop(key, 0)
         if size:
             self._held[key] = size
@@ -126,22 +126,15 @@ class Room(Generic[K]):
 
 
 class Write(Generic[T]):
-    """What goes into the store in one go, in order."""
+    """Items that go into the store in one go, in order."""
 
     __slots__ = ("full", "items", "size")
 
-    def __init__(self) -> None:
-        self.items: list[T] = []
-        self.size = 0
-        self.full = False
+    def __init__(self, items: Sequence[T] = (), size: int = 0, *, full: bool = False) -> None:
+        self.items: list[T] = list(items)
+        self.size = size
+        self.full = full
         """Nothing more goes with it."""
-
-    @staticmethod
-    def of(items: Sequence[T], size: int) -> Write[T]:
-        """A write of just these items."""
-        write = Write[T]()
-        write.items, write.size, write.full = list(items), size, True
-        return write
 
     def fill(self, items: Sequence[T], sizes: Sequence[int], size_max: int, count_max: int) -> int:
         """Take the first of the items, at least one, until it is full; returns how many."""
@@ -232,10 +225,10 @@ class Writes(Generic[T]):
         They belong to the write that is under way, which ends without them.
         """
         if items:
-            self._waiting.appendleft(Write.of(items, size))
+            self._waiting.appendleft(Write(items, size, full=True))
 
     def close(self) -> None:
-        """What comes from now on goes into another write."""
+        """Later items go into another write."""
         if self._waiting:
             self._waiting[-1].close()
 
