@@ -11,11 +11,13 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from packaging_project import ROOT, code_blocks
+
+import services
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1200)]
 
@@ -253,3 +255,52 @@ def test_what_an_earlier_build_has_left_comes_into_no_wheel(
 def test_a_build_that_cannot_be_had_fails(env: dict[str, str], unpacked: Path, tmp_path: Path):
     with pytest.raises(AssertionError, match="failed"):
         build_wheel(unpacked, tmp_path, **env)
+
+
+# Imports every module of culm-io, whose extras are all there but Spark, and says what is typed.
+IMPORT_IO = """
+import importlib, importlib.resources, pkgutil, culm_io
+for module in pkgutil.walk_packages(culm_io.__path__, "culm_io."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+assert importlib.resources.files("culm_io").joinpath("py.typed").is_file()
+print(culm_io.__version__)
+"""
+
+
+@pytest.fixture(scope="session")
+def both_wheels(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    culm = build_wheel(unpacked, tmp_path_factory.mktemp("culm"), CULM_BUILD_EXT="no")
+    return culm, build_wheel(unpacked / "examples", tmp_path_factory.mktemp("culm-io"))
+
+
+def test_the_wheel_of_culm_io_has_its_modules_and_its_licence(both_wheels: tuple[Path, Path]):
+    names = names_in(both_wheels[1])
+    tracked = {name for name in tracked_files() if name.startswith("examples/culm_io/")}
+    assert package_in(both_wheels[1]) == {name.removeprefix("examples/") for name in tracked}
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+@pytest.mark.parametrize(
+    "trial", [services.log_is_followed, services.servers_agree, services.cluster_talks]
+)
+def test_from_two_wheels_a_stranger_has_services_that_run(
+    trial: Callable[[Path, str, Mapping[str, str]], None],
+    both_wheels: tuple[Path, Path],
+    tmp_path: Path,
+):
+    python = new_environment(Path(sys.executable), tmp_path / "environment")
+    culm, culm_io = both_wheels
+    io_with_trio = f"culm-io[trio] @ {culm_io.as_uri()}"
+    run(python, "-m", "pip", "install", culm, io_with_trio, cwd=tmp_path)
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    trial(tmp_path, str(python), clean)
+
+
+def test_from_two_wheels_a_stranger_has_the_command(both_wheels: tuple[Path, Path], tmp_path: Path):
+    python = new_environment(Path(sys.executable), tmp_path / "environment")
+    culm, culm_io = both_wheels
+    run(python, "-m", "pip", "install", culm, f"culm-io[all] @ {culm_io.as_uri()}", cwd=tmp_path)
+    version = run(python, "-W", "error", "-c", IMPORT_IO, cwd=tmp_path).strip()
+    assert run(python.with_name("culm"), "--version", cwd=tmp_path) == f"culm-io {version}\n"
+    assert run(python.with_name("culm"), "oxen", "key", cwd=tmp_path).strip().isalnum()

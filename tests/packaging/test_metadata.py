@@ -82,6 +82,10 @@ def test_the_licence_is_a_choice_of_two_and_both_texts_are_there_in_full():
     assert all(last_words in text("LICENSE") for last_words in (apache, mit))
 
 
+def test_culm_io_has_the_same_licence():
+    assert text("examples/LICENSE") == text("LICENSE")
+
+
 def test_tox_tests_the_versions_that_the_package_promises():
     promised = re.findall(r":: (3\.\d+)$", "\n".join(PROJECT["classifiers"]), re.MULTILINE)
     tested = re.findall(r"\bpy3(\d+)\b", tox_section("tox")["labels"])
