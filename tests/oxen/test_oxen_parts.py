@@ -149,6 +149,13 @@ def test_one_known_way_is_taken_three_times_of_four() -> None:
     assert tried == [b"A", b"A", b"A", b"Z", b"A", b"A", b"A", b"B", b"A", b"A", b"A", b"Z"]
 
 
+def test_where_every_way_is_known_they_are_taken_in_turn() -> None:
+    """Of a parcel that comes from the one for whom it is, nothing else is left."""
+    routes = routes_over(table("ME-A", "ME-B", "A-Z", "B-Z"))
+    tried = [routes.hop(b"Z", NOW, attempt=attempt, avoid=(b"Z",)) for attempt in range(6)]
+    assert tried == [b"A", b"B"] * 3
+
+
 def test_without_a_known_way_all_are_tried_in_turn() -> None:
     routes = routes_over(table("ME-A", "ME-B", "X-Z"))
     tried = [routes.hop(b"Z", NOW, attempt=attempt) for attempt in range(4)]
