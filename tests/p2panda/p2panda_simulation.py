@@ -50,7 +50,7 @@ from culm.p2panda import (
 )
 from culm.p2panda.effects import NewOperation
 from culm.p2panda.store import MemoryStore
-from culm.reconcile import Parameters
+from culm.reconcile import SessionLimits
 from culm.wire.multihash import YASMF
 
 NODES_MAX = 20
@@ -191,7 +191,7 @@ def some_limits(rng: Random) -> ReplicatorLimits:
     ranges_max = rng.choice((1, 2, 9)) if rng.random() < small / 2 else 1 << 16
     return ReplicatorLimits(
         connection=Limits(**chosen(_SMALL_OF_CONNECTION)),
-        parameters=Parameters(ranges_max=ranges_max),
+        comparison=SessionLimits(ranges_max=ranges_max),
         **chosen(_SMALL),
     )
 
@@ -224,7 +224,7 @@ class Connection:
         self._now = 0.0
         mode = rng.choice(list(Mode))
         limits = some_limits(rng), some_limits(rng)
-        few = any(each.parameters.ranges_max < 1 << 16 for each in limits)
+        few = any(each.comparison.ranges_max < 1 << 16 for each in limits)
         self._no_fault = _FEW if few else frozenset[ErrorCode]()
         self.ends = tuple(
             End(

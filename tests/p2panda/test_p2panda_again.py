@@ -12,7 +12,7 @@ from culm.effects import Answer
 from culm.machine import Closed
 from culm.p2panda import ErrorCode, Mode, ReplicatorLimits, SessionEnded, SessionLive, Timing
 from culm.p2panda.messages import SyncRequest
-from culm.reconcile import Parameters
+from culm.reconcile import SessionLimits
 
 
 class Line:
@@ -117,7 +117,7 @@ def test_what_arrives_long_after_its_session_is_no_fault(mode: Mode, times: int)
 @pytest.mark.parametrize("of", ["asker", "other"])
 def test_where_ranges_cannot_be_compared_heights_are(of: str, both_ask: bool, ranges_max: int):
     """One side takes fewer ranges than there are in a round of the other one."""
-    few = ReplicatorLimits(parameters=Parameters(ranges_max=ranges_max))
+    few = ReplicatorLimits(comparison=SessionLimits(ranges_max=ranges_max))
     line = Line(Mode.SET_RECONCILIATION, both_ask=both_ask, documents=40, **{of: few})
     for _ in range(4):
         line.run()

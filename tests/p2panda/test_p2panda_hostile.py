@@ -45,7 +45,7 @@ from culm.p2panda.messages import (
     SyncRequest,
     Terminal,
 )
-from culm.reconcile import Parameters
+from culm.reconcile import Parameters, SessionLimits
 from culm.wire.multihash import YASMF
 
 KEY = SigningKey(b"k" * 32)
@@ -276,7 +276,8 @@ def test_two_heights_of_one_log_are_a_fault():
 def test_a_peer_that_asks_for_ever_is_cut_off(
     question: RangeMessage, answers: int, code: ErrorCode
 ):
-    victim = Victim(documents=20, parameters=Parameters(rounds_max=6, list_from=4))
+    limits = SessionLimits(rounds_max=6)
+    victim = Victim(documents=20, parameters=Parameters(list_from=4), comparison=limits)
     victim.begin()
     for _ in range(answers):
         assert victim.tell(*rounds(LowerBound(LOW), question, Terminal())) == []

@@ -15,6 +15,7 @@ from culm.reconcile import (
     PlainResponder,
     PlainSession,
     Role,
+    SessionLimits,
     State,
     Tree,
 )
@@ -104,7 +105,7 @@ def test_each_round_may_be_answered_by_another_responder(items: set[bytes], data
 
 
 def test_a_responder_serves_sessions_until_the_stream_ends():
-    responder = PlainResponder(view=tree_of(b"one", b"two"), parameters=Parameters(rounds_max=20))
+    responder = PlainResponder(view=tree_of(b"one", b"two"), limits=SessionLimits(rounds_max=20))
     for item in (b"six", b"ten"):
         initiator = session(item, role=Role.INITIATOR)
         told: list[object] = []
@@ -121,9 +122,7 @@ def test_a_responder_serves_sessions_until_the_stream_ends():
 
 
 def test_a_responder_answers_so_many_rounds():
-    responder = PlainResponder(
-        view=tree_of(b"one"), parameters=Parameters(rounds_max=3, list_from=1)
-    )
+    responder = PlainResponder(view=tree_of(b"one"), limits=SessionLimits(rounds_max=3))
     for _ in range(3):
         responder.receive_data(encode_message(EmptySet(True)))
         assert responder.next_event() is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from culm.kernels import IMPLEMENTATION
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError
-from culm.reconcile import MONOIDS, Fingerprint, Frozen, Tree, TreeSnapshot
+from culm.reconcile import MONOIDS, Fingerprint, Frozen, SessionLimits, Tree, TreeSnapshot
 from culm.reconcile.errors import ErrorCode
 from culm.reconcile.events import ItemReceived
 from culm.reconcile.messages import (
@@ -88,11 +87,12 @@ class Talk:
                 self.received[side].append(event.item)
 
 
-def reconcile(ours: Tree, theirs: Tree, *chosen: Parameters) -> Talk:
+def reconcile(ours: Tree, theirs: Tree, *chosen: Parameters, **limits: int) -> Talk:
     first, second = chosen or (Parameters(), Parameters())
+    bounds = SessionLimits(**limits)
     return Talk(
-        Session(view=ours.snapshot(), role=Role.INITIATOR, parameters=first),
-        Session(view=theirs.snapshot(), role=Role.RESPONDER, parameters=second),
+        Session(view=ours.snapshot(), role=Role.INITIATOR, parameters=first, limits=bounds),
+        Session(view=theirs.snapshot(), role=Role.RESPONDER, parameters=second, limits=bounds),
     ).run()
 
 
@@ -323,8 +323,8 @@ def test_what_cannot_be_said_ends_the_session(said, code):
 def test_honest_sides_never_say_more_ranges_than_they_take(
     ours: set[bytes], theirs: set[bytes], ranges_max: int, data: st.DataObject
 ) -> None:
-    first, second = (replace(data.draw(parameters(16)), ranges_max=ranges_max) for _ in range(2))
-    talk = reconcile(tree_of(ours), tree_of(theirs), first, second)
+    first, second = (data.draw(parameters(16)) for _ in range(2))
+    talk = reconcile(tree_of(ours), tree_of(theirs), first, second, ranges_max=ranges_max)
     assert talk.closed == [Closed(error=None)] * 2
     assert sorted(talk.received[0]) == sorted(theirs - ours)
     assert sorted(talk.received[1]) == sorted(ours - theirs)
@@ -335,8 +335,7 @@ def test_sets_with_many_more_differences_than_ranges_come_together():
     ours, theirs = (
         [bytes([n >> 8, n & 255, side, *bytes(5)]) for n in range(500)] for side in (0, 1)
     )
-    few = Parameters(ranges_max=32)
-    talk = reconcile(filled(ours), filled(theirs), few, few)
+    talk = reconcile(filled(ours), filled(theirs), ranges_max=32)
     assert talk.closed == [Closed(error=None)] * 2
     assert sorted(talk.received[0]) == theirs
     assert sorted(talk.received[1]) == ours
@@ -344,7 +343,8 @@ def test_sets_with_many_more_differences_than_ranges_come_together():
 
 def test_a_round_has_so_many_ranges_at_most():
     bounds = [bytes([number]) + bytes(7) for number in range(1, 6)]
-    session = listening(HELD, ranges_max=4)
+    few = SessionLimits(ranges_max=4)
+    session = Session(view=filled(HELD), role=Role.RESPONDER, limits=few)
     assert fault(session, LowerBound(LOW), *map(Done, bounds[:4])) is None
     assert fault(session, Done(bounds[4])) is ErrorCode.TOO_MANY_RANGES
 
@@ -375,12 +375,14 @@ def test_parameters_are_sensible():
         {"first_split": 1},
         {"branching": 1},
         {"parts_max": 1},
-        {"rounds_max": 0},
-        {"rounds_max": 9},
-        {"ranges_max": 0},
     ):
         with pytest.raises(ValueError, match="at least"):
             Parameters(**wrong)
+    for wrong in ({"rounds_max": 0}, {"ranges_max": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            SessionLimits(**wrong)
+    with pytest.raises(ValueError, match="at least"):
+        Session(view=filled(HELD), role=Role.RESPONDER, limits=SessionLimits(rounds_max=9))
     for size in (0, 17):
         with pytest.raises(ValueError, match="a digest"):
             Session(view=filled(HELD), role=Role.RESPONDER, parameters=Parameters(digest_size=size))
@@ -458,8 +460,8 @@ def test_ranges_get_smaller_faster_from_the_sixth_round_on_and_are_listed_from_t
 def test_who_lists_last_of_all_is_answered(slow):
     held, less = spread(3000), spread(3000)[:-40]
     chosen = [Parameters(list_from=10, hurry_from=20, branching=2, payload_threshold=1)] * 2
-    chosen[slow] = Parameters(list_from=18, rounds_max=20, hurry_from=20, branching=2)
-    talk = reconcile(filled(held), filled(less), *chosen)
+    chosen[slow] = Parameters(list_from=18, hurry_from=20, branching=2)
+    talk = reconcile(filled(held), filled(less), *chosen, rounds_max=20)
     assert talk.closed == [Closed(error=None)] * 2
     assert len(talk.rounds) <= 12
 

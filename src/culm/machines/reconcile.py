@@ -21,6 +21,7 @@ from culm.reconcile import (
     PlainResponder,
     PlainSession,
     Role,
+    SessionLimits,
     Tree,
     View,
 )
@@ -98,14 +99,16 @@ def _build(config: Config) -> StreamMachine:
 
 
 _PLAIN_PARAMETERS = keys_of(Parameters)
+_PLAIN_LIMITS = keys_of(SessionLimits)
 
 
 def _build_plain(config: Config) -> StreamMachine:
     view = _view_of(config)
     parameters = Parameters(**{key.name: config[key.name] for key in _PLAIN_PARAMETERS})
+    limits = SessionLimits(**{key.name: config[key.name] for key in _PLAIN_LIMITS})
     if config["forgets"]:
-        return PlainResponder(view=view, parameters=parameters)
-    return PlainSession(view=view, role=config["role"], parameters=parameters)
+        return PlainResponder(view=view, parameters=parameters, limits=limits)
+    return PlainSession(view=view, role=config["role"], parameters=parameters, limits=limits)
 
 
 COMPACT = register(
@@ -129,6 +132,7 @@ PLAIN = register(
                 meaning="A responder that keeps nothing from one round to the next.",
             ),
             *_PLAIN_PARAMETERS,
+            *_PLAIN_LIMITS,
         ),
         codec=Codec(encodings=CBOR),
     )

@@ -13,6 +13,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from culm.arguments import check_int
 from culm.bamboo.entry import LogKey
@@ -21,7 +22,7 @@ from culm.p2panda.effects import Span
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.heights import decode_item, log_prefix
 from culm.p2panda.messages import Fingerprint, Payload, RangeMessage
-from culm.reconcile import Parameters, Role, Session, State, View
+from culm.reconcile import Parameters, Role, Session, SessionLimits, State, View
 from culm.reconcile.messages import RangeFingerprint
 from culm.wire.errors import DecodeError
 
@@ -40,6 +41,8 @@ def height_in(view: View, log: LogKey) -> int:
 
 # The times that the rest of a log is sent whole before its next entry goes alone.
 _WHOLE_MAX = 2
+
+_DEFAULT_LIMITS: Final = SessionLimits()
 
 
 class Offers:
@@ -94,13 +97,22 @@ class Comparison:
         "heard",
     )
 
-    def __init__(self, view: View, *, first: bool, parameters: Parameters, offers: Offers) -> None:
+    def __init__(
+        self,
+        view: View,
+        *,
+        first: bool,
+        parameters: Parameters,
+        limits: SessionLimits = _DEFAULT_LIMITS,
+        offers: Offers,
+    ) -> None:
         self._view = view
         self._offers = offers
         self._session = Session(
             view=view,
             role=Role.INITIATOR if first else Role.RESPONDER,
             parameters=replace(parameters, echo=True),
+            limits=limits,
         )
         # The ranks of our items that we have named, and a bit for each of our items: a peer may
         # have us name all of them, and then keep quiet.

@@ -223,9 +223,13 @@ class Exchange:
             self._compare(range, first=True)
 
     def _compare(self, range: Range, *, first: bool) -> Comparison:
-        parameters = self._limits.parameters
+        limits = self._limits
         self.comparison = Comparison(
-            range.view, first=first, parameters=parameters, offers=self._offers
+            range.view,
+            first=first,
+            parameters=limits.parameters,
+            limits=limits.comparison,
+            offers=self._offers,
         )
         return self.comparison
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from culm.arguments import check_numbers, check_type
 from culm.p2panda.messages import Mode
-from culm.reconcile import Parameters
+from culm.reconcile import Parameters, SessionLimits
 
 __all__ = ["Limits", "Policy", "ReplicatorLimits", "Timing"]
 
@@ -88,8 +88,9 @@ class ReplicatorLimits:
     connection
         The limits of the connection.
     parameters
-        Parameters of the comparison of ranges; for the memory of its `ranges_max` see
-        `culm.reconcile.Parameters`.
+        The way of asking in comparisons of ranges.
+    comparison
+        The limits of these comparisons; for their memory see `culm.reconcile.SessionLimits`.
     """
 
     unwritten_size_max: int = 1 << 23
@@ -102,12 +103,14 @@ class ReplicatorLimits:
     repeated_max: int = 1000
     left_out_max: int = 4096
     connection: Limits = field(default_factory=Limits)
-    parameters: Parameters = field(default_factory=lambda: Parameters(ranges_max=1 << 16))
+    parameters: Parameters = field(default_factory=Parameters)
+    comparison: SessionLimits = field(default_factory=lambda: SessionLimits(ranges_max=1 << 16))
 
     def __post_init__(self) -> None:
         check_numbers(self, low=1)
         check_type("connection", self.connection, Limits)
         check_type("parameters", self.parameters, Parameters)
+        check_type("comparison", self.comparison, SessionLimits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from culm.reconcile.events import (
     SumsEqual,
 )
 from culm.reconcile.joined import Joined, join
-from culm.reconcile.limits import Limits
+from culm.reconcile.limits import Limits, SessionLimits
 from culm.reconcile.monoids import DEFAULT, ITEM_SIZE_MAX, MONOIDS, Fingerprint, Monoid, named
 from culm.reconcile.plain import PlainResponder, PlainSession
 from culm.reconcile.run import CompactParameters
@@ -49,6 +49,7 @@ __all__ = [
     "Role",
     "Session",
     "SessionEvent",
+    "SessionLimits",
     "State",
     "SumsEqual",
     "Tree",

@@ -1,4 +1,4 @@
-"""The limits of a compact session."""
+"""The limits of sessions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from culm.arguments import check_int
 from culm.kernels import symbols as _symbols
 
-__all__ = ["RANGES_MIN", "Limits"]
+__all__ = ["RANGES_MIN", "Limits", "SessionLimits"]
 
 #: A first round asks about at most this number of ranges.
 RANGES_MIN = 4096
@@ -35,3 +35,24 @@ class Limits:
     def __post_init__(self) -> None:
         check_int("ranges_max", self.ranges_max, RANGES_MIN)
         check_int("symbols_max", self.symbols_max, 0, _symbols.SYMBOLS_MAX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLimits:
+    """Upper bounds of a session of abstract messages.  Raises `ValueError` for one below 1.
+
+    rounds_max
+        The greatest number of rounds of both sides; at least 2 more than `Parameters.list_from`, so
+        that even a late list is answered.
+    ranges_max
+        The greatest number of ranges in a round of the peer: some 200 bytes, and two bounds, are
+        held for each that differs, and 8 bytes for each of our items that the peer lists.  It
+        bounds our own rounds as well: a range that cannot be split for that reason is listed.
+    """
+
+    rounds_max: int = 12
+    ranges_max: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        check_int("rounds_max", self.rounds_max, 1)
+        check_int("ranges_max", self.ranges_max, 1)

@@ -21,6 +21,7 @@ from culm.buffer import check_size_max
 from culm.machine import Closed, RemoteProtocolError, StreamBase
 from culm.reconcile.errors import ErrorCode
 from culm.reconcile.events import ItemReceived, SessionEvent
+from culm.reconcile.limits import SessionLimits
 from culm.reconcile.messages import (
     Done,
     EmptyPayload,
@@ -32,7 +33,7 @@ from culm.reconcile.messages import (
     Terminal,
 )
 from culm.reconcile.monoids import Fingerprint
-from culm.reconcile.session import DEFAULTS, Parameters, Session
+from culm.reconcile.session import DEFAULT_LIMITS, DEFAULTS, Parameters, Session
 from culm.reconcile.states import Role, State
 from culm.reconcile.tree import View
 from culm.wire import cbor
@@ -175,6 +176,8 @@ class PlainSession(_Plain):
     role
         Whether we speak first.
     parameters
+        As for `Session`.
+    limits
         As for `Session`; ``ranges_max`` bounds the memory.
     key
         As for `Session`.
@@ -186,9 +189,11 @@ class PlainSession(_Plain):
         view: View,
         role: Role,
         parameters: Parameters = DEFAULTS,
+        limits: SessionLimits = DEFAULT_LIMITS,
         key: bytes | None = None,
     ) -> None:
-        super().__init__(Session(view=view, role=role, parameters=parameters, key=key), view)
+        session = Session(view=view, role=role, parameters=parameters, limits=limits, key=key)
+        super().__init__(session, view)
 
     @property
     def check(self) -> bytes | None:
@@ -212,17 +217,24 @@ class PlainResponder(_Plain):
     view
         As of `Session`.
     parameters
-        As for `Session`, but ``rounds_max`` counts the rounds answered of all sessions together,
-        and parameters that depend on the number of a round are ignored.
+        As for `Session`, but those that depend on the number of a round are ignored.
+    limits
+        As for `Session`, but ``rounds_max`` counts the rounds answered of all sessions together.
     """
 
-    def __init__(self, *, view: View, parameters: Parameters = DEFAULTS) -> None:
+    def __init__(
+        self,
+        *,
+        view: View,
+        parameters: Parameters = DEFAULTS,
+        limits: SessionLimits = DEFAULT_LIMITS,
+    ) -> None:
         check_type("parameters", parameters, Parameters)
-        self._rounds_left = parameters.rounds_max
+        check_type("limits", limits, SessionLimits)
+        self._rounds_left = limits.rounds_max
         self._view = view
-        self._parameters = replace(
-            parameters, hurry_from=_NEVER, list_from=_NEVER, rounds_max=2 * _NEVER
-        )
+        self._parameters = replace(parameters, hurry_from=_NEVER, list_from=_NEVER)
+        self._limits = replace(limits, rounds_max=2 * _NEVER)
         self._told: deque[ItemReceived] = deque()  # of the round answered last
         super().__init__(self._round(), view)
 
@@ -240,7 +252,12 @@ class PlainResponder(_Plain):
         self._session = self._round()
 
     def _round(self) -> Session:
-        return Session(view=self._view, role=Role.RESPONDER, parameters=self._parameters)
+        return Session(
+            view=self._view,
+            role=Role.RESPONDER,
+            parameters=self._parameters,
+            limits=self._limits,
+        )
 
     def _step(self) -> SessionEvent | None:
         if self._told:

@@ -13,7 +13,7 @@ A range whose fingerprints differ is answered in the way that tells most for its
   expected in it.
 
 Every session ends: parts have fewer items than the whole, from round `Parameters.list_from` on
-nothing is split, and no round after `Parameters.rounds_max` is answered.
+nothing is split, and no round after `SessionLimits.rounds_max` is answered.
 
 Sources: Meyer, "Range-Based Set Reconciliation" (2023); p2panda's replication.
 """
@@ -34,6 +34,7 @@ from culm.reconcile.checks import KeyedUnion
 from culm.reconcile.errors import ErrorCode
 from culm.reconcile.events import ItemReceived, SessionEvent
 from culm.reconcile.incoming import PeerRound, Question
+from culm.reconcile.limits import SessionLimits
 from culm.reconcile.messages import (
     Done,
     EmptyPayload,
@@ -78,13 +79,6 @@ class Parameters:
         one before.
     list_from
         From this round on, ranges are listed whatever their size.
-    rounds_max
-        The greatest number of rounds of both sides; at least 2 more than `list_from`, so that even
-        a late list is answered.
-    ranges_max
-        The greatest number of ranges in a round of the peer: some 200 bytes, and two bounds, are
-        held for each that differs, and 8 bytes for each of our items that the peer lists.  It
-        bounds our own rounds as well: a range that cannot be split for that reason is listed.
     digest_size
         Bytes of a state on the wire; None: all of them.
     echo
@@ -100,22 +94,18 @@ class Parameters:
     parts_max: int = 1024
     hurry_from: int = 6
     list_from: int = 8
-    rounds_max: int = 12
-    ranges_max: int = 1 << 20
     digest_size: int | None = None
     echo: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.payload_threshold, self.rounds_max, self.ranges_max) < 1:
-            raise ValueError("thresholds and limits are at least 1")
+        if self.payload_threshold < 1:
+            raise ValueError("payload_threshold must be at least 1")
         if min(self.first_split, self.parts_max, self.branching or 2) < 2:
             raise ValueError("a range is split into two parts at least")
-        # Both sides list by round list_from + 1, and a list has one answer.
-        if self.rounds_max < self.list_from + 2:
-            raise ValueError("rounds_max is at least list_from + 2, or honest peers fail")
 
 
 DEFAULTS: Final = Parameters()
+DEFAULT_LIMITS: Final = SessionLimits()
 
 
 class Session:
@@ -127,7 +117,9 @@ class Session:
     role
         Whether we speak first.
     parameters
-        Our way of asking, and bounds on the peer's questions.
+        Our way of asking.
+    limits
+        Bounds on the peer's questions.
     key
         16 bytes for the `check` of both sides, made at random after the items of both.
     """
@@ -138,14 +130,19 @@ class Session:
         view: View,
         role: Role,
         parameters: Parameters = DEFAULTS,
+        limits: SessionLimits = DEFAULT_LIMITS,
         key: bytes | None = None,
     ) -> None:
         check_type("view", view, View)
         check_type("role", role, Role)
         check_type("parameters", parameters, Parameters)
+        check_type("limits", limits, SessionLimits)
+        # Both sides list by round list_from + 1, and a list has one answer.
+        if limits.rounds_max < parameters.list_from + 2:
+            raise ValueError("rounds_max is at least list_from + 2, or honest peers fail")
         self.state = State.SPEAKING if role is Role.INITIATOR else State.LISTENING
         self._view = view
-        self._parameters = parameters
+        self._parameters, self._limits = parameters, limits
         size = parameters.digest_size
         self._digest_size = view.monoid.digest_size if size is None else size
         view.monoid.digest(view.monoid.neutral, self._digest_size)
@@ -215,7 +212,7 @@ class Session:
         self._events.append(Closed(error=error))
 
     def _new_incoming(self) -> PeerRound:
-        return PeerRound(self._view, self._digest_size, self._parameters.ranges_max)
+        return PeerRound(self._view, self._digest_size, self._limits.ranges_max)
 
     # The peer's round.
 
@@ -249,7 +246,7 @@ class Session:
         assert incoming.lower is not None
         if not incoming.questions and not incoming.estimate.ranges:
             self._close(None)
-        elif self._round >= self._parameters.rounds_max:
+        elif self._round >= self._limits.rounds_max:
             raise RemoteProtocolError(ErrorCode.TOO_MANY_ROUNDS, f"{self._round} are enough")
         else:
             self._speak(self._round_about(incoming.lower, incoming.questions, incoming))
@@ -269,7 +266,7 @@ class Session:
             return
         lowest = self._view.select(0)
         yield LowerBound(lowest)
-        parts = min(self._parameters.first_split, self._parameters.ranges_max)
+        parts = min(self._parameters.first_split, self._limits.ranges_max)
         yield from self._split(0, len(self._view), parts, lowest)
         yield Terminal()
 
@@ -302,7 +299,7 @@ class Session:
         starts = [*(question.lower for question in questions), lower]
         ends = [lower, *(question.upper for question in questions)]
         gaps = sum(start != end for start, end in zip(starts, ends, strict=True))
-        return (self._parameters.ranges_max - gaps) // max(1, len(questions))
+        return (self._limits.ranges_max - gaps) // max(1, len(questions))
 
     def _answer(self, question: Question, incoming: PeerRound, parts_max: int) -> Iterator[Message]:
         """The answer to a range; nothing if it is finished."""
