@@ -382,7 +382,7 @@ class Durable(Protocol):
         ...
 
 
-class StreamBase(StreamMachine[E_co | Closed], ABC, Generic[E_co]):
+class StreamBase(ABC, Generic[E_co]):
     """The base of stream machines: buffering, a single end, trailing data.
 
     ``E_co`` is the union of the events that a subclass gives: it lets type checkers see whether
