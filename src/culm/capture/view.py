@@ -69,7 +69,7 @@ def _filled(title: str, data: Mapping[str, Any]) -> str:
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
     deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     packed = b64encode(deflate.compress(text) + deflate.flush()).decode()
-    parts = files(__package__).joinpath("viewer")
+    parts = files("culm.capture").joinpath("viewer")
     content = {
         "title": escape(title),
         "style": parts.joinpath("viewer.css").read_text(encoding="utf-8"),
