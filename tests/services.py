@@ -7,9 +7,11 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 
+AGAIN_S = 0.3
 ROOT = Path(__file__).parents[1]
 SOURCES = dict(
     zip(
@@ -89,6 +91,25 @@ def type_in(process: subprocess.Popen[str], line: str) -> None:
     process.stdin.flush()
 
 
+@contextmanager
+def typed_again(process: subprocess.Popen[str], line: str) -> Iterator[None]:
+    """Type a line again and again: one that a leader loses is not told of."""
+    over = Event()
+
+    def type_on() -> None:
+        with suppress(BrokenPipeError):  # the reader says that it has ended
+            while not over.wait(AGAIN_S):
+                type_in(process, line)
+
+    typist = Thread(target=type_on)
+    typist.start()
+    try:
+        yield
+    finally:
+        over.set()
+        typist.join()
+
+
 def log_is_followed(folder: Path, python: str, env: Mapping[str, str]) -> None:
     with services("log", folder, python, env) as made:
         (port,) = ports(1)
@@ -108,11 +129,8 @@ def servers_agree(folder: Path, python: str, env: Mapping[str, str]) -> None:
     with services("raft", folder, python, env) as made:
         where = ports(3)
         running = [made.start(f"{n}.sqlite", str(n), *where) for n in (1, 2, 3)]
-        assert running[0].stdout is not None
-        while True:  # until there is a leader that it can reach
-            type_in(running[0], "hello")
-            if running[0].stdout.readline().strip() == "hello":
-                break
+        with typed_again(running[0], "hello"):  # until there is a leader that it can reach
+            until(running[0], "hello")
         for each in running[1:]:
             until(each, "hello")
 
