@@ -67,7 +67,7 @@ def test_a_window_does_not_show_in_the_cuts(
     path.write_bytes(Random(2).randbytes(SIZE))
     whole = cuts(path)
     for size in (CUT_SIZE_MAX, CUT_SIZE_MAX + 1, 500_000):
-        monkeypatch.setattr("directory.contents._WINDOW_SIZE", size)
+        monkeypatch.setattr("culm_io.programs.directory.contents._WINDOW_SIZE", size)
         assert cuts(path) == whole
 
 
@@ -238,7 +238,7 @@ def test_a_file_keeps_nothing_but_its_own(tmp_path: Path, payloads: list[bytes])
 
 
 def test_no_version_is_in_too_many_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("directory.tree.RANGES_MAX", 2)
+    monkeypatch.setattr("culm_io.programs.directory.tree.RANGES_MAX", 2)
     read_tree(authored(*FILE, kept(b"a", 3, 3, 0, 2), kept(b"a", 2, 2, 1, 2)), LOG)
     ranges = (kept(b"a", 3 - n, 3 - n, n, 3) for n in range(3))
     with pytest.raises(RecordError, match="more than 2 ranges"):

@@ -65,6 +65,8 @@ def store() -> MemoryStore:
 class LyingStore:
     """Gives out one entry otherwise than it is."""
 
+    perform = LogStore.perform  # by the methods below
+
     def __init__(
         self,
         store: LogStore,

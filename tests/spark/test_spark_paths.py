@@ -139,7 +139,9 @@ def test_a_filter_leaves_out_nothing_that_could_not_be_looked_at(tmp_path):
 
 def test_an_option_that_is_not_known_is_refused_with_those_that_are():
     check_known({"PATH": "", "pathglobfilter": ""}, READ, "reading")
-    with pytest.raises(ValueError, match=r"no option colum for reading; it has column, modified"):
+    with pytest.raises(
+        ValueError, match=r"no option colum for reading; it has block_size_max, column, modified"
+    ):
         check_known({"colum": "entry"}, READ, "reading")
 
 

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, Unpack
+from typing import Generic, Unpack
 
 import trio
 from trio import TASK_STATUS_IGNORED, TaskStatus, current_time
@@ -62,8 +62,7 @@ class LinksDriver(PumpDriver[LinkedPump[E_co]], Generic[E_co]):
         """Accept connections; `nursery.start` says where."""
         listeners = await trio.open_tcp_listeners(port, host=host)
         async with trio.open_nursery() as nursery:
-            address: Any = listeners[0].socket.getsockname()
-            task_status.started((address[0], address[1]))
+            task_status.started(listeners[0].socket.getsockname()[:2])
             await trio.serve_listeners(
                 partial(self._accepted, open_link, tls), listeners, handler_nursery=nursery
             )
