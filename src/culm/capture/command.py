@@ -54,10 +54,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], help: str) -> Any:
-        made = commands.add_parser(name, help=help, description=f"{help.capitalize()}.")
-        made.add_argument("file", help="a capture")
+    def bare(name: str, run: Callable[[argparse.Namespace], int], help: str) -> Any:
+        made = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
         made.set_defaults(run=run)
+        return made
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], help: str) -> Any:
+        made = bare(name, run, help)
+        made.add_argument("file", help="a capture")
         return made
 
     show = command("show", _show, "a line for each step")
@@ -75,18 +79,17 @@ def _parser() -> argparse.ArgumentParser:
         written = command(name, _converted, help)
         written.add_argument("-o", metavar="FILE", help="where to write it; standard output")
         written.set_defaults(convert=_CONVERTED[name])
-    view = commands.add_parser("view", help="a page that shows one conversation, whole")
+    view = bare("view", _view, "a page that shows one conversation, whole")
     view.add_argument("file", nargs="+", help="captures of the conversation, one for each side")
     view.add_argument("-o", required=True, metavar="PAGE", help="where to write it")
-    view.set_defaults(run=_view)
-    split = commands.add_parser(
-        "dissect", help="bytes from standard input, in hexadecimal or as they are, by fields"
+    told = "bytes from standard input, in hexadecimal or as they are, by fields"
+    split = bare("dissect", _dissect, told)
+    split.add_argument(
+        "--protocol", required=True, choices=sorted(PROTOCOLS), help="whose bytes they are"
     )
-    split.add_argument("--protocol", required=True, choices=sorted(PROTOCOLS))
     split.add_argument("--family", choices=sorted(FAMILIES), help="of hashes: bamboo, point2point")
     split.add_argument("--dialect", help="of p2panda (seed, aquadoggo) or oxen (keyed, flat)")
     split.add_argument("--role", choices=("client", "server"), help="of who sent an ssb-handshake")
-    split.set_defaults(run=_dissect)
     return parser
 
 
