@@ -95,7 +95,7 @@ ROOMS = {
     "p2panda": Room(
         ("p2panda/*.py",),
         ("p2panda/test_*.py", _MADE),
-        ("comparison", "exchange", "framing", "intake", "serving", "sessions", "store"),
+        ("comparison", "exchange", "heights", "intake", "serving", "sessions", "store"),
     ),
     "point2point": Room(
         ("point2point/*.py",),
@@ -105,7 +105,7 @@ ROOMS = {
     "replication": Room(
         ("point2point/replication/*.py", "replication/*.py"),
         ("point2point/test_replicator_*.py", "replication/test_*.py", _MADE),
-        ("base", "decisions", "download", "log_state", "log_sync", "logs", "upload", "writes"),
+        ("base", "decisions", "download", "log_state", "log_sync", "logs", "queues", "upload"),
     ),
     "reconcile": Room(
         ("reconcile/*.py",),
@@ -116,8 +116,8 @@ ROOMS = {
         ("ssb/*.py", "ssb/messages.py", "ssb/*/*.py"),
         ("ssb/test_*.py",),
         (
-            *("box_stream", "exchange", "feed", "fallback", "liveness", "notes", "outgoing"),
-            *("packets", "reader", "secret_handshake", "server", "sources", "turns", "writer"),
+            *("box_stream", "connection", "exchange", "links", "notes"),
+            *("reader", "secret_handshake", "server", "session", "sources"),
         ),
     ),
 }
