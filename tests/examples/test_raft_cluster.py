@@ -542,7 +542,8 @@ def test_a_transfer_to_a_leader_that_is_gone_is_not_done(
     async def main() -> None:
         farm = RaftFarm.found(tmp_path / "farm", 2, tls=False)
         usual = raft_server.TIMING
-        monkeypatch.setattr(raft_server, "TIMING", replace(usual, **never))
+        slow = replace(usual, raft=replace(usual.raft, **never))
+        monkeypatch.setattr(raft_server, "TIMING", slow)
         async with served(farm, 1) as follower:
             monkeypatch.setattr(raft_server, "TIMING", usual)
             async with served(farm, 2), asyncio.timeout(PATIENCE_S):
