@@ -95,11 +95,6 @@ def speed(work: Work, amount: float, clock: Callable[[], float] = process_time) 
         gc.unfreeze()
 
 
-def children_time() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 # Codecs
 
 

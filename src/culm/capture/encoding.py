@@ -62,7 +62,7 @@ class Encoder:
             type(None): lambda _: _NOTHING,
             bytes: _write_bytes,
             int: _write_int,
-            str: _write_text,
+            str: _text,
             list: self._write_list,
             tuple: lambda value: _TUPLE + self._write_list(value),
         }
@@ -106,10 +106,6 @@ class Encoder:
 
 def _write_bytes(value: bytes) -> bytes:
     return encode_head(BYTES, len(value)) + value
-
-
-def _write_text(value: str) -> bytes:
-    return _text(value)
 
 
 def _write_int(value: int) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from culm.capture.dissect.fields import Dissection, DissectionFault, Field
+from culm.capture.dissect.fields import Dissection, DissectionFault, Field, leaves
 
 __all__ = ["carried", "cut"]
 
@@ -47,7 +47,7 @@ def carried(
     split: dissects the bytes of a channel; ``None`` to leave them as they are.
     """
     channels: dict[K, _Channel] = {}
-    for leaf in _leaves(lower.fields):
+    for leaf in leaves(lower.fields):
         key = channel_of(leaf)
         if key is not None:
             channels.setdefault(key, _Channel()).add(leaf.offset, leaf.size)
@@ -61,14 +61,6 @@ def carried(
         if found.fault is not None:
             faults.append(replace(found.fault, offset=channel.place(found.fault.offset)))
     return Dissection(tuple(_filled(lower.fields, parts)), _first(faults))
-
-
-def _leaves(fields: Sequence[Field]) -> Iterator[Field]:
-    for each in fields:
-        if each.inside:
-            yield from _leaves(each.inside)
-        else:
-            yield each
 
 
 def _sizes(channel: _Channel) -> Iterator[tuple[int, int, int]]:
