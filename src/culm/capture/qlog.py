@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from culm.capture.records import Capture, Header, Step
-from culm.capture.text import is_idle, plain
+from culm.capture.text import is_idle, kind_of, plain, title_of
 
 __all__ = ["EVENT_SCHEMA", "qlog"]
 
@@ -36,19 +36,8 @@ EVENT_SCHEMA = "urn:culm:qlog:events:culm-01"
 
 _SEPARATOR, _END = b"\x1e", b"\n"
 
-_NAMES = {
-    "receive_data": "bytes_received",
-    "receive_datagram": "bytes_received",
-    "receive_eof": "bytes_received",
-    "data_to_send": "bytes_sent",
-    "datagrams_to_send": "bytes_sent",
-    "next_event": "event",
-    "next_effect": "effect",
-    "complete": "answer",
-    "fail": "answer",
-    "advance": "time",
-    "next_deadline": "deadline",
-}
+# Where qlog's name is not that of the kind.
+_NAMES = {"received": "bytes_received", "sent": "bytes_sent"}
 
 
 def qlog(capture: Capture) -> Iterator[bytes]:
@@ -59,7 +48,8 @@ def qlog(capture: Capture) -> Iterator[bytes]:
         at += step.after
         if not is_idle(step):
             data = {"step": number, **_data(step)}
-            name = f"culm:{_NAMES.get(step.name, 'call')}"
+            kind = kind_of(step)
+            name = f"culm:{_NAMES.get(kind, kind)}"
             yield _record({"time": round(at * 1e3, 3), "name": name, "data": data})
 
 
@@ -77,7 +67,7 @@ def _file(header: Header) -> dict[str, Any]:
     return {
         "file_schema": "urn:ietf:params:qlog:file:sequential",
         "serialization_format": "application/qlog+json-seq",
-        "title": header.machine or "a machine without a name",
+        "title": title_of(header),
         "description": f"recorded by culm {header.culm} on Python {header.python}",
         "trace": {
             "common_fields": common,
@@ -105,16 +95,16 @@ def _vantage(header: Header) -> str:
 
 def _data(step: Step) -> dict[str, Any]:
     data: dict[str, Any] = {"handle": step.on} if step.on else {}
-    match _NAMES.get(step.name):
-        case "bytes_received" if step.name == "receive_eof":
+    match kind_of(step):
+        case "received" if step.name == "receive_eof":
             data["eof"] = True
-        case "bytes_received" if step.arguments:
+        case "received" if step.arguments:
             data |= _raw(step.arguments[0])
             if "source" in step.keywords:
                 data["source"] = plain(step.keywords["source"])
-        case "bytes_sent" if step.name == "data_to_send":
+        case "sent" if step.name == "data_to_send":
             data |= _raw(step.result)
-        case "bytes_sent":
+        case "sent":
             data["datagrams"] = plain(step.result)
         case "event":
             data |= {"event": plain(step.result), "state": step.state}

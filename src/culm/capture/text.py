@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from culm.capture.records import Step
+from culm.capture.records import Header, Step
 
-__all__ = ["bytes_words", "is_idle", "line_of", "plain", "plain_step", "short_words", "words_of"]
+__all__ = [
+    "bytes_words",
+    "is_idle",
+    "kind_of",
+    "line_of",
+    "plain",
+    "plain_step",
+    "short_words",
+    "title_of",
+    "words_of",
+]
 
 _WIDTH = 100  # characters of what is shown of a value
 _SHORT = 60
@@ -14,6 +24,31 @@ _PARTS_MAX = 3
 _HASH_SIZE_MAX = 64
 _FEW = 4  # bytes of a key or a hash by which people know it
 _UNSAID = frozenset({"LogKey"})
+
+
+_KINDS = {
+    "receive_data": "received",
+    "receive_datagram": "received",
+    "receive_eof": "received",
+    "data_to_send": "sent",
+    "datagrams_to_send": "sent",
+    "next_event": "event",
+    "next_effect": "effect",
+    "complete": "answer",
+    "fail": "answer",
+    "advance": "time",
+    "next_deadline": "deadline",
+}
+
+
+def kind_of(step: Step) -> str:
+    """The part of a conversation that a step is: for most calls of the contract one, or a call."""
+    return _KINDS.get(step.name, "call")
+
+
+def title_of(header: Header) -> str:
+    """The machine's name, for people."""
+    return header.machine or "a machine without a name"
 
 
 def is_idle(step: Step) -> bool:

@@ -19,25 +19,12 @@ from typing import Any
 from culm.capture.dissect import Field, StepFields, fields_of
 from culm.capture.dissect.flows import note_links
 from culm.capture.meeting import Side, arrivals, in_order
-from culm.capture.records import Capture, Header, Step
-from culm.capture.text import bytes_words, plain, short_words, words_of
+from culm.capture.records import Capture, Step
+from culm.capture.text import bytes_words, kind_of, plain, short_words, title_of, words_of
 from culm.capture.values import to_value
 
 __all__ = ["page"]
 
-_KINDS = {
-    "receive_data": "received",
-    "receive_datagram": "received",
-    "receive_eof": "received",
-    "data_to_send": "sent",
-    "datagrams_to_send": "sent",
-    "next_event": "event",
-    "next_effect": "effect",
-    "complete": "answer",
-    "fail": "answer",
-    "advance": "time",
-    "next_deadline": "deadline",
-}
 _BYTES_SAID = 32  # at most, of a value that may be a text
 _BYTES_MAX = 1 << 16
 """Bytes of one piece that the page shows; of a longer one it has the beginning."""
@@ -62,7 +49,7 @@ def page(captures: Mapping[str, Capture]) -> str:
             shown[places[index, number]][-1]["to"] = places[other, arrived]
             shown[places[other, arrived]][-1]["from"] = places[index, number]
     data = {"sides": [_about(side) for side in sides], "steps": shown}
-    return _filled(" and ".join(dict.fromkeys(_title(side.header) for side in sides)), data)
+    return _filled(" and ".join(dict.fromkeys(title_of(side.header) for side in sides)), data)
 
 
 def _filled(title: str, data: Mapping[str, Any]) -> str:
@@ -78,10 +65,6 @@ def _filled(title: str, data: Mapping[str, Any]) -> str:
     }
     empty = parts.joinpath("page.txt").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: content[mark[1]], empty)
-
-
-def _title(header: Header) -> str:
-    return header.machine or "a machine without a name"
 
 
 def _side(name: str, capture: Capture) -> Side:
@@ -112,7 +95,7 @@ def _about(side: Side) -> dict[str, Any]:
 def _row(side: Side, index: int, number: int) -> list[Any]:
     """Side, number, time, kind, label, and what there is besides."""
     step = side.steps[number - 1]
-    kind = _KINDS.get(step.name, "call")
+    kind = kind_of(step)
     more: dict[str, Any] = {}
     if step.on:
         more["on"] = side.links.get(step.on, step.on)
@@ -146,7 +129,7 @@ def _row(side: Side, index: int, number: int) -> list[Any]:
 def _label(step: Step, moved: Sequence[StepFields]) -> str:
     if moved:
         return ", ".join(_counted(name for part in moved for name in _names(part.fields)))
-    match _KINDS.get(step.name):
+    match kind_of(step):
         case "received" if step.name == "receive_eof":
             return "end of the stream"
         case "event" | "effect":
