@@ -287,6 +287,9 @@ def seconds_of(work: Work) -> float:
 
 def lines_of(work: Work) -> float:
     """Lines that Python executes in culm's files."""
+    import culm  # of the checkout that is served
+
+    ours = str(Path(str(culm.__file__)).parent) + os.sep
     counted = 0
 
     def line(_frame: FrameType, event: str, _argument: object) -> Any:
@@ -295,7 +298,7 @@ def lines_of(work: Work) -> float:
         return line
 
     def call(frame: FrameType, _event: str, _argument: object) -> Any:
-        return line if "/culm/" in frame.f_code.co_filename else None
+        return line if frame.f_code.co_filename.startswith(ours) else None
 
     sys.settrace(call)
     try:
