@@ -30,7 +30,8 @@ from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import driven
-from samples import loop_encode, numbers
+from clock import frozen
+from samples import loop_encode, numbers, readings, text
 
 __all__ = ["CLAIMS", "Absent", "Claim", "Effort"]
 
@@ -85,42 +86,13 @@ def needs(module: str) -> None:
 
 def speed(work: Work, amount: float, clock: Callable[[], float] = process_time) -> float:
     """Amount a second of the clock; what is there already is no garbage to look through."""
-    gc.collect()
-    gc.freeze()
-    try:
+    with frozen():
         start = clock()
         work()
         return amount / (clock() - start)
-    finally:
-        gc.unfreeze()
 
 
 # Codecs
-
-
-def sources(size: int) -> bytes:
-    """CPython's library, one module after the other."""
-    data = bytearray()
-    for path in sorted(Path(os.__file__).parent.rglob("*.py")):
-        data += path.read_bytes()
-        if len(data) >= size:
-            break
-    return bytes(data[:size])
-
-
-def json_lines(size: int) -> bytes:
-    """Seeded readings of sensors, a JSON object a line."""
-    chance, data = Random(1), bytearray()
-    while len(data) < size:
-        reading = {
-            "time": 1_700_000_000 + len(data),
-            "sensor": f"roof-{chance.randrange(64)}",
-            "value": round(chance.uniform(-20, 40), 2),
-            "state": chance.choice(["ok", "ok", "ok", "stale", "failed"]),
-            "id": chance.randbytes(8).hex(),
-        }
-        data += json.dumps(reading).encode() + b"\n"
-    return bytes(data[:size])
 
 
 @contextmanager
@@ -201,48 +173,47 @@ def varu64_list(effort: Effort) -> Contest:
 # Replication beside the verification of its signatures
 
 
+def small_entries(count: int) -> Any:
+    from test_point2point import cut, written
+
+    return written(cut(text(100 * count), 100))
+
+
+def replicated(entries: Any, limits: Any, clock: Callable[[], float] = process_time) -> float:
+    """Entries a second from one Point-2-Point replicator to another."""
+    from test_point2point import replicate
+
+    work, target = replicate(entries, limits)
+    reached = speed(work, len(entries), clock)
+    assert target.store.entry(entries[0].entry.log, len(entries)).payload_complete
+    return reached
+
+
 @contextmanager
 def point2point_small(effort: Effort) -> Contest:
     from culm.bamboo.entry import verify_signature
-    from samples import text
-    from test_point2point import DEFAULTS, cut, replicate, written
+    from test_point2point import DEFAULTS
 
-    count = effort.amount(4000)
-    entries = written(cut(text(100 * count), 100))
+    entries = small_entries(effort.amount(4000))
 
     def verify() -> None:
         assert all(verify_signature(new.entry) for new in entries)
 
-    def ours() -> float:
-        work, target = replicate(entries, DEFAULTS)
-        reached = speed(work, count)
-        head = target.store.head(entries[0].entry.log)
-        assert head is not None
-        assert head.seqnum == count
-        return reached
-
-    yield ours, lambda: speed(verify, count)
+    yield lambda: replicated(entries, DEFAULTS), lambda: speed(verify, len(entries))
 
 
 @contextmanager
 def point2point_large(effort: Effort) -> Contest:
-    from test_point2point import BULK, replicate, written
+    from test_point2point import BULK, written
 
-    count = max(2, effort.amount(32))
-    payloads = [Random(number).randbytes(1 << 20) for number in range(count)]
+    payloads = [Random(number).randbytes(1 << 20) for number in range(max(2, effort.amount(32)))]
     entries = written(payloads)
 
     def hash_all() -> None:
         for payload in payloads:
             hashlib.blake2b(payload).digest()
 
-    def ours() -> float:
-        work, target = replicate(entries, BULK)
-        reached = speed(work, count)
-        assert target.store.entry(entries[0].entry.log, count).payload_complete
-        return reached
-
-    yield ours, lambda: speed(hash_all, count)
+    yield lambda: replicated(entries, BULK), lambda: speed(hash_all, len(payloads))
 
 
 @contextmanager
@@ -321,8 +292,7 @@ def ssb_beside_js(effort: Effort) -> Contest:
 
     if shutil.which("node") is None or shutil.which("npm") is None:
         raise Absent("no Node.js")
-    count = ssb.MESSAGES if not effort.brief else 500
-    ssb.MESSAGES, ssb.ROUNDS = count, 1
+    count = effort.amount(10_000)
     work = driven.ssb(count)
     with tempfile.TemporaryDirectory() as folder:
         turn = iter(range(1 << 30))
@@ -330,7 +300,7 @@ def ssb_beside_js(effort: Effort) -> Contest:
         def theirs() -> float:
             place = Path(folder) / str(next(turn))
             place.mkdir()
-            return ssb.theirs(place)
+            return ssb.theirs(place, count, rounds=1)
 
         yield lambda: speed(work, count, perf_counter), theirs
 
@@ -341,11 +311,10 @@ def beside_hypercore(effort: Effort, *, wall: bool) -> Contest:
     packages = os.environ.get("CULM_HYPERCORE")
     if packages is None or shutil.which("node") is None:
         raise Absent("CULM_HYPERCORE names a folder with hypercore and random-access-memory")
-    from samples import text
-    from test_point2point import DEFAULTS, cut, replicate, written
+    from test_point2point import DEFAULTS
 
     count = effort.amount(10_000)
-    entries = written(cut(text(100 * count), 100))
+    entries = small_entries(count)
 
     def theirs() -> float:
         command = ["node", HERE / "hypercore_pair.cjs", str(count)]
@@ -353,11 +322,8 @@ def beside_hypercore(effort: Effort, *, wall: bool) -> Contest:
         told = json.loads(run.stdout)
         return count / (told["wall_s"] if wall else told["processor_s"])
 
-    def ours() -> float:
-        work, _ = replicate(entries, DEFAULTS)
-        return speed(work, count, perf_counter if wall else process_time)
-
-    yield ours, theirs
+    clock = perf_counter if wall else process_time
+    yield lambda: replicated(entries, DEFAULTS, clock), theirs
 
 
 # Set reconciliation
@@ -461,30 +427,24 @@ def directory(effort: Effort) -> Contest:
 Pair = tuple[Any, Any]
 
 
-def _greet(pair: Pair) -> Pair:
-    """Both ends say what they say at first, and take what comes."""
-    moved = True
-    while moved:
-        moved = False
-        for here, there in (pair, pair[::-1]):
-            while here.next_event() is not None:
-                moved = True
-            if data := here.data_to_send():
-                there.receive_data(data)
-                moved = True
-    return pair
+def _met(one: Any, other: Any) -> Pair:
+    """Both ends have said what they say at first."""
+    from culm.testing.link import MachinePair
+
+    pair = MachinePair.of_machines(one, other).run()
+    return pair.left.machine, pair.right.machine
 
 
 def _bymux() -> Pair:
     from culm.bymux import Connection, Role
 
-    return _greet((Connection(role=Role.PROACTIVE), Connection(role=Role.REACTIVE)))
+    return _met(Connection(role=Role.PROACTIVE), Connection(role=Role.REACTIVE))
 
 
 def _point2point() -> Pair:
     from culm.point2point import Connection, Role
 
-    return _greet((Connection(role=Role.PROACTIVE), Connection(role=Role.REACTIVE)))
+    return _met(Connection(role=Role.PROACTIVE), Connection(role=Role.REACTIVE))
 
 
 def _replicator() -> Pair:
@@ -492,16 +452,14 @@ def _replicator() -> Pair:
     from culm.point2point.replication import Interest, Replicator
 
     interest = Interest(accept_new_logs=True)
-    one, other = (Replicator(role=role, interest=interest) for role in Role)
-    return _greet((one, other))
+    return _met(*(Replicator(role=role, interest=interest) for role in Role))
 
 
 def _garlic() -> Pair:
     from culm.garlic.connection import Connection
     from culm.garlic.states import ConnectionRole
 
-    one, other = (Connection(role=role) for role in ConnectionRole)
-    return _greet((one, other))
+    return _met(*(Connection(role=role) for role in ConnectionRole))
 
 
 def _h2() -> Pair:
@@ -555,7 +513,7 @@ def idle(effort: Effort, *, name: str) -> Contest:
 
 
 def _lzfoo_claims() -> Iterator[Claim]:
-    samples = {"CPython's sources": sources, "JSON lines": json_lines}
+    samples = {"CPython's sources": text, "JSON lines": readings}
     for told, sample in samples.items():
         workload = f"20 MB of {told}, window {WINDOW:,}"
         for verb, name, target in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sysconfig
 from collections.abc import Callable, Iterable
@@ -9,9 +10,10 @@ from pathlib import Path
 
 
 def text(size: int) -> bytes:
-    """Source files of the running interpreter's standard library."""
-    data = bytearray()
-    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+    """Source files of the running interpreter's standard library, those at its top first."""
+    library, data = Path(sysconfig.get_path("stdlib")), bytearray()
+    below = (path for path in library.glob("*/**/*.py") if "site-packages" not in path.parts)
+    for path in [*sorted(library.glob("*.py")), *sorted(below)]:
         data += path.read_bytes()
         if len(data) >= size:
             break
@@ -38,6 +40,21 @@ def records(size: int) -> bytes:
     line = b'{"time": %d, "sensor": "roof-west", "unit": "celsius", "value": 21.5}\n'
     count = size // len(line) + 1
     return b"".join(line % (1_700_000_000 + number) for number in range(count))[:size]
+
+
+def readings(size: int) -> bytes:
+    """Readings of many sensors as JSON lines: each differs from the one before in most of it."""
+    chance, data = random.Random(1), bytearray()
+    while len(data) < size:
+        reading = {
+            "time": 1_700_000_000 + len(data),
+            "sensor": f"roof-{chance.randrange(64)}",
+            "value": round(chance.uniform(-20, 40), 2),
+            "state": chance.choice(["ok", "ok", "ok", "stale", "failed"]),
+            "id": chance.randbytes(8).hex(),
+        }
+        data += json.dumps(reading).encode() + b"\n"
+    return bytes(data[:size])
 
 
 def noise(size: int) -> bytes:

@@ -13,7 +13,6 @@ from array import array
 from collections.abc import Callable
 from random import Random
 from statistics import median
-from time import thread_time
 
 import cramjam
 import lz4.block
@@ -21,6 +20,7 @@ from blake3 import blake3
 from nacl.bindings import crypto_sign_open
 from nacl.signing import SigningKey
 
+from clock import seconds
 from culm import kernels
 from culm.kernels import hashing
 from culm.wire import lzfoo, varu64
@@ -37,12 +37,6 @@ ROUNDS = 15
 ROUNDS_FOR_LOOPS = 5
 
 Work = Callable[[], object]
-
-
-def seconds(work: Work) -> float:
-    start = thread_time()
-    work()
-    return thread_time() - start
 
 
 def speedup(ours: Work, theirs: Work, rounds: int) -> float:

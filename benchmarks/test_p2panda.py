@@ -8,15 +8,13 @@ was there before, most of which is the benchmark's own.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from statistics import median
 from time import thread_time
 
 import pytest
 from nacl.signing import SigningKey
 
+from clock import frozen
 from culm.bamboo.entry import decode, verify_signature
 from culm.p2panda import Mode, Policy, Replicator
 from culm.p2panda.author import Author
@@ -45,17 +43,6 @@ def written() -> MemoryStore:
         for age in range(1, PER_DOCUMENT):
             last = author.update(document, {"age": age}, previous=[last])
     return store
-
-
-@contextmanager
-def frozen() -> Iterator[None]:
-    """What is there now is not looked through for garbage."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from statistics import median
-from time import thread_time
 
 import pytest
 from nacl.signing import SigningKey
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from clock import seconds
 from culm.bamboo import LogAuthor, MemoryStore, NewEntry
 from culm.bamboo.entry import verify_signature
 from culm.point2point import Limits, Role
@@ -62,12 +62,6 @@ def replicate(
     """The work of bringing `entries` into an empty store, and the end that has it."""
     source, target = an_end(Role.REACTIVE, entries, limits), an_end(Role.PROACTIVE, [], limits)
     return lambda: exchange(source, target, size_max=READ_SIZE), target
-
-
-def seconds(work: Callable[[], object]) -> float:
-    start = thread_time()
-    work()
-    return thread_time() - start
 
 
 def ratio_to(

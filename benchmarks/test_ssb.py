@@ -207,7 +207,7 @@ def ours() -> tuple[float, float]:
     return median(speeds), median(ratios)
 
 
-def theirs(folder: Path) -> float:
+def theirs(folder: Path, count: int = MESSAGES, rounds: int = ROUNDS) -> float:
     """Messages a second of two peers on ssb-ebt."""
     from interop_support import JsPeer, ask, installed, until
 
@@ -221,17 +221,17 @@ def theirs(folder: Path) -> float:
     alice = started("alice", 0)
     speeds = []
     try:
-        posts = [{"type": "post", "text": f"number {number}"} for number in range(MESSAGES)]
+        posts = [{"type": "post", "text": f"number {number}"} for number in range(count)]
         ask(alice, "publish", contents=posts)
         ask(alice, "request", feed=alice.id, value=True)
-        for number in range(ROUNDS):
+        for number in range(rounds):
             bob = started("bob", number)
             try:
                 ask(bob, "request", feed=alice.id, value=True)
                 start = monotonic()
                 ask(bob, "dial", port=alice.port, peer=alice.id)
-                until(has_all(bob, alice.id, ask))
-                speeds.append(MESSAGES / (monotonic() - start))
+                until(has_all(bob, alice.id, count, ask))
+                speeds.append(count / (monotonic() - start))
             finally:
                 bob.stop()
     finally:
@@ -239,8 +239,8 @@ def theirs(folder: Path) -> float:
     return median(speeds)
 
 
-def has_all(peer: Any, feed: str, ask: Callable[..., Any]) -> Callable[[], bool]:
-    return lambda: ask(peer, "clock").get(feed) == MESSAGES
+def has_all(peer: Any, feed: str, count: int, ask: Callable[..., Any]) -> Callable[[], bool]:
+    return lambda: ask(peer, "clock").get(feed) == count
 
 
 def test_peers_over_loopback(tmp_path: Path) -> None:
