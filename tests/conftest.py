@@ -8,11 +8,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 import effort
 from culm.testing import transcript
@@ -31,6 +31,17 @@ settings.register_profile("default", _COMMON)
 settings.register_profile("ci", _COMMON, derandomize=True, max_examples=15)
 settings.register_profile("brief", settings.get_profile("ci"), max_examples=6)
 settings.register_profile("long", _COMMON, max_examples=10_000)
+# To find what a broken machine does, and be content with what is found first.
+settings.register_profile(
+    "canary",
+    max_examples=40,  # as in the profile `brief`, of which the gate makes use
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile(effort.PROFILE)
 
 
@@ -60,6 +71,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (left if out else kept).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
+
+
+@pytest.fixture
+def canary_profile() -> Iterator[None]:
+    """Search long enough to find, whatever the profile is."""
+    with effort.searching("canary"):
+        yield
 
 
 @pytest.fixture

@@ -13,8 +13,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
+
+from hypothesis import settings
 
 T = TypeVar("T")
 
@@ -45,3 +48,14 @@ def seeds(simulator: str, usual: int, long: int) -> range:
     count = int(os.environ.get(f"CULM_{simulator}_SEEDS", amount(usual, long)))
     first = int(os.environ.get(f"CULM_{simulator}_FIRST_SEED", 0))
     return range(first, first + count)
+
+
+@contextmanager
+def searching(profile: str) -> Iterator[None]:
+    """Let Hypothesis search by another profile for a while."""
+    before = settings.get_current_profile_name()
+    settings.load_profile(profile)
+    try:
+        yield
+    finally:
+        settings.load_profile(before)

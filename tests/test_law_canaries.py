@@ -6,12 +6,13 @@ tried on small machines in ``tests/testing``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import settings
 
+import effort
 from culm.machine import Buffer, Closed, Effect, Event, Link
 from culm.machines import Config
 from culm.machines.driver import EndlessError
@@ -25,16 +26,7 @@ LAWS = {law.name: law for law in PROPERTIES}
 
 _STEP_SIZE = 16  # bytes that count as a step when a function returns them
 
-settings.register_profile(
-    "law canary",
-    max_examples=60,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    report_multiple_bugs=False,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+settings.register_profile("law canary", settings.get_profile("canary"), max_examples=60)
 
 
 class Wrapped:
@@ -247,18 +239,10 @@ def broken(spec: MachineSpec, law: str) -> MachineSpec:
     return spec_with(spec, build=build, conversations=lambda _: told, scenarios=(), meetings=())
 
 
-@pytest.fixture
-def canary_profile() -> Iterator[None]:
-    before = settings.get_current_profile_name()
-    settings.load_profile("law canary")
-    yield
-    settings.load_profile(before)
-
-
 @pytest.mark.once
 @pytest.mark.costly
-@pytest.mark.usefixtures("canary_profile")
 @pytest.mark.parametrize(("spec", "law"), CASES)
 def test_the_law_finds_who_breaks_it(spec: MachineSpec, law: str) -> None:
-    with pytest.raises((PropertyError, EndlessError), match=BROKEN[law][1]):
+    found = pytest.raises((PropertyError, EndlessError), match=BROKEN[law][1])
+    with effort.searching("law canary"), found:
         LAWS[law].check(broken(spec, law))

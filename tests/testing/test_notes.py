@@ -8,7 +8,7 @@ from collections.abc import Callable
 import broken_answers  # noqa: F401
 import pytest
 from broken_machines import CANARIES
-from test_suite import LAWS, canary_profile  # noqa: F401
+from test_suite import LAWS
 
 from culm.machines.lines import LineDriver
 from culm.machines.plain import JSON, from_plain

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import broken_answers  # noqa: F401
 import broken_limits  # noqa: F401
 import broken_links  # noqa: F401
 import broken_work  # noqa: F401
 import pytest
 from broken_machines import CANARIES, Canary
-from hypothesis import HealthCheck, Phase, settings
 
 import toy_links
 import toy_machines
@@ -21,26 +18,6 @@ from culm.testing.suite import PROPERTIES, LeftOutWarning, Property, PropertyErr
 from spec_changes import spec_with
 
 LAWS = {law.name: law for law in PROPERTIES}
-
-settings.register_profile(
-    "canary",
-    max_examples=40,  # as in the profile `brief`, of which the gate makes use
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    report_multiple_bugs=False,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-
-
-@pytest.fixture
-def canary_profile() -> Iterator[None]:
-    """Search long enough to find, and be content with what is found first."""
-    before = settings.get_current_profile_name()
-    settings.load_profile("canary")
-    yield
-    settings.load_profile(before)
 
 
 @pytest.mark.costly
