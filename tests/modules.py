@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
-__all__ = ["of_each"]
+__all__ = ["MODULES", "SOURCE", "definitions", "of_each", "tree"]
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+MODULES = sorted((SOURCE / "culm").rglob("*.py"))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def definitions(
+    node: ast.AST, inside: str = ""
+) -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every class and function below `node` with its dotted name."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield f"{inside}{child.name}", child
+            yield from definitions(child, f"{inside}{child.name}.")
+        else:
+            yield from definitions(child, inside)
 
 
 def of_each(paths: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:

@@ -10,13 +10,9 @@ import subprocess
 import symtable
 import sys
 from collections.abc import Container, Iterator
-from functools import cache
 from pathlib import Path
 
-from modules import of_each
-
-SOURCE = Path(__file__).resolve().parents[1] / "src"
-MODULES = sorted((SOURCE / "culm").rglob("*.py"))
+from modules import MODULES, SOURCE, definitions, of_each, tree
 
 # A class is as long as the state it owns asks for.
 FILE_LINES_MAX = 600
@@ -28,23 +24,6 @@ ALLOWED: dict[str, str] = {}
 
 def identify(path: Path) -> str:
     return str(path.relative_to(SOURCE))
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def definitions(
-    node: ast.AST, inside: str = ""
-) -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Every class and function below `node` with its dotted name."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield f"{inside}{child.name}", child
-            yield from definitions(child, f"{inside}{child.name}.")
-        else:
-            yield from definitions(child, inside)
 
 
 def too_big(path: Path) -> Iterator[str]:

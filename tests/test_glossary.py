@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "culm"
+from modules import SOURCE, tree
+
 ROOMS_MAX = 2
 
 #: The house's own words, which mean the same in every room.
@@ -27,7 +28,7 @@ def rooms_of_names(root: Path) -> dict[str, set[str]]:
     rooms: dict[str, set[str]] = {}
     for path in root.rglob("*.py"):
         room = path.relative_to(root).with_suffix("").parts[0]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
                 rooms.setdefault(node.name.lstrip("_"), set()).add(room)
     return rooms
@@ -36,14 +37,14 @@ def rooms_of_names(root: Path) -> dict[str, set[str]]:
 def test_a_name_stands_in_two_rooms_at_most() -> None:
     found = {
         name: rooms
-        for name, rooms in rooms_of_names(SOURCE).items()
+        for name, rooms in rooms_of_names(SOURCE / "culm").items()
         if len(rooms) > ROOMS_MAX and name not in HOUSE_NAMES
     }
     assert found == STANDING
 
 
 def test_house_names_are_in_use() -> None:
-    assert rooms_of_names(SOURCE).keys() >= HOUSE_NAMES
+    assert rooms_of_names(SOURCE / "culm").keys() >= HOUSE_NAMES
 
 
 def test_private_and_nested_classes_count(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from modules import tree
+
 TESTS = Path(__file__).resolve().parent
 
 NO_REACHES = {"_replace", "_asdict", "_fields", "_make", "_exit"}
@@ -66,7 +68,7 @@ def test_reaches_into_privates_become_fewer() -> None:
     found = Counter(
         path.relative_to(TESTS).parts[0]
         for path in TESTS.rglob("*.py")
-        for _ in reaches(ast.parse(path.read_text("utf-8")))
+        for _ in reaches(tree(path))
     )
     assert found == STANDING
 

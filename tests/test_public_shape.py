@@ -7,12 +7,10 @@ import inspect
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import culm
-
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "culm"
+from modules import MODULES, SOURCE, definitions, tree
 
 #: Rooms of the parts that machines are made of: these take one time of their machine's.
 PARTS = ("culm.replication",)
@@ -73,14 +71,11 @@ def loose_seconds(kind: type[Any]) -> Iterator[str]:
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
     """The functions of all modules and classes, by their dotted names."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
-        for inside in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(inside, ast.Module | ast.ClassDef):
-                names = [module, inside.name] if isinstance(inside, ast.ClassDef) else [module]
-                for node in inside.body:
-                    if isinstance(node, ast.FunctionDef):
-                        yield ".".join([*names, node.name]), node
+    for path in MODULES:
+        module = ".".join(path.relative_to(SOURCE / "culm").with_suffix("").parts)
+        for name, node in definitions(tree(path)):
+            if isinstance(node, ast.FunctionDef):
+                yield f"{module}.{name}", node
 
 
 def is_called_for_a_size(function: ast.FunctionDef) -> bool:
@@ -104,7 +99,7 @@ def faults() -> Iterator[str]:
     for name, node in functions():
         if is_called_for_a_size(node) and node.name != "read_size":
             yield f"{name}()"
-        if node.name == "perform" and node.args.args[0].arg != "self":
+        if node.name == "perform" and [each.arg for each in node.args.args[:1]] != ["self"]:
             yield f"{name}()"
 
 

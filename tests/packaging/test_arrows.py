@@ -8,10 +8,7 @@ from pathlib import Path
 
 from packaging_project import ROOT
 
-from modules import of_each
-
-SOURCE = ROOT / "src"
-MODULES = sorted((SOURCE / "culm").rglob("*.py"))
+from modules import MODULES, SOURCE, of_each, tree
 
 CONTRACT = {
     *("arguments", "buffer", "effects", "intervals", "machine", "stack", "timers"),
@@ -70,7 +67,7 @@ def room_of(path: Path) -> str:
 
 def imports(path: Path) -> Iterator[str]:
     """The dotted names that a module imports, wherever in it: what a ``from`` names, too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -113,7 +110,7 @@ def test_chance_comes_in_as_an_argument(path: Path):
     assert [name for name in imports(path) if name.startswith("random.")] in ([], ["random.Random"])
     used = {
         node.attr
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and node.value.id == "random"
