@@ -24,8 +24,9 @@ from culm.oxen import MessageReceived, PeerJoined, PeerLeft
 from culm.oxen import Node as OxenNode
 from culm.pump import AbortedError, DatagramPump, LinkedPump
 from culm.testing.raft_store_model import Values
-from culm_io.asyncio.garlic import NodeDriver, address_of
+from culm_io.asyncio.garlic import NodeDriver
 from culm_io.asyncio.udp import UdpDriver
+from culm_io.endpoint import address_of
 from culm_io.programs.ports import free_ports
 from culm_io.sockets.links import LinksLoop
 from culm_io.sockets.udp import run_datagrams

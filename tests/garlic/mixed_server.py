@@ -21,7 +21,8 @@ from culm.garlic.raft import LeaderChanged, RoleChanged, Server, SnapshotInstall
 from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.raft import Timing as RaftTiming
 from culm.machine import Closed, Event
-from culm_io.asyncio.garlic import NodeDriver, address_of
+from culm_io.asyncio.garlic import NodeDriver
+from culm_io.endpoint import address_of
 from culm_io.stores.raft import RaftSqliteStore
 
 # Those of JRaft's sample server.

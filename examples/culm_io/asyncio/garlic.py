@@ -21,17 +21,9 @@ from culm.garlic.raft import Server
 from culm.garlic.store import Store
 from culm.machine import LocalProtocolError, StreamMachine
 from culm_io.asyncio.links import LinksDriver
+from culm_io.endpoint import address_of
 
-__all__ = ["NodeDriver", "address_of"]
-
-
-def address_of(endpoint: str) -> tuple[str, int]:
-    """Host and port of ``tcp://HOST:PORT``; raises `ValueError`."""
-    scheme, _, rest = endpoint.partition("://")
-    host, _, port = rest.rpartition(":")
-    if scheme not in {"tcp", "ssl"} or not host:
-        raise ValueError(f"not an endpoint: {endpoint!r}")
-    return host, int(port)
+__all__ = ["NodeDriver"]
 
 
 class NodeDriver(LinksDriver[NodeEvent]):

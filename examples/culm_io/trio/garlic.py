@@ -18,7 +18,7 @@ from culm.garlic.node import Node
 from culm.garlic.raft import Server
 from culm.garlic.store import Store
 from culm.machine import LocalProtocolError, StreamMachine
-from culm_io.asyncio.garlic import address_of
+from culm_io.endpoint import address_of
 from culm_io.trio.links import LinksDriver
 
 __all__ = ["NodeDriver"]
