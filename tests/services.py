@@ -126,13 +126,14 @@ def log_is_followed(folder: Path, python: str, env: Mapping[str, str]) -> None:
 
 
 def servers_agree(folder: Path, python: str, env: Mapping[str, str]) -> None:
-    with services("raft", folder, python, env) as made:
+    with services("raft", folder, python, {**env, "FARM": "a secret"}) as made:
         where = ports(3)
         running = [made.start(f"{n}.sqlite", str(n), *where) for n in (1, 2, 3)]
-        with typed_again(running[0], "hello"):  # until there is a leader that it can reach
-            until(running[0], "hello")
-        for each in running[1:]:
-            until(each, "hello")
+        for n, typed_at in enumerate(running):  # whoever leads
+            with typed_again(typed_at, f"hello {n}"):  # until there is a leader that it can reach
+                until(typed_at, f"hello {n}")
+        for each in running[:2]:
+            until(each, "hello 2")
 
 
 def cluster_talks(folder: Path, python: str, env: Mapping[str, str]) -> None:

@@ -11,9 +11,8 @@ from itertools import count
 import pytest
 from processes import SECONDS_MAX
 
-from culm.garlic.digest import Nonces
 from culm.garlic.events import DialWanted
-from culm.garlic.handshake import ServerHandshake
+from culm.garlic.handshake import Credentials
 from culm.garlic.limits import Limits
 from culm.garlic.messages import RESPONSE_SIZE, MessageType, RequestFrame, ResponseFrame
 from culm.garlic.node import Node
@@ -58,11 +57,7 @@ async def ask_for_a_wrong_path_and_go_on(size: int) -> bytes:
     """A client says more than anybody wants to hear before it reads; what it reads."""
     loop = asyncio.get_running_loop()
     node = Node(server_id=1, stored=Stored(), rng=random.Random(1), now=loop.time())
-    nonces = Nonces(rng=random.Random(2))
-
-    def handshake(server: Server | None) -> ServerHandshake:
-        return ServerHandshake(lookup={}.get, nonces=nonces, now=loop.time())
-
+    handshake = Credentials(user="u", password="p", rng=random.Random(2)).handshake
     driver = NodeDriver(node, MemoryStore(Values(), Stored()), handshake=handshake)
     _, port = await driver.listen("127.0.0.1", 0)
 
@@ -89,7 +84,7 @@ def test_a_client_that_reads_late_is_answered_in_full() -> None:
     assert committed == COUNT + 1
 
 
-async def dial(endpoint: str, handshake: Callable[[Server | None], None]) -> None:
+async def dial(endpoint: str, handshake: Callable[[Server | None, float], None]) -> None:
     """Founds a cluster with whoever is at `endpoint`, until it has been dialled three times."""
     loop = asyncio.get_running_loop()
     servers = (Server(1, "tcp://127.0.0.1:1"), Server(2, endpoint))
@@ -111,13 +106,13 @@ async def dial(endpoint: str, handshake: Callable[[Server | None], None]) -> Non
 
 @pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:1", "tcp://127.0.0.1:99999", "nonsense"])
 def test_a_server_that_cannot_be_reached_is_dialled_again(endpoint: str) -> None:
-    asyncio.run(dial(endpoint, lambda server: None))
+    asyncio.run(dial(endpoint, lambda server, now: None))
 
 
 def test_a_server_is_dialled_again_when_its_handshake_cannot_be_made() -> None:
     """An exception on the way to a link used to be the end of all dialling."""
 
-    def broken(server: Server | None) -> None:
+    def broken(server: Server | None, now: float) -> None:
         raise RuntimeError("no password")
 
     with socket.create_server(("127.0.0.1", 0)) as there:

@@ -31,8 +31,9 @@ class NodeDriver(LinksDriver[NodeEvent]):
 
     perform_in: where effects are done, one at a time and in order, so that a slow disk does
         not hold up the loop; in the loop's thread by default.
-    handshake: makes a handshake for a connection: with the server dialled, or ``None`` for an
-        accepted one.
+    handshake: makes a connection's handshake (`culm.garlic.Credentials.handshake`) from the server
+        dialled, or ``None`` for an accepted one, and the time.  Without handshakes, servers lack
+        all `Extension`: only the leader can propose and read.
     server_tls, client_tls: for TLS.
     on_event: gets every event of the node.
     """
@@ -43,7 +44,7 @@ class NodeDriver(LinksDriver[NodeEvent]):
         store: Store,
         *,
         perform_in: Executor | None = None,
-        handshake: Callable[[Server | None], StreamMachine | None] = lambda server: None,
+        handshake: Callable[[Server | None, float], StreamMachine | None] = lambda _, now: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         on_event: Callable[[NodeEvent], object] = lambda event: None,
@@ -56,7 +57,7 @@ class NodeDriver(LinksDriver[NodeEvent]):
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections, and say where; the node runs from now on."""
         return await self.serve(
-            lambda: self.node.accepted(handshake=self._handshake(None)),
+            lambda: self.node.accepted(handshake=self._greet(None)),
             host,
             port,
             self._server_tls,
@@ -65,6 +66,9 @@ class NodeDriver(LinksDriver[NodeEvent]):
     def soon(self) -> None:
         """See what verbs have brought, when this turn's other verbs have been called, too."""
         self._wake_at(self._loop.time())
+
+    def _greet(self, server: Server | None) -> StreamMachine | None:
+        return self._handshake(server, self._loop.time())
 
     def _take(self, event: NodeEvent) -> None:
         if isinstance(event, DialWanted):
@@ -76,7 +80,7 @@ class NodeDriver(LinksDriver[NodeEvent]):
         try:
             host, port = address_of(server.endpoint)
             await self.connect(
-                lambda: self.node.dialled(number, handshake=self._handshake(server)),
+                lambda: self.node.dialled(number, handshake=self._greet(server)),
                 host,
                 port,
                 self._client_tls,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-from trio import TASK_STATUS_IGNORED, TaskStatus
+from trio import TASK_STATUS_IGNORED, TaskStatus, current_time
 
 from culm.garlic.events import DialWanted, NodeEvent
 from culm.garlic.node import Node
@@ -27,8 +27,9 @@ __all__ = ["NodeDriver"]
 class NodeDriver(LinksDriver[NodeEvent]):
     """Runs one node; effects are done in a thread, one at a time and in order.
 
-    handshake: makes a handshake for a connection: with the server dialled, or ``None`` for an
-        accepted one.
+    handshake: makes a connection's handshake (`culm.garlic.Credentials.handshake`) from the server
+        dialled, or ``None`` for an accepted one, and the time.  Without handshakes, servers lack
+        all `Extension`: only the leader can propose and read.
     server_tls, client_tls: for TLS.
     on_event: gets every event of the node.
     """
@@ -38,7 +39,7 @@ class NodeDriver(LinksDriver[NodeEvent]):
         node: Node,
         store: Store,
         *,
-        handshake: Callable[[Server | None], StreamMachine | None] = lambda server: None,
+        handshake: Callable[[Server | None, float], StreamMachine | None] = lambda _, now: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         on_event: Callable[[NodeEvent], object] = lambda event: None,
@@ -57,12 +58,15 @@ class NodeDriver(LinksDriver[NodeEvent]):
     ) -> None:
         """Accept connections; `nursery.start` says where."""
         await self.serve(
-            lambda: self.node.accepted(handshake=self._handshake(None)),
+            lambda: self.node.accepted(handshake=self._greet(None)),
             host,
             port,
             self._server_tls,
             task_status=task_status,
         )
+
+    def _greet(self, server: Server | None) -> StreamMachine | None:
+        return self._handshake(server, current_time())
 
     def _take(self, event: NodeEvent) -> None:
         if isinstance(event, DialWanted):
@@ -73,7 +77,7 @@ class NodeDriver(LinksDriver[NodeEvent]):
         number = server.server_id
         try:
             await self.connect(
-                lambda: self.node.dialled(number, handshake=self._handshake(server)),
+                lambda: self.node.dialled(number, handshake=self._greet(server)),
                 *address_of(server.endpoint),
                 self._client_tls,
             )

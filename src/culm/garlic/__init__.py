@@ -18,6 +18,7 @@ from culm.garlic.events import (
     RequestReceived,
     ResponseReceived,
 )
+from culm.garlic.handshake import Credentials
 from culm.garlic.limits import Limits, Timing
 from culm.garlic.link import Link
 from culm.garlic.messages import Extension, MessageType, RequestFrame, ResponseFrame
@@ -35,6 +36,7 @@ __all__ = [
     "ConnectionEvent",
     "ConnectionRole",
     "ConnectionState",
+    "Credentials",
     "DialWanted",
     "ErrorCode",
     "Extension",

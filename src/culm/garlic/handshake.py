@@ -33,10 +33,11 @@ from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Authenticated, Challenged, HandshakeEvent
 from culm.garlic.limits import Limits
 from culm.garlic.messages import Extension
+from culm.garlic.raft import Server
 from culm.garlic.states import HandshakeState
 from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 
-__all__ = ["ClientHandshake", "ServerHandshake", "agreed_extensions", "path_of"]
+__all__ = ["ClientHandshake", "Credentials", "ServerHandshake", "agreed_extensions", "path_of"]
 
 _HEAD_END = b"\r\n\r\n"
 _FIELD = re.compile("[\t\x20-\x7e\x80-\xff]*")  # the characters of a header's value
@@ -392,3 +393,33 @@ class ClientHandshake(_Handshake):
             return False
         self._cache.store(self._host, challenge, self._now)
         return True
+
+
+class Credentials:
+    """The handshakes of one server, in a cluster whose servers share a user and a password.
+
+    rng
+        The source of nonces; must be unpredictable outside of tests.
+
+    Owns what handshakes share: the nonces given out, and the challenges of other servers.
+    """
+
+    __slots__ = ("_cache", "_nonces", "_password", "_rng", "_user")
+
+    def __init__(self, *, user: str, password: str, rng: random.Random) -> None:
+        self._user, self._password, self._rng = user, password, rng
+        self._cache, self._nonces = CredentialCache(), Nonces(rng=rng)
+
+    def handshake(self, server: Server | None, now: float) -> ClientHandshake | ServerHandshake:
+        """The handshake of a connection to `server`, or, if ``None``, of an accepted one."""
+        if server is None:
+            lookup = {self._user: self._password}.get
+            return ServerHandshake(lookup=lookup, nonces=self._nonces, now=now)
+        return ClientHandshake(
+            host=server.endpoint.partition("://")[2],
+            user=self._user,
+            password=self._password,
+            cache=self._cache,
+            rng=self._rng,
+            now=now,
+        )

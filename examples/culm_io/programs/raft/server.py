@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from culm.arguments import is_dict
-from culm.garlic.digest import CredentialCache, Nonces
-from culm.garlic.handshake import ClientHandshake, ServerHandshake
+from culm.garlic.handshake import Credentials
 from culm.garlic.limits import Limits, Timing
 from culm.garlic.node import Node
 from culm.garlic.raft import (
@@ -41,7 +40,7 @@ from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.raft import Timing as RaftTiming
 from culm.garlic.sessions import Sessions, inner_value
 from culm.garlic.store import StateMachine
-from culm.machine import Effect, Event, LocalProtocolError, StreamMachine
+from culm.machine import Effect, Event, LocalProtocolError
 from culm.wire.json import TooDeepError, check_depth, read_json
 from culm_io.asyncio.garlic import NodeDriver
 from culm_io.programs.ending import ImpossibleError
@@ -163,8 +162,6 @@ class Service:
         self.number = number
         self._farm = farm
         self._rng = random.SystemRandom()
-        self._nonces = Nonces(rng=self._rng)
-        self._cache = CredentialCache()
         self._told, self._faults = Telling(sys.stdout), Telling(sys.stderr)
         self._machine = KeyValues(self._told.tell if echo else None)
         self._sessions = Sessions(self._machine)
@@ -184,7 +181,9 @@ class Service:
             self.node,
             self._store,
             perform_in=self._executor,
-            handshake=self._handshake,
+            handshake=Credentials(
+                user=USER, password=farm.data["password"], rng=self._rng
+            ).handshake,
             server_tls=self._tls(ssl.Purpose.CLIENT_AUTH),
             client_tls=self._tls(ssl.Purpose.SERVER_AUTH),
             on_event=self._on_event,
@@ -204,20 +203,6 @@ class Service:
         if purpose is ssl.Purpose.CLIENT_AUTH:
             context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
         return context
-
-    def _handshake(self, server: Server | None) -> StreamMachine:
-        password = self._farm.data["password"]
-        if server is None:
-            lookup = {USER: password}.get
-            return ServerHandshake(lookup=lookup, nonces=self._nonces, now=self._loop.time())
-        return ClientHandshake(
-            host=server.endpoint.partition("://")[2],
-            user=USER,
-            password=password,
-            cache=self._cache,
-            rng=self._rng,
-            now=self._loop.time(),
-        )
 
     async def serve(self) -> None:
         ports = self._farm.data["nodes"][str(self.number)]
