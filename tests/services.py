@@ -126,7 +126,8 @@ def log_is_followed(folder: Path, python: str, env: Mapping[str, str]) -> None:
 
 
 def servers_agree(folder: Path, python: str, env: Mapping[str, str]) -> None:
-    with services("raft", folder, python, {**env, "FARM": "a secret"}) as made:
+    (folder / "password").write_text("a secret")
+    with services("raft", folder, python, env) as made:
         where = ports(3)
         running = [made.start(f"{n}.sqlite", str(n), *where) for n in (1, 2, 3)]
         for n, typed_at in enumerate(running):  # whoever leads

@@ -31,9 +31,9 @@ class NodeDriver(LinksDriver[NodeEvent]):
 
     perform_in: where effects are done, one at a time and in order, so that a slow disk does
         not hold up the loop; in the loop's thread by default.
-    handshake: makes a connection's handshake (`culm.garlic.Credentials.handshake`) from the server
-        dialled, or ``None`` for an accepted one, and the time.  Without handshakes, servers lack
-        all `Extension`: only the leader can propose and read.
+    handshake: makes a connection's handshake from the server dialled, or ``None`` for an accepted
+        one, and the time, as `culm.garlic.handshake.Credentials.handshake` does.  Without
+        handshakes, servers have no `Extension`: only the leader can propose and read.
     server_tls, client_tls: for TLS.
     on_event: gets every event of the node.
     """

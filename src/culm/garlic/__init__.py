@@ -18,7 +18,6 @@ from culm.garlic.events import (
     RequestReceived,
     ResponseReceived,
 )
-from culm.garlic.handshake import Credentials
 from culm.garlic.limits import Limits, Timing
 from culm.garlic.link import Link
 from culm.garlic.messages import Extension, MessageType, RequestFrame, ResponseFrame
@@ -36,7 +35,6 @@ __all__ = [
     "ConnectionEvent",
     "ConnectionRole",
     "ConnectionState",
-    "Credentials",
     "DialWanted",
     "ErrorCode",
     "Extension",
