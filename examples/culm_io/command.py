@@ -7,9 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-__all__ = ["PROGRAMS", "Program", "command_of", "main"]
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, _SubParsersAction
+
+    from culm.exits import ExitStatus
+
+__all__ = ["PROGRAMS", "Program", "command_line", "command_of", "main", "parser_of"]
 
 
 class Program(NamedTuple):
@@ -32,6 +37,7 @@ PROGRAMS = {
     "spark": Program("culm.spark.command", "audits of archives of logs on Spark"),
     "drive": Program("culm.testing.drive", "any machine, driven by lines of JSON"),
     "capture": Program("culm.capture.command", "captures: shown, replayed and compared"),
+    "completion": Program("culm_io.programs.completion", "completion for bash, fish and zsh"),
     "demo": Program("culm_io.programs.demo", "a directory that travels between two processes"),
     "demo-spark": Program(
         "culm_io.programs.demo_spark", "an audit of what peers have replicated, with planted faults"
@@ -54,23 +60,34 @@ def main() -> NoReturn:
     run = _loaded(sys.argv[1:])
     from culm_io.programs.ending import end_with
 
-    def begin() -> int:
+    def begin() -> ExitStatus:
         signal.signal(signal.SIGINT, heeded)
         return run()
 
     end_with(begin)
 
 
-def _loaded(words: Sequence[str]) -> Callable[[], int]:
+def _loaded(words: Sequence[str]) -> Callable[[], ExitStatus]:
     """The call that does what is asked for, with its program loaded."""
     if words and words[0] in PROGRAMS:
-        run: Callable[[Sequence[str]], int] = import_module(PROGRAMS[words[0]].module).main
-        return partial(run, words[1:])
+        run: Callable[..., ExitStatus] = import_module(PROGRAMS[words[0]].module).main
+        return partial(run, words[1:], **_named(words[0]))
     return partial(_help, words)
 
 
-def _help(words: Sequence[str]) -> int:
-    """Say which programs there are, or that there is none of that name."""
+def _named(name: str) -> dict[str, str]:
+    """What a program of culm's own has to be told: under which name it runs here."""
+    return {} if PROGRAMS[name].module.startswith("culm_io.") else {"prog": f"culm {name}"}
+
+
+def parser_of(name: str) -> ArgumentParser:
+    """The command line of a program."""
+    made: ArgumentParser = import_module(PROGRAMS[name].module).parser(**_named(name))
+    return made
+
+
+def command_line() -> tuple[ArgumentParser, _SubParsersAction[ArgumentParser]]:
+    """The command line of the command itself, and its programs, of which it knows the names."""
     from argparse import ArgumentParser
 
     from culm_io import __version__
@@ -80,5 +97,16 @@ def _help(words: Sequence[str]) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, program in PROGRAMS.items():
         commands.add_parser(name, help=program.purpose)
+    return parser, commands
+
+
+def _help(words: Sequence[str]) -> ExitStatus:
+    """Say which programs there are, or that there is none of that name."""
+    from culm.exits import ExitStatus
+
+    parser = command_line()[0]
+    if not words:
+        parser.print_help(sys.stderr)
+        return ExitStatus.IMPOSSIBLE
     parser.parse_args(words)
-    return 0
+    return ExitStatus.DONE

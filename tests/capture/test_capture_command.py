@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from culm.capture import Recorder
-from culm.capture.command import DIFFERENT, SAME, UNREADABLE, main
+from culm.capture.command import main
+from culm.exits import ExitStatus
 from culm.machines import lookup
 
 
@@ -36,7 +37,7 @@ def capture(path: Path, *received: bytes, role: str = "REACTIVE") -> Path:
 
 def test_show_has_a_line_for_each_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = capture(tmp_path / "one", b"\0")
-    assert main(["show", str(path)]) == SAME
+    assert main(["show", str(path)]) == ExitStatus.DONE
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == 'bymux {"role": "REACTIVE"}'
     assert lines[1].startswith("session 7, culm ")
@@ -58,7 +59,7 @@ def test_a_torn_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     path = capture(tmp_path / "one")
     with path.open("ab") as file:
         file.write(b"\0\0\0")
-    assert main(["show", str(path)]) == SAME
+    assert main(["show", str(path)]) == ExitStatus.DONE
     assert capsys.readouterr().err == "3 bytes at the end are no complete block\n"
 
 
@@ -66,19 +67,34 @@ def test_replay_says_whether_it_is_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = capture(tmp_path / "one", b"\0", b"\1\2\3")
-    assert main(["replay", str(path)]) == SAME
+    assert main(["replay", str(path)]) == ExitStatus.DONE
     assert capsys.readouterr().out == "the same, bit for bit\n"
-    assert main(["replay", str(path), "--until", "1"]) == SAME
+    assert main(["replay", str(path), "--until", "1"]) == ExitStatus.DONE
     assert capsys.readouterr().out.startswith("after step 1: ")
 
 
 def test_diff_names_the_first_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, same = capture(tmp_path / "one", b"\0"), capture(tmp_path / "same", b"\0")
     other = capture(tmp_path / "other", b"\1")
-    assert main(["diff", str(one), str(same)]) == SAME
+    assert main(["diff", str(one), str(same)]) == ExitStatus.DONE
     assert capsys.readouterr().out == "the same steps\n"
-    assert main(["diff", str(one), str(other)]) == DIFFERENT
+    assert main(["diff", str(one), str(other)]) == ExitStatus.FAILED
     assert capsys.readouterr().out.splitlines()[0] == "step 1 differs"
+
+
+def test_what_is_found_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = capture(tmp_path / "one", b"\0"), capture(tmp_path / "other", b"\1")
+
+    def said(*arguments: object) -> dict[str, Any]:
+        main([*map(str, arguments), "--json"])
+        value: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return value
+
+    assert said("replay", one) == {"differs_at": None}
+    assert said("replay", one, "--until", 1).keys() == {"step", "state"}
+    found = said("diff", one, other)
+    assert (found["differs_at"], len(found)) == (1, 3)
+    assert found[str(one)]["name"] == found[str(other)]["name"]
 
 
 @pytest.mark.parametrize("command", ["show", "replay"])
@@ -86,10 +102,10 @@ def test_what_is_no_capture(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "wrong"
-    assert main([command, str(path)]) == UNREADABLE
+    assert main([command, str(path)]) == ExitStatus.IMPOSSIBLE
     assert capsys.readouterr().err == f"{path}: No such file or directory\n"
     path.write_bytes(b"something else")
-    assert main([command, str(path)]) == UNREADABLE
+    assert main([command, str(path)]) == ExitStatus.IMPOSSIBLE
     assert capsys.readouterr().err == "no capture at byte 0: it begins otherwise\n"
 
 
@@ -105,7 +121,7 @@ def test_dissect(
     data: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", Stdin(data))
-    assert main(["dissect", "--protocol", "bymux"]) == SAME
+    assert main(["dissect", "--protocol", "bymux"]) == ExitStatus.DONE
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         ["0", "3", "CREDIT = 1"],
@@ -115,17 +131,28 @@ def test_dissect(
     ]
 
 
+def test_dissected_fields_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Stdin(b"000105 ff"))
+    assert main(["dissect", "--protocol", "bymux", "--json"]) == ExitStatus.FAILED
+    *fields, fault = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    amount = {"offset": 2, "size": 1, "depth": 1, "name": "amount", "value": 5, "continues": False}
+    assert amount in fields
+    assert (fault["offset"], fault["fault"]) == (3, "UNKNOWN_PACKET_TYPE")
+
+
 def test_dissect_names_the_fault(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", Stdin(b"000105 ff"))
-    assert main(["dissect", "--protocol", "bymux"]) == DIFFERENT
+    assert main(["dissect", "--protocol", "bymux"]) == ExitStatus.FAILED
     assert capsys.readouterr().out.splitlines()[-1].split(maxsplit=1) == [
         "3",
         "UNKNOWN_PACKET_TYPE: header 0xff",
     ]
     monkeypatch.setattr("sys.stdin", Stdin(b""))
-    assert main(["dissect", "--protocol", "bymux", "--dialect", "seed"]) == UNREADABLE
+    assert main(["dissect", "--protocol", "bymux", "--dialect", "seed"]) == ExitStatus.IMPOSSIBLE
 
 
 def records_of(path: Path) -> list[Any]:
@@ -139,7 +166,7 @@ def records_of(path: Path) -> list[Any]:
 def test_qlog_has_the_structure_of_the_main_schema(tmp_path: Path) -> None:
     path = capture(tmp_path / "one", b"\0", b"\1\2\3")
     out = tmp_path / "one.sqlog"
-    assert main(["qlog", str(path), "-o", str(out)]) == SAME
+    assert main(["qlog", str(path), "-o", str(out)]) == ExitStatus.DONE
     file, *events = records_of(out)
     assert file["file_schema"] == "urn:ietf:params:qlog:file:sequential"
     assert file["serialization_format"] == "application/qlog+json-seq"
@@ -170,7 +197,7 @@ def test_pcap_has_the_bytes_in_a_connection_that_tshark_follows(tmp_path: Path) 
         pytest.skip("tshark is not installed (on Debian: apt install tshark)")
     path = capture(tmp_path / "one", b"\0\1\5", bytes(100_000))
     out = tmp_path / "one.pcap"
-    assert main(["pcap", str(path), "-o", str(out)]) == SAME
+    assert main(["pcap", str(path), "-o", str(out)]) == ExitStatus.DONE
     check = ["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"]
     fields = [
         "-T",
@@ -197,7 +224,7 @@ def test_pcap_of_datagrams(tmp_path: Path) -> None:
         machine.advance(0.0)
         machine.receive_datagram(b"d2:kai5ee", source=b"BBB")
         recorder.flush()
-    assert main(["pcap", str(path), "-o", str(out)]) == SAME
+    assert main(["pcap", str(path), "-o", str(out)]) == ExitStatus.DONE
     tshark = shutil.which("tshark")
     if tshark is None:
         pytest.skip("tshark is not installed (on Debian: apt install tshark)")
@@ -213,7 +240,7 @@ def test_pcap_of_datagrams(tmp_path: Path) -> None:
 def test_a_capture_becomes_a_test(tmp_path: Path) -> None:
     path = capture(tmp_path / "one", b"\0", b"\1\2\3")
     out = tmp_path / "test_one.py"
-    assert main(["test", str(path), "-o", str(out)]) == SAME
+    assert main(["test", str(path), "-o", str(out)]) == ExitStatus.DONE
     text = out.read_text(encoding="utf-8")
     assert max(map(len, text.splitlines())) <= 100
     found: dict[str, Any] = {}
@@ -227,7 +254,7 @@ def test_names_in_a_capture_are_no_code(name: str, tmp_path: Path) -> None:
     path, out = tmp_path / "one", tmp_path / "test_one.py"
     with path.open("wb") as file:
         Recorder(file.write, machine=name, session=name).flush()
-    assert main(["test", str(path), "-o", str(out)]) == SAME
+    assert main(["test", str(path), "-o", str(out)]) == ExitStatus.DONE
     tree = ast.parse(out.read_text(encoding="utf-8"))
     kinds = [type(each).__name__ for each in tree.body]
     assert kinds == ["Expr", "ImportFrom", "ImportFrom", "Assign", "FunctionDef"]

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from culm.capture import Recorder, Step, read
-from culm.capture.command import SAME, main
+from culm.capture.command import main
 from culm.capture.view import page
+from culm.exits import ExitStatus
 from culm.machines import lookup
 
 
@@ -115,7 +116,7 @@ def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
         paths.append(tmp_path / f"{name}.culmcap")
         paths[-1].write_bytes(data)
     out = tmp_path / "page.html"
-    assert main(["view", *map(str, paths), "-o", str(out)]) == SAME
+    assert main(["view", *map(str, paths), "-o", str(out)]) == ExitStatus.DONE
     text = out.read_text(encoding="utf-8")
     assert data_of(text) == shown()
     assert re.findall(r"(?:src|href)=|@import|url\(|https?://", text) == []

@@ -24,6 +24,7 @@ from processes import fetch, run, serving, whole_entries
 from trees import MTIME, contents, details, make_tree
 
 from culm.bamboo import LogAuthor, LogKey, LogStore, MemoryStore, NewEntry
+from culm.exits import ExitStatus
 from culm.wire.multihash import YAMF
 from culm_io.command import command_of
 from culm_io.programs.directory import command as replicate_directory
@@ -291,7 +292,7 @@ def test_only_one_fetch_writes_to_a_directory(tmp_path: Path) -> None:
     fcntl.flock(other, fcntl.LOCK_EX)
     with serving(tmp_path / "store") as port:
         done = fetch(tmp_path / "fetched", port, target)
-        assert (done.status, done.output) == (4, "")
+        assert (done.status, done.output) == (ExitStatus.BUSY, "")
         assert done.errors.endswith("another process is fetching into this directory\n")
         assert contents(target) == {}
         os.close(other)

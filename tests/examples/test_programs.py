@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, get_type_hints
 
 import pytest
 
+from culm.exits import ExitStatus
 from culm_io import command
 from culm_io.command import command_of
 from culm_io.programs.ports import free_ports
@@ -36,6 +37,7 @@ MODULES = sorted(
     if 'if __name__ == "__main__":' in path.read_text()
 )
 NEEDS = {"demo-spark": "pyspark"}
+AT_ONCE = {"completion"}  # done before anybody can interrupt it
 SECONDS_MAX = 60
 
 
@@ -176,18 +178,49 @@ def test_the_page_of_programs_names_them_all() -> None:
     assert sorted(commands_on_page(1)) == PROGRAMS
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_the_page_of_programs_says_which_commands_take_json(program: str) -> None:
-    taking = [
-        parser.prog.split()[-1]
-        for parser in with_commands(parser_of(program))
-        if any("--json" in action.option_strings for action in parser._actions)
-    ]
-    assert sorted(taking) == commands_on_page(3)[program]
+# What they print is no result: scripts, files of other forms, answers in JSON.
+WITHOUT_JSON = re.compile(r"culm (completion|drive|capture (qlog|pcap|test|view))$")
+
+
+@pytest.mark.parametrize("program", command.PROGRAMS)
+def test_every_command_that_prints_results_takes_json(program: str) -> None:
+    for parser in with_commands(command.parser_of(program)):
+        actions = parser._actions
+        if not any(isinstance(action, argparse._SubParsersAction) for action in actions):
+            takes = any("--json" in action.option_strings for action in actions)
+            assert takes is not bool(WITHOUT_JSON.match(parser.prog)), parser.prog
+
+
+def statuses_on_page() -> dict[int, tuple[str, str]]:
+    """What each exit status means, and to which programs."""
+    rows = re.findall(r"^\| (\d+) \| (.*) \| (.*) \|$", PAGE.read_text(), flags=re.M)
+    return {int(number): (meaning, programs) for number, meaning, programs in rows}
+
+
+def test_the_page_of_programs_has_the_one_table_of_exit_statuses() -> None:
+    told = {number: meaning for number, (meaning, _) in statuses_on_page().items()}
+    assert told == {int(each): each.meaning for each in ExitStatus}
+
+
+@pytest.mark.parametrize("program", command.PROGRAMS)
+def test_each_program_s_exit_statuses_are_in_the_table(program: str) -> None:
+    text = " ".join(parser_of(program).format_help().split()).partition("Exit status: ")[2]
+    told = {int(number) for number in re.findall(r"(?:^|; )(\d+) ", text)}
+    wanted = {*told, ExitStatus.UNHEARD}  # which is of whoever reads
+    for number, (_, programs) in statuses_on_page().items():
+        named = f"`{program}`" in programs
+        assert (named is not programs.startswith("all")) is (number in wanted), number
+
+
+@pytest.mark.parametrize("program", command.PROGRAMS)
+def test_a_program_can_end_with_no_other_number(program: str) -> None:
+    """That nothing else is returned is for mypy to find."""
+    main = import_module(command.PROGRAMS[program].module).main
+    assert get_type_hints(main)["return"] is ExitStatus
 
 
 def test_every_program_is_interrupted() -> None:
-    assert sorted({case.program for case in CASES}) == PROGRAMS
+    assert sorted({*AT_ONCE, *(case.program for case in CASES)}) == PROGRAMS
 
 
 @pytest.fixture
@@ -368,24 +401,25 @@ def test_the_page_of_programs_says_which_commands_draw(
     prepare(tmp_path, silent.getsockname()[1])
     if "FOLDER/a.store" in case.arguments and case.program == "directory":
         publish(tmp_path)
-    draws = name_of(case) in commands_on_page(4)[case.program]
+    draws = name_of(case) in commands_on_page(3)[case.program]
     shown = shown_by(case, tmp_path, silent, draws=draws)
     assert bool(DRAWN.search(shown)) is draws, shown
 
 
 def test_every_command_that_the_page_says_draws_is_looked_at() -> None:
-    for program, commands in commands_on_page(4).items():
+    for program, commands in commands_on_page(3).items():
         cases = [case for case in (*CASES, *DONE_SOON) if case.program == program]
         assert set(commands) <= {name_of(case) for case in cases}
 
 
 WITHOUT_EXTRA = """
 import contextlib, io, sys
+from culm.exits import ExitStatus
 from culm_io import command
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"rich", "pyfastcdc", "anyio", "trio", "twisted"}:
+        if name.partition(".")[0] in {"rich", "pyfastcdc", "shtab", "anyio", "trio", "twisted"}:
             raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, Absent())
@@ -411,6 +445,6 @@ def test_a_program_says_what_to_install_where_the_extra_is_missing() -> None:
         if name == "demo":  # does without
             wanted.append(f"{name} 0")
         else:
-            package = "pyfastcdc" if name == "directory" else "rich"
+            package = {"directory": "pyfastcdc", "completion": "shtab"}.get(name, "rich")
             wanted += [f"{package} is missing, {advice}", f"{name} 2"]
     assert told == wanted

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from pictures import words_of
 
+from culm.exits import ExitStatus
 from culm.garlic.sessions import Sessions
 from culm_io.command import command_of
 from culm_io.programs import ports
@@ -125,7 +126,7 @@ def test_nodes_are_killed_and_restarted_and_nothing_is_lost(farm: Farm) -> None:
     for server in ("1", "2", "3"):
         assert farm.words("get", "before", "--at", server) == "1\n"
     missing = farm.run("get", "nothing")
-    assert (missing.returncode, missing.stdout) == (3, "")
+    assert (missing.returncode, missing.stdout) == (ExitStatus.ABSENT, "")
     assert missing.stderr == "nothing is not there\n"
     assert farm.ask("get", "nothing") == [{"ok": True, "value": None}]
 

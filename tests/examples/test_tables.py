@@ -46,6 +46,52 @@ def test_a_table_on_a_terminal_is_in_colour() -> None:
     assert "\x1b[2J" not in terminal.getvalue()  # what somebody else has written
 
 
+def on_terminal(table: Table, columns: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What such a terminal shows, without colours."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    terminal = Terminal()
+    show(table, file=terminal)
+    return re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue())
+
+
+WIDE = Table(
+    "Term 3: server 2 leads",
+    ("server", "role", "last contact", "unacknowledged", "leader's work", "lacks", "silent (s)"),
+    [(1, "pre_candidate", "12 s ago", "1,204", "snapshot 196,608 bytes", "0", "0.1")],
+)
+
+
+@pytest.mark.parametrize("columns", [104, 80, 60, 40])
+def test_no_word_of_a_table_is_broken(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = on_terminal(WIDE, columns, monkeypatch)
+    assert max(map(len, shown.splitlines())) <= columns
+    for text in (*WIDE.columns, *WIDE.rows[0]):
+        assert set(text.split()) <= set(shown.split())
+
+
+def test_what_has_no_place_beside_stands_below_and_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paths = Table(
+        "", ("kind", "x" * 19, "path"), [("file", 1, "a/b"), ("link", 2, "c")], key="path"
+    )
+    wide = on_terminal(paths, 60, monkeypatch).splitlines()
+    assert wide[0].split() == ["kind", "x" * 19, "path"]
+    narrow = [line.split() for line in on_terminal(paths, 30, monkeypatch).splitlines()]
+    assert narrow.count(["path", "kind"]) == narrow.count(["path", "x" * 19]) == 1
+    assert ["a/b", "file"] in narrow
+    assert ["a/b", "1"] in narrow
+
+
+def test_a_word_that_is_wider_than_the_terminal_is_broken_and_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = Table("", ("document", "fields"), [("ab" * 34, "{}")])
+    shown = on_terminal(table, 30, monkeypatch)
+    assert max(map(len, shown.splitlines())) <= 30
+    assert "ab" * 34 in re.sub(r"[^ab]", "", shown)
+
+
 def test_who_wants_no_colours_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     terminal = Terminal()
@@ -73,6 +119,24 @@ def test_what_happens_is_told_in_words_or_json() -> None:
     assert "connected" in terminal.getvalue()
     assert "@a\\x1b" in terminal.getvalue()
     assert "error" not in terminal.getvalue()
+
+
+def test_a_result_has_no_words_for_what_there_is_none_of() -> None:
+    pipe, terminal = StringIO(), Terminal()
+    found = {"payload_bytes": 0, "error": None, "faults": [], "path": "a\x1b"}
+    for each in (Teller(pipe), Teller(terminal)):
+        each.result(found)
+    assert json.loads(pipe.getvalue()) == found
+    words = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue())
+    assert words == "payload bytes 0  path a\\x1b\n"
+
+
+def test_a_result_breaks_between_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    terminal = Terminal()
+    Teller(terminal).result({"log": "ab" * 32, "passed": True, "records": [{"kind": "file"}]})
+    words = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue())
+    assert words == f'log {"ab" * 32}\npassed true  records [{{"kind": "file"}}]\n'
 
 
 def test_words_go_through_who_stands_in_for_a_terminal_that_is_drawn_on() -> None:

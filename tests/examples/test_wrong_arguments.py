@@ -102,6 +102,7 @@ def test_hosts_ports_and_paths_are_checked_in_one_way(program: str) -> None:
 
 # FILE stands for a file, FOLDER for an empty folder, and TAKEN for a port that is taken.
 CASES: dict[str, list[str]] = {
+    "completion": ["", "csh"],
     "demo": ["--source FILE", "--source FOLDER/nowhere"],
     "demo-spark": [
         "--source FILE",

@@ -25,6 +25,7 @@ ARROWS = {
     "pump": {"arguments", "buffer", "effects", "machine", "timers"},
     "stack": {"buffer", "effects", "machine"},
     "timers": set[str](),
+    "exits": set[str](),
     "kernels": set[str](),
     "wire": {"arguments", "buffer", "kernels"},
     "bamboo": CONTRACT | {"kernels", "wire"},

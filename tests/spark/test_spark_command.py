@@ -17,6 +17,7 @@ import sessions_of_tests
 from planted import Row, honest_log, key, plant
 
 from culm.bamboo import LogKey, Reason
+from culm.exits import ExitStatus
 from culm.garlic import encode_configuration
 from culm.garlic.raft import Configuration, Server
 from culm.p2panda.author import Author
@@ -26,11 +27,6 @@ from culm.reconcile import Frozen
 from culm.spark.archive import ArchiveFault, write_archive
 from culm.spark.checks import Checks, Outcome, Status
 from culm.spark.command import (
-    EXIT_CLEAN,
-    EXIT_FAILED,
-    EXIT_FOUND,
-    EXIT_TOO_FEW,
-    EXIT_USAGE,
     JOBS,
     main,
 )
@@ -58,7 +54,7 @@ def archive(path: Path, rows) -> str:
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
     status = main([*arguments, *sessions_of_tests.ARGUMENTS])
     said = capsys.readouterr()
-    if status in (EXIT_CLEAN, EXIT_FOUND, EXIT_TOO_FEW):
+    if status in (ExitStatus.DONE, ExitStatus.FAILED, ExitStatus.TOO_FEW):
         output = Path(arguments[arguments.index("--output") + 1])
         tables = {path.name for path in output.iterdir()}
         assert tables == {*JOBS[arguments[0]].tables, *SAID}
@@ -89,7 +85,7 @@ def test_an_audit_says_what_is_planted_in_all_forms(tmp_path, capsys, spark):
     arguments = ("audit", "--input", str(source), "--output", str(output))
     status, out, err = run(capsys, *arguments, "--json")
     summary = json.loads(out)
-    assert status == EXIT_FOUND
+    assert status == ExitStatus.FAILED
     assert summary["clean"] is False
     assert summary["quarantined"] == {"NO_ARCHIVE": 1, "TRUNCATED": 1}
     assert summary["rows"] == len(rows) + 1 == summary["sound"] + 2
@@ -115,7 +111,7 @@ def test_an_audit_says_what_is_planted_in_all_forms(tmp_path, capsys, spark):
     assert query is not None
     assert spark.sql(query[0]).count() == 2
     assert spark.read.parquet(str(output / "quarantine")).count() == 2
-    assert run(capsys, *arguments)[0] == EXIT_FAILED
+    assert run(capsys, *arguments)[0] == ExitStatus.IMPOSSIBLE
     rest = (
         "--overwrite",
         "--quiet",
@@ -125,7 +121,7 @@ def test_an_audit_says_what_is_planted_in_all_forms(tmp_path, capsys, spark):
         "a.token=b",
     )
     status, out, err = run(capsys, "verify", *arguments[1:], *rest)
-    assert (status, err) == (EXIT_CLEAN, "")
+    assert (status, err) == (ExitStatus.DONE, "")
     assert "sound: 59" in out.splitlines()
     run_of = json.loads((output / "summary.json").read_text())["run"]
     assert run_of["settings"]["fail_on"] == ["NO_ENTRY", "TRAILING_DATA"]
@@ -144,7 +140,7 @@ def test_replicas_are_compared(tmp_path, capsys, spark):
     arguments = ["reconcile", *inputs, "--output", str(tmp_path / "out"), "--json"]
     status, out, _ = run(capsys, *arguments)
     summary = json.loads(out)
-    assert status == EXIT_FOUND
+    assert status == ExitStatus.FAILED
     copies = {(each["source"], each["target"]): each for each in summary["copies"]}
     size = sum(len(row.entry) + len(row.payload) for row in log[7:])
     assert copies["1", "2"] == {**copies["1", "2"], "copies": 2, "payloads": 0, "bytes": size}
@@ -170,13 +166,13 @@ def test_too_few_rows_are_a_status_of_their_own(tmp_path, capsys):
     arguments = ("verify", "--input", archive(tmp_path / "empty", []), "--output", str(output))
     status, out, _ = run(capsys, *arguments, "--json")
     summary = json.loads(out)
-    assert (status, summary["status"]) == (EXIT_TOO_FEW, "too few rows")
+    assert (status, summary["status"]) == (ExitStatus.TOO_FEW, "too few rows")
     assert (summary["clean"], summary["too_few_rows"]) == (False, ["empty"])
     rows = honest_log(1, 2, YAMF)
     (tmp_path / "other.culm").write_bytes(Path(archive(tmp_path / "some", rows)).read_bytes())
     arguments = ("verify", "--input", str(tmp_path / "other.culm"), "--output", str(output))
     status, out, _ = run(capsys, *arguments, "--overwrite", "--json")
-    assert status == EXIT_FOUND
+    assert status == ExitStatus.FAILED
     [hint] = json.loads(out)["hints"]
     assert "--kind bamboo/YAMF" in hint
 
@@ -206,7 +202,7 @@ def test_a_fingerprint_is_a_tree_that_a_node_opens(tmp_path, capsys):
     arguments = ["fingerprint", "--input", path, "--output", str(output), "--levels", "0,40"]
     status, out, _ = run(capsys, *arguments, "--json")
     tree = Frozen((output / "tree.culmtree").read_bytes())
-    assert status == EXIT_CLEAN
+    assert status == ExitStatus.DONE
     assert tree.is_sound()
     assert tree.item_size == KINDS["bamboo/YASMF"].item_size
     summary = json.loads(out)
@@ -226,7 +222,7 @@ def test_operations_say_what_they_do(tmp_path, capsys, spark):
     arguments = ("operations", "--input", source, "--output", str(tmp_path / "out"), "--json")
     status, out, _ = run(capsys, *arguments)
     summary = json.loads(out)
-    assert status == EXIT_FOUND
+    assert status == ExitStatus.FAILED
     assert summary["actions"] == {"CREATE": 1, "UPDATE": 1}
     assert summary["quarantined"] == {"NO_PAYLOAD": 1, "NOT_CANONICAL": 1}
     assert (summary["rows"], summary["schemas"], summary["reasons"]) == (4, 1, {})
@@ -253,7 +249,7 @@ def test_logs_of_servers_are_held_beside_each_other(tmp_path, capsys, spark):
     output = tmp_path / "out"
     status, out, _ = run(capsys, "raft", *inputs, "--output", str(output), "--json")
     summary = json.loads(out)
-    assert status == EXIT_FOUND
+    assert status == ExitStatus.FAILED
     assert summary["quarantined"] == {"NOT_JSON": 1, "WRONG_FORM": 2}
     assert (summary["rows"], summary["sound"], summary["terms"]) == (9, 6, 1)
     assert summary["violations"] == {"LOGS_DISAGREE": 2}
@@ -275,7 +271,7 @@ def test_sessions_are_replayed_file_by_file(tmp_path, capsys, spark):
         capsys, *arguments, "--input", str(folder), "--output", str(tmp_path / "out")
     )
     summary = json.loads(out)
-    assert status == EXIT_FOUND
+    assert status == ExitStatus.FAILED
     assert (summary["sessions"], summary["refused"]) == (2, 1)
     assert summary["quarantined"] == {"NOT_JSON": 1}
     assert summary["events"] == {"StreamData": 1}
@@ -306,13 +302,13 @@ def test_a_campaign_says_where_it_ends_and_what_is_to_be_looked_at(tmp_path, cap
     seeds = ("--first-seed", "11", "--seeds", "4")
     status, out, _ = run(capsys, *arguments, *seeds, "--output", f"{tmp_path}/1")
     summary = json.loads(out)
-    assert status == EXIT_FOUND
+    assert status == ExitStatus.FAILED
     assert summary["verdicts"] == {"broken": 1, "kept": 3}
     assert summary["seeds_to_look_at"] == [{"seed": 14, "verdict": "broken"}]
     assert (summary["steps"], summary["bytes"]) == (2 * (11 + 12 + 13), 3)
     seeds = ("--first-seed", str(summary["next_seed"]), "--seeds", "2")
     status, out, _ = run(capsys, *arguments, *seeds, "--output", f"{tmp_path}/2")
-    assert (status, json.loads(out)["verdicts"]) == (EXIT_CLEAN, {"kept": 2})
+    assert (status, json.loads(out)["verdicts"]) == (ExitStatus.DONE, {"kept": 2})
 
 
 @pytest.mark.parametrize(
@@ -345,14 +341,14 @@ def test_a_campaign_says_where_it_ends_and_what_is_to_be_looked_at(tmp_path, cap
 def test_wrong_arguments_are_told(tmp_path, capsys, wrong):
     with pytest.raises(SystemExit) as ended:
         main([*wrong, "--output", str(tmp_path / "out")])
-    assert ended.value.code == EXIT_USAGE
+    assert ended.value.code == ExitStatus.IMPOSSIBLE
     assert not (tmp_path / "out").exists()
 
 
 def test_an_input_that_is_not_there_is_told(tmp_path, capsys):
     missing = str(tmp_path / "missing")
     status, out, err = run(capsys, "audit", "--input", missing, "--output", str(tmp_path / "out"))
-    assert (status, out) == (EXIT_FAILED, "")
+    assert (status, out) == (ExitStatus.IMPOSSIBLE, "")
     assert missing in err
 
 
@@ -360,10 +356,10 @@ def test_a_job_that_is_not_done_leaves_nothing_that_says_it_is(tmp_path, capsys,
     """Not even what an earlier one has said; and its status is not that of what was found."""
     path, output = archive(tmp_path / "log", honest_log(1, 2)), tmp_path / "out"
     arguments = ["verify", "--input", path, "--output", str(output)]
-    assert run(capsys, *arguments)[0] == EXIT_CLEAN
+    assert run(capsys, *arguments)[0] == ExitStatus.DONE
     monkeypatch.setattr("culm.spark.command.html_page", lambda *_: 1 // 0)
     status, out, err = run(capsys, *arguments, "--overwrite")
-    assert (status, out) == (EXIT_FAILED, "")
+    assert (status, out) == (ExitStatus.INCOMPLETE, "")
     assert "ZeroDivisionError" in err
     assert not SAID & {each.name for each in output.iterdir()}
 
@@ -374,7 +370,7 @@ def test_an_output_is_read_from_where_it_was_written(tmp_path, capsys):
     outputs = [str(tmp_path / "out1"), str(tmp_path / "out[1]*")]
     for path, output in zip(paths, outputs, strict=True):
         status, out, _ = run(capsys, "verify", "--input", path, "--output", output, "--json")
-        assert status == EXIT_CLEAN
+        assert status == ExitStatus.DONE
     assert json.loads(out)["rows"] == 2
 
 
@@ -385,7 +381,7 @@ def test_an_output_is_in_no_input_and_no_input_in_an_output(tmp_path, capsys):
     for source, output in ((folder, folder / "out"), (path, folder), (folder, folder)):
         arguments = ("--input", str(source), "--output", str(output), "--overwrite")
         status, _, err = run(capsys, "verify", *arguments)
-        assert (status, "one is in the other" in err) == (EXIT_FAILED, True)
+        assert (status, "one is in the other" in err) == (ExitStatus.IMPOSSIBLE, True)
     assert [each.name for each in folder.iterdir()] == ["a"]
 
 

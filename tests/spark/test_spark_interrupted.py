@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from culm.exits import ExitStatus
 from culm.spark import command
 
 
@@ -16,5 +17,5 @@ def test_an_interrupted_job_says_so_in_a_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(command, "_run", interrupted)
     (tmp_path / "log").touch()
     arguments = ["verify", "--input", str(tmp_path / "log"), "--output", str(tmp_path / "out")]
-    assert command.main(arguments) == command.EXIT_INTERRUPTED
+    assert command.main(arguments) == ExitStatus.INTERRUPTED
     assert capsys.readouterr() == ("", "culm.spark: interrupted\n")

@@ -16,8 +16,9 @@ import pytest
 import sessions_of_tests
 from planted import Row, honest_log
 
+from culm.exits import ExitStatus
 from culm.spark.archive import write_archive
-from culm.spark.command import EXIT_CLEAN, EXIT_FAILED, EXIT_FOUND, JOBS, main
+from culm.spark.command import JOBS, main
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,13 +108,13 @@ def test_a_job_that_is_killed_while_it_writes_is_run_again(spark, tmp_path, caps
         return main([*arguments, f"--output={output}", "--quiet", *more, *where])
 
     status = run(tmp_path / "whole")
-    assert status in (EXIT_CLEAN, EXIT_FOUND)
+    assert status in (ExitStatus.DONE, ExitStatus.FAILED)
     wanted = found_at(spark, job, tmp_path / "whole")
     for number, name in enumerate((tables[0], tables[-1])):
         killed = tmp_path / f"killed {number}"
         killed_while_writing(arguments, killed, name)
         if name != tables[0]:
-            assert run(killed) == EXIT_FAILED
+            assert run(killed) == ExitStatus.INCOMPLETE
             assert "--overwrite" in capsys.readouterr().err
         assert run(killed, "--overwrite") == status
         assert found_at(spark, job, killed) == wanted

@@ -14,8 +14,8 @@ from planted import honest_log
 from sessions_of_tests import QUICK_JAVA
 
 import culm.spark
+from culm.exits import ExitStatus
 from culm.spark.archive import write_archive
-from culm.spark.command import EXIT_CLEAN, EXIT_FAILED, EXIT_FOUND
 from culm.spark.java import find_java_home
 
 PROGRAM = Path(culm.spark.__file__).with_name("__main__.py")
@@ -43,7 +43,7 @@ def submit(*arguments: object) -> tuple[int, str]:
 @pytest.mark.skipif(sys.platform == "win32", reason="spark-submit is a shell script")
 @pytest.mark.parametrize(
     ("records", "status"),
-    [(1, EXIT_CLEAN), (2, EXIT_FOUND), (None, EXIT_FAILED)],
+    [(1, ExitStatus.DONE), (2, ExitStatus.FAILED), (None, ExitStatus.IMPOSSIBLE)],
 )
 def test_a_job_is_submitted(tmp_path, records, status):
     path = tmp_path / "archive"

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from culm.bamboo import LogKey
+from culm.exits import ExitStatus, exits
 from culm.kernels import IMPLEMENTATION
 from culm.wire.multihash import YAMF
 from culm_io.command import command_of
 from culm_io.programs.arguments import source
-from culm_io.programs.ending import exits
 from culm_io.stores.bamboo import SqliteStore, StoreFileError
 
 # What is not source of the standard library itself.
@@ -209,7 +209,7 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
-def told(run: Callable[[dict[str, Any]], object], *, as_json: bool) -> int:
+def told(run: Callable[[dict[str, Any]], object], *, as_json: bool) -> ExitStatus:
     """Run a demo to its verdict, and tell that; the exit status.
 
     `run` may raise `DemoError`, and puts its figures into what it is given.  As JSON there is
@@ -228,7 +228,7 @@ def told(run: Callable[[dict[str, Any]], object], *, as_json: bool) -> int:
     if as_json:
         verdict = {"passed": error is None, "error": None if error is None else str(error)}
         print(json.dumps({**done, **verdict, "seconds": seconds}))
-    return 0 if error is None else 1
+    return ExitStatus.DONE if error is None else ExitStatus.FAILED
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -243,7 +243,11 @@ def parser() -> argparse.ArgumentParser:
         prog="culm demo",
         description=(__doc__ or "").partition("\n")[0],
         epilog=exits(
-            "both trees are equal", "they differ, or a step has failed", "wrong arguments"
+            {
+                ExitStatus.DONE: "both trees are equal",
+                ExitStatus.FAILED: "they differ, or a step has failed",
+                ExitStatus.IMPOSSIBLE: "wrong arguments",
+            }
         ),
     )
     made.add_argument(
@@ -257,7 +261,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> ExitStatus:
     """Run the demo; the exit status."""
     options = parser().parse_args(words)
 

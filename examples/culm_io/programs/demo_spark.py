@@ -27,8 +27,8 @@ from typing import Any
 from nacl.signing import SigningKey
 
 from culm.bamboo import LogKey, Reason, audit_log, decode
+from culm.exits import ExitStatus, exits
 from culm.spark.archive import write_archive
-from culm.spark.command import EXIT_CLEAN, EXIT_FOUND, EXIT_INTERRUPTED
 from culm.spark.command import main as run_job
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.messages import FeedPlace, check_place, create_message, read_message
@@ -37,7 +37,7 @@ from culm_io.command import command_of
 from culm_io.programs.arguments import count, folder, source
 from culm_io.programs.demo import DemoError, add_json, run_program, serving, told
 from culm_io.programs.directory.files import load_key
-from culm_io.programs.ending import ImpossibleError, end_without, exits
+from culm_io.programs.ending import ImpossibleError, end_without
 from culm_io.stores.bamboo import SqliteStore
 from culm_io.stores.ssb import SsbSqliteStore
 
@@ -216,9 +216,9 @@ class Reports:
             status = run_job([job, *given, *where, "--kind", kind, "--quiet", "--json"])
         finally:
             sys.stdout = stdout
-        if status == EXIT_INTERRUPTED:
+        if status == ExitStatus.INTERRUPTED:
             raise KeyboardInterrupt
-        if status not in (EXIT_CLEAN, EXIT_FOUND):
+        if status not in (ExitStatus.DONE, ExitStatus.FAILED):
             raise DemoError(f"{title} has failed with status {status}")
         text.seek(0)
         summary: dict[str, Any] = json.load(text)
@@ -327,9 +327,11 @@ def parser() -> argparse.ArgumentParser:
         prog="culm demo-spark",
         description=(__doc__ or "").partition("\n")[0],
         epilog=exits(
-            "exactly the planted faults were found",
-            "the findings are others, or a step has failed",
-            "wrong arguments, or an extra is missing",
+            {
+                ExitStatus.DONE: "exactly the planted faults were found",
+                ExitStatus.FAILED: "the findings are others, or a step has failed",
+                ExitStatus.IMPOSSIBLE: "wrong arguments, or an extra is missing",
+            }
         ),
     )
     made.add_argument(
@@ -358,7 +360,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> ExitStatus:
     """Run the demo; the exit status."""
     options = parser().parse_args(words)
     try:

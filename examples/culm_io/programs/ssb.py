@@ -48,6 +48,7 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
+from culm.exits import ExitStatus, exits
 from culm.machine import Closed, Event, LocalProtocolError, StoreFailed
 from culm.ssb import MAIN_NETWORK
 from culm.ssb.address import Address
@@ -73,7 +74,7 @@ from culm.ssb.v8json import JsonValue
 from culm_io.asyncio.ssb import DialFailed, PeerDriver
 from culm_io.programs.arguments import any_port, count, folder, host, positive
 from culm_io.programs.directory.files import StoreFilesError, load_key, locked
-from culm_io.programs.ending import DONE, ImpossibleError, end_without, exits
+from culm_io.programs.ending import AbsentError, ImpossibleError, end_without
 from culm_io.programs.tables import Bars, Table, Teller, show, size_of
 from culm_io.stores.ssb import SsbSqliteStore
 from culm_io.stores.ssb_placed import SsbPlacedStore
@@ -333,16 +334,17 @@ def run(options: argparse.Namespace, path: Path) -> None:
 
 def show_id(options: argparse.Namespace, path: Path) -> None:
     with locked(path):
-        print(feed_id_of(bytes(load_key(path, create=True).verify_key)))
+        id = feed_id_of(bytes(load_key(path, create=True).verify_key))
+    print(json.dumps({"id": id}) if options.json else id)
 
 
 def show_messages(options: argparse.Namespace, path: Path) -> None:
     if not path.exists():
-        raise ImpossibleError(f"{path}: there are no feeds")
+        raise AbsentError(f"{path}: there are no feeds")
     with closing(SsbSqliteStore(path)) as store:
         found = store.messages(options.feed)
     if not found:
-        raise ImpossibleError(f"{path}: there are no messages of {options.feed}")
+        raise AbsentError(f"{path}: there are no messages of {options.feed}")
     for data in found:
         print(json.dumps(json.loads(data)))
 
@@ -369,9 +371,11 @@ def network_of(text: str) -> bytes:
 
 def parser() -> argparse.ArgumentParser:
     epilog = exits(
-        "done",
-        "",
-        "the command cannot be carried out: wrong arguments, the folder, a port, no such messages",
+        {
+            ExitStatus.DONE: "done",
+            ExitStatus.IMPOSSIBLE: "it cannot be done: wrong arguments, the folder, a port",
+            ExitStatus.ABSENT: "there are no messages of that feed",
+        },
         endless="run",
     )
     made = argparse.ArgumentParser(
@@ -390,8 +394,10 @@ def parser() -> argparse.ArgumentParser:
         )
         return found
 
-    command("id", show_id, "show the id of our own feed")
+    own = command("id", show_id, "show the id of our own feed")
+    own.add_argument("--json", action="store_true", help="write it as JSON, for machines")
     listing = command("messages", show_messages, "show the messages of a feed, as JSON")
+    listing.add_argument("--json", action="store_true", help="as always: each is JSON already")
     listing.add_argument(
         "feed", type=feed_name, metavar="FEED", help="the id of the feed: @....ed25519"
     )
@@ -447,7 +453,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> ExitStatus:
     options = parser().parse_args(words)
     try:
         if options.do is not show_messages:
@@ -457,4 +463,4 @@ def main(words: Sequence[str] | None = None) -> int:
         raise ImpossibleError(str(error)) from error
     except sqlite3.Error as error:
         raise ImpossibleError(f"{options.dir / _STORE}: {error}") from error
-    return DONE
+    return ExitStatus.DONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TextIO
 
@@ -12,7 +12,7 @@ from culm_io.programs.ending import end_without
 
 try:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console, Group, RenderableType
+    from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
     from rich.live import Live
     from rich.progress import Progress, ProgressColumn, TaskID
     from rich.table import Table as RichTable
@@ -34,20 +34,30 @@ _STYLES = {
     "replicate": "green",
 }
 _GAP = "  "
+_BETWEEN = 3  # columns on a terminal
+_WORD_SIZE_MAX = 20  # longer ones, as ids and paths, may be broken
 
 
 class Table:
     """A title, the names of columns, and rows of words.
+
+    key: the column that tells what a row is of; by default the first.
 
     A word that says how something is doing has its colour; columns of numbers are set to the
     right.  Control characters, as in names that others have chosen, are escaped.
     """
 
     def __init__(
-        self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+        self,
+        title: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        key: str | None = None,
     ) -> None:
         self.title = clean(title)
         self.columns = list(columns)
+        self._key = 0 if key is None else self.columns.index(key)
         self.rows = [[clean(str(cell)) for cell in row] for row in rows]
         self._right = [
             bool(self.rows) and all(_is_number(row[n]) for row in self.rows)
@@ -67,18 +77,61 @@ class Table:
         ]
         return "\n".join([self.title, *text] if self.title else text)
 
-    def __rich__(self) -> RichTable:
-        made = RichTable(
-            title=Text(self.title) if self.title else None,
-            title_justify="left",
-            title_style="bold",
-            box=SIMPLE_HEAD,
-        )
-        for name, right in zip(self.columns, self._right, strict=True):
-            made.add_column(name, justify="right" if right else "left", overflow="fold")
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As wide as there is room; what has no place beside the rest stands below it."""
+        if self.title:
+            yield Text(self.title, style="bold")
+        for number, part in enumerate(self._parts(options.max_width)):
+            if number:
+                yield Text()
+            yield self._part(part, options.max_width)
+
+    def _parts(self, width: int) -> Iterator[list[int]]:
+        """Which columns stand beside each other; where not all do, each row's name is repeated."""
+        numbers = list(range(len(self.columns)))
+        if self._width(map(self._least, numbers)) <= width:
+            yield numbers
+            return
+        part = [self._key]
+        for number in numbers:
+            if number == self._key:
+                continue
+            if len(part) > 1 and self._width(map(self._least, [*part, number])) > width:
+                yield part
+                part = [self._key]
+            part.append(number)
+        yield part
+
+    def _part(self, part: Sequence[int], width: int) -> RichTable:
+        widths = {number: max(map(len, self._cells(number))) for number in part}
+        while self._width(widths.values()) > width:
+            most = max(part, key=lambda n: (widths[n] > self._least(n), widths[n]))
+            if widths[most] == 1:
+                break
+            widths[most] -= 1
+        made = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for number in part:
+            made.add_column(
+                self.columns[number],
+                justify="right" if self._right[number] else "left",
+                overflow="fold",
+                width=widths[number],
+            )
         for row in self.rows:
-            made.add_row(*(Text(cell, style=_style_of(cell)) for cell in row))
+            made.add_row(*(Text(row[number], style=_style_of(row[number])) for number in part))
         return made
+
+    def _cells(self, number: int) -> list[str]:
+        return [self.columns[number], *(row[number] for row in self.rows)]
+
+    def _least(self, number: int) -> int:
+        """How wide a column has to be, so that no word of its cells is broken."""
+        words = (word for cell in self._cells(number) for word in cell.split())
+        return min(max(map(len, words), default=1), _WORD_SIZE_MAX)
+
+    @staticmethod
+    def _width(widths: Iterable[int]) -> int:
+        return sum(width + _BETWEEN for width in widths) - _BETWEEN
 
 
 def _style_of(cell: str) -> str:
@@ -148,16 +201,39 @@ class Teller:
 
     def __call__(self, event: str, **of: object) -> None:
         """Something has happened, with these particulars."""
+        if self.in_words:
+            words = Text(clean(event), style=_style_of(event) or "bold")
+            for each in _words_of(of):
+                words.append("  ").append(each)
+            self._write(words)
+        else:
+            self.result({"event": event, **of})
+
+    def result(self, of: Mapping[str, object]) -> None:
+        """Something was found or done; in words without what there is none of, in some lines."""
         out = self._file or sys.stdout
         if self.in_words:
-            words = Text().append(clean(event), style=_style_of(event) or "bold")
-            for name, value in of.items():
-                if value is not None:
-                    words.append(f"  {name} ", style="dim").append(clean(str(value)))
-            out.write(_coloured(out, words, soft_wrap=True))
-            out.flush()
+            width, lines = Console(file=out).width, list[Text]()
+            for each in _words_of(of):
+                if lines and lines[-1].cell_len + len(_GAP) + each.cell_len <= width:
+                    lines[-1].append(_GAP).append(each)
+                else:
+                    lines.append(each)
+            self._write(Text("\n").join(lines))
         else:
-            print(json.dumps({"event": event, **of}), file=out, flush=True)
+            print(json.dumps(of), file=out, flush=True)
+
+    def _write(self, words: Text) -> None:
+        out = self._file or sys.stdout
+        out.write(_coloured(out, words, soft_wrap=True))
+        out.flush()
+
+
+def _words_of(of: Mapping[str, object]) -> Iterator[Text]:
+    for name, value in of.items():
+        if value is not None and value != []:
+            said = value if isinstance(value, str) else json.dumps(value)
+            yield Text.assemble((f"{name.replace('_', ' ')} ", "dim"), clean(said))
 
 
 class Screen:

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -20,57 +20,70 @@ from culm.capture.pcap import pcap
 from culm.capture.qlog import qlog
 from culm.capture.records import Capture, Step
 from culm.capture.replay import Replay, replay
-from culm.capture.text import is_idle, line_of, plain_step, words_of
+from culm.capture.text import is_idle, line_of, plain, plain_step, words_of
 from culm.capture.values import to_value
 from culm.capture.view import page
+from culm.exits import ExitStatus, exits
 from culm.wire.multihash import FAMILIES
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _PIECE_SIZE = 1 << 16
 
-SAME, DIFFERENT, UNREADABLE = 0, 1, 2
+PROG = "python -m culm.capture"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitStatus:
     """Do what the arguments say; the exit status."""
-    options = _parser().parse_args(arguments)
+    options = parser(prog).parse_args(arguments)
     try:
-        status: int = options.run(options)
+        status: ExitStatus = options.run(options)
     except CaptureError as error:
         print(error, file=sys.stderr)
-        return UNREADABLE
+        return ExitStatus.IMPOSSIBLE
     except OSError as error:
         print(f"{error.filename}: {error.strerror}", file=sys.stderr)
-        return UNREADABLE
+        return ExitStatus.IMPOSSIBLE
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m culm.capture",
-        description="Captures: what a machine was told in production, and all that came of it.",
-        epilog="Exit status: 0 as it should be; 1 a difference; 2 no capture, or not readable.",
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line."""
+    epilog = exits(
+        {
+            ExitStatus.DONE: "as it should be",
+            ExitStatus.FAILED: "a difference",
+            ExitStatus.IMPOSSIBLE: "no capture, or not readable",
+        }
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    made = argparse.ArgumentParser(
+        prog=prog,
+        description="Captures: what a machine was told in production, and all that came of it.",
+        epilog=epilog,
+    )
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
 
-    def bare(name: str, run: Callable[[argparse.Namespace], int], help: str) -> Any:
-        made = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
-        made.set_defaults(run=run)
-        return made
+    def bare(name: str, run: Callable[[argparse.Namespace], ExitStatus], help: str) -> Any:
+        found = commands.add_parser(
+            name, help=help, description=f"{help[0].upper()}{help[1:]}.", epilog=epilog
+        )
+        found.set_defaults(run=run)
+        return found
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], help: str) -> Any:
-        made = bare(name, run, help)
-        made.add_argument("file", help="a capture")
-        return made
+    def command(name: str, run: Callable[[argparse.Namespace], ExitStatus], help: str) -> Any:
+        found = bare(name, run, help)
+        found.add_argument("file", help="a capture")
+        return found
 
     show = command("show", _show, "a line for each step")
     show.add_argument("--json", action="store_true", help="steps as lines of JSON, in full")
     show.add_argument("--all", action="store_true", help="calls that took nothing, too")
     again = command("replay", _replay, "do it again, and name the first difference")
+    _add_json(again)
     again.add_argument("--until", type=int, metavar="N", help="stop after step N; tell the state")
     diff = command("diff", _diff, "the first step in which two captures differ")
     diff.add_argument("other", help="the capture to compare with")
+    _add_json(diff)
     for name, help in (
         ("qlog", "the same as qlog, for tools that read it (JSON text sequences)"),
         ("pcap", "its bytes as packets, for Wireshark"),
@@ -90,7 +103,12 @@ def _parser() -> argparse.ArgumentParser:
     split.add_argument("--family", choices=sorted(FAMILIES), help="of hashes: bamboo, point2point")
     split.add_argument("--dialect", help="of p2panda (seed, aquadoggo) or oxen (keyed, flat)")
     split.add_argument("--role", choices=("client", "server"), help="of who sent an ssb-handshake")
-    return parser
+    _add_json(split)
+    return made
+
+
+def _add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="what is found, as lines of JSON")
 
 
 def _open(path: str) -> Capture:
@@ -103,7 +121,7 @@ def _pieces(path: str) -> Iterator[bytes]:
             yield piece
 
 
-def _show(options: argparse.Namespace) -> int:
+def _show(options: argparse.Namespace) -> ExitStatus:
     capture = _open(options.file)
     header = capture.header
     if not options.json:
@@ -119,45 +137,58 @@ def _show(options: argparse.Namespace) -> int:
             print(f"{number:>7} {at:>12.6f}  {line_of(step)}")
     if capture.torn:
         print(f"{capture.torn} bytes at the end are no complete block", file=sys.stderr)
-    return SAME
+    return ExitStatus.DONE
 
 
-def _replay(options: argparse.Namespace) -> int:
+def _replay(options: argparse.Namespace) -> ExitStatus:
     if options.until is not None:
         return _replay_until(options)
     difference = replay(_open(options.file))
     if difference is None:
-        print("the same, bit for bit")
-        return SAME
-    print(f"step {difference.number} differs")
-    print(f"  recorded: {line_of(difference.recorded)}")
-    found = "no change" if difference.found is None else line_of(difference.found)
-    print(f"  replayed: {found}")
-    return DIFFERENT
+        _told(options, {"differs_at": None}, "the same, bit for bit")
+        return ExitStatus.DONE
+    steps = {"recorded": difference.recorded, "replayed": difference.found}
+    _tell_difference(options, difference.number, steps, absent="no change")
+    return ExitStatus.FAILED
 
 
-def _replay_until(options: argparse.Namespace) -> int:
+def _told(options: argparse.Namespace, value: dict[str, Any], *lines: str) -> None:
+    """Print what is found, as it is asked for."""
+    print(json.dumps(value) if options.json else "\n".join(lines))
+
+
+def _tell_difference(
+    options: argparse.Namespace, number: int, steps: Mapping[str, Step | None], *, absent: str
+) -> None:
+    plain = {name: None if step is None else plain_step(step) for name, step in steps.items()}
+    words = {name: absent if step is None else line_of(step) for name, step in steps.items()}
+    lines = (f"  {name}: {text}" for name, text in words.items())
+    _told(options, {"differs_at": number, **plain}, f"step {number} differs", *lines)
+
+
+def _replay_until(options: argparse.Namespace) -> ExitStatus:
     capture = _open(options.file)
     player = Replay(capture.header)
     for step in capture:
         if player.number == options.until:
             break
         player.do(step)
-    print(f"after step {player.number}: {player.machine.state.name}")
-    return SAME
+    state = player.machine.state.name
+    value = {"step": player.number, "state": state}
+    _told(options, value, f"after step {player.number}: {state}")
+    return ExitStatus.DONE
 
 
-def _diff(options: argparse.Namespace) -> int:
+def _diff(options: argparse.Namespace) -> ExitStatus:
     one, other = _open(options.file), _open(options.other)
     for number, steps in enumerate(zip_longest(one, other), 1):
         first, second = (None if each is None else _untimed(each) for each in steps)
         if first != second:
-            print(f"step {number} differs")
-            for path, step in zip((options.file, options.other), steps, strict=True):
-                print(f"  {path}: {'the end' if step is None else line_of(step)}")
-            return DIFFERENT
-    print("the same steps")
-    return SAME
+            paths = dict(zip((options.file, options.other), steps, strict=True))
+            _tell_difference(options, number, paths, absent="the end")
+            return ExitStatus.FAILED
+    _told(options, {"differs_at": None}, "the same steps")
+    return ExitStatus.DONE
 
 
 def _test_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -199,9 +230,9 @@ _CONVERTED: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
 }
 
 
-def _converted(options: argparse.Namespace) -> int:
+def _converted(options: argparse.Namespace) -> ExitStatus:
     _write(options.o, options.convert(_pieces(options.file)))
-    return SAME
+    return ExitStatus.DONE
 
 
 def _write(path: str | None, pieces: Iterable[bytes]) -> None:
@@ -212,10 +243,10 @@ def _write(path: str | None, pieces: Iterable[bytes]) -> None:
         file.writelines(pieces)
 
 
-def _view(options: argparse.Namespace) -> int:
+def _view(options: argparse.Namespace) -> ExitStatus:
     captures = {_name_of(path): _open(path) for path in options.file}
     _write(options.o, [page(captures).encode()])
-    return SAME
+    return ExitStatus.DONE
 
 
 def _name_of(path: str) -> str:
@@ -223,19 +254,20 @@ def _name_of(path: str) -> str:
     return re.split(r"[/\\]", path)[-1].partition(".")[0] or path
 
 
-def _dissect(options: argparse.Namespace) -> int:
+def _dissect(options: argparse.Namespace) -> ExitStatus:
     chosen = {name: getattr(options, name) for name in ("family", "dialect", "role")}
     given = {name: value for name, value in chosen.items() if value is not None}
     try:
         found = dissect(options.protocol, _unhexed(sys.stdin.buffer.read()), **given)
     except (TypeError, ValueError):
         print(f"{options.protocol} has no such option: {given}", file=sys.stderr)
-        return UNREADABLE
-    _print_fields(found.fields, "")
-    if found.fault is None:
-        return SAME
-    print(f"{found.fault.offset:>8}        {found.fault.code}: {found.fault.message}")
-    return DIFFERENT
+        return ExitStatus.IMPOSSIBLE
+    _tell_fields(options, found.fields)
+    if (fault := found.fault) is None:
+        return ExitStatus.DONE
+    value = {"offset": fault.offset, "fault": str(fault.code), "message": fault.message}
+    _told(options, value, f"{fault.offset:>8}        {fault.code}: {fault.message}")
+    return ExitStatus.FAILED
 
 
 def _unhexed(data: bytes) -> bytes:
@@ -245,13 +277,16 @@ def _unhexed(data: bytes) -> bytes:
     return bytes.fromhex(digits.decode()) if is_hex else data
 
 
-def _print_fields(fields: Sequence[Field], indent: str) -> None:
+def _tell_fields(options: argparse.Namespace, fields: Sequence[Field], depth: int = 0) -> None:
     for each in fields:
         if each.name:
-            value = "" if each.value is None else f" = {words_of(_shown(each.value))}"
+            shown = _shown(each.value)
+            words = "" if each.value is None else f" = {words_of(shown)}"
             more = " ..." if each.continues else ""
-            print(f"{each.offset:>8} {each.size:>6}  {indent}{each.name}{value}{more}")
-        _print_fields(each.inside, f"{indent}  ")
+            line = f"{each.offset:>8} {each.size:>6}  {'  ' * depth}{each.name}{words}{more}"
+            value = {"offset": each.offset, "size": each.size, "depth": depth, "name": each.name}
+            _told(options, {**value, "value": plain(shown), "continues": each.continues}, line)
+        _tell_fields(options, each.inside, depth + 1)
 
 
 def _shown(value: object) -> object:

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from culm.exits import ExitStatus, exits
 from culm.machine import LocalProtocolError
 from culm.machines import UnknownMachineError, lookup
 from culm.machines.lines import LineDriver
@@ -57,42 +58,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
-    "EXIT_CLEAN",
-    "EXIT_FAILED",
-    "EXIT_FOUND",
-    "EXIT_INTERRUPTED",
-    "EXIT_TOO_FEW",
-    "EXIT_USAGE",
     "JOBS",
     "Job",
     "main",
+    "parser",
 ]
 
-#: Everything was found in order.
-EXIT_CLEAN = 0
-#: Faults were found: rows were set aside, records have reasons against them, replicas differ.
-EXIT_FOUND = 1
-#: The arguments were wrong; nothing has been done.
-EXIT_USAGE = 2
-#: The job could not be done, or not completely.
-EXIT_FAILED = 3
-#: An input has fewer rows than it should; nothing hides that, whatever was found.
-EXIT_TOO_FEW = 4
-#: The job was interrupted, as by Ctrl-C.
-EXIT_INTERRUPTED = 130
-
+PROG = "python -m culm.spark"
 _KIND = "bamboo/YASMF"
 # Files beside the tables; the last one shows that the output is complete.
 _SAID = ("report.html", "summary.txt", "summary.json")
-_EXITS = """\
-Exit status: 0 nothing is wrong; 1 rows were set aside, records are faulty, replicas differ, or a
-promise was broken (of these, what --fail-on names); 2 wrong arguments; 3 the job could not be done;
-4 an input has fewer rows than --min-rows; 130 interrupted.
-"""
+_EXITS = exits(
+    {
+        ExitStatus.DONE: "nothing is wrong",
+        ExitStatus.FAILED: "rows were set aside, records are faulty, replicas differ, or a"
+        " promise was broken (of these, what --fail-on names)",
+        ExitStatus.IMPOSSIBLE: "wrong arguments, no Java, no such input, an output that is there",
+        ExitStatus.INCOMPLETE: "the job broke off",
+        ExitStatus.TOO_FEW: "an input has fewer rows than --min-rows",
+    }
+)
 _STATUSES = {
-    Status.PASSED: EXIT_CLEAN,
-    Status.FAILED: EXIT_FOUND,
-    Status.TOO_FEW_ROWS: EXIT_TOO_FEW,
+    Status.PASSED: ExitStatus.DONE,
+    Status.FAILED: ExitStatus.FAILED,
+    Status.TOO_FEW_ROWS: ExitStatus.TOO_FEW,
 }
 # Arguments that are told elsewhere, or have no effect on the findings.
 _SECRET, _HIDDEN = re.compile("secret|password|token|access.?key", re.IGNORECASE), "(hidden)"
@@ -385,18 +374,19 @@ JOBS: Mapping[str, Job] = {
 }
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        prog="python -m culm.spark",
+def parser(prog: str = PROG) -> ArgumentParser:
+    """The command line."""
+    made = ArgumentParser(
+        prog=prog,
         description="Verify, audit, fingerprint and compare archives on Apache Spark.",
         epilog=_EXITS,
     )
-    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    jobs = made.add_subparsers(dest="job", required=True, metavar="JOB")
     for name, job in JOBS.items():
         its = jobs.add_parser(name, help=job.about, description=job.about, epilog=_EXITS)
         for add in (*job.arguments, _common):
             add(its)
-    return parser
+    return made
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -442,22 +432,27 @@ def _inputs(parser: ArgumentParser, given: Namespace, *, several: bool) -> dict[
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitStatus:
     """The program; returns its exit status."""
-    parser = _parser()
-    given = parser.parse_args(arguments)
+    made = parser(prog)
+    given = made.parse_args(arguments)
     if given.master and given.remote:
-        parser.error("--master or --remote, not both")
-    options = JOBS[given.job].options(parser, given)
-    checks = _checks(parser, given)
+        made.error("--master or --remote, not both")
+    options = JOBS[given.job].options(made, given)
+    checks = _checks(made, given)
     try:
-        _check_places(getattr(options, "inputs", {}), given.output, overwrite=given.overwrite)
+        try:
+            _check_places(getattr(options, "inputs", {}), given.output, overwrite=given.overwrite)
+        except OSError as error:
+            raise SparkSetupError(str(error)) from error
         summary, status = _run(given, options, checks)
-    except (SparkSetupError, OSError) as error:
+    except SparkSetupError as error:  # nothing has been done
+        return _fail(error, ExitStatus.IMPOSSIBLE)
+    except OSError as error:
         return _fail(error)
     except KeyboardInterrupt:
         print("culm.spark: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return ExitStatus.INTERRUPTED
     except Exception as error:
         # An unforeseen error is shown in full, and its exit status must not mean a finding.
         if not type(error).__module__.startswith(("pyspark", "py4j", "culm")):
@@ -479,9 +474,9 @@ def _checks(parser: ArgumentParser, given: Namespace) -> Checks:
     return Checks(fail_on=given.fail_on, rows_min=given.min_rows)
 
 
-def _fail(error: Exception) -> int:
+def _fail(error: Exception, status: ExitStatus = ExitStatus.INCOMPLETE) -> ExitStatus:
     print(f"culm.spark: {sentence_of(error)}", file=sys.stderr)
-    return EXIT_FAILED
+    return status
 
 
 def _check_places(inputs: Mapping[str, str], output: str, *, overwrite: bool) -> None:

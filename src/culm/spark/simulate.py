@@ -23,6 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from culm.exits import ExitStatus, exits
 from culm.spark.columns import row_batches, schema_text
 
 if TYPE_CHECKING:
@@ -125,12 +126,18 @@ def _runs(
     return row_batches((run_seed(run, seed) for seed in seeds), RUNS)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> ExitStatus:
     """Run one seed again; the exit status is 0 if all promises were kept."""
     parser = argparse.ArgumentParser(
         prog="python -m culm.spark.simulate",
         description="Run a simulator once, for one seed.",
-        epilog="Exit status: 0 all promises were kept; 1 one was not; 2 wrong arguments.",
+        epilog=exits(
+            {
+                ExitStatus.DONE: "all promises were kept",
+                ExitStatus.FAILED: "one was not",
+                ExitStatus.IMPOSSIBLE: "wrong arguments",
+            }
+        ),
     )
     parser.add_argument(
         "simulator", metavar="MODULE:FUNCTION", help="the function that is called with the seed"
@@ -149,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(json.dumps(row))
     if transcript is not None:
         print(transcript, file=sys.stderr, end="")
-    return 0 if row["verdict"] == KEPT else 1
+    return ExitStatus.DONE if row["verdict"] == KEPT else ExitStatus.FAILED
 
 
 if __name__ == "__main__":

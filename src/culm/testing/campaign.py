@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 
+from culm.exits import ExitStatus, exits
 from culm.machines import UnknownMachineError
 from culm.testing.ending import end_with
 from culm.testing.registry import load, spec_of
@@ -61,12 +62,18 @@ def campaign(
     return not broken
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> ExitStatus:
     """The program; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m culm.testing.campaign",
         description="Try many conversations with one machine, to find one that breaks a law.",
-        epilog="Exit status: 0 all laws were kept; 1 a law was broken; 2 wrong arguments.",
+        epilog=exits(
+            {
+                ExitStatus.DONE: "all laws were kept",
+                ExitStatus.FAILED: "a law was broken",
+                ExitStatus.IMPOSSIBLE: "wrong arguments",
+            }
+        ),
     )
     parser.add_argument("name", metavar="NAME", help="the machine, as its spec names it")
     parser.add_argument(
@@ -106,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         laws=laws,
         say=lambda line: print(line, flush=True),
     )
-    return 0 if kept else 1
+    return ExitStatus.DONE if kept else ExitStatus.FAILED
 
 
 if __name__ == "__main__":

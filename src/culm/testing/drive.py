@@ -13,46 +13,50 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from typing import IO
 
 from culm.arguments import is_dict
+from culm.exits import ExitStatus, exits
 from culm.machines import lookup, names
 from culm.machines.lines import LineDriver, describe
 from culm.machines.plain import JSON, from_plain, plain_error
 from culm.testing.ending import end_with
 from culm.wire.json import read_json
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
+
+PROG = "python -m culm.testing.drive"
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitStatus:
     """Run the line driver on stdin and stdout; returns the exit status."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    made = parser(prog)
+    options = made.parse_args(arguments)
     if options.list:
         for name in names():
             print(name)
-        return 0
+        return ExitStatus.DONE
     if options.help == "":
-        parser.print_help()
-        return 0
+        made.print_help()
+        return ExitStatus.DONE
     try:
         if options.help is not None:
             print("\n".join(describe(lookup(options.help))))
-            return 0
+            return ExitStatus.DONE
         config = from_plain(read_json(options.config))
         if not is_dict(config):
             raise ValueError("the config must be a JSON object")
         driver = LineDriver(lookup(options.name), config, respond=options.respond)
     except Exception as error:  # no such machine, no such config
         _write(sys.stdout, {"error": plain_error(error)})
-        return 2
+        return ExitStatus.IMPOSSIBLE
     for value in driver.start():
         _write(sys.stdout, value)
     for line in sys.stdin.buffer:  # bytes: a line that is not UTF-8 is not JSON either
         if line.strip():
             _drive_line(driver, line)
-    return 0
+    return ExitStatus.DONE
 
 
 def _drive_line(driver: LineDriver, line: bytes) -> None:
@@ -71,13 +75,15 @@ def _write(stream: IO[str], value: JSON) -> None:
     stream.flush()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m culm.testing.drive",
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog=prog,
         description="Drive a machine by lines of JSON.",
+        epilog=exits({ExitStatus.DONE: "done", ExitStatus.IMPOSSIBLE: "no such machine or config"}),
         add_help=False,
     )
-    which = parser.add_mutually_exclusive_group(required=True)
+    which = made.add_mutually_exclusive_group(required=True)
     which.add_argument("name", nargs="?", help="the machine, as --list names it")
     which.add_argument("--list", action="store_true", help="name the machines and stop")
     which.add_argument(
@@ -88,15 +94,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="print this, or the config keys and the verbs of a machine, and stop",
     )
-    parser.add_argument(
+    made.add_argument(
         "--config", default="{}", metavar="JSON", help="how the machine is built (default: {})"
     )
-    parser.add_argument(
+    made.add_argument(
         "--respond",
         action="store_true",
         help="let the machine's own in-memory store answer the effects",
     )
-    return parser
+    return made
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from culm.exits import ExitStatus
+
 __all__ = ["end_with"]
 
 
-def end_with(main: Callable[[], int]) -> NoReturn:
+def end_with(main: Callable[[], ExitStatus]) -> NoReturn:
     """Run a program that has no sockets, and exit with its status.
 
     When its output is no longer read (``| head``), SIGPIPE ends it like any other program; but only

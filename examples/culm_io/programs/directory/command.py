@@ -11,12 +11,9 @@
     culm directory ls --store FILE [--json]
     culm directory log --store FILE [--json]
 
-Each writes JSON to stdout, one object a line, and what is for people to stderr; ``ls`` and
-``log`` are for people unless told otherwise.  The exit status is 0, or 1 if replication failed
-(``code`` in fetch's summary says how) or something does not verify, or 2 if what was asked for
-cannot be done, or 3 if some of what was to be published cannot be read, or 4 if somebody else
-is fetching into the directory, or 130 if it was interrupted; ``serve`` and ``--live`` go on until
-they are, and end with 0.
+Results go to stdout: in words on a terminal, and in lines of JSON elsewhere or with ``--json``;
+``ls`` and ``log`` write JSON only if they are told to.  What has gone wrong is said on stderr.
+``serve`` and ``--live`` go on until they are interrupted, and end with 0.
 
 For POSIX systems.  See docs/replicate-directory.md.
 """
@@ -25,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -40,6 +36,7 @@ from typing import Any, TypeVar
 from nacl.signing import SigningKey
 
 from culm.bamboo import Head, LogKey, LogStore, MemoryStore, VerificationError
+from culm.exits import ExitStatus
 from culm.wire.multihash import YAMF
 from culm_io.programs.directory import report
 from culm_io.programs.directory.check import check_log
@@ -66,11 +63,15 @@ from culm_io.programs.directory.report import log_id
 from culm_io.programs.directory.serve import Bounds, serve_logs
 from culm_io.programs.directory.sparse import certify, fetch_entry
 from culm_io.programs.directory.tree import read_records
-from culm_io.programs.ending import DONE, IMPOSSIBLE, INTERRUPTED
-from culm_io.programs.tables import Table, show
+from culm_io.programs.ending import sentence_of
+from culm_io.programs.tables import Table, Teller, show
 from culm_io.stores.bamboo import SqliteStore, StoreFileError
 
 T = TypeVar("T")
+
+_teller = Teller()
+result = _teller.result
+"""A line for whoever has started us."""
 
 # What ends a command with one line that says why.
 _FAULTS = (
@@ -84,7 +85,7 @@ _FAULTS = (
 )
 
 
-def publish(options: argparse.Namespace) -> int:
+def publish(options: argparse.Namespace) -> ExitStatus:
     """Append what has changed in a directory to its log."""
     started = time.monotonic()
     if not options.directory.is_dir():
@@ -104,7 +105,7 @@ def publish(options: argparse.Namespace) -> int:
     return _tell_published(options, done, head, status, error, started)
 
 
-def _publish_dry(options: argparse.Namespace, started: float) -> int:
+def _publish_dry(options: argparse.Namespace, started: float) -> ExitStatus:
     """What publishing would come to where there is no store yet; there is none afterwards."""
     key, store = SigningKey.generate(), MemoryStore(family=YAMF)
     done = Published(LogKey(bytes(key.verify_key), 0))
@@ -113,38 +114,38 @@ def _publish_dry(options: argparse.Namespace, started: float) -> int:
     return _tell_published(options, done, None, status, error, started)
 
 
-def _attempt(publishing: Callable[[], None]) -> tuple[int, str | None]:
+def _attempt(publishing: Callable[[], None]) -> tuple[ExitStatus, str | None]:
     """Publish; the status, and why that has ended early, if it has."""
     try:
         publishing()
     except _FAULTS as fault:
-        return IMPOSSIBLE, str(fault)
+        return ExitStatus.IMPOSSIBLE, sentence_of(fault)
     except KeyboardInterrupt:
         # The summary is yet to come: further signals must not cut it short.
         block_signals()
-        return INTERRUPTED, "interrupted"
-    return DONE, None
+        return ExitStatus.INTERRUPTED, "interrupted"
+    return ExitStatus.DONE, None
 
 
 def _tell_published(
     options: argparse.Namespace,
     done: Published,
     head: Head | None,
-    status: int,
+    status: ExitStatus,
     error: str | None,
     started: float,
-) -> int:
+) -> ExitStatus:
     for kind, path in done.paths:
-        _write({"would_publish": kind, "path": path.decode("utf-8", "surrogateescape")})
+        result({"would_publish": kind, "path": path.decode("utf-8", "surrogateescape")})
     for line in report.of_findings(done.findings):
         _tell(line)
     seconds = round(time.monotonic() - started, 3)
     dry = {"dry_run": True} if options.dry_run else {}
-    _write(report.of_publish(done, head, error) | dry | {"seconds": seconds})
+    result(report.of_publish(done, head, error) | dry | {"seconds": seconds})
     if error is not None:
         _tell(error)
         return status
-    return 3 if done.findings.failed else status
+    return ExitStatus.INCOMPLETE if done.findings.failed else status
 
 
 def _publish(
@@ -189,13 +190,13 @@ def _append(
     )
 
 
-def serve(options: argparse.Namespace) -> int:
+def serve(options: argparse.Namespace) -> ExitStatus:
     """Serve the logs of a store until interrupted."""
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
 
         def listening(host: str, port: int) -> None:
             logs = [log_id(log) for log in store.logs()]
-            _write({"host": host, "port": port, "logs": logs})
+            result({"host": host, "port": port, "logs": logs})
 
         asyncio.run(
             serve_logs(
@@ -214,10 +215,10 @@ def serve(options: argparse.Namespace) -> int:
                 on_left=lambda peer, reason: _tell(f"{peer} has left: {reason}"),
             )
         )
-    return 0
+    return ExitStatus.DONE
 
 
-def fetch(options: argparse.Namespace) -> int:
+def fetch(options: argparse.Namespace) -> ExitStatus:
     """Fetch a peer's logs, and bring a directory into the state that its log describes."""
     started = time.monotonic()
     if options.dry_run:
@@ -230,13 +231,14 @@ def fetch(options: argparse.Namespace) -> int:
     ):
         run = _fetch_entry if options.sparse is not None else _fetch_logs
         summary = run(options, store, bars)
-    _write(summary | {"seconds": round(time.monotonic() - started, 3)})
+    result(summary | {"seconds": round(time.monotonic() - started, 3)})
     if summary["code"] is not None:
         _tell(f"{summary['code']}: {summary['error']}")
-    return {None: 0, "BUSY": 4}.get(summary["code"], 1)
+    ends = {None: ExitStatus.DONE, "BUSY": ExitStatus.BUSY}
+    return ends.get(summary["code"], ExitStatus.FAILED)
 
 
-def _fetch_dry(options: argparse.Namespace) -> int:
+def _fetch_dry(options: argparse.Namespace) -> ExitStatus:
     """Say what the servers have; nothing is stored."""
     with ExitStack() as stack:
         store: LogStore = MemoryStore(family=YAMF)
@@ -250,10 +252,10 @@ def _fetch_dry(options: argparse.Namespace) -> int:
             for line in report.of_offers(store, peer, found, options.log)
         ]
     for line in lines:
-        _write(line)
+        result(line)
         if line["code"] is not None:
             _tell(f"{line['code']}: {line['error']}")
-    return 1 if all(line["code"] is not None for line in lines) else 0
+    return _failed_if(all(line["code"] is not None for line in lines))
 
 
 def _terms(options: argparse.Namespace) -> Terms:
@@ -303,7 +305,7 @@ def _fetch_into(
     def update(fetched: Fetched) -> Failure | None:
         made, failure = mirror.update()
         if failure is None and (mirror.log is not None or store.logs()):
-            _write(report.of_update(store, mirror.log, fetched, made))
+            result(report.of_update(store, mirror.log, fetched, made))
         return failure
 
     async def follow() -> Fetched:
@@ -353,15 +355,15 @@ def _fetch_entry(options: argparse.Namespace, store: SqliteStore, bars: Progress
     return report.of_entry(log, fetched, certified, records)
 
 
-def check(options: argparse.Namespace) -> int:
+def check(options: argparse.Namespace) -> ExitStatus:
     """Verify everything in a store once more."""
-    status = 0
+    status = ExitStatus.DONE
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
         for log in store.logs():
             with Progress("checking", quiet=options.quiet) as bars:
                 report = check_log(store, log, bars.counter("checking"))
             fork = store.fork(log)
-            _write(
+            result(
                 {
                     "log": log_id(log),
                     "entries": report.entries,
@@ -370,11 +372,11 @@ def check(options: argparse.Namespace) -> int:
                     "faults": report.faults,
                 }
             )
-            status = 1 if report.faults else status
+            status = ExitStatus.FAILED if report.faults else status
     return status
 
 
-def verify(options: argparse.Namespace) -> int:
+def verify(options: argparse.Namespace) -> ExitStatus:
     """Verify a log, and compare a directory with what the log describes."""
     count = 0
     with (
@@ -385,28 +387,28 @@ def verify(options: argparse.Namespace) -> int:
         found = check_log(store, log, bars.counter("checking"))
         comparing = bars.counter("comparing")
         for line in differences(store, log, options.directory, comparing):
-            _write(line)
+            result(line)
             count += 1
-    _write({"log": log_id(log), "faults": found.faults, "differences": count})
-    return 1 if count or found.faults else 0
+    result({"log": log_id(log), "faults": found.faults, "differences": count})
+    return _failed_if(count or found.faults)
 
 
-def list_store(options: argparse.Namespace) -> int:
+def list_store(options: argparse.Namespace) -> ExitStatus:
     """List the paths that a log describes."""
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
         log = _chosen_log(options, store)
         lines = list(list_paths(store, log, chooser(options.only)))
     _show(options, lines, partial(report.table_of_paths, log))
-    return 0
+    return ExitStatus.DONE
 
 
-def list_log(options: argparse.Namespace) -> int:
+def list_log(options: argparse.Namespace) -> ExitStatus:
     """List the entries of a log, and what each of them changes."""
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
         log = _chosen_log(options, store)
         lines = list(list_entries(store, log))
     _show(options, lines, partial(report.table_of_entries, log))
-    return 0
+    return ExitStatus.DONE
 
 
 def _show(
@@ -418,7 +420,7 @@ def _show(
         if not options.json:
             show(table(lines))
         for line in lines if options.json else ():
-            _write(line)
+            result(line)
     except BrokenPipeError:  # as of "| head"
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
@@ -446,30 +448,32 @@ def parser() -> argparse.ArgumentParser:
     )
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> ExitStatus:
     """Run one of the commands; the exit status."""
     made = parser()
     options = made.parse_args(words)
     if options.run is fetch and (wrong := conflict_of(options)) is not None:
         made.error(wrong)
+    if options.json:
+        _teller.write_json()
     try:
-        status: int = options.run(options)
+        status: ExitStatus = options.run(options)
     except FolderBusyError as error:
         _tell(str(error))
-        return 4
+        return ExitStatus.BUSY
     except BrokenPipeError:  # nobody reads what it says
         raise
     except _FAULTS as error:
-        _tell(str(error))
-        return IMPOSSIBLE
+        _tell(sentence_of(error))
+        return ExitStatus.IMPOSSIBLE
     except (KeyboardInterrupt, asyncio.CancelledError):
         _tell("interrupted")
-        return INTERRUPTED
+        return ExitStatus.INTERRUPTED
     return status
 
 
-def _write(value: dict[str, Any]) -> None:
-    print(json.dumps(value), flush=True)
+def _failed_if(wrong: object) -> ExitStatus:
+    return ExitStatus.FAILED if wrong else ExitStatus.DONE
 
 
 def _tell(text: str) -> None:

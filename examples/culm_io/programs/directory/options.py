@@ -6,21 +6,23 @@ import argparse
 from collections.abc import Callable, Mapping
 
 from culm.bamboo import LogKey
+from culm.exits import ExitStatus, exits
 from culm_io.programs.arguments import address, any_port, count, file, host, number, positive
-from culm_io.programs.ending import exits
 
 __all__ = ["PROGRAM", "conflict_of", "parser_for"]
 
 PROGRAM = "culm directory"
 
-Command = Callable[[argparse.Namespace], int]
+Command = Callable[[argparse.Namespace], ExitStatus]
 
 _EPILOG = exits(
-    "done",
-    "not everything arrived, or something does not verify",
-    "the command cannot be carried out",
-    "some paths could not be read",
-    "another process is fetching into the directory",
+    {
+        ExitStatus.DONE: "done",
+        ExitStatus.FAILED: "not everything arrived, or something does not verify",
+        ExitStatus.IMPOSSIBLE: "the command cannot be carried out",
+        ExitStatus.INCOMPLETE: "some paths could not be read",
+        ExitStatus.BUSY: "another process is fetching into the directory",
+    },
     endless="serve and --live",
 )
 
@@ -37,6 +39,9 @@ def parser_for(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         text = (run.__doc__ or "").partition("\n")[0]
         made = subparsers.add_parser(name, help=text, description=text, epilog=_EPILOG)
         made.set_defaults(run=run)
+        lists = name in ("ls", "log")
+        purpose = "write lines of JSON, for machines" if lists else "write JSON even on a terminal"
+        made.add_argument("--json", action="store_true", help=purpose)
         return made
 
     _add_publish(command_of("publish"))
@@ -77,11 +82,7 @@ def _add_reading(command: argparse.ArgumentParser, name: str) -> None:
         )
     if name != "check":
         _add_log(command, "which log, if the store has several")
-    if name in ("ls", "log"):
-        command.add_argument(
-            "--json", action="store_true", help="write lines of JSON, for machines"
-        )
-    else:
+    if name not in ("ls", "log"):
         _add_quiet(command)
 
 

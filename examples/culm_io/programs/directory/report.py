@@ -185,7 +185,7 @@ def table_of_paths(log: LogKey, lines: Sequence[dict[str, Any]]) -> Table:
             )
         )
     columns = ("kind", "mode", "bytes", "changed (UTC)", "entry", "content", "path")
-    return Table(f"log {log_id(log)}", columns, rows)
+    return Table(f"log {log_id(log)}", columns, rows, key="path")
 
 
 def _time_of(nanoseconds: int) -> str:

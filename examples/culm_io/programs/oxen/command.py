@@ -14,9 +14,6 @@ reaches whom.  ``/cut 9002`` pulls the plug between two nodes (typed at both), `
 puts it back: what they say to each other goes through others meanwhile.  ``/tag role=store`` says
 what a node is, ``/tag hall`` puts it into a group, ``/untag hall`` takes that back, and
 ``/to hall hello`` is heard by those in the group alone.
-
-Exit status of the demo: 0 if all that was said was heard in order, 1 if not, 130 if it was
-interrupted; of a node: 0, or 2 if its port cannot be used or a tag is invalid.
 """
 
 from __future__ import annotations
@@ -38,6 +35,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from culm.arguments import is_encodable
+from culm.exits import ExitStatus, exits
 from culm.machine import LocalProtocolError
 from culm.oxen import (
     LeaveReason,
@@ -54,7 +52,7 @@ from culm.oxen import (
 )
 from culm_io.asyncio.udp import UdpDriver
 from culm_io.programs.arguments import number, port, positive
-from culm_io.programs.ending import DONE, FAILED, ImpossibleError, exits
+from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.oxen.story import HOST, Story
 from culm_io.programs.tables import Table, clean, render
 
@@ -308,7 +306,7 @@ async def _show(node: Node, chat: Chat) -> None:
         await asyncio.sleep(0.25)
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> ExitStatus:
     """Run a command; the exit status."""
     made = parser()
     options = made.parse_args(words)
@@ -317,8 +315,9 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.command == "node" and not all(map(is_encodable, options.tags)):
         made.error("tags are text")
     if options.command == "key":
-        print(secrets.token_hex(32))
-        return DONE
+        key = secrets.token_hex(32)
+        print(json.dumps({"key": key}) if options.json else key)
+        return ExitStatus.DONE
     if options.command == "node":
         try:
             asyncio.run(run_node(options))
@@ -330,13 +329,13 @@ def main(words: Sequence[str] | None = None) -> int:
             raise
         except OSError as error:
             raise ImpossibleError(f"port {options.port}: {error.strerror}") from error
-        return DONE
+        return ExitStatus.DONE
     story = Story(options.nodes, options.pace, as_json=options.json)
     try:
         summary = asyncio.run(story.tell())
     except TimeoutError:
         print(f"it did not come to it that {story.step}", file=sys.stderr)
-        return FAILED
+        return ExitStatus.FAILED
     good = summary["in_order"] and not any(summary["exit_codes"])
     if options.json:
         print(json.dumps(summary))
@@ -344,15 +343,17 @@ def main(words: Sequence[str] | None = None) -> int:
         said, heard = summary["lines_said"], summary["lines_heard"]
         order = "each in its order" if summary["in_order"] else "NOT in order"
         print(f"{said} lines were said and {heard} heard, {order}.")
-    return DONE if good else FAILED
+    return ExitStatus.DONE if good else ExitStatus.FAILED
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     epilog = exits(
-        "done, and in the demo everything was heard in order",
-        "the demo went wrong",
-        "wrong arguments, or the port cannot be used",
+        {
+            ExitStatus.DONE: "done, and in the demo everything was heard in order",
+            ExitStatus.FAILED: "the demo went wrong",
+            ExitStatus.IMPOSSIBLE: "wrong arguments, or the port cannot be used",
+        },
         endless="node",
     )
     made = argparse.ArgumentParser(
@@ -388,7 +389,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME[=VALUE]",
         help="what this node tells all others about itself; a name alone is a group that it is in",
     )
-    command_of("key", "make a key for a cluster, and print it")
+    key = command_of("key", "make a key for a cluster, and print it")
     demo = command_of(
         "demo",
         "start several nodes and watch what happens as a link is cut, a node is killed and"
@@ -401,10 +402,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="how many, at least 3 (default: 4)",
     )
-    for command, pace in ((node, 0.25), (demo, 0.05)):
+    for command in (node, key, demo):
         command.add_argument(
             "--json", action="store_true", help="write lines of JSON, for machines"
         )
+    for command, pace in ((node, 0.25), (demo, 0.05)):
         command.add_argument(
             "--pace",
             type=positive,

@@ -11,9 +11,6 @@ What a node tells it tells in words on a terminal, and in lines of JSON elsewher
 one of them goes on to all that stay live.  ``serve`` and ``--live`` go on until Ctrl-C.  The
 author's key is in a file beside the store, which is made with the first document.  Where the store
 is a copy, or comes from a backup, a new key is made (``new author``), so that no log ever forks.
-
-Exit status: 0, or 1 if a session has failed or something cannot be done, which one line says, or
-130 if it was interrupted before it was done.  For ``serve`` and ``--live`` Ctrl-C is the usual end.
 """
 
 from __future__ import annotations
@@ -30,11 +27,12 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from culm.exits import ExitStatus, exits
 from culm.p2panda import Author, InvalidOperation, SchemaId, materialise
 from culm.wire.json import read_json
 from culm.wire.multihash import YASMF
 from culm_io.programs.arguments import address, any_port, count, file, host, positive
-from culm_io.programs.ending import DONE, FAILED, ImpossibleError, exits
+from culm_io.programs.ending import AbsentError, ImpossibleError
 from culm_io.programs.p2panda.author import author_of
 from culm_io.programs.p2panda.links import ADDRESS_MAX, PEERS_MAX, Node
 from culm_io.programs.tables import Table, Teller, show
@@ -162,9 +160,12 @@ def schema(text: str) -> str:
 
 def parser() -> argparse.ArgumentParser:
     epilog = exits(
-        "done",
-        "another node has failed, or cannot be reached",
-        "the command cannot be carried out: wrong arguments, the store, a port",
+        {
+            ExitStatus.DONE: "done",
+            ExitStatus.FAILED: "another node has failed, or cannot be reached",
+            ExitStatus.IMPOSSIBLE: "it cannot be done: wrong arguments, the store, a port",
+            ExitStatus.ABSENT: "there is no document of that id",
+        },
         endless="serve and --live",
     )
     made_parser = argparse.ArgumentParser(
@@ -282,7 +283,7 @@ def do(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
     return True
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> ExitStatus:
     """Run a command; the exit status."""
     arguments = parser()
     given = arguments.parse_args(words)
@@ -294,9 +295,9 @@ def main(words: Sequence[str] | None = None) -> int:
         raise ImpossibleError(f"{given.store}: no such file")
     try:
         with OperationSqliteStore(given.store) as store:
-            return DONE if do(given, store) else FAILED
+            return ExitStatus.DONE if do(given, store) else ExitStatus.FAILED
     except KeyError as error:
-        raise ImpossibleError(f"no document {error.args[0].hex()}") from error
+        raise AbsentError(f"no document {error.args[0].hex()}") from error
     except (InvalidOperation, ValueError, sqlite3.Error) as error:
         raise ImpossibleError(str(error)) from error
     except ExceptionGroup as failed:  # of those with whom we were replicating, as the store failed

@@ -14,14 +14,11 @@
     culm raft recover --dir /tmp/farm 1    # the others are lost for good
 
 ``start`` runs the nodes as processes on loopback, each with a SQLite store in the folder,
-until it is interrupted.  Nodes speak Garlic Farm with the handshake; ``--tls`` puts TLS
-around it (a self-signed certificate is made with the openssl command).  Clients ask a
-control port of each node in lines of JSON.
+until it is interrupted, and shows on a terminal what ``watch`` shows.  Nodes speak Garlic Farm with
+the handshake; ``--tls`` puts TLS around it (a self-signed certificate is made with the openssl
+command).  Clients ask a control port of each node in lines of JSON.
 
-Answers are in words and tables; with ``--json``, in lines of JSON.  Exit status: 0 done, 1 the
-cluster has refused or does not answer, 2 what was asked for cannot be done, 3 there is no such
-value, 4 nobody knows whether a value is stored, 130 interrupted; Ctrl-C ends ``start``, ``run`` and
-``watch``, and is no failure there.
+Answers are in words and tables; with ``--json``, in lines of JSON.
 """
 
 from __future__ import annotations
@@ -36,13 +33,15 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+from culm.exits import ExitStatus, exits
 from culm.garlic.sessions import Sessions
 from culm.garlic.store import recover
 from culm_io.command import command_of
 from culm_io.programs.arguments import folder, number
-from culm_io.programs.ending import DONE, FAILED, ImpossibleError, exits
+from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.raft.client import (
     ANSWER_TIMEOUT_S,
     Client,
@@ -54,33 +53,48 @@ from culm_io.programs.raft.client import (
 from culm_io.programs.raft.display import changes, table_of_servers
 from culm_io.programs.raft.farm import Farm
 from culm_io.programs.raft.server import KeyValues, run
-from culm_io.programs.tables import Screen, show
+from culm_io.programs.tables import Screen, clean, show
 from culm_io.stores.raft import RaftSqliteStore
 
 WATCH_INTERVAL_S = 0.3
 STATUS_PATIENCE_S = 1.0  # a server that is stuck is as good as down
-NOT_THERE, UNKNOWN = 3, 4  # statuses of this program's own
 server_id = number(1, 2**31 - 1, "a server's number")
 
 
-def spawn(farm: Farm, number: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command_of("raft", "run", "--dir", farm.folder, number))
+def spawn(farm: Farm, number: int, *, heard: bool) -> subprocess.Popen[str]:
+    """A server in a process of its own; `heard` if we read what it says."""
+    pipe = subprocess.PIPE if heard else None
+    words = command_of("raft", "run", "--dir", farm.folder, number)
+    return subprocess.Popen(words, stdout=pipe, stderr=pipe and subprocess.STDOUT, text=True)
 
 
-def start(farm: Farm) -> None:
+def hear(number: int, process: subprocess.Popen[str], told: list[str]) -> None:
+    """Note what a server says, until it ends."""
+    for line in process.stdout or ():
+        text = clean(line.rstrip())
+        told.append(f"{number}: {text}")
+
+
+def start(farm: Farm, *, as_json: bool) -> None:
+    """Run servers until interrupted; on a terminal, with the table that `watch` draws."""
+    drawn, told = sys.stdout.isatty() and not as_json, list[str]()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the nodes end with us
     # A node heeds Ctrl-C when it runs, and does not die of it before.
     heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    processes = [spawn(farm, number) for number in farm.control_ports()]
+    processes = {number: spawn(farm, number, heard=drawn) for number in farm.control_ports()}
     try:
         signal.signal(signal.SIGINT, heeded)
+        if drawn:
+            for number, process in processes.items():
+                Thread(target=hear, args=(number, process, told), daemon=True).start()
+            asyncio.run(watch(farm.folder, told, as_json=False))
         print(json.dumps({"dir": str(farm.folder), "nodes": farm.data["nodes"]}), flush=True)
-        for process in processes:
+        for process in processes.values():
             process.wait()
     except KeyboardInterrupt:
         pass
     finally:
-        for process in processes:
+        for process in processes.values():
             process.terminate()
             process.wait()
 
@@ -101,10 +115,9 @@ def status(farm: Farm, *, as_json: bool) -> None:
         print(json.dumps(answer))
 
 
-async def watch(folder: Path, *, as_json: bool) -> None:
+async def watch(folder: Path, told: list[str], *, as_json: bool) -> None:
     """Tell what changes until interrupted; on a terminal, below a table that is up to date."""
     before: list[dict[str, Any]] = []
-    told: list[str] = []
     with Screen() as screen:
         while True:
             answers = await statuses(Farm(folder))
@@ -116,7 +129,7 @@ async def watch(folder: Path, *, as_json: bool) -> None:
                     print(change, flush=True)
             before = answers
             if not as_json:
-                screen.draw(table_of_servers(answers), "\n".join(told[-12:]))
+                screen.draw(table_of_servers(answers), "\n".join(told[-10:]))
             await asyncio.sleep(WATCH_INTERVAL_S)
 
 
@@ -150,7 +163,7 @@ def answer(value: dict[str, Any], text: str, *, as_json: bool) -> None:
     print(json.dumps(value) if as_json else text, flush=True)
 
 
-def put(cluster: Cluster, key: str, value: str, *, as_json: bool) -> int:
+def put(cluster: Cluster, key: str, value: str, *, as_json: bool) -> ExitStatus:
     """Store a value, once whatever happens to servers; the exit status."""
 
     async def do() -> int:
@@ -161,25 +174,25 @@ def put(cluster: Cluster, key: str, value: str, *, as_json: bool) -> int:
         index = asyncio.run(do())
     except NotAppliedError as error:
         answer({"error": "NOT_APPLIED"}, f"it is not stored: {error}", as_json=as_json)
-        return FAILED
+        return ExitStatus.FAILED
     except UnknownError as error:
         answer({"error": "UNKNOWN"}, f"nobody knows whether it is stored: {error}", as_json=as_json)
-        return UNKNOWN
+        return ExitStatus.UNKNOWN
     answer({"ok": True, "index": index}, f"committed as entry {index}", as_json=as_json)
-    return DONE
+    return ExitStatus.DONE
 
 
-def get(cluster: Cluster, key: str, *, as_json: bool) -> int:
+def get(cluster: Cluster, key: str, *, as_json: bool) -> ExitStatus:
     found = asyncio.run(cluster.ask({"do": "get", "key": key}))
     if found.get("ok") and found["value"] is None:
         if as_json:
             print(json.dumps(found))
         print(f"{key} is not there", file=sys.stderr)
-        return NOT_THERE
+        return ExitStatus.ABSENT
     return told(found, str(found.get("value")), as_json=as_json)
 
 
-def told(found: dict[str, Any], text: str, *, as_json: bool) -> int:
+def told(found: dict[str, Any], text: str, *, as_json: bool) -> ExitStatus:
     """Say what was answered, `text` if it was done; the exit status."""
     match found:
         case {"ok": True}:
@@ -192,7 +205,7 @@ def told(found: dict[str, Any], text: str, *, as_json: bool) -> int:
         case _:
             text = "given up, though it may be done yet: see `status`"
     answer(found, text, as_json=as_json)
-    return DONE if found.get("ok") else FAILED
+    return ExitStatus.DONE if found.get("ok") else ExitStatus.FAILED
 
 
 COMMANDS = {
@@ -213,11 +226,13 @@ PURPOSES = {"id": "the number of the server", "key": "the name of the value", "v
 
 def parser() -> argparse.ArgumentParser:
     epilog = exits(
-        "done",
-        "the cluster refused, or did not answer",
-        "the command cannot be carried out",
-        "there is no value of that name",
-        "nobody knows whether the value is stored",
+        {
+            ExitStatus.DONE: "done",
+            ExitStatus.FAILED: "the cluster refused, or did not answer",
+            ExitStatus.IMPOSSIBLE: "the command cannot be carried out",
+            ExitStatus.ABSENT: "there is no value of that name",
+            ExitStatus.UNKNOWN: "nobody knows whether the value is stored",
+        },
         endless="start, run and watch",
     )
     made = argparse.ArgumentParser(
@@ -262,11 +277,11 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> ExitStatus:
     given = parser().parse_args(words)
     if given.command == "start":
-        start(Farm.found(given.dir, given.nodes, tls=given.tls))
-        return DONE
+        start(Farm.found(given.dir, given.nodes, tls=given.tls), as_json=given.json)
+        return ExitStatus.DONE
     farm, as_json = Farm(given.dir), given.json
     if not farm.data:
         parser().error(f"no cluster in {given.dir}; start one first")
@@ -282,7 +297,7 @@ def main(words: Sequence[str] | None = None) -> int:
             status(farm, as_json=as_json)
         case "watch":
             with contextlib.suppress(KeyboardInterrupt):
-                asyncio.run(watch(given.dir, as_json=as_json))
+                asyncio.run(watch(given.dir, [], as_json=as_json))
         case "kill":
             kill(farm, given.id, as_json=as_json)
         case "recover":
@@ -297,7 +312,7 @@ def main(words: Sequence[str] | None = None) -> int:
             learner = {"learner": given.learner} if verb == "add" else {}
             asking = cluster_of(farm, None).ask({"do": verb, "id": given.id, **learner})
             return told(asyncio.run(asking), "done", as_json=as_json)
-    return DONE
+    return ExitStatus.DONE
 
 
 def cluster_of(farm: Farm, at: int | None) -> Cluster:

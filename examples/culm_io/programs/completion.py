@@ -1,0 +1,62 @@
+"""Completion for shells: ``culm completion bash``, made of the programs' own command lines."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from culm.exits import ExitStatus, exits
+from culm_io.command import PROGRAMS, command_line, parser_of
+from culm_io.programs.arguments import folder, source
+from culm_io.programs.ending import end_without
+
+try:
+    import shtab
+except ModuleNotFoundError as error:
+    end_without(error)
+
+__all__ = ["main", "parser"]
+
+_SHELLS = ("bash", "fish", "zsh")
+_FILES = ("FILE", "PAGE", "PATH", "[NAME=]PATH", "file", "other")
+_FOLDERS = ("DIR", "DIRECTORY")
+
+
+def _whole() -> argparse.ArgumentParser:
+    """The command lines of all programs as one, with what completes to paths."""
+    made, commands = command_line()
+    for name in PROGRAMS:
+        commands.choices[name] = parser_of(name)
+    for each in _nested(made):
+        for action in each._actions:
+            if action.type in (folder, source) or action.metavar in _FOLDERS:
+                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+            elif (action.metavar or action.dest) in _FILES:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    return made
+
+
+def _nested(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """A command line, and those of its commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from _nested(inner)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="culm completion",
+        description="Print what lets a shell complete commands and options of culm.",
+        epilog=exits({ExitStatus.DONE: "done", ExitStatus.IMPOSSIBLE: "there is no such shell"}),
+    )
+    made.add_argument("shell", choices=_SHELLS, help="whose script to print")
+    return made
+
+
+def main(words: Sequence[str] | None = None) -> ExitStatus:
+    """Print a script; the exit status."""
+    print(shtab.complete(_whole(), parser().parse_args(words).shell))
+    return ExitStatus.DONE
