@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 from packaging_project import ROOT
 
+import culm
+import culm_io
+
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+IO = tomllib.loads((ROOT / "examples/pyproject.toml").read_text(encoding="utf-8"))
 VERSIONS = {
     found[1]
     for each in PROJECT["project"]["classifiers"]
@@ -49,12 +53,44 @@ def test_each_version_of_python_is_tested_and_has_wheels() -> None:
 CONDA_NAMES = {"blake3": "blake3-py", "xxhash": "python-xxhash"}  # where they are unlike PyPI's
 
 
+def listed_in(recipe: str, section: str) -> set[str]:
+    """The requirements of one kind in a conda recipe."""
+    text = (ROOT / "conda" / recipe / "meta.yaml").read_text(encoding="utf-8")
+    found = re.search(rf"^  {section}:\n((?:    - .+\n)+)", text, re.MULTILINE)
+    assert found is not None
+    return set(re.findall(r"- (.+)", found[1]))
+
+
+def conda_name(requirement: str) -> str:
+    """A requirement as conda writes it; extras are PyPI's alone."""
+    name, version = re.sub(r"\[.*\]", "", requirement).split(">=")
+    return f"{CONDA_NAMES.get(name, name)} >={version}"
+
+
 def test_the_conda_recipe_has_the_same_requirements() -> None:
-    recipe = (ROOT / "conda/meta.yaml").read_text(encoding="utf-8")
-    needed = recipe.split("  run:\n", 1)[1].split("\ntest:", 1)[0]
-    listed = set(re.findall(r"- (.+)", needed))
-    wanted = {f"python {PROJECT['project']['requires-python']}"}
-    for each in PROJECT["project"]["dependencies"]:
-        name, version = each.split(">=")
-        wanted.add(f"{CONDA_NAMES.get(name, name)} >={version}")
-    assert listed == wanted
+    wanted = {conda_name(each) for each in PROJECT["project"]["dependencies"]}
+    assert listed_in("culm", "run") == {f"python {PROJECT['project']['requires-python']}", *wanted}
+
+
+def test_the_conda_recipe_of_culm_io_has_the_same_requirements() -> None:
+    version = "{{ version }}"
+    python = f"python {IO['project']['requires-python']}"
+    assert listed_in("culm-io", "run") == {python, f"culm =={version}"}
+    extras = IO["project"]["optional-dependencies"]
+    brought = {each for name in extras for each in extras[name] if not each.startswith("culm")}
+    assert listed_in("culm-io", "run_constrained") == {conda_name(each) for each in brought}
+    (command,) = IO["project"]["scripts"].items()
+    assert " = ".join(command) in (ROOT / "conda/culm-io/meta.yaml").read_text(encoding="utf-8")
+
+
+def test_a_release_is_of_both_distributions() -> None:
+    """And both have one version, which the tag has to be."""
+    text = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
+    for made in ("python -m build --sdist\n", "python -m build --outdir dist examples #"):
+        assert f"- run: {made}" in text
+    for name in ("culm", "culm_io"):
+        assert f'dist/{name}-"${{GITHUB_REF_NAME#v}}".tar.gz' in text
+    assert IO["project"]["dependencies"] == [f"culm=={culm.__version__}"]
+    assert culm_io.__version__ == culm.__version__
+    container = (ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8")
+    assert "-e '.[dev]' -e 'examples[all]'" in container
