@@ -202,7 +202,7 @@ def raft(folder: Path, stack: ExitStack) -> str:
     terminal.wait(lambda screen: f"server {first} is down" in screen and "nobody" in screen)
     terminal.wait(lambda screen: screen.count(" leads term ") >= 2)
     background(stack, *program("raft", "add", *where, 4))
-    terminal.wait(lambda screen: "       4   down" in screen)
+    terminal.wait(lambda screen: "  4   down" in screen)
     background(stack, *program("raft", "run", *where, 4))
     terminal.wait(lambda screen: "server 4 has become a member" in screen)
     return terminal.picture("culm raft watch --dir farm")
