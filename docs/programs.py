@@ -205,6 +205,7 @@ def raft(folder: Path, stack: ExitStack) -> str:
     terminal.wait(lambda screen: "  4   down" in screen)
     background(stack, *program("raft", "run", *where, 4))
     terminal.wait(lambda screen: "server 4 has become a member" in screen)
+    terminal.wait(lambda screen: re.search("  4   follower .* 20   replicate +0 ", screen))
     return terminal.picture("culm raft watch --dir farm")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -299,13 +300,24 @@ def test_what_changes_is_told_in_words() -> None:
 
 
 def test_the_table_in_the_pages_picture_is_a_real_one() -> None:
-    same = {"commit_index": 24, "applied_index": 24, "keys": 20}
-    peers = [peer(1, "probe", 24) | {"silent_s": 3.2}, peer(3), peer(4) | {"silent_s": 0.0}]
-    leader = server(2, "leader", servers=(1, 2, 3, 4), **same, peers=peers)
-    now = [server(1, "down"), leader, *(server(each, "follower", **same) for each in (3, 4))]
-    before = [server(each, "follower") for each in (1, 2, 3)]
-    elected = [server(1, "down"), server(2, "leader"), server(3, "follower")]
     shown = words_of("garlic.md", "program-raft")
+    row = r"(\d) (down|follower|leader) yes \S+ (\S+) \S+ (\S+)(?: (probe|replicate) (\d+) (\S+))?"
+    roles, peers, same = {}, [], {}
+    for number, role, committed, keys, *served in re.findall(row, shown):
+        roles[int(number)] = role
+        if role == "leader":
+            index = int(committed)
+            same = {"commit_index": index, "applied_index": index, "keys": int(keys)}
+        else:
+            doing, lacks, silent = served
+            peers.append(peer(int(number), doing, int(lacks)) | {"silent_s": float(silent)})
+    assert sorted(roles.values()) == ["down", "follower", "follower", "leader"]
+    now = [server(each, role, servers=(1, 2, 3, 4), **same) for each, role in roles.items()]
+    for each in now:
+        if each["role"] == "leader":
+            each["peers"] = peers
+    before = [server(each, "follower") for each in (1, 2, 3)]
+    elected = [server(each, role) for each, role in roles.items() if each != 4]
     title, *rows = table_of_servers(now).plain().splitlines()
     assert title in shown
     assert " ".join(" ".join(rows).split()) in shown

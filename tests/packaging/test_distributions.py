@@ -21,6 +21,8 @@ import services
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1200)]
 
+CODE = {".py", ".pyi", ".typed"}
+PAGES = {".css", ".js", ".txt"}  # what the viewer of captures puts into its pages
 KERNELS = sorted(path.stem for path in (ROOT / "cext").glob("*.pyx"))
 VERSIONS = ["3.11", "3.12", "3.13", "3.14"]
 
@@ -131,9 +133,9 @@ def package_in(wheel: Path) -> set[str]:
 
 
 def sources() -> set[str]:
-    """What of the project belongs into every wheel: modules, stubs and `py.typed`."""
+    """What of the project belongs into every wheel: modules, stubs, `py.typed`, parts of pages."""
     files = {name.removeprefix("src/") for name in tracked_files() if name.startswith("src/")}
-    assert {Path(name).suffix for name in files} == {".py", ".pyi", ".typed"}
+    assert {Path(name).suffix for name in files} == {*CODE, *PAGES}
     return files
 
 

@@ -129,7 +129,7 @@ async def watch(folder: Path, told: list[str], *, as_json: bool) -> None:
                     print(change, flush=True)
             before = answers
             if not as_json:
-                screen.draw(table_of_servers(answers), "\n".join(told[-10:]))
+                screen.draw(table_of_servers(answers), "\n" + "\n".join(told[-10:]))
             await asyncio.sleep(WATCH_INTERVAL_S)
 
 
