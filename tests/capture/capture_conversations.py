@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from culm.capture import Recorder
+from culm.capture import Recorder, Redact
+from culm.machines import lookup
 from culm.testing.record import conversations, driver_for
 from culm.testing.spec import Conversation, MachineSpec
 from specs import SPECS
@@ -20,7 +21,10 @@ def recorded(spec: MachineSpec, told: Conversation, kind: type[Recorder] = Recor
     """The capture of a conversation."""
     pieces: list[bytes] = []
     driver = driver_for(spec.machine, told)
-    recorder = kind(pieces.append, machine=spec.name, config=told.config)
+    keys = lookup(spec.name).keys
+    has_secrets = any(key.secret and key.name in told.config for key in keys)  # a replay needs them
+    redact = frozenset[Redact]() if has_secrets else frozenset({Redact.KEYS})
+    recorder = kind(pieces.append, machine=spec.name, config=told.config, redact=redact)
     driver.wrap(recorder.stand_in(driver.machine))
     driver.call_by(recorder.verb)
     driver.start()

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from capture_conversations import CASES, recorded
 
 from culm.capture import Recorder
 from culm.capture.command import main
 from culm.exits import ExitStatus
 from culm.machines import lookup
+from culm.testing.spec import Conversation, MachineSpec
 
 
 def capture(path: Path, *received: bytes, role: str = "REACTIVE") -> Path:
@@ -53,6 +55,23 @@ def test_show_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert [step["number"] for step in steps] == list(range(1, len(steps) + 1))
     assert steps[0]["name"] == "receive_data"
     assert steps[0]["arguments"] == [{"hex": "00"}]
+
+
+@pytest.mark.parametrize(("spec", "told"), CASES)
+def test_every_conversation_is_shown_and_converted(
+    spec: MachineSpec, told: Conversation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "one"
+    path.write_bytes(recorded(spec, told))
+    for arguments in ([], ["--all"], ["--json"]):
+        assert main(["show", str(path), *arguments]) == SAME
+    for line in capsys.readouterr().out.splitlines():
+        if line.startswith("{"):
+            json.loads(line, parse_constant=pytest.fail)
+    for command in ("qlog", "pcap", "test"):
+        assert main([command, str(path), "-o", str(tmp_path / command)]) == SAME
+    for record in (tmp_path / "qlog").read_bytes().split(b"\x1e")[1:]:
+        json.loads(record, parse_constant=pytest.fail)
 
 
 def test_a_torn_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

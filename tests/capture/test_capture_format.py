@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from collections.abc import Set
+from inspect import isfunction, signature
 from itertools import count, pairwise
 from struct import pack
 from typing import Any
@@ -29,8 +31,10 @@ from culm.capture import (
     replay,
 )
 from culm.capture.blocks import MAGIC, write_block
+from culm.capture.redaction import SECRET_CALLS
 from culm.capture.values import from_value, to_value
-from culm.machines import lookup
+from culm.machines import lookup, names
+from culm.oxen import Node
 from culm.wire import lzfoo
 
 HEADER = Header(machine="bymux", session="seven", culm="0", python="3", began=1.5)
@@ -355,6 +359,62 @@ def test_the_keys_of_a_session_are_left_out_and_the_rest_is_replayed() -> None:
     assert replay(read(capture)) is None
     whole = authenticated(handshake(frozenset())).result["fields"]["keys"]["fields"]
     assert len(whole["send"]["fields"]["key"]) == 32
+
+
+SECRETS = {bytes: bytes(range(32)), str: "a password, as it were"}
+
+
+@pytest.mark.parametrize("name", names())
+def test_secret_settings_and_arguments_are_left_out(name: str) -> None:
+    kind = lookup(name)
+    config = {key.name: SECRETS[key.type] for key in kind.keys if key.secret}  # type: ignore[index]
+    pieces: list[bytes] = []
+    recorder = Recorder(pieces.append, machine=name, config=config)
+    machine = recorder.stand_in(kind.make(config))
+    if hasattr(machine, "rekey"):
+        machine.rekey([SECRETS[bytes], bytes(32)])
+        machine.rekey(keys=[SECRETS[bytes]])
+        recorder.verb("rekey", Node.rekey, machine, {"keys": [SECRETS[bytes]]})
+    recorder.flush()
+    capture = read(b"".join(pieces))
+    written = repr([capture.header, *capture])
+    assert not [secret for secret in SECRETS.values() if repr(secret)[1:] in written]
+    if config:
+        with pytest.raises(CaptureError) as caught:
+            replay(read(b"".join(pieces)))
+        assert caught.value.code is ErrorCode.OPAQUE
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_is_called_a_secret_is_one(name: str) -> None:
+    kind = lookup(name)
+    words = re.compile("secret|password|keys?")
+    settings = {key.name for key in kind.keys if words.fullmatch(key.name)}
+    assert settings == {key.name for key in kind.keys if key.secret}
+    machine = type(kind.make({}))
+    public = [each for each in dir(machine) if not each.startswith("_")]
+    functions = {each: getattr(machine, each) for each in public} | dict(kind.verbs)
+    calls = {
+        each
+        for each, function in functions.items()
+        if isfunction(function) and any(map(words.fullmatch, signature(function).parameters))
+    }
+    assert calls <= SECRET_CALLS
+
+
+@pytest.mark.parametrize("config", [{"no such": 1}, {"role": 7}, {"role": None}, {"role": "X"}])
+def test_settings_of_no_machine(config: dict[str, Any]) -> None:
+    header = Header(machine="bymux", config=config)
+    with pytest.raises(CaptureError) as caught:
+        replay(read(MAGIC + write_block(header.encode())))
+    assert caught.value.code is ErrorCode.NO_MACHINE
+
+
+@pytest.mark.parametrize("began", [float("nan"), float("inf"), -1, 2.0**41])
+def test_a_beginning_at_no_time(began: float) -> None:
+    with pytest.raises(CaptureError) as caught:
+        read(MAGIC + write_block(Header(began=began).encode()))
+    assert caught.value.code is ErrorCode.BAD_RECORD
 
 
 def test_payloads_are_left_out_on_demand_and_sizes_are_kept() -> None:

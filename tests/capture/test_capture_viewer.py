@@ -16,6 +16,7 @@ from culm.capture import Recorder, Step, read
 from culm.capture.command import main
 from culm.capture.view import page
 from culm.exits import ExitStatus
+from culm.machine import LocalProtocolError
 from culm.machines import lookup
 
 
@@ -23,7 +24,8 @@ def data_of(text: str) -> dict[str, Any]:
     """What the script of the page reads."""
     found = re.search(r'<script id="data"[^>]*>([^<]*)</script>', text)
     assert found is not None
-    decoded: dict[str, Any] = json.loads(zlib.decompress(b64decode(found[1]), wbits=-15))
+    text = zlib.decompress(b64decode(found[1]), wbits=-15)
+    decoded: dict[str, Any] = json.loads(text, parse_constant=pytest.fail)
     return decoded
 
 
@@ -131,3 +133,14 @@ def test_names_are_text(name: str) -> None:
     assert "<b>" not in text
     assert data_of(text)["sides"][0]["machine"] == name
     assert f"<h1>{escape(name)}</h1>" in text
+
+
+def test_what_is_no_number_in_json_is_shown_as_text() -> None:
+    pieces: list[bytes] = []
+    recorder = Recorder(pieces.append)
+    machine = recorder.stand_in(lookup("ssb-ebt").make({}))
+    with pytest.raises(LocalProtocolError):
+        machine.advance(float("nan"))
+    recorder.flush()
+    [row] = data_of(page({"one": read(b"".join(pieces))}))["steps"]
+    assert row[-1]["call"]["arguments"] == [{"float": "nan"}]

@@ -125,7 +125,7 @@ def _show(options: argparse.Namespace) -> ExitStatus:
     capture = _open(options.file)
     header = capture.header
     if not options.json:
-        config = json.dumps(dict(header.config)) if header.config else ""
+        config = json.dumps(plain(dict(header.config))) if header.config else ""
         print(f"{header.machine or 'a machine without a name'} {config}".rstrip())
         print(f"session {header.session or '-'}, culm {header.culm}, Python {header.python}")
     at = 0.0

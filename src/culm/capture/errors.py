@@ -20,9 +20,9 @@ class ErrorCode(IntEnum):
     BAD_RECORD = 5
     BAD_VALUE = 6
     OPAQUE = 7
-    """A value could not be written, so the call cannot be made again."""
+    """A value could not be written, or was left out, so the call cannot be made again."""
     NO_MACHINE = 8
-    """The capture does not say which machine it is of, or nobody knows that one."""
+    """The capture does not say which machine it is of, or no machine can be made so."""
 
 
 class CaptureError(Exception):

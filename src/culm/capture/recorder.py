@@ -18,8 +18,14 @@ import culm
 from culm.capture.blocks import MAGIC, write_block
 from culm.capture.encoding import Encoder
 from culm.capture.records import IDLE, Header, Step, encode_step
-from culm.capture.redaction import Redact, without_keys, without_payloads
-from culm.capture.values import marked, to_value
+from culm.capture.redaction import (
+    SECRET_CALLS,
+    Redact,
+    without_keys,
+    without_payloads,
+    without_secrets,
+)
+from culm.capture.values import Hidden, marked, to_value
 from culm.machine import Closed, Effect, Event, Link
 from culm.machines import Verb
 
@@ -33,6 +39,7 @@ _BLOCK_SIZE = 1 << 16
 # Queries: nothing depends on whether, or how often, they are asked.
 _QUERIES = frozenset({"read_size"})
 _NOTHING = object()
+_WRITTEN_BY_PARTS = SECRET_CALLS | {"next_deadline"}
 
 
 class Tape:
@@ -75,13 +82,14 @@ class Tape:
             if result == self._deadline:
                 return
             self._deadline = result
+        given = self._mark if self._keys_out and name in SECRET_CALLS else self._written
         self.put(
             Step(
                 self._time_since(),
                 on,
                 name,
-                [self._written(each) for each in arguments],
-                {key: self._written(each) for key, each in keywords.items()},
+                [given(each) for each in arguments],
+                {key: given(each) for key, each in keywords.items()},
                 self._written(result),
                 None if error is None else to_value(error),
                 None if state is None else state.name,
@@ -112,6 +120,9 @@ class Tape:
     def _written(self, value: object) -> Any:
         written = to_value(value, self._special)
         return without_payloads(written) if self._payloads_out else written
+
+    def _mark(self, value: object) -> Any:
+        return without_keys(Hidden(value))
 
     def _special(self, value: object) -> Any:
         if isinstance(value, _StandIn):
@@ -158,7 +169,7 @@ class Recorder(Tape):
         self._encode = Encoder(self._special).encode
         header = Header(
             machine=machine,
-            config=config or {},
+            config=without_secrets(machine, config or {}) if redact else config or {},
             session=session,
             culm=culm.__version__,
             python=platform.python_version(),
@@ -205,7 +216,7 @@ class Recorder(Tape):
         error: BaseException | None = None,
         state: Enum | None = None,
     ) -> None:
-        if self._payloads_out or error is not None or name == "next_deadline":
+        if self._payloads_out or error is not None or name in _WRITTEN_BY_PARTS:
             super().note(on, name, arguments, keywords, result, error=error, state=state)
         else:
             after = self._time_since()

@@ -44,6 +44,7 @@ _NAMES = (
 )
 _NUMBERS = {name: number for number, name in enumerate(_NAMES)}
 _PARTS = 6
+_TIME_MAX = 2**40  # seconds
 _DEPTH_MAX = 64
 # Items of a record: these, and one more for so many bytes.  Each takes up to 60 bytes of memory.
 _FEW_ITEMS = 1 << 16
@@ -242,8 +243,9 @@ def _header(found: dict[str, Any]) -> Header:
         raise CaptureError(ErrorCode.BAD_RECORD, f"parts left out: {error}") from None
     header = Header(**parts, redacted=redacted)
     texts = (header.machine, header.session, header.culm, header.python)
-    began_is_right = header.began is None or isinstance(header.began, (int, float))
-    if not (all(map(_is_text, texts)) and isinstance(header.config, dict) and began_is_right):
+    began = header.began
+    is_a_time = began is None or (isinstance(began, (int, float)) and 0 <= began <= _TIME_MAX)
+    if not (all(map(_is_text, texts)) and isinstance(header.config, dict) and is_a_time):
         raise CaptureError(ErrorCode.BAD_RECORD, "a header with parts of other types")
     return header
 

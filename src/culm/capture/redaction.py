@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -9,16 +10,28 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from culm.capture.values import MARK, Hidden, marked
+from culm.machines import UnknownMachineError, lookup
 
-__all__ = ["Redact", "without_keys", "without_payloads"]
+__all__ = [
+    "SECRET_CALLS",
+    "Redact",
+    "is_secret",
+    "without_keys",
+    "without_payloads",
+    "without_secrets",
+]
+
+SECRET_CALLS = frozenset({"rekey", "!rekey"})
+"""The calls whose arguments are secret keys, although they look like any bytes."""
 
 
 class Redact(Enum):
     """The parts of calls that a recorder leaves out.
 
     KEYS
-        Secret keys: objects that are keys, and fields that their own class does not show
-        (``repr=False``), such as the keys of a session that come out of a handshake.
+        Secret keys: objects that are keys, arguments and settings that are, and fields that their
+        own class does not show (``repr=False``), such as the keys of a session that come out of a
+        handshake.
     PAYLOADS
         All bytes and texts.  Their sizes are kept, and so are names of calls, events and states,
         numbers, times, and the messages of errors.
@@ -35,6 +48,24 @@ def without_keys(value: object) -> Any:
     elif not isinstance(value, (PrivateKey, SigningKey)):
         return None
     return marked("secret", type=type(value).__name__)
+
+
+def without_secrets(machine: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a machine by its name, with marks in place of secrets."""
+    try:
+        keys = lookup(machine).keys
+    except UnknownMachineError:
+        keys = ()
+    names = {key.name for key in keys if key.secret}
+    return {
+        name: without_keys(Hidden(value)) if value and name in names else value
+        for name, value in config.items()
+    }
+
+
+def is_secret(value: object) -> bool:
+    """Whether this is the mark of a secret."""
+    return isinstance(value, dict) and value.get(MARK) == "secret"
 
 
 # Names, and numbers in hexadecimal.

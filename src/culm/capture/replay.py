@@ -9,7 +9,7 @@ from typing import Any
 from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.recorder import Tape
 from culm.capture.records import Capture, Header, Step
-from culm.capture.redaction import Redact
+from culm.capture.redaction import Redact, is_secret
 from culm.capture.values import from_value
 from culm.machines import UnknownMachineError, lookup
 
@@ -31,14 +31,19 @@ class Difference:
 def machine_of(header: Header) -> Any:
     """A new machine, built as the capture says.
 
-    Raises `CaptureError` (``NO_MACHINE``), and what the machine says to a wrong config.
+    Raises `CaptureError`: ``NO_MACHINE``, or ``OPAQUE`` if a secret setting was left out.
     """
     if not header.machine:
         raise CaptureError(ErrorCode.NO_MACHINE, "the capture does not say of what it is")
+    for name, value in header.config.items():
+        if is_secret(value):
+            raise CaptureError(ErrorCode.OPAQUE, f"the setting {name!a} was left out")
     try:
         return lookup(header.machine).make(header.config)
     except UnknownMachineError as error:
         raise CaptureError(ErrorCode.NO_MACHINE, str(error)) from None
+    except Exception as error:  # whatever a machine says to settings that somebody has made up
+        raise CaptureError(ErrorCode.NO_MACHINE, f"with wrong settings: {error}") from None
 
 
 def replay(capture: Capture, build: Callable[[Header], Any] = machine_of) -> Difference | None:

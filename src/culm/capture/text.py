@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 from culm.capture.records import Header, Step
@@ -162,4 +163,6 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, float) and not isfinite(value):
+        return {"float": str(value)}
     return value

@@ -122,7 +122,7 @@ def _row(side: Side, index: int, number: int) -> list[Any]:
             if value not in (None, [], {})
         }
     if kind == "deadline":
-        more["deadline"] = step.result
+        more["deadline"] = plain(step.result)
     return [index, number, round(side.times[number - 1], 6), kind, _label(step, bytes_moved), more]
 
 

@@ -27,12 +27,14 @@ class Key:
     type: type of the value, or a union of types; a member of an enum is given by its name.
     default: the value if the key is absent.
     meaning: one line, for people.
+    secret: whether captures leave it out.
     """
 
     name: str
     type: object
     default: object = None
     meaning: str
+    secret: bool = False
 
     @property
     def type_words(self) -> str:

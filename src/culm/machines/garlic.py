@@ -61,7 +61,13 @@ _HANDSHAKE_KEYS = (
         default=True,
         meaning="Of a client: it knows the server's challenge from an earlier connection.",
     ),
-    Key(name="password", type=str, default=_PASSWORD, meaning="Of a client: the user's password."),
+    Key(
+        name="password",
+        type=str,
+        default=_PASSWORD,
+        meaning="Of a client: the user's password.",
+        secret=True,
+    ),
     Key(name="cluster", type=str, default="farm", meaning="Of a client: the cluster's name."),
     Key(
         name="first",

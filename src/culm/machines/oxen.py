@@ -36,6 +36,7 @@ _KEYS = (
         type=bytes,
         default=b"",
         meaning="The cluster's secret of 32 bytes, with which datagrams are sealed; empty: none.",
+        secret=True,
     ),
     *_LIMITS,
     *_TIMING,
