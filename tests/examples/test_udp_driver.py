@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 import tracemalloc
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from processes import SECONDS_MAX
 
 from culm.machine import Buffer, Closed, Event
 from culm.oxen import MessageReceived, Node, PeerJoined, PeerLeft, Timing
+from culm.pump import AbortedError
 from culm_io.asyncio.udp import UdpDriver
 from toy_machines import Answered, Pinged, Pinger
 
@@ -152,5 +153,61 @@ def test_what_a_handler_raises_is_raised_in_the_end() -> None:
         driver.call(machine.close)
         with pytest.raises(ZeroDivisionError):
             await driver.wait_closed()
+
+    asyncio.run(main())
+
+
+Where = Callable[[Any], Any]
+
+
+def broken(_: object) -> Any:
+    raise ZeroDivisionError
+
+
+async def opened(
+    machine: Pinger, address_of: Where, name_of: Where
+) -> tuple[UdpDriver, asyncio.DatagramTransport]:
+    driver = UdpDriver(machine, address_of=address_of, name_of=name_of)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, 0))
+    return driver, transport
+
+
+@pytest.mark.parametrize(
+    ("address_of", "error"),
+    [(broken, ZeroDivisionError), (lambda _: (HOST, 1 << 16), OverflowError)],
+    ids=["raised", "no port"],
+)
+def test_a_wrong_address_is_told_and_nobody_waits(address_of: Where, error: type) -> None:
+    async def main() -> None:
+        machine = Pinger(peers=["one"])
+        driver, _ = await opened(machine, address_of, lambda _: None)
+        driver.call(machine.ping, "one")
+        async with asyncio.timeout(SECONDS_MAX):
+            with pytest.raises(error):
+                await driver.wait_closed()
+
+    asyncio.run(main())
+
+
+def test_a_wrong_name_is_told_and_nobody_waits() -> None:
+    async def main() -> None:
+        driver, transport = await opened(Pinger(), lambda _: None, broken)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.sendto(b"P\0\1", transport.get_extra_info("sockname"))
+        async with asyncio.timeout(SECONDS_MAX):
+            with pytest.raises(ZeroDivisionError):
+                await driver.wait_closed()
+
+    asyncio.run(main())
+
+
+def test_a_socket_that_is_closed_by_others_ends_the_machine() -> None:
+    async def main() -> None:
+        driver, transport = await opened(Pinger(), lambda _: None, lambda _: None)
+        transport.close()
+        async with asyncio.timeout(SECONDS_MAX):
+            with pytest.raises(AbortedError):
+                await driver.wait_closed()
 
     asyncio.run(main())

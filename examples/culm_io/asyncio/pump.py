@@ -46,9 +46,9 @@ class PumpDriver(Generic[Pump_co]):
             raise
         return self.pump.result()
 
-    def abort(self) -> None:
-        """End all connections at once: `wait_closed` raises `AbortedError`."""
-        self.pump.abort()
+    def abort(self, error: Exception | None = None) -> None:
+        """End all connections at once: `wait_closed` raises `error`, or `AbortedError`."""
+        self.pump.abort(error)
 
     def update(self) -> None:
         """Do what the pump asks for."""

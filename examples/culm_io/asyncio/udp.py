@@ -31,6 +31,8 @@ class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump[E_co, A]], Gen
     address_of: where the peer of that name is; ``None``: nobody knows, and what is for it is
         lost.
     name_of: who is at that address; ``None``: somebody to whom nobody listens.
+
+    Names may come from the network: `address_of` is asked for whatever a peer has told of.
     """
 
     def __init__(
@@ -50,7 +52,8 @@ class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump[E_co, A]], Gen
     async def wait_closed(self) -> Closed:
         """Wait for the machine's last event, and close the socket.
 
-        Raises what a handler has raised.  Cancelling it ends all at once.
+        Raises what a handler has raised, `address_of` and `name_of` among them, and the error with
+        which the socket was lost.  Cancelling it ends all at once.
         """
         try:
             return await super().wait_closed()
@@ -65,8 +68,16 @@ class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump[E_co, A]], Gen
             reader.max_size = _READ_SIZE
         self.pump.advance(self._loop.time())
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.abort(exc)  # nothing goes or comes any more
+
     def datagram_received(self, data: bytes, addr: Address) -> None:
-        name = self._name_of(addr)
+        try:
+            name = self._name_of(addr)
+        except Exception as error:
+            self.abort(error)
+            return
         if name is not None:
             self.pump.receive_datagram(data, self._loop.time(), source=name)
 
@@ -86,7 +97,10 @@ class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump[E_co, A]], Gen
             datagram = self.pump.next_datagram(self._loop.time())
             if datagram is None:
                 break
-            address = self._address_of(datagram[0])
-            if address is not None:
-                self._transport.sendto(datagram[1], address)
+            try:
+                address = self._address_of(datagram[0])
+                if address is not None:
+                    self._transport.sendto(datagram[1], address)
+            except Exception as error:  # else nobody would ask for the time any more
+                self.abort(error)
         super().update()

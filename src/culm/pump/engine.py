@@ -226,15 +226,17 @@ class Engine(ABC, Generic[M_co, E_co]):
         self._job = None
         self._drain()
 
-    def abort(self) -> None:
+    def abort(self, error: Exception | None = None) -> None:
         """End every connection, and take no more events.
+
+        error: what `result` raises, if the machine has not ended; `AbortedError` by default.
 
         Has no effect on a pump that is over.
         """
         if self.over:
             return
         if self._closed is None:
-            self._stop(AbortedError())
+            self._stop(AbortedError() if error is None else error)
         self._give_up()
         self._deadline = None
         self._notify()
