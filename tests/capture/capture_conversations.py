@@ -17,13 +17,19 @@ CASES = [
 ]
 
 
-def recorded(spec: MachineSpec, told: Conversation, kind: type[Recorder] = Recorder) -> bytes:
-    """The capture of a conversation."""
+def recorded(
+    spec: MachineSpec,
+    told: Conversation,
+    kind: type[Recorder] = Recorder,
+    *,
+    with_keys: bool = False,
+) -> bytes:
+    """The capture of a conversation; with secret settings, since a replay needs them."""
     pieces: list[bytes] = []
     driver = driver_for(spec.machine, told)
     keys = lookup(spec.name).keys
-    has_secrets = any(key.secret and key.name in told.config for key in keys)  # a replay needs them
-    redact = frozenset[Redact]() if has_secrets else frozenset({Redact.KEYS})
+    with_keys = with_keys or any(key.secret and key.name in told.config for key in keys)
+    redact = frozenset[Redact]() if with_keys else frozenset({Redact.KEYS})
     recorder = kind(pieces.append, machine=spec.name, config=told.config, redact=redact)
     driver.wrap(recorder.stand_in(driver.machine))
     driver.call_by(recorder.verb)

@@ -64,12 +64,12 @@ def test_every_conversation_is_shown_and_converted(
     path = tmp_path / "one"
     path.write_bytes(recorded(spec, told))
     for arguments in ([], ["--all"], ["--json"]):
-        assert main(["show", str(path), *arguments]) == SAME
+        assert main(["show", str(path), *arguments]) == ExitStatus.DONE
     for line in capsys.readouterr().out.splitlines():
         if line.startswith("{"):
             json.loads(line, parse_constant=pytest.fail)
     for command in ("qlog", "pcap", "test"):
-        assert main([command, str(path), "-o", str(tmp_path / command)]) == SAME
+        assert main([command, str(path), "-o", str(tmp_path / command)]) == ExitStatus.DONE
     for record in (tmp_path / "qlog").read_bytes().split(b"\x1e")[1:]:
         json.loads(record, parse_constant=pytest.fail)
 

@@ -55,9 +55,12 @@ def check_complete(found: Dissection, size: int) -> None:
 # Captures: every machine, every conversation of the suite.
 
 
+@pytest.mark.parametrize("with_keys", [False, True], ids=["sealed", "opened"])
 @pytest.mark.parametrize(("spec", "told"), CASES)
-def test_the_bytes_of_every_step_are_in_fields(spec: MachineSpec, told: Conversation) -> None:
-    capture = recorded(spec, told)
+def test_the_bytes_of_every_step_are_in_fields(
+    spec: MachineSpec, told: Conversation, with_keys: bool
+) -> None:
+    capture = recorded(spec, told, with_keys=with_keys)
     header = read(capture).header
     moved = {number: list(bytes_of(step)) for number, step in enumerate(read(capture), 1)}
     found = fields_of(header, read(capture))
