@@ -20,6 +20,7 @@ ARROWS = {
     "buffer": set[str](),
     "arguments": {"buffer"},
     "machine": {"buffer"},
+    "measures": {"machine"},
     "effects": {"machine"},
     "intervals": set[str](),
     "pump": {"arguments", "buffer", "effects", "machine", "timers"},

@@ -50,7 +50,12 @@ def test_each_version_of_python_is_tested_and_has_wheels() -> None:
     assert set(built) == {f"cp{version.replace('.', '')}-*" for version in VERSIONS}
 
 
-CONDA_NAMES = {"blake3": "blake3-py", "xxhash": "python-xxhash"}  # where they are unlike PyPI's
+# Where they are unlike PyPI's.
+CONDA_NAMES = {
+    "blake3": "blake3-py",
+    "prometheus-client": "prometheus_client",
+    "xxhash": "python-xxhash",
+}
 
 
 def listed_in(recipe: str, section: str) -> set[str]:

@@ -50,7 +50,13 @@ def run(*pages: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "pages",
-    [("driving.md",), ("reconcile.md",), ("testing.md", "line-driver.md"), ("tutorial.md",)],
+    [
+        ("driving.md",),
+        ("production.md",),
+        ("reconcile.md",),
+        ("testing.md", "line-driver.md"),
+        ("tutorial.md",),
+    ],
     ids=lambda pages: pages[-1],
 )
 def test_examples_run(pages: tuple[str, ...]) -> None:
