@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
+from driving import Tls
 from processes import SECONDS_MAX
 
 from culm.garlic.events import DialWanted
@@ -117,3 +118,47 @@ def test_a_server_is_dialled_again_when_its_handshake_cannot_be_made() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as there:
         asyncio.run(dial(f"tcp://127.0.0.1:{there.getsockname()[1]}", broken))
+
+
+STRANGERS_MAX = 3
+
+
+async def serve_beside_strangers(said: bytes) -> tuple[list[bytes], int, bytes]:
+    """Strangers say something that is no TLS; what they hear, the links left, and our answer."""
+    loop = asyncio.get_running_loop()
+    limits = Limits(strangers_max=STRANGERS_MAX)
+    node = Node(server_id=1, stored=Stored(), rng=random.Random(1), now=loop.time(), limits=limits)
+    driver = NodeDriver(node, MemoryStore(Values(), Stored()), server_tls=Tls(True).context)
+    _, port = await driver.listen("127.0.0.1", 0)
+    strangers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
+    for _, writer in strangers:
+        writer.write(said)
+    ended = strangers if said else strangers[:-STRANGERS_MAX]
+    heard = [await heard_of(reader) for reader, _ in ended]
+    left = len(node.links)
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=Tls(False).context, server_hostname="localhost"
+    )
+    writer.write(ASKED)
+    answer = await reader.readexactly(RESPONSE_SIZE)
+    for _, each in [*strangers, (reader, writer)]:
+        each.transport.abort()
+    await driver.stop()
+    return heard, left, answer
+
+
+async def heard_of(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+@pytest.mark.parametrize("said", [b"", b"no TLS at all" * 100], ids=["nothing", "no TLS"])
+def test_strangers_that_do_not_begin_tls_take_nobody_s_place(said: bytes) -> None:
+    async def main() -> tuple[list[bytes], int, bytes]:
+        return await asyncio.wait_for(serve_beside_strangers(said), SECONDS_MAX)
+
+    _, left, answer = asyncio.run(main())
+    assert left == (0 if said else STRANGERS_MAX)
+    assert ResponseFrame.decode(answer, Limits()).type is MessageType.APPEND_ENTRIES_RESPONSE
