@@ -19,20 +19,14 @@ from culm_io.asyncio.pump import PumpDriver
 __all__ = ["UdpDriver"]
 
 Address = tuple[Any, ...]  # as sockets have it
-
-# asyncio reads each datagram into 256 KiB.  If these lie at the end of the heap, the C library
-# gives them back to the system and asks for them again each time, which takes half as long again.
-_READ_SIZE = 1 << 16
+_READ_SIZE = 1 << 16  # asyncio's 256 KiB may be fetched from the system for each datagram
 
 
 class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump[E_co, A]], Generic[E_co, A]):
     """Drives `machine`, which has names for its peers; see `UserHandlers` for what else it takes.
 
-    address_of: where the peer of that name is; ``None``: nobody knows, and what is for it is
-        lost.
+    address_of: where the peer of that name is, which another peer may have told; ``None``: nowhere.
     name_of: who is at that address; ``None``: somebody to whom nobody listens.
-
-    Names may come from the network: `address_of` is asked for whatever a peer has told of.
     """
 
     def __init__(
@@ -50,10 +44,9 @@ class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump[E_co, A]], Gen
         self.pump = DatagramPump(machine, wake=self.update, **handlers)
 
     async def wait_closed(self) -> Closed:
-        """Wait for the machine's last event, and close the socket.
+        """Wait for the machine's last event, and close the socket.  Cancelling it ends all at once.
 
-        Raises what a handler has raised, `address_of` and `name_of` among them, and the error with
-        which the socket was lost.  Cancelling it ends all at once.
+        Raises what a handler, `address_of` or `name_of` has raised, and why the socket was lost.
         """
         try:
             return await super().wait_closed()
