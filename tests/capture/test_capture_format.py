@@ -292,7 +292,7 @@ def test_nondeterminism_is_found_and_named() -> None:
     machine.receive_data(b"x")
     machine.data_to_send()
     recorder.flush()
-    difference = replay(read(b"".join(pieces)), lambda _: Fickle())
+    difference = replay(read(b"".join(pieces)), lambda *_: Fickle())
     assert difference is not None
     assert difference.found is not None
     assert (difference.number, difference.recorded.name) == (2, "data_to_send")
@@ -320,10 +320,10 @@ def test_keys_are_left_out_unless_they_are_asked_for(redact: Set[Redact]) -> Non
     capture = b"".join(pieces)
     assert (bytes(key) in capture) is secrets
     if secrets:
-        assert replay(read(capture), lambda _: Taker()) is None
+        assert replay(read(capture), lambda *_: Taker()) is None
         return
     with pytest.raises(CaptureError) as caught:
-        replay(read(capture), lambda _: Taker())
+        replay(read(capture), lambda *_: Taker())
     assert caught.value.code is ErrorCode.OPAQUE
 
 

@@ -27,7 +27,7 @@ def test_a_connection_is_recorded_from_its_first_byte() -> None:
     capture = b"".join(pieces)
     moved = [step.name for step in read(capture) if step.name == "say" or step.result]
     assert moved[:3] == ["say", "data_to_send", "next_event"]
-    assert replay(read(capture), lambda _: Lines()) is None
+    assert replay(read(capture), lambda *_: Lines()) is None
 
 
 def test_a_listener_records_all_its_connections() -> None:
@@ -45,7 +45,7 @@ def test_a_listener_records_all_its_connections() -> None:
     headers = [read(b"".join(pieces)).header for pieces in captures]
     assert [header.session for header in headers] == ["1", "2"]
     for pieces in captures:
-        assert replay(read(b"".join(pieces)), lambda _: Lines()) is None
+        assert replay(read(b"".join(pieces)), lambda *_: Lines()) is None
 
 
 def test_links_are_recorded_with_their_machine() -> None:
@@ -60,7 +60,7 @@ def test_links_are_recorded_with_their_machine() -> None:
     recorder.flush()
     steps = list(read(b"".join(pieces)))
     assert [step.on for step in steps if step.name == "receive_data"] == [1]
-    assert replay(read(b"".join(pieces)), lambda _: Chat()) is None
+    assert replay(read(b"".join(pieces)), lambda *_: Chat()) is None
 
 
 def test_datagrams_are_recorded() -> None:
@@ -73,7 +73,7 @@ def test_datagrams_are_recorded() -> None:
     assert pump.next_datagram(0.0) == ("a", b"P\0\1")
     pump.receive_datagram(b"A\0\1", 0.0, source="a")
     recorder.flush()
-    built = replay(read(b"".join(pieces)), lambda _: Pinger(peers=["a"], interval=1.0))
+    built = replay(read(b"".join(pieces)), lambda *_: Pinger(peers=["a"], interval=1.0))
     assert built is None
 
 

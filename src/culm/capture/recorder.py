@@ -9,6 +9,7 @@ Queries that change nothing (`state`, `read_size` and other properties) are not.
 from __future__ import annotations
 
 import platform
+import random
 from collections.abc import Callable, Iterator, Mapping, Set
 from enum import Enum
 from inspect import isfunction
@@ -16,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import culm
 from culm.capture.blocks import MAGIC, write_block
+from culm.capture.chance import RecordedChance
 from culm.capture.encoding import Encoder
 from culm.capture.records import IDLE, Header, Step, encode_step
 from culm.capture.redaction import (
@@ -179,6 +181,13 @@ class Recorder(Tape):
         self._waiting = [header.encode()]
         self._waiting_size = len(self._waiting[0])
         sink(MAGIC)
+
+    def chance(self, rng: random.Random) -> random.Random:
+        """A generator for the machine to come, whose draws are recorded: a replay has the same.
+
+        They are written as they are, whatever is redacted.  Do not give it to what makes keys.
+        """
+        return RecordedChance(rng, self.put)
 
     def put(self, step: Step) -> None:
         self._write(step.encode())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+from culm.capture.chance import DRAW, ReplayedChance
 from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.recorder import Tape
 from culm.capture.records import Capture, Header, Step
@@ -20,7 +22,8 @@ __all__ = ["Difference", "Replay", "machine_of", "replay"]
 class Difference:
     """The step, counted from 1, at which a replay is unlike its capture.
 
-    found: ``None`` for a deadline that has not changed although it had.
+    found: ``None`` for a deadline that has not changed although it had, and for a draw that was not
+        made.
     """
 
     number: int
@@ -28,8 +31,12 @@ class Difference:
     found: Step | None
 
 
-def machine_of(header: Header) -> Any:
-    """A new machine, built as the capture says.
+Build = Callable[[Header, random.Random], Any]
+"""Makes a machine from a capture's header and the chance that it had (`Recorder.chance`)."""
+
+
+def machine_of(header: Header, rng: random.Random) -> Any:
+    """A new machine, built as the capture says; its chance is of the seed in its settings.
 
     Raises `CaptureError`: ``NO_MACHINE``, or ``OPAQUE`` if a secret setting was left out.
     """
@@ -46,7 +53,7 @@ def machine_of(header: Header) -> Any:
         raise CaptureError(ErrorCode.NO_MACHINE, f"with wrong settings: {error}") from None
 
 
-def replay(capture: Capture, build: Callable[[Header], Any] = machine_of) -> Difference | None:
+def replay(capture: Capture, build: Build = machine_of) -> Difference | None:
     """Give the machine the recorded inputs; the first difference, or ``None``.
 
     build: makes the machine, if `culm.machines` does not know how.
@@ -57,27 +64,41 @@ def replay(capture: Capture, build: Callable[[Header], Any] = machine_of) -> Dif
     for step in capture:
         if (difference := player.do(step)) is not None:
             return difference
+    _ = player.machine  # which there is without any step, too
     return None
 
 
 class Replay:
     """A replay, step by step.  `machine` may be looked at after each."""
 
-    def __init__(self, header: Header, build: Callable[[Header], Any] = machine_of) -> None:
+    _objects: dict[int, Any]  # handles by number; 0 is the machine
+
+    def __init__(self, header: Header, build: Build = machine_of) -> None:
         self._header = header
         self._build = build
         self._begin()
 
     def _begin(self) -> None:
-        self.machine = self._build(self._header)
         self.number = 0
         self._tape = _Notes(redact=self._header.redacted)
-        # Handles by number; 0 is the machine.
-        self._objects: dict[int, Any] = {0: self._tape.stand_in(self.machine)}
+        self._chance = ReplayedChance()
+        self._objects = {}
+
+    @property
+    def machine(self) -> Any:
+        """The machine, which is built when it is first called, since that may draw already."""
+        if not self._objects:
+            self._built = self._build(self._header, self._chance)
+            self._objects[0] = self._tape.stand_in(self._built)
+        return self._built
 
     def do(self, step: Step) -> Difference | None:
         """Do what a step did, and compare.  Raises `CaptureError`."""
         self.number += 1
+        if step.name.startswith(DRAW):
+            self._chance.tell(step)
+            return None
+        _ = self.machine
         target = self._object(step.on)
         arguments = from_value(step.arguments, self._object)
         keywords = from_value(step.keywords, self._object)
@@ -90,6 +111,8 @@ class Replay:
             result = None
         self._keep(step.result, result)
         found = self._tape.take()
+        if (drawn := self._chance.settle()) is not None:
+            return Difference(number=self.number, recorded=drawn[0] or step, found=drawn[1])
         if found is not None and replace(found, after=step.after) == step:
             return None
         return Difference(number=self.number, recorded=step, found=found)
