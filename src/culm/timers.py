@@ -7,9 +7,18 @@ from collections.abc import Hashable
 from itertools import count
 from typing import Generic, TypeVar
 
-__all__ = ["Deadlines"]
+__all__ = ["Deadlines", "earliest"]
 
 K = TypeVar("K", bound=Hashable)
+
+
+def earliest(*times: float | None) -> float | None:
+    """The first of these times, if there is any."""
+    first = None
+    for time in times:
+        if time is not None and (first is None or time < first):
+            first = time
+    return first
 
 
 class Deadlines(Generic[K]):
@@ -65,9 +74,11 @@ class Deadlines(Generic[K]):
 
     def pop_due(self, now: float) -> K | None:
         """Remove and return the key that has been due for longest at `now`, if any."""
-        time = self.next()
-        if time is None or time > now:
-            return None
-        key = heapq.heappop(self._heap)[2]
-        del self._entries[key]
-        return key
+        heap, entries = self._heap, self._entries
+        while heap and heap[0][0] <= now:
+            entry = heapq.heappop(heap)
+            key = entry[2]
+            if entries.get(key) is entry:
+                del entries[key]
+                return key
+        return None

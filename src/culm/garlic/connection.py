@@ -79,7 +79,7 @@ class Connection(StreamBase[ConnectionEvent]):
     @property
     def partial(self) -> bool:
         """Whether bytes have arrived that no event has reported yet."""
-        return len(self._inbox) > 0
+        return self._inbox.size > 0
 
     @property
     def unsent_size(self) -> int:
@@ -97,7 +97,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return self._was_full or len(self._unanswered) + untaken >= self._limits.unanswered_max
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
-        full = self._role is ConnectionRole.LISTENER and self.full
+        full = self._outbox.size > 0 and self._role is ConnectionRole.LISTENER and self.full
         data = super().data_to_send(size_max)
         self._was_full = full and self._outbox.size > 0
         return data
@@ -146,31 +146,33 @@ class Connection(StreamBase[ConnectionEvent]):
         return self._read_response()
 
     def _read_request(self) -> ConnectionEvent | None:
-        if not len(self._inbox) or self.full:
+        inbox = self._inbox
+        if not inbox.size or self.full:
             return None
-        kind = message_type(self._inbox[0])
+        kind = message_type(inbox[0])
         if not is_request(kind):
             raise RemoteProtocolError(ErrorCode.RESPONSE_AS_REQUEST, kind.name)
-        if len(self._inbox) < REQUEST_HEADER_SIZE:
+        if inbox.size < REQUEST_HEADER_SIZE:
             return None
-        header = self._inbox.peek(REQUEST_HEADER_SIZE)
+        header = inbox.peek(REQUEST_HEADER_SIZE)
         log_size = RequestFrame.log_size(header, self._limits)
-        if len(self._inbox) < REQUEST_HEADER_SIZE + log_size:
+        if inbox.size < REQUEST_HEADER_SIZE + log_size:
             return None
-        self._inbox.consume(REQUEST_HEADER_SIZE)
-        request = RequestFrame.decode(header, self._inbox.take(log_size), self._limits)
+        inbox.consume(REQUEST_HEADER_SIZE)
+        request = RequestFrame.decode(header, inbox.take(log_size), self._limits)
         self._unanswered.append(request)
         return RequestReceived(request=request)
 
     def _read_response(self) -> ConnectionEvent | None:
-        if not len(self._inbox):
+        inbox = self._inbox
+        if not inbox.size:
             return None
-        kind: MessageType = message_type(self._inbox[0])
+        kind: MessageType = message_type(inbox[0])
         if not self._unanswered or kind is not RESPONSE_OF[self._unanswered[0].type]:
             raise RemoteProtocolError(ErrorCode.UNEXPECTED_RESPONSE, kind.name)
-        if len(self._inbox) < RESPONSE_SIZE:
+        if inbox.size < RESPONSE_SIZE:
             return None
-        response = ResponseFrame.decode(self._inbox.take(RESPONSE_SIZE), self._limits)
+        response = ResponseFrame.decode(inbox.take(RESPONSE_SIZE), self._limits)
         return ResponseReceived(request=self._unanswered.popleft(), response=response)
 
     def _step_eof(self) -> ConnectionEvent | None:

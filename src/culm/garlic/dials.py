@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from culm.garlic.limits import Timing
 from culm.garlic.link import Link
 from culm.garlic.raft.messages import RaftRequest
-from culm.timers import Deadlines
+from culm.timers import Deadlines, earliest
 
 __all__ = ["Dials"]
 
@@ -122,8 +122,7 @@ class Dials:
             self.ask(link, request)
 
     def next_deadline(self) -> float | None:
-        times = (self._pauses.next(), self._owed.next())
-        return min((time for time in times if time is not None), default=None)
+        return earliest(self._pauses.next(), self._owed.next())
 
     def advance(self, now: float) -> list[Link]:
         """Let pauses end; returns the connections whose peers have been silent for too long."""

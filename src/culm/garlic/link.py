@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from math import inf
 
-from culm.buffer import Buffer, check_size_max
+from culm.buffer import Buffer
 from culm.garlic.connection import Connection
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Authenticated, RequestReceived, ResponseReceived
@@ -101,10 +101,10 @@ class Link:
         return 0 if self.closed else self._machine.read_size()
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
-        check_size_max(size_max)
-        if not self.dialled and self._connection.full:
-            self._wake(self)  # more requests may be read when answers have been taken
+        full = not self.dialled and self._connection.full
         data = self._machine.data_to_send(size_max)
+        if full:
+            self._wake(self)  # more requests may be read when answers have been taken
         if data and (now := self._now()) > self._waiting_since:
             self._stirred, self._moved_at = True, now
             self._wake(self)

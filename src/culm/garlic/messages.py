@@ -111,10 +111,9 @@ def message_type(number: int) -> MessageType:
     return kind
 
 
-def _check_long(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number > _LONG_MAX:
-            raise RemoteProtocolError(ErrorCode.NUMBER_TOO_LARGE, f"{name} {number}")
+def _check_long(name: str, number: int) -> None:
+    if number > _LONG_MAX:
+        raise RemoteProtocolError(ErrorCode.NUMBER_TOO_LARGE, f"{name} {number}")
 
 
 def _check_term(term: int, limits: Limits) -> None:
@@ -170,9 +169,9 @@ class RequestFrame:
         """Read a whole request; raises `RemoteProtocolError`."""
         fields: Any = REQUEST_HEADER.unpack(header)
         number, source, destination, term, last_log_term, last_log_index, commit_index, _ = fields
-        _check_term(term, limits)
-        _check_term(last_log_term, limits)
-        _check_long(last_log_index=last_log_index, commit_index=commit_index)
+        _check_term(max(term, last_log_term), limits)
+        _check_long("last_log_index", last_log_index)
+        _check_long("commit_index", commit_index)
         return RequestFrame(
             type=message_type(number),
             source=source,
@@ -214,7 +213,7 @@ class ResponseFrame:
         """Read 26 bytes; raises `RemoteProtocolError`.  Accepted is 1; all else is refusal."""
         number, source, destination, term, next_index, accepted = RESPONSE_FRAME.unpack(data)
         _check_term(term, limits)
-        _check_long(next_index=next_index)
+        _check_long("next_index", next_index)
         return ResponseFrame(
             type=message_type(number),
             source=source,

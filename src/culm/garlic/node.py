@@ -46,7 +46,7 @@ from culm.machine import (
     StreamMachine,
     Ticket,
 )
-from culm.timers import Deadlines
+from culm.timers import Deadlines, earliest
 
 __all__ = ["Node"]
 
@@ -186,9 +186,10 @@ class Node(LinkedMachine[NodeEvent]):
         return self._core.forward_bytes(self._read_values(values))
 
     def _read_values(self, values: Sequence[Buffer]) -> list[bytes]:
-        given = read_buffers("values", values)
-        if max(map(len, given), default=0) > self._value_size_max:
-            raise LocalProtocolError(ErrorCode.VALUE_TOO_LARGE)
+        given, size_max = read_buffers("values", values), self._value_size_max
+        for value in given:
+            if len(value) > size_max:
+                raise LocalProtocolError(ErrorCode.VALUE_TOO_LARGE)
         return given
 
     def read(self) -> int:
@@ -288,10 +289,11 @@ class Node(LinkedMachine[NodeEvent]):
     # The contract
 
     def next_event(self) -> NodeEvent | None:
+        core = self._core
         while True:
             # The end of the node is told after that of its links.
             if not (self._closing and self._links):
-                event = self._core.next_event()
+                event = core.next_event()
                 if event is not None:
                     if self._speaking is None or not isinstance(event, PeerFault):
                         return event
@@ -300,11 +302,10 @@ class Node(LinkedMachine[NodeEvent]):
                 if self._closing:
                     return None
             # Dials are asked for before a link goes on, as if its bytes came one by one.
-            peer = self._dials.missing(self._core.addressees)
-            server = None if peer is None else self._core.find_server(peer)
-            if server is not None:
+            peer = self._dials.missing(core.addressees)
+            if peer is not None and (server := core.find_server(peer)) is not None:
                 return DialWanted(server=server)
-            found = self._next_of_links()
+            found = self._next_of_links() if self._awake else None
             if found is None:
                 return None
             ended = self._take(*found)
@@ -413,12 +414,9 @@ class Node(LinkedMachine[NodeEvent]):
             self._core.dropped(request.destination)
 
     def next_deadline(self) -> float | None:
-        times = (
-            self._core.next_deadline(),
-            self._dials.next_deadline(),
-            self._handshakes.next(),
+        return earliest(
+            self._core.next_deadline(), self._dials.next_deadline(), self._handshakes.next()
         )
-        return min((time for time in times if time is not None), default=None)
 
     def advance(self, now: float) -> None:
         self._core.advance(now)

@@ -160,7 +160,8 @@ class Engine:
             self.follower_reads.advance()
         if self.forwards.pending:
             self.forwards.advance()
-        self.settle()
+        if self.leadership is None or self.leadership.change is not None:
+            self.settle()  # time commits nothing
 
     def still_receiving(self, peer: int) -> None:
         """Part of a message has come from `peer`."""

@@ -96,10 +96,11 @@ class Leadership:
         if last_index - journal.commit_index + len(values) > limits.proposals_max:
             raise LocalProtocolError(ErrorCode.QUEUE_FULL)
         size = sum(map(len, values))
-        if size > limits.proposal_size_max:
-            raise LocalProtocolError(ErrorCode.VALUE_TOO_LARGE)
         if self._size + size > limits.proposal_size_max:
-            raise LocalProtocolError(ErrorCode.QUEUE_FULL)
+            too_large = size > limits.proposal_size_max
+            raise LocalProtocolError(
+                ErrorCode.VALUE_TOO_LARGE if too_large else ErrorCode.QUEUE_FULL
+            )
         if values:
             journal.append_values(values)
             self._size += size

@@ -64,8 +64,9 @@ class Membership:
         """Note that everything up to `index` is committed; returns whether the servers changed."""
         before, pending = self.current.servers, self.pending
         self._committed = index
-        if pending:
-            self._refresh()
+        if not pending:
+            return False
+        self._refresh()
         return self.current.servers != before
 
     def compact(self, snapshot: Snapshot) -> None:

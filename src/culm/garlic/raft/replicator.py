@@ -260,10 +260,10 @@ class Replicator:
     def agreed_index(self) -> int:
         """The highest index that a majority of voters holds durably."""
         journal, peers = self._shared.journal, self.peers
-        matches = [
-            journal.stable_index if voter == self._shared.server_id else peers[voter].match_index
-            for voter in journal.membership.voters
-        ]
+        voters = journal.membership.voters
+        matches = [peer.match_index for number, peer in peers.items() if number in voters]
+        if self._shared.server_id in voters:
+            matches.append(journal.stable_index)
         matches.sort()
         return matches[(len(matches) - 1) // 2]
 
