@@ -155,6 +155,19 @@ def test_others_in_the_loop_get_their_turn_between_two_writes() -> None:
     run(main())
 
 
+def test_what_the_transport_takes_needs_no_other_turn() -> None:
+    async def main() -> None:
+        machine = Lanes()
+        protocol = MachineProtocol(machine)
+        transport = connected(protocol)
+        for count in range(1, 4):
+            protocol.call(machine.put, 0, b"a small piece")
+            assert len(transport.writes) == count
+            assert protocol.pump.bytes_sent == sum(map(len, transport.writes))
+
+    run(main())
+
+
 @pytest.mark.parametrize("congested", [False, True])
 def test_a_transport_may_pause_and_resume_at_any_moment(congested: bool) -> None:
     """As TLS does: no piece is lost, and none is written twice."""

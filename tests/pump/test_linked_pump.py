@@ -47,6 +47,21 @@ def test_each_link_has_its_connection() -> None:
     assert (two.pump.bytes_received, two.pump.bytes_sent) == (3, 6)
 
 
+def test_bytes_leave_before_the_drain_goes_on() -> None:
+    machine, pump, _, (one, two) = chatting()
+    seen: list[tuple[bytes, bytes]] = []
+    take_links = machine.links_to_send
+
+    def links_to_send() -> Any:
+        seen.append((one.sent, two.sent))
+        return take_links()
+
+    machine.links_to_send = links_to_send  # type: ignore[method-assign]
+    pump.call(0.0, machine.say, b"hello")
+    assert seen[0] == (b"", b"")
+    assert seen[1] == (b"hello\n", b"hello\n")  # a round before the last
+
+
 def test_only_whose_link_has_something_is_woken() -> None:
     _, _, _, (one, two) = chatting()
     before = one.woken

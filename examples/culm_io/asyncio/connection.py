@@ -27,13 +27,15 @@ class ConnectionProtocol(asyncio.BufferedProtocol, Generic[Stream_co]):
         self._buffer = memoryview(bytearray(_BUFFER_SIZE))
         self._congested = False  # the transport holds what it was given
         self._written = False  # it was given what is outgoing
+        self._yields = False  # others have their turn before the next piece
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=1)  # what it holds has not been sent
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer[: max(1, self.pump.read_size())]
+        size = self.pump.read_size()
+        return self._buffer if size >= _BUFFER_SIZE else self._buffer[: max(1, size)]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.pump.receive_data(self._buffer[:nbytes], self._loop.time())
@@ -62,10 +64,10 @@ class ConnectionProtocol(asyncio.BufferedProtocol, Generic[Stream_co]):
         if pump.hung_up:
             transport.abort() if pump.state is ConnectionState.CUT_OFF else transport.close()
             return
-        if pump.outgoing and not self._written:
+        if pump.outgoing and not (self._written or self._yields):
             self._written = True
             transport.write(pump.outgoing)
-            self._loop.call_soon(self._sent)  # and not at once: others have their turn
+            self._sent()
         if pump.eof_to_send:
             with suppress(OSError):  # the connection is gone, which will be told
                 transport.write_eof()
@@ -76,6 +78,15 @@ class ConnectionProtocol(asyncio.BufferedProtocol, Generic[Stream_co]):
             transport.pause_reading()
 
     def _sent(self) -> None:
+        """Count the piece as sent, unless the transport holds it; the next one waits for a turn."""
         if self._written and not self._congested:
-            self._written = False
+            self._written, self._yields = False, True
             self.pump.sent(len(self.pump.outgoing), self._loop.time())
+            if self.pump.outgoing:
+                self._loop.call_soon(self._go_on)
+            else:
+                self._yields = False
+
+    def _go_on(self) -> None:
+        self._yields = False
+        self.carry()

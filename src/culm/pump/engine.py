@@ -317,23 +317,25 @@ class Engine(ABC, Generic[M_co, E_co]):
         """Events, effects, bytes, until a round brings nothing."""
         self._draining = True
         try:
+            next_event = self._events.next_event
             for _ in range(self._limits.steps_max):
-                if self._error is not None or not (
-                    self._take_event() or self._take_effect() or self._take_bytes()
-                ):
-                    self._unfinished = False
-                    return
-            self._unfinished = True
+                if self._error is not None:
+                    break
+                if (event := next_event()) is not None:
+                    self._take_event(event)
+                elif not (self._take_effect() or self._take_bytes()):
+                    break
+            else:
+                self._unfinished = True
+                return
+            self._unfinished = False
         except Exception as error:
             self._stop(error)
             self._give_up()
         finally:
             self._draining = False
 
-    def _take_event(self) -> bool:
-        event = self._events.next_event()
-        if event is None:
-            return False
+    def _take_event(self, event: Any) -> None:
         if isinstance(event, Closed):
             self._closed = event
             self._ended(event)
@@ -341,7 +343,6 @@ class Engine(ABC, Generic[M_co, E_co]):
             self._store_error = event.error
         if self._on_event is not None:
             self._on_event(event)
-        return True
 
     def _take_effect(self) -> bool:
         effect = None if self._durable is None else self._durable.next_effect()

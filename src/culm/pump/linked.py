@@ -27,7 +27,7 @@ class LinkPump(StreamPump):
         self._feed, self._pause = feed, pause
 
     def read_size(self) -> int:
-        size = super().read_size()
+        size = self._channel.read_size()
         if not size:
             self._pause()
         return size
@@ -63,7 +63,9 @@ class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
     ) -> LinkPump:
         """Let a new connection carry `link`; look for work at once.
 
-        wake: called when there may be something to do for that connection.
+        wake: called when there may be something to do for that connection: after a drain, and as
+            soon as there are bytes to send, so that the peer need not wait for the rest of the
+            drain.  It may call the pump.
         half_close: whether our half of it can be ended by itself; not so with TLS.
 
         Raises `ValueError` if the link has a connection.
@@ -89,8 +91,9 @@ class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
         self._input(now, method, *args)
 
     def _take_bytes(self) -> bool:
-        stirred = [*self._stirred, *(link.number for link in self.machine.links_to_send())]
-        self._stirred.clear()
+        stirred, self._stirred = self._stirred, {}
+        for link in self.machine.links_to_send():
+            stirred[link.number] = None
         moved = False
         for number in stirred:
             channel = self._channels.get(number)
@@ -101,6 +104,8 @@ class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
                 moved = True
                 if not channel.outgoing:  # nobody takes it: it is dropped, to the last byte
                     self._stirred[number] = None
+                elif (wake := self._wakes.get(number)) is not None:
+                    wake()
         return moved
 
     def _settle(self) -> bool:

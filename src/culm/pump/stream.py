@@ -69,11 +69,11 @@ class StreamPump(ABC):
 
     def receive_data(self, data: Buffer, now: float) -> None:
         """Bytes have come.  They are taken even if they exceed `read_size`."""
-        check_time(now, None)
         size = memoryview(data).nbytes  # TypeError unless it is a buffer
         if self._channel.is_open:
             self._input(now, self._take_in, data, size)
         else:
+            check_time(now, None)
             self._channel.received(size)
 
     def receive_eof(self, now: float) -> None:
