@@ -1,13 +1,18 @@
 """Commits a second of three servers as processes over loopback, ours and PySyncObj's.
 
-64-byte values, nothing is written to disk, and values are submitted in the leader's
-process, with so and so many in flight.  Run::
+64-byte values are submitted in the leader's process, with so and so many in flight.  Run::
 
     python benchmarks/bench_raft_cluster.py [--seconds 2] [--rounds 3] [--windows 1 1000]
+        [--before CHECKOUT] [--sqlite]
 
-Prints one line of JSON for each library and window (the best of some rounds, which take
-turns), then one for each window with the ratios to what is wanted and to PySyncObj, which
-is left out where it is not installed.
+Prints one line of JSON for each library and window (medians of some rounds, which take
+turns), then one for each window with the medians of the rounds' ratios.  ``us`` is the
+processor time of all three servers, in microseconds for each commit: on a busy machine it
+says more than the commits of a second.  PySyncObj is left out where it is not installed.
+
+``--before`` takes turns with another checkout, too.  Nothing is written to disk, except
+with ``--sqlite``: then our servers write to SQLite, in a thread of its own; PySyncObj has
+nothing that survives a crash as that does, and is left out.
 
 PySyncObj (0.3.17, pure Python; it has no compiled part) runs at its fastest settings,
 found by trying them out on this benchmark:
@@ -26,20 +31,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import multiprocessing
+import os
 import random
 import socket
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple, TypeAlias
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
 
 from culm.garlic.limits import Limits, Timing
 from culm.garlic.node import Node
@@ -51,20 +62,39 @@ from culm.garlic.raft import (
 )
 from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.raft import Timing as RaftTiming
-from culm.garlic.store import MemoryStore
+from culm.garlic.store import MemoryStore, Store
 from culm.machine import Event
 from culm_io.asyncio.garlic import NodeDriver
+from culm_io.stores.raft import RaftSqliteStore
 from stateless import Nothing
 
 VALUE = bytes(64)
+HERE = Path(__file__).resolve()
 WARM_UP_S = 0.5
-WANTED = {1: 675, 1000: 60_000}  # commits a second, by window
+
+Tell: TypeAlias = Callable[[int], None]  # the commits so far: when measuring begins, and ends
+Serve: TypeAlias = Callable[[int, Sequence[int], int, float, Tell], None]
 
 
-async def run_culm(number: int, ports: Sequence[int], window: int, seconds: float) -> float:
-    servers = tuple(Server(at, f"tcp://127.0.0.1:{port}") for at, port in enumerate(ports, 1))
-    stored = Stored.founding(servers)
-    store = MemoryStore(Nothing(), stored)
+class Measured(NamedTuple):
+    """Commits a second, and microseconds of processor time for each, of all servers."""
+
+    rate: float
+    us: float
+
+
+@contextlib.contextmanager
+def make_store(stored: Stored, *, sqlite: bool) -> Iterator[Store]:
+    if not sqlite:
+        yield MemoryStore(Nothing(), stored)
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        yield RaftSqliteStore(Path(folder) / "raft", Nothing(), stored)
+
+
+async def run_culm(
+    number: int, ports: Sequence[int], window: int, seconds: float, tell: Tell, store: Store
+) -> None:
     node = Node(
         server_id=number,
         stored=store.load(),
@@ -96,7 +126,8 @@ async def run_culm(number: int, ports: Sequence[int], window: int, seconds: floa
             node.propose([VALUE])
             waiting += 1
 
-    driver = NodeDriver(node, store, on_event=take)
+    executor = None if isinstance(store, MemoryStore) else ThreadPoolExecutor(1)
+    driver = NodeDriver(node, store, on_event=take, perform_in=executor)
     await driver.listen("127.0.0.1", ports[number - 1])
     until = time.monotonic() + seconds + 12
     while time.monotonic() < until:
@@ -105,20 +136,36 @@ async def run_culm(number: int, ports: Sequence[int], window: int, seconds: floa
             submit()
             driver.soon()
             await asyncio.sleep(WARM_UP_S)
-            before, start = done, time.perf_counter()
+            tell(done)
             await asyncio.sleep(seconds)
-            rate = (done - before) / (time.perf_counter() - start)
-            await driver.stop()
-            return rate
+            tell(done)
+            await asyncio.sleep(10)  # the others are still measured
     await driver.stop()
-    return 0.0
 
 
-def serve_culm(number: int, ports: Sequence[int], window: int, seconds: float) -> float:
-    return asyncio.run(run_culm(number, ports, window, seconds))
+def serve_culm(
+    number: int,
+    ports: Sequence[int],
+    window: int,
+    seconds: float,
+    tell: Tell,
+    *,
+    sqlite: bool = False,
+) -> None:
+    servers = tuple(Server(at, f"tcp://127.0.0.1:{port}") for at, port in enumerate(ports, 1))
+    with make_store(Stored.founding(servers), sqlite=sqlite) as store:
+        asyncio.run(run_culm(number, ports, window, seconds, tell, store))
 
 
-def serve_pysyncobj(number: int, ports: Sequence[int], window: int, seconds: float) -> float:
+def serve_culm_sqlite(
+    number: int, ports: Sequence[int], window: int, seconds: float, tell: Tell
+) -> None:
+    serve_culm(number, ports, window, seconds, tell, sqlite=True)
+
+
+def serve_pysyncobj(
+    number: int, ports: Sequence[int], window: int, seconds: float, tell: Tell
+) -> None:
     from pysyncobj import SyncObj, SyncObjConf, replicated
 
     logging.disable()
@@ -150,7 +197,7 @@ def serve_pysyncobj(number: int, ports: Sequence[int], window: int, seconds: flo
         done += 1
         waiting -= 1
 
-    before, start, warm = 0, 0.0, 0.0
+    start, warm = 0.0, 0.0
     until = time.monotonic() + seconds + 12
     while time.monotonic() < until:
         log.doTick(wait_s)
@@ -162,10 +209,11 @@ def serve_pysyncobj(number: int, ports: Sequence[int], window: int, seconds: flo
             if not warm:
                 warm = now
             elif not start and now - warm > WARM_UP_S:
-                before, start = done, now
+                tell(done)
+                start = now
             elif start and now - start > seconds:
-                return (done - before) / (now - start)
-    return 0.0
+                tell(done)
+                time.sleep(10)  # the others are still measured
 
 
 def free_ports(count: int) -> list[int]:
@@ -177,23 +225,24 @@ def free_ports(count: int) -> list[int]:
 
 
 def _process(
-    serve: Callable[[int, Sequence[int], int, float], float],
+    serve: Serve,
     number: int,
     ports: Sequence[int],
     window: int,
     seconds: float,
-    results: Queue[float],
+    results: Queue[tuple[int, float]],
 ) -> None:
-    rate = serve(number, ports, window, seconds)
-    if rate:
-        results.put(rate)
+    serve(number, ports, window, seconds, lambda done: results.put((done, time.perf_counter())))
 
 
-def measure(
-    serve: Callable[[int, Sequence[int], int, float], float], window: int, seconds: float
-) -> float:
+def _processor_s(pid: int) -> float:
+    """Processor time of another process so far (Linux: see clock_getcpuclockid(3))."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def measure(serve: Serve, window: int, seconds: float) -> Measured:
     context = multiprocessing.get_context("spawn")
-    results: Queue[float] = context.Queue()
+    results: Queue[tuple[int, float]] = context.Queue()
     ports = free_ports(3)
     processes = [
         context.Process(target=_process, args=(serve, number, ports, window, seconds, results))
@@ -202,11 +251,30 @@ def measure(
     for process in processes:
         process.start()
     try:
-        return results.get(timeout=seconds + 30)
+        told = []
+        for _ in range(2):
+            done, at = results.get(timeout=seconds + 60)
+            spent = sum(_processor_s(process.pid) for process in processes if process.pid)
+            told.append((done, at, spent))
+        commits, elapsed, spent = (last - first for first, last in zip(*told, strict=True))
+        return Measured(commits / elapsed, spent / max(commits, 1) * 1e6)
     finally:
         for process in processes:
             process.terminate()
             process.join()
+
+
+def measure_checkout(checkout: Path, serve: str, window: int, seconds: float) -> Measured:
+    """`measure` in a process that takes culm from there."""
+    given = f"--one {serve} --windows {window} --seconds {seconds}".split()
+    path = os.pathsep.join(str(checkout.resolve() / folder) for folder in ("src", "examples"))
+    found = subprocess.run(
+        [sys.executable, str(HERE), *given],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return Measured(*json.loads(found.stdout))
 
 
 def main() -> None:
@@ -214,27 +282,45 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--windows", type=int, nargs="+", default=[1, 1000])
+    parser.add_argument("--before", type=Path, help="another checkout")
+    parser.add_argument("--sqlite", action="store_true", help="write to disk")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    contenders = {"culm": serve_culm}
-    if find_spec("pysyncobj") is not None:
-        contenders["pysyncobj"] = serve_pysyncobj
-    found: dict[int, dict[str, float]] = {}
+    if arguments.one is not None:
+        serve: Serve = globals()[arguments.one]
+        print(json.dumps(measure(serve, arguments.windows[0], arguments.seconds)))
+        return
+    ours = "serve_culm_sqlite" if arguments.sqlite else "serve_culm"
+    contenders = {"culm": (HERE.parents[1], ours)}
+    if arguments.before is not None:
+        contenders["before"] = (arguments.before, ours)
+    if not arguments.sqlite and find_spec("pysyncobj") is not None:
+        contenders["pysyncobj"] = (HERE.parents[1], "serve_pysyncobj")
     for window in arguments.windows:
-        rates = found[window] = {}
+        found: dict[str, list[Measured]] = {name: [] for name in contenders}
         for _ in range(arguments.rounds):
-            for name, serve in contenders.items():
-                rate = measure(serve, window, arguments.seconds)
-                rates[name] = max(rate, rates.get(name, 0.0))
-        for name, rate in rates.items():
-            line = {"library": name, "in_flight": window, "commits_per_s": round(rate)}
+            for name, (checkout, serve_name) in contenders.items():
+                found[name].append(
+                    measure_checkout(checkout, serve_name, window, arguments.seconds)
+                )
+        for name, rounds in found.items():
+            line = {
+                "library": name,
+                "in_flight": window,
+                "commits_per_s": round(median(each.rate for each in rounds)),
+                "us": round(median(each.us for each in rounds), 1),
+            }
             print(json.dumps(line), flush=True)
-    for window, rates in found.items():
-        ratios = {f"to_{name}": rates["culm"] / rate for name, rate in rates.items() if rate}
-        del ratios["to_culm"]
-        if window in WANTED:
-            ratios["to_wanted"] = rates["culm"] / WANTED[window]
-        rounded = {name: round(ratio, 2) for name, ratio in ratios.items()}
-        print(json.dumps({"in_flight": window, **rounded}), flush=True)
+        for name, rounds in found.items():
+            pairs = list(zip(found["culm"], rounds, strict=True))
+            line = {
+                "in_flight": window,
+                "culm_to": name,
+                "commits_per_s": round(median(a.rate / b.rate for a, b in pairs), 2),
+                "us": round(median(a.us / b.us for a, b in pairs), 2),
+            }
+            if name != "culm":
+                print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

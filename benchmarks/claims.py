@@ -368,8 +368,8 @@ def raft(effort: Effort, *, window: int) -> Contest:
 
     seconds = 0.3 if effort.brief else 3.0
     yield (
-        lambda: cluster.measure(cluster.serve_culm, window, seconds),
-        lambda: cluster.measure(cluster.serve_pysyncobj, window, seconds),
+        lambda: cluster.measure(cluster.serve_culm, window, seconds).rate,
+        lambda: cluster.measure(cluster.serve_pysyncobj, window, seconds).rate,
     )
 
 
