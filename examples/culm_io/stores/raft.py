@@ -71,10 +71,12 @@ class RaftSqliteStore:
     applies the rest of the log again.
     """
 
-    def __init__(self, path: Path, machine: StateMachine, founding: Stored | None = None) -> None:
+    def __init__(
+        self, path: str | Path, machine: StateMachine, founding: Stored | None = None
+    ) -> None:
         self._machine = machine
         self._limits = Limits()
-        refuse_foreign_wal(path)
+        refuse_foreign_wal(Path(path))
         # One thread at a time: whoever drives the node sees to that.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
