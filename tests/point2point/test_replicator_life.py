@@ -290,3 +290,53 @@ def test_canary_an_entry_without_all_of_its_payload_counts_as_whole(
     monkeypatch.setattr(decisions, "_lacks_begun", lambda facts: False)
     with pytest.raises(AssertionError):
         go(20224, tight=True)
+
+
+@pytest.mark.parametrize(
+    ("count", "places"),
+    [
+        (
+            14,
+            ((3, 1), (3, 1)),
+        ),  # each told the other again and again of a log that it had forgotten
+        (64, ((4, 3), (30, 10))),  # a log made way just when the other had no room for it
+        (200, ((30, 10), (30, 10))),  # a request ended while it waited for room to read
+    ],
+)
+def test_two_with_fewer_places_than_logs_get_all_and_come_to_rest(
+    count: int, places: tuple[tuple[int, int], tuple[int, int]]
+) -> None:
+    """Each has half of the logs; `places`: for logs and requests, on either side."""
+    check_crowd(count, places, {})
+
+
+@pytest.mark.parametrize("seed", seeds("REPLICATOR_CROWD", 8, long=2000))
+def test_any_two_with_fewer_places_than_logs_get_all_and_come_to_rest(seed: int) -> None:
+    rng = Random(seed)
+    places = [(rng.choice((2, 3, 4, 5, 8, 20)), rng.choice((1, 2, 3, 5, 10))) for _ in range(2)]
+    least = {"read_ahead_size_max": 1, "outstanding_max": 1, "batch_count_max": 1}
+    check_crowd(rng.choice((9, 14, 20, 33)), (places[0], places[1]), rng.choice(({}, least)))
+
+
+def check_crowd(
+    count: int, places: tuple[tuple[int, int], tuple[int, int]], others: dict[str, int]
+) -> None:
+    world = World()
+    logs = [news_of((1, 1, 1), log_id=number) for number in range(count)]
+    nodes = [
+        world.node(
+            store_of(*logs[half::2]),
+            interest=KEEP,
+            limits=ReplicatorLimits(
+                connection=Limits(requests_max=requests), logs_max=logs_max, **others
+            ),
+        )
+        for half, (logs_max, requests) in enumerate(places)
+    ]
+    world.connect(*nodes)
+    world.wait(2.0 * count)
+    assert [set(node.store.logs()) for node in nodes] == [set(map(key_of, logs))] * 2
+    for node in nodes:
+        assert all(node.store.head(key_of(news)).seqnum == 3 for news in logs)
+        assert settled(node.end)
+        assert len(node.end.of(LogSynced)) <= 4 * count

@@ -88,6 +88,10 @@ class Room(Generic[K]):
         """Bytes that are held."""
         return self._size
 
+    def awaits(self, key: K) -> bool:
+        """Whether it waits for room."""
+        return key in self._waiting
+
     def claim(self, key: K, size: int, *, lasting: bool = False) -> int:
         """Room for a read in place of the bytes held: `size` of them, or less.
 

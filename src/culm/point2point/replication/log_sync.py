@@ -19,6 +19,7 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.events import Cancelled, Confirmed, ProposalDropped, RequestEnded
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason
+from culm.point2point.pieces import Piece
 from culm.point2point.replication import decisions, steps
 from culm.point2point.replication.events import (
     ForkFound,
@@ -306,9 +307,9 @@ class LogSync(LogState):
                 self._look_before(cancel.proof)  # the peer may have another log before it
         purpose, joined = self.purpose_of(event.request_id), self.joined
         if purpose is None:
-            rests = joined is not None and joined.request.request_id == event.request_id
-            if rests and reason is CancelReason.END_OF_RANGE:
-                self._change(StandingChange.REST)
+            rests = reason is CancelReason.END_OF_RANGE
+            if rests and joined is not None and joined.request.request_id == event.request_id:
+                self._rest(decisions.start_of(joined.request.proposal))
             return
         self._peer_cancels(purpose, reason)
         if self.ours[purpose].is_turned_away:
@@ -332,6 +333,8 @@ class LogSync(LogState):
             case Purpose.NEXT if reason is CancelReason.END_OF_RANGE:
                 if self.ours[purpose].is_endless:
                     self._change(StandingChange.REST)
+            case Purpose.NEXT if reason is CancelReason.RESOURCE_LIMIT:
+                self._change(StandingChange.DEFER)
             case Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
                 self.fork_told = None  # it has no room for the log, nor for its fork
             case _:
@@ -386,8 +389,16 @@ class LogSync(LogState):
             self.received = self.lost = False
 
     def _rested(self, rested: steps.Rested) -> None:
-        self._change(StandingChange.REST)
+        self._rest(decisions.start_of_next(self.facts))
         self._cancel(rested.request, CancelReason.END_OF_RANGE)
+
+    def _rest(self, known: Piece) -> None:
+        """A request without an end is over; by it the peer knows that we have all before `known`.
+
+        So it is not told again: a peer that has forgotten the log would take it up for that.
+        """
+        self.told = max(self.told or known, known)
+        self._change(StandingChange.REST)
 
     def _given_up(self, given_up: steps.GivenUp) -> None:
         request, fault = given_up

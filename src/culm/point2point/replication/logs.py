@@ -154,7 +154,9 @@ class Transfers:
         `patient`: the rest of a payload is waited for, though it may never come.
         """
         upload = self._uploads.get(request_id)
-        if upload is None or request_id in self._turns or upload.reading:
+        if upload is None or request_id in self._turns:
+            return None
+        if upload.reading or self.room.awaits(request_id):
             return None
         return None if patient and upload.inside else upload.request
 

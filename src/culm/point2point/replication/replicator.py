@@ -241,7 +241,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         while self._newcomers and self._logs.free():
             self._consider(self._newcomers.popitem(last=False)[1])
         while self._again and not self._newcomers and self._logs.free():
-            self._keep(*self._again.popitem(last=False))
+            log, want = self._again.popitem(last=False)
+            if log not in self._logs:
+                self._keep(log, want)
+            elif want is not None and not want.is_range:  # it has not made way yet
+                self._logs.tell(log, Wanted(want))
         unread = self._unread
         if unread is not None and not (self._newcomers or self._again) and self._logs.free():
             self._unread = None

@@ -180,6 +180,7 @@ class StandingChange(Enum):
     REFUSE = "one side finds fault with the wishes or the data of the other"
     FORGIVE = "there may be entries to be had after all"
     WAKE = "the user wants the log now"
+    DEFER = "the peer has no room for a proposal, which is to be made again"
 
 
 # A change that is not in the table changes nothing.
@@ -191,6 +192,7 @@ STANDINGS: Final[dict[Standing, dict[StandingChange, Standing]]] = {
     Standing.RESTING: {
         StandingChange.REFUSE: Standing.REFUSED,
         StandingChange.WAKE: Standing.LASTING,
+        StandingChange.DEFER: Standing.LASTING,
     },
     Standing.REFUSED: {
         StandingChange.FORGIVE: Standing.LASTING,
