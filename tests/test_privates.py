@@ -2,7 +2,7 @@
 
 A reach is a private attribute of anything but ``self`` and ``cls`` that the test file does not
 define itself, or a private name that it imports.  Patches of privates by name, with which canaries
-break the code, and methods of named tuples are none.
+break the code, methods of named tuples and what a parser of arguments has are none.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 
-NO_REACHES = {"_replace", "_asdict", "_fields", "_make", "_exit"}
+NO_REACHES = {
+    *("_replace", "_asdict", "_fields", "_make", "_exit"),
+    *("_actions", "_choices_actions", "_SubParsersAction"),  # argparse offers no other way
+}
 
 #: The reaches that still stand, by room; a number goes down when some are mended.
 STANDING: dict[str, int] = {
     "bamboo": 2,
     "contract": 14,
-    "examples": 30,
+    "examples": 22,
     "garlic": 40,
     "kernels": 1,
     "machines": 3,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 
 from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.records import Step
@@ -49,7 +50,7 @@ class ReplayedChance(_Chance):
 
     def __init__(self) -> None:
         super().__init__(0)
-        self._spare = random.Random(0)
+        self._spare = count()  # no constant: whoever draws until it fits would never end
         self._recorded: deque[Step] = deque()
         self._unlike: tuple[Step | None, Step | None] | None = None
 
@@ -75,7 +76,8 @@ class ReplayedChance(_Chance):
         if recorded is not None and (recorded.name, recorded.arguments) == called:
             drawn: float = from_value(recorded.result, _no_object)
             return drawn
-        drawn = getattr(self._spare, name)(*arguments)
+        spare = next(self._spare)
+        drawn = spare % (1 << arguments[0]) if arguments else spare % 1000 / 1000
         if self._unlike is None:
             self._unlike = recorded, Step(0.0, 0, *called, {}, to_value(drawn))
         return drawn
