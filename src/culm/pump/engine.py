@@ -336,11 +336,12 @@ class Engine(ABC, Generic[M_co, E_co]):
             self._draining = False
 
     def _take_event(self, event: Any) -> None:
-        if isinstance(event, Closed):
-            self._closed = event
-            self._ended(event)
-        elif isinstance(event, StoreFailed):
-            self._store_error = event.error
+        told: object = event  # what it is narrowed to is not what the handler takes
+        if isinstance(told, Closed):
+            self._closed = told
+            self._ended(told)
+        elif isinstance(told, StoreFailed):
+            self._store_error = told.error
         if self._on_event is not None:
             self._on_event(event)
 
