@@ -176,8 +176,9 @@ class End:
         return stored
 
     def _blame(self, error: RemoteProtocolError) -> None:
-        # A peer that hears a request as one for the other mode is told that it is over.
-        if self.ears is None or error.code is not ErrorCode.GIVEN_UP:
+        # A peer that hears a request as one for the other mode is told that it is over, or gets
+        # what belongs to a session that it has asked for in vain, and whose id it has used again.
+        if self.ears is None or error.code not in {ErrorCode.GIVEN_UP, ErrorCode.WRONG_MODE}:
             self.blamed.append(error)
 
 

@@ -30,7 +30,7 @@ from culm.wire.multihash import YASMF
 # So that a request of ours is much larger than what makes us repeat it.
 MANY = tuple(f"panda_{YASMF.hash(bytes([number])).hex()}" for number in range(30))
 REQUEST_SIZE = len(CODEC.encode(SyncRequest(0, 1, MANY)))
-ANSWERS_SIZE_MAX, ENTRIES_SIZE_MAX, BATCH_SIZE_MAX = 4096, 2048, 1024
+ANSWERS_SIZE_MAX, ENTRIES_SIZE_MAX, BATCH_SIZE_MAX = 2048, 2048, 1024
 DOCUMENTS = 40
 HAVE_SIZE = 90 * DOCUMENTS
 
@@ -169,3 +169,28 @@ def test_answers_are_counted_until_they_are_taken(parts: list[tuple[bool, int]],
         assert (outbox.size, outbox.answers_size) == (len(twin), twin.count("a"))
     outbox.take()
     assert (outbox.size, outbox.answers_size) == (0, 0)
+
+
+def test_two_that_announce_much_at_once_hear_each_other():
+    """Over a line that holds little: announcements are no answers, which stop our reading."""
+    schemas = [[f"name_{1000 * turn + n}_{SCHEMA[-68:]}" for n in range(200)] for turn in range(90)]
+    limits = ReplicatorLimits(connection=Limits(answers_size_max=1 << 16))
+    peers = [
+        Replicator(local_peer=me, remote_peer=other, limits=limits)
+        for me, other in ((b"a", b"b"), (b"b", b"a"))
+    ]
+    nodes = [Node(1), Node(2)]
+    for timestamp, schema_ids in enumerate(schemas, 1):
+        for machine, node in zip(peers, nodes, strict=True):
+            machine.announce(schema_ids, timestamp=timestamp)
+            settle(machine, node)
+    moved = True
+    while moved:
+        moved = False
+        for machine, other, node in zip(peers, peers[::-1], nodes[::-1], strict=True):
+            if data := machine.data_to_send(min(1 << 12, other.read_size())):
+                other.receive_data(data)
+                settle(other, node)
+                moved = True
+    assert [machine.connection.unsent_size for machine in peers] == [0, 0]
+    assert [set(machine.connection.remote_announced) for machine in peers] == [set(schemas[-1])] * 2

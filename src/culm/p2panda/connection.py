@@ -180,7 +180,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._ours.check_later(timestamp)
         announce = Announce(timestamp, ids)
         self._ours.hear(announce)
-        self._answers.answer(self._codec.encode(announce))
+        self._outbox.append(self._codec.encode(announce))  # no answer: the user's own word
 
     def learn(self, schema_ids: Sequence[str], *, timestamp: int) -> bool:
         """Take an announcement made elsewhere by the peer; returns whether it is the latest."""
