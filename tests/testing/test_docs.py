@@ -55,7 +55,7 @@ def run(*pages: str) -> dict[str, Any]:
         ("production.md",),
         ("reconcile.md",),
         ("testing.md", "line-driver.md"),
-        ("tutorial.md",),
+        ("index.md", "tutorial.md"),
     ],
     ids=lambda pages: pages[-1],
 )
