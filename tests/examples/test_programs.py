@@ -328,7 +328,7 @@ def test_an_interrupt_while_a_program_loads_is_no_traceback(program: str, tmp_pa
     assert process.returncode == -signal.SIGINT  # 130, as shells say it
 
 
-@pytest.mark.costly
+@pytest.mark.once
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_an_output_that_was_closed_beforehand_is_written_to_nobody(
@@ -390,7 +390,7 @@ def shown_by(case: Case, folder: Path, silent: socket.socket, *, draws: bool) ->
     return shown
 
 
-@pytest.mark.costly
+@pytest.mark.once
 @pytest.mark.parametrize(
     "case", [*CASES, *DONE_SOON], ids=lambda case: f"{case.program} {case.arguments}"
 )

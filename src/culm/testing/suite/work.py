@@ -9,8 +9,6 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from hypothesis import settings
-
 from culm.machine import Effect
 from culm.machines.driver import Driver, Turn
 from culm.machines.memory import retained_size
@@ -25,8 +23,8 @@ from culm.testing.suite.strategies import Draw, conversation, hostile, tightened
 
 __all__ = ["Worker", "at_once", "work"]
 
-_BOMB_OPERATIONS = 4  # for each example: those before bombs, at all moments of a conversation
-_GROWTH_START_MAX = 32
+_TOLD_MAX = 200  # operations before a bomb, at all moments of a conversation together
+_GROWTH_START = 32
 _GROWTH_MAX = 2.1
 _GROWTH_SLACK = 600  # steps that do not count as growth
 
@@ -59,15 +57,14 @@ def at_once(spec: MachineSpec) -> None:
 def bombs(spec: MachineSpec) -> None:
     """`work` for the bombs of the spec at every moment of every conversation.
 
-    Of long conversations only some moments are tried, more of them the more examples Hypothesis'
-    settings want.  Each is tried also after every interruption: then a bomb meets a machine that
-    discards it.  A bomb comes by all ways that are open at that moment, one after the other.
+    Of long conversations only some moments are tried, each of them also after every
+    interruption: then a bomb meets a machine that discards it.  A bomb
+    comes by all ways that are open at that moment, one after the other.
     """
-    operations_max = _BOMB_OPERATIONS * settings().max_examples
     for told in conversations(spec) if spec.attacks.bombs else ():
         size = len(told.operations)
         savings = _savings(spec, told)
-        for at in {*range(0, size, size * size // (2 * operations_max) + 1), size}:
+        for at in {*range(0, size, size * size // (2 * _TOLD_MAX) + 1), size}:
             for interruption in ([], *([each] for each in spec.usage.interruptions)):
                 for bomb in spec.attacks.bombs:
                     _throw(spec, told, at, savings[at], interruption, bomb)
@@ -111,10 +108,9 @@ def _ways_in(driver: Driver, told: Conversation) -> Sequence[Receive | ReceiveDa
 def growth(spec: MachineSpec) -> None:
     """Twice as much input is at most about twice the work.
 
-    Tried with n, 2n and 4n of the things in `Usage.growth`, of the floods' units, and of every call
-    of the conversations, made again and again; n is the number of Hypothesis' examples, at most 32.
-    The added work may bend once, where something begins; if it does so again from 4n to 8n, it
-    grows.
+    Tried with n, 2n and 4n of the things in `Usage.growth`, of the floods' units,
+    and of every call of the conversations, made again and again.  The added work
+    may bend once, where something begins; if it does so again from 4n to 8n, it grows.
     """
     for name, many in _growing(spec):
         try:
@@ -232,13 +228,12 @@ def _insistent(told: Conversation, at: int, size: int) -> Sequence[Conversation]
 
 
 def _check_growth(spec: MachineSpec, many: ManyOf) -> None:
-    start = min(settings().max_examples, _GROWTH_START_MAX)
-    steps = [_steps(spec, many(start << doubling)) for doubling in range(3)]
+    steps = [_steps(spec, many(_GROWTH_START << doubling)) for doubling in range(3)]
     if not _bends(*steps):
         return
-    steps.append(_steps(spec, many(start << 3)))
+    steps.append(_steps(spec, many(_GROWTH_START << 3)))
     if _bends(*steps[1:]):
-        raise PropertyError(f"from {start} on, twice as many took these steps: {steps}")
+        raise PropertyError(f"from {_GROWTH_START} on, twice as many took these steps: {steps}")
 
 
 def _bends(first: int, second: int, third: int) -> bool:
