@@ -110,7 +110,7 @@ class ReceiveBuffer:
     def consume(self, size: int) -> None:
         """Drop the `size` oldest bytes, or all if there are fewer."""
         if size >= self.size:
-            self._data, self._start, self._backing_size, self.size = b"", 0, 0, 0
+            self.clear()
             return
         self.size -= size
         if type(self._data) is bytearray:

@@ -31,6 +31,7 @@ from culm.machine import (
     Timed,
     check_time,
 )
+from culm.timers import earliest
 
 __all__ = ["Stacked", "over", "then"]
 
@@ -111,8 +112,7 @@ class _Parts:
             self._durable.append(part)
 
     def next_deadline(self) -> float | None:
-        deadlines = (part.next_deadline() for part in self._timed)
-        return min((time for time in deadlines if time is not None), default=None)
+        return earliest(*(part.next_deadline() for part in self._timed))
 
     def advance(self, now: float) -> None:
         check_time(now, self._now)

@@ -24,7 +24,7 @@ ARROWS = {
     "effects": {"machine"},
     "intervals": set[str](),
     "pump": {"arguments", "buffer", "effects", "machine", "timers"},
-    "stack": {"buffer", "effects", "machine"},
+    "stack": {"buffer", "effects", "machine", "timers"},
     "timers": set[str](),
     "exits": set[str](),
     "kernels": set[str](),

@@ -38,6 +38,7 @@ from culm.p2panda.sessions import Session
 from culm.p2panda.states import SessionState, State
 from culm.reconcile import DEFAULT, named
 from culm.replication import DurableBase, Pauses, Room, Turns
+from culm.timers import earliest
 
 __all__ = ["Replicator"]
 
@@ -196,8 +197,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def next_deadline(self) -> float | None:
         if self._ended or self._closed is not None:
             return None
-        times = (self.connection.next_deadline(), self._pauses.until)
-        return min((each for each in times if each is not None), default=None)
+        return earliest(self.connection.next_deadline(), self._pauses.until)
 
     def advance(self, now: float) -> None:
         """Tell the time; the peer is not blamed for delays of our store."""

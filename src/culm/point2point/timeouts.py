@@ -14,6 +14,7 @@ from culm.point2point.output import Output
 from culm.point2point.receiving import DataReceiver
 from culm.point2point.states import RequestState
 from culm.replication import Debts, Liveness
+from culm.timers import earliest
 
 __all__ = ["Debt", "Owed", "Timeouts"]
 
@@ -113,7 +114,7 @@ class Timeouts:
             deadlines.append(self._sending.deadline())
         if self._is_waited_for():
             deadlines.append(self._taking.deadline())
-        return min((each for each in deadlines if each is not None), default=None)
+        return earliest(*deadlines)
 
     def advance(self, now: float) -> bool:
         """Tell the time; returns whether the peer is to be asked for a sign of life.

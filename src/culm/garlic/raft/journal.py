@@ -100,10 +100,8 @@ class Journal:
 
     def append_values(self, values: Sequence[bytes]) -> None:
         """Add values (not configurations) as entries of the current term."""
-        if self._unsaved_from is None:
-            self._unsaved_from = self.log.last_index + 1
-        self._changes += 1
         term = self.term
+        self._changed_from(self.log.last_index + 1)
         self.log.append([new_entry(Entry, (term, value)) for value in values])
 
     def truncate(self, first: int) -> None:

@@ -46,6 +46,7 @@ from culm.point2point.replication.logs import Logs, Transfers
 from culm.point2point.replication.steps import GivenUp, Happening, Offered, Wanted
 from culm.point2point.states import RequestState, State
 from culm.replication import DurableBase, Quiet
+from culm.timers import earliest
 from culm.wire.multihash import YAMF, HashFamily
 
 __all__ = ["Replicator"]
@@ -178,7 +179,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         deadlines = [self._quiet.deadline(self._is_quiet())]
         if not self._store_is_behind():
             deadlines.append(self.connection.next_deadline())
-        return min((d for d in deadlines if d is not None), default=None)
+        return earliest(*deadlines)
 
     def advance(self, now: float) -> None:
         check_time(now, self._quiet.now)

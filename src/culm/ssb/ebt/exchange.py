@@ -48,7 +48,7 @@ from culm.ssb.ebt.states import (
     SessionRole,
     SessionState,
 )
-from culm.timers import Deadlines
+from culm.timers import Deadlines, earliest
 
 __all__ = ["FeedExchange", "Feeds"]
 
@@ -548,8 +548,7 @@ class FeedExchange:
     # Time
 
     def next_deadline(self) -> float | None:
-        times = (self.sources.next_deadline(), self._silent.next())
-        return min((time for time in times if time is not None), default=None)
+        return earliest(self.sources.next_deadline(), self._silent.next())
 
     def advance(self, now: float) -> None:
         self._now = now

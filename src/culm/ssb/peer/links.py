@@ -31,7 +31,7 @@ from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import PeerConnected, PeerDisconnected
 from culm.ssb.peer.history import LinkHistory
 from culm.stack import over, then
-from culm.timers import Deadlines
+from culm.timers import Deadlines, earliest
 
 __all__ = ["HalfSent", "Links", "PeerLink", "sealed"]
 
@@ -442,8 +442,7 @@ class Links:
             self._deadlines.set(link.number, due)
 
     def next_deadline(self) -> float | None:
-        times = (self._deadlines.next(), self._goodbyes.next())
-        return min((time for time in times if time is not None), default=None)
+        return earliest(self._deadlines.next(), self._goodbyes.next())
 
     def advance(self, now: float) -> None:
         self.now = now

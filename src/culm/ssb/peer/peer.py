@@ -42,6 +42,7 @@ from culm.ssb.peer.limits import Limits, Settings, Timing
 from culm.ssb.peer.links import Links, PeerLink
 from culm.ssb.secret_handshake import MAIN_NETWORK, ClientHandshake, ServerHandshake
 from culm.ssb.v8json import JsonValue
+from culm.timers import earliest
 
 __all__ = ["OwnFeed", "Peer"]
 
@@ -386,12 +387,11 @@ class Peer(LinkedMachine[PeerEvent]):
     def next_deadline(self) -> float | None:
         if self._closed is not None:
             return None
-        times = (
+        return earliest(
             self._core.next_deadline(),
             self._links.next_deadline(),
             self._own.next_deadline(),
         )
-        return min((time for time in times if time is not None), default=None)
 
     def advance(self, now: float) -> None:
         """Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``)."""
