@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
     from culm.exits import ExitStatus
 
-__all__ = ["PROGRAMS", "Program", "command_line", "command_of", "main", "parser_of"]
+__all__ = [
+    "PROGRAMS",
+    "Program",
+    "command_line",
+    "command_of",
+    "main",
+    "parser_of",
+    "with_commands",
+]
 
 
 class Program(NamedTuple):
@@ -98,6 +106,17 @@ def command_line() -> tuple[ArgumentParser, _SubParsersAction[ArgumentParser]]:
     for name, program in PROGRAMS.items():
         commands.add_parser(name, help=program.purpose)
     return parser, commands
+
+
+def with_commands(parser: ArgumentParser) -> Iterator[ArgumentParser]:
+    """A command line, and those of its commands."""
+    from argparse import _SubParsersAction
+
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            for inner in action.choices.values():
+                yield from with_commands(inner)
 
 
 def _help(words: Sequence[str]) -> ExitStatus:

@@ -93,8 +93,7 @@ class ParserSeen(Exception):
 def parser_of(program: str) -> argparse.ArgumentParser:
     """The command line of a program."""
     needed(program)
-    made: argparse.ArgumentParser = import_module(command.PROGRAMS[program].module).parser()
-    return made
+    return command.parser_of(program)
 
 
 def parser_in(path: Path) -> argparse.ArgumentParser:
@@ -108,15 +107,6 @@ def parser_in(path: Path) -> argparse.ArgumentParser:
         with pytest.raises(ParserSeen) as seen:
             runpy.run_path(str(path), run_name="__main__")
     return seen.value.parser
-
-
-def with_commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """A command line, and those of its commands."""
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices.values():
-                yield from with_commands(inner)
 
 
 def unexplained(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -141,13 +131,13 @@ def unexplained(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_help_of_the_library_s_own_programs_says_what_each_option_is_for(path: Path) -> None:
-    for parser in with_commands(parser_in(path)):
+    for parser in command.with_commands(parser_in(path)):
         assert list(unexplained(parser)) == [], parser.prog
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_help_says_what_each_option_is_for_and_how_the_program_ends(program: str) -> None:
-    for parser in with_commands(parser_of(program)):
+    for parser in command.with_commands(parser_of(program)):
         text = " ".join(parser.format_help().split())
         assert "exit status: 0" in text.lower(), parser.prog
         assert "130 interrupted" in text, parser.prog
@@ -184,7 +174,7 @@ WITHOUT_JSON = re.compile(r"culm (completion|drive|capture (qlog|pcap|test|view)
 
 @pytest.mark.parametrize("program", command.PROGRAMS)
 def test_every_command_that_prints_results_takes_json(program: str) -> None:
-    for parser in with_commands(command.parser_of(program)):
+    for parser in command.with_commands(command.parser_of(program)):
         actions = parser._actions
         if not any(isinstance(action, argparse._SubParsersAction) for action in actions):
             takes = any("--json" in action.option_strings for action in actions)

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_programs import PROGRAMS, environment, needed, parser_of, with_commands
+from test_programs import PROGRAMS, environment, needed, parser_of
 
-from culm_io.command import command_of
+from culm_io.command import command_of, with_commands
 from culm_io.programs import arguments
 
 SECONDS_MAX = 120  # of a program that hangs: none that works takes any of it

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from culm.exits import ExitStatus, exits
-from culm_io.command import PROGRAMS, command_line, parser_of
+from culm_io.command import PROGRAMS, command_line, parser_of, with_commands
 from culm_io.programs.arguments import folder, source
 from culm_io.programs.ending import end_without
 
@@ -27,22 +27,13 @@ def _whole() -> argparse.ArgumentParser:
     made, commands = command_line()
     for name in PROGRAMS:
         commands.choices[name] = parser_of(name)
-    for each in _nested(made):
+    for each in with_commands(made):
         for action in each._actions:
             if action.type in (folder, source) or action.metavar in _FOLDERS:
                 action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
             elif (action.metavar or action.dest) in _FILES:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     return made
-
-
-def _nested(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """A command line, and those of its commands."""
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices.values():
-                yield from _nested(inner)
 
 
 def parser() -> argparse.ArgumentParser:
