@@ -58,10 +58,11 @@ class PrometheusExporter(_Told):
 
         found: dict[tuple[str, tuple[str, ...]], Any] = {}
         for each, labels in self._numbers():
-            name = f"culm_{each.name}"
-            kind = CounterMetricFamily if name.endswith(_COUNT) else GaugeMetricFamily
-            about = each.name.replace("_", " ")
-            family = found.setdefault((name, tuple(labels)), kind(name, about, labels=list(labels)))
+            key = f"culm_{each.name}", tuple(labels)
+            if (family := found.get(key)) is None:
+                kind = CounterMetricFamily if each.name.endswith(_COUNT) else GaugeMetricFamily
+                about = each.name.replace("_", " ")
+                family = found[key] = kind(key[0], about, labels=key[1])
             family.add_metric(list(labels.values()), each.value)
         return found.values()
 

@@ -17,7 +17,7 @@ from culm.machine import Event, ProtocolError
 
 __all__ = ["Measure", "Tally", "measures"]
 
-E_contra = TypeVar("E_contra", bound=Event, contravariant=True)
+E = TypeVar("E", bound=Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,13 @@ def _measured(name: str, value: object) -> Iterator[Measure]:
 
 def _of_item(name: str, item: object) -> Iterator[Measure]:
     """The numbers of a record in a collection, which its first field names."""
-    (of, identity), *rest = _parts(item) or ((None, None),)
-    if of is not None:
-        label = (of, str(identity))
-        for part, inner in rest:
-            for measure in _measured(f"{name}_{part}", inner):
-                yield Measure(measure.name, measure.value, (label, *measure.labels))
+    if not (parts := _parts(item)):
+        return
+    (of, identity), *rest = parts
+    for part, inner in rest:
+        for measure in _measured(f"{name}_{part}", inner):
+            labels = ((of, str(identity)), *measure.labels)
+            yield Measure(measure.name, measure.value, labels)
 
 
 def _parts(value: object) -> list[tuple[str, object]] | None:
@@ -117,10 +118,10 @@ class Tally:
         code = error.code.name if isinstance(error, ProtocolError) else ""
         self._counts[type(event).__name__, code] += 1
 
-    def before(self, handler: Callable[[E_contra], object]) -> Callable[[E_contra], None]:
+    def before(self, handler: Callable[[E], object]) -> Callable[[E], None]:
         """A handler that counts an event, and then hands it on."""
 
-        def count_and_handle(event: E_contra) -> None:
+        def count_and_handle(event: E) -> None:
             self.count(event)
             handler(event)
 

@@ -90,7 +90,7 @@ _VANTAGES = {
 
 
 def _vantage(header: Header) -> str:
-    return _VANTAGES.get(str(header.config.get("role")).upper(), "unknown")
+    return _VANTAGES.get(header.role, "unknown")
 
 
 def _data(step: Step) -> dict[str, Any]:

@@ -71,6 +71,11 @@ class Header:
     began: float | None = None
     redacted: Set[Redact] = frozenset()
 
+    @property
+    def role(self) -> str:
+        """The machine's role in its settings, in capitals; empty if it has none there."""
+        return str(self.config.get("role", "")).upper()
+
     def encode(self) -> bytes:
         parts = {name: getattr(self, name) for name in self.__slots__}
         redacted = sorted(each.value for each in self.redacted)

@@ -134,7 +134,7 @@ def _options(header: Header, received: bool) -> dict[str, Any]:
     """The settings of the machine that concern its bytes."""
     options = {"dialect": header.config["dialect"]} if "dialect" in header.config else {}
     if header.machine == "ssb-handshake":
-        client = (str(header.config.get("role")).upper() == "CLIENT") is not received
+        client = (header.role == "CLIENT") is not received
         options["role"] = "client" if client else "server"
     return options
 
