@@ -21,7 +21,6 @@ from culm.garlic.raft.terms import Terms
 from culm.garlic.raft.transfer import Transfer
 from culm.garlic.raft.ways import Ways
 from culm.machine import LocalProtocolError
-from culm.timers import earliest
 
 __all__ = ["Engine", "Rule"]
 
@@ -208,7 +207,7 @@ class Engine:
             deadlines.append(self.forwards.next_deadline())
         if self.departure.may_stand:
             deadlines.append(self.elector.deadline)
-        return earliest(*deadlines)
+        return min((time for time in deadlines if time is not None), default=None)
 
     # Transitions
 
