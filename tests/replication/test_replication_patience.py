@@ -73,6 +73,21 @@ class TestLiveness:
         assert not peer.advance(70.0, False)
         assert peer.is_over(False)
 
+    def test_a_sign_of_life_counts_before_and_after_a_question_of_the_same_moment(self) -> None:
+        heard_last, asked_last = self.liveness(), self.liveness()
+        heard_last.asked(5.0)
+        heard_last.heard(5.0)
+        asked_last.heard(5.0)
+        asked_last.asked(5.0)
+        assert heard_last.deadline(False) == asked_last.deadline(False) == 65.0
+        asked_last.asked(6.0)
+        assert asked_last.deadline(False) == 16.0
+
+    def test_a_question_without_a_sign_of_life_is_a_question(self) -> None:
+        peer = self.liveness()
+        peer.asked(0.0)
+        assert peer.deadline(False) == 10.0
+
     def test_a_sign_of_life_is_enough(self) -> None:
         peer = self.liveness()
         peer.advance(60.0, False)

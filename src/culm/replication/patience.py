@@ -45,10 +45,15 @@ class Liveness:
         return -inf if self._since is None else self._since
 
     def asked(self, now: float | None = None) -> None:
-        """The peer has been asked for a sign of life."""
+        """The peer has been asked for a sign of life.
+
+        One that it gave in that very moment counts as the answer, whichever was told first.
+        """
         if self._asked_at is None:
+            answered = self._heard and now in (None, self.now)
             self._tell(now)
-            self._asked_at = self.now
+            if not answered:
+                self._asked_at = self.now
 
     def taken(self, now: float | None = None) -> None:
         """Bytes of ours have left."""
