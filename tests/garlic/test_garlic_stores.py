@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from garlic_cluster import Cluster, Journal, server
 from raft_file_store import CANARIES, FileStore, FileStoreSuite
@@ -123,6 +125,17 @@ def test_a_recovery_applies_every_value_at_its_index() -> None:
     machine = Numbered()
     recover(MemoryStore(machine, survivor().load()), [server(1)])
     assert machine.numbered == [(number + 2, b"%d" % number) for number in range(5)]
+
+
+@pytest.mark.parametrize("applied", range(7))
+def test_a_recovery_applies_nothing_again_that_a_state_machine_on_disk_has(applied: int) -> None:
+    class OnDisk(MemoryStore):
+        def load(self) -> Stored:
+            return replace(super().load(), applied_index=applied)
+
+    machine = Journal()
+    recover(OnDisk(machine, survivor().load()), [server(1)])
+    assert machine.values == [b"%d" % number for number in range(max(0, applied - 1), 5)]
 
 
 def test_a_new_store_is_recovered_to_an_empty_cluster() -> None:

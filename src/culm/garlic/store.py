@@ -161,9 +161,10 @@ def restored(machine: StateMachine, image: bytes) -> bool:
 def recover(store: Store, servers: Iterable[Server]) -> Stored:
     """Make a cluster of `servers` from the store of one, when a majority is lost for good.
 
-    All of its log is taken for committed, applied, and put into a snapshot whose configuration is
-    `servers`.  Called again after a crash on the way, it continues.  Returns the state from
-    which that server starts; the others start empty, with ``Stored()``, and get the snapshot.
+    All of its log is taken for committed, applied (from behind ``applied_index`` on), and put into
+    a snapshot whose configuration is `servers`.  Called again after a crash on the way, it
+    continues.  Returns the state from which that server starts; the others start empty, with
+    ``Stored()``, and get the snapshot.
 
     **This gives up the promises of Raft.**  Entries that were committed and are not in this log are
     lost; entries in it that were never committed become so.  And no other server of the old cluster
@@ -173,9 +174,10 @@ def recover(store: Store, servers: Iterable[Server]) -> Stored:
     snapshot, first = stored.snapshot, stored.first_index
     entries = stored.entries[max(0, snapshot.index + 1 - first) :]
     index, term, latest = snapshot.index, snapshot.term, snapshot.configuration
+    applied = max(index, stored.applied_index)
+    if rest := entries[applied - index :]:
+        store.perform(Apply(ticket=Ticket(0), first_index=applied + 1, entries=rest))
     if entries:
-        applied = Apply(ticket=Ticket(0), first_index=index + 1, entries=entries)
-        store.perform(applied)
         index, term = index + len(entries), entries[-1].term
     for entry in entries:
         latest = entry.data if isinstance(entry.data, Configuration) else latest
