@@ -39,5 +39,3 @@ hash_blake2b = <HashBlake2b><uintptr_t>_address(
     "int(*)(unsigned char *, size_t, unsigned char *, unsigned long long, unsigned char *, size_t,"
     " unsigned char *, unsigned char *)",
 )
-# For the tests: what of this is in use.
-_FROM_SODIUM = (open_signed != NULL, hash_blake2b != NULL)

@@ -40,11 +40,13 @@ class HungUp(Event):
 class ChatLink:
     """Lines of one guest."""
 
+    lines_type: type[Lines] = Lines
+
     def __init__(self, number: int, chat: Chat) -> None:
         self.number = number
         self.closed = False
         self._chat = chat
-        self.lines = Lines()
+        self.lines = self.lines_type()
 
     def receive_data(self, data: Buffer) -> None:
         check_buffer(data)

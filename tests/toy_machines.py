@@ -219,6 +219,8 @@ class Keeper(Lines):
     It ends as well when the store fails.
     """
 
+    keep_type: type[Effect[Any]] = Keep
+
     def __init__(self, *, line_max: int = LINE_MAX, effects_max: int = 2, idle: float = 30) -> None:
         super().__init__(line_max=line_max)
         check_int("effects_max", effects_max, 1)
@@ -284,7 +286,7 @@ class Keeper(Lines):
             return Closed()
         if line == b"ok":
             return LineReceived(text=line)
-        self._tickets.ask(Keep, line, text=line)
+        self._tickets.ask(self.keep_type, line, text=line)
         return LineReceived(text=line)
 
     def _step_eof(self) -> Event | None:
@@ -307,7 +309,7 @@ class Lanes(StreamBase[Event]):
     def __init__(self) -> None:
         super().__init__(receive_max=1024)
         self._state = ToyState.OPEN
-        self._queues = [bytearray(), bytearray()]
+        self.queues = [bytearray(), bytearray()]
         self._turn = 0
 
     @property
@@ -319,17 +321,17 @@ class Lanes(StreamBase[Event]):
             raise LocalProtocolError(ToyErrorCode.BAD_LANE)
         if self._state is not ToyState.OPEN:
             raise LocalProtocolError(ToyErrorCode.CLOSING)
-        self._queues[lane] += data
+        self.queues[lane] += data
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         check_size_max(size_max)
         while size_max is None or len(self._outbox) < size_max:
-            lane = next((n for n in (self._turn, 1 - self._turn) if self._queues[n]), None)
+            lane = next((n for n in (self._turn, 1 - self._turn) if self.queues[n]), None)
             if lane is None:
                 break
             room = 255 if size_max is None else max(1, min(255, size_max - 2))
-            piece = bytes(self._queues[lane][:room])
-            del self._queues[lane][: len(piece)]
+            piece = bytes(self.queues[lane][:room])
+            del self.queues[lane][: len(piece)]
             self._outbox.append(bytes([lane, len(piece)]) + piece)
             self._turn = 1 - lane
         return super().data_to_send(size_max)
@@ -390,7 +392,7 @@ class Pinger:
     WAITING_MAX = 16
 
     def __init__(self, *, peers: Sequence[Hashable] = (), interval: float = 1.0) -> None:
-        self._peers = list(peers)
+        self.peers = list(peers)
         self._interval = interval
         self._state = ToyState.OPEN
         self._now = 0.0
@@ -398,7 +400,7 @@ class Pinger:
         self._tries: dict[tuple[Hashable, int], int] = {}
         self._deadlines: Deadlines[tuple[Hashable, int]] = Deadlines()
         self._events: deque[Event] = deque()
-        self._out: list[tuple[Hashable, bytes]] = []
+        self.out: list[tuple[Hashable, bytes]] = []
 
     @property
     def state(self) -> ToyState:
@@ -407,7 +409,7 @@ class Pinger:
     def ping(self, peer: Hashable) -> int:
         if self._state is not ToyState.OPEN:
             raise LocalProtocolError(ToyErrorCode.CLOSING)
-        if peer not in self._peers:
+        if peer not in self.peers:
             raise LocalProtocolError(ToyErrorCode.NO_SUCH_PEER)
         self._numbers += 1
         self._tries[peer, self._numbers] = 0
@@ -416,24 +418,24 @@ class Pinger:
 
     def _try(self, peer: Hashable, number: int) -> None:
         self._tries[peer, number] += 1
-        self._out.append((peer, b"P" + number.to_bytes(2, "big")))
+        self.out.append((peer, b"P" + number.to_bytes(2, "big")))
         self._deadlines.set((peer, number), self._now + self._interval)
 
     def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
         data = bytes(memoryview(data))
-        if self._state is not ToyState.OPEN or len(data) != 3 or source not in self._peers:
+        if self._state is not ToyState.OPEN or len(data) != 3 or source not in self.peers:
             return
         number = int.from_bytes(data[1:], "big")
-        waiting = max(len(self._events), len(self._out))
+        waiting = max(len(self._events), len(self.out))
         if data[:1] == b"P" and waiting < self.WAITING_MAX:
-            self._out.append((source, b"A" + data[1:]))
+            self.out.append((source, b"A" + data[1:]))
             self._events.append(Pinged(peer=source, number=number))
         elif data[:1] == b"A" and self._tries.pop((source, number), None) is not None:
             self._deadlines.cancel((source, number))
             self._events.append(Answered(peer=source, number=number))
 
     def datagrams_to_send(self) -> list[tuple[Hashable, bytes]]:
-        out, self._out = self._out, []
+        out, self.out = self.out, []
         return out
 
     def next_event(self) -> Event | None:

@@ -10,7 +10,7 @@ from typing import Any
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError
-from culm.bamboo.store import MemoryStore, _Log
+from culm.bamboo.store import KeptLog, MemoryStore
 from culm.wire.multihash import YAMF, HashFamily
 
 BROKEN: list[tuple[str, type[MemoryStore]]] = []
@@ -142,7 +142,7 @@ class ForgetsPayloadsThatAreNotGivenAgain(MemoryStore):
 @breaks("appending_no_entries_makes_no_log")
 class MakesEmptyLogs(MemoryStore):
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
-        self._logs.setdefault(log, _Log())
+        self._logs.setdefault(log, KeptLog())
         super().append(log, entries)
 
 
@@ -281,7 +281,7 @@ class IsSilentAboutUnknownEntries(MemoryStore):
 @breaks("a_fork_ends_the_log_before_it")
 class KeepsWhatIsForked(MemoryStore):
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
-        found = self._logs.setdefault(log, _Log())
+        found = self._logs.setdefault(log, KeptLog())
         found.fork = proof
 
 

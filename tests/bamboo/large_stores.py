@@ -12,7 +12,7 @@ from broken_stores import breaks
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import Head, NewEntry, StoredEntry
-from culm.bamboo.store import MemoryStore, _Log
+from culm.bamboo.store import KeptLog, MemoryStore
 from culm.wire.multihash import HashFamily
 
 _SIGNED_END = 1 << 63
@@ -80,7 +80,7 @@ class KeepsTheListOfTheCaller(MemoryStore):
     late: tuple[LogKey, Sequence[NewEntry]] | None = None
 
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
-        found = self._logs.get(log, _Log())
+        found = self._logs.get(log, KeptLog())
         batch: dict[int, Entry] = {}
         for new in entries:
             self._check_new(log, found, new, batch)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from culm.machine import Event, LocalProtocolError, StreamMachine
+from culm.machine import Buffer, Event, LocalProtocolError, StreamMachine
 from culm.machines import Advance, MachineType, VerbErrorCode, call, keys_of
 from culm.stack import Stacked, over, then
 from culm.testing.spec import Bounds, MachineSpec, Scenario, Usage
@@ -22,55 +22,91 @@ from toy_machines import (
 )
 
 
-def lines_in_frames(config: Any) -> Stacked:
-    return over(Frames(greeting=config["greeting"]), Lines())
+class LateFrames(Frames):
+    """Frames that follow another machine: what that one has left over begins them."""
+
+    begun = False
+
+    def receive_data(self, data: Buffer) -> None:
+        self.begun = True
+        super().receive_data(data)
 
 
-def keeper_in_frames(config: Any) -> Stacked:
-    return over(Frames(greeting=True), Keeper(idle=config["idle"]))
+class LateKeeper(Keeper):
+    """A keeper that follows another machine."""
+
+    begun = False
+
+    def receive_data(self, data: Buffer) -> None:
+        self.begun = True
+        super().receive_data(data)
 
 
-def frames_after_lines(config: Any) -> Stacked:
-    def build(event: Event) -> StreamMachine | None:
-        return Frames(greeting=True) if event == LineReceived(text=b"frames") else None
-
-    return then(Lines(), build)
+Late = LateFrames | LateKeeper
 
 
-def three_stages(config: Any) -> Stacked:
-    """Lines, then lines in frames, then a keeper on the bare bytes."""
-    keeper = Keeper(idle=config["idle"])
-    inner = then(lines_in_frames({"greeting": False}), lambda event: keeper)
-    return then(Lines(), lambda event: inner)
+def spoken(stack: Stacked, first: StreamMachine, *later: tuple[Late, StreamMachine]) -> Stacked:
+    """Have `stack` know the layer that speaks first, and those that follow with what begins them.
+
+    As an attribute of its own, which laws find that put something around the stack.
+    """
+    stack.layers = first, later  # type: ignore[attr-defined]
+    return stack
 
 
 def layer(machine: Any) -> Any:
     """The layer that speaks at the moment."""
-    while hasattr(machine, "_current") or hasattr(machine, "_upper"):
-        machine = machine._current if hasattr(machine, "_current") else machine._upper
-    return machine
+    first, later = machine.layers
+    return [first, *(speaks for begins, speaks in later if begins.begun)][-1]
+
+
+def lines_in_frames(config: Any) -> Stacked:
+    lines = Lines()
+    return spoken(over(Frames(greeting=config["greeting"]), lines), lines)
+
+
+def keeper_in_frames(config: Any) -> Stacked:
+    keeper = Keeper(idle=config["idle"])
+    return spoken(over(Frames(greeting=True), keeper), keeper)
+
+
+def frames_after_lines(config: Any) -> Stacked:
+    lines, frames = Lines(), LateFrames(greeting=True)
+
+    def build(event: Event) -> StreamMachine | None:
+        return frames if event == LineReceived(text=b"frames") else None
+
+    return spoken(then(lines, build), lines, (frames, frames))
+
+
+def three_stages(config: Any) -> Stacked:
+    """Lines, then lines in frames, then a keeper on the bare bytes."""
+    bare, frames, framed = Lines(), LateFrames(), Lines()
+    keeper = LateKeeper(idle=config["idle"])
+    inner = then(over(frames, framed), lambda event: keeper)
+    return spoken(then(bare, lambda event: inner), bare, (frames, framed), (keeper, keeper))
 
 
 def say(machine: Any, text: bytes) -> None:
-    spoken = layer(machine)
-    if not hasattr(spoken, "say"):
+    speaks = layer(machine)
+    if not hasattr(speaks, "say"):
         raise LocalProtocolError(VerbErrorCode.NO_SUCH_HANDLE)
-    spoken.say(text)
+    speaks.say(text)
 
 
 def send(machine: Any, data: bytes) -> None:
-    spoken = layer(machine)
-    if not hasattr(spoken, "send_data"):
+    speaks = layer(machine)
+    if not hasattr(speaks, "send_data"):
         raise LocalProtocolError(VerbErrorCode.NO_SUCH_HANDLE)
-    spoken.send_data(data)
+    speaks.send_data(data)
 
 
 def leave(machine: Any) -> None:
-    """Say this stage's goodbye, so that the next one follows; `close` would end all."""
-    spoken = layer(machine)
-    if spoken.state is not ToyState.OPEN:
+    """End this stage, so that the next one follows; to close the stack would end all."""
+    speaks = layer(machine)
+    if speaks.state is not ToyState.OPEN:
         raise LocalProtocolError(ToyErrorCode.CLOSING)
-    spoken._goodbye()
+    speaks.close()
 
 
 SPECS = [

@@ -39,14 +39,14 @@ def with_toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     inherited = os.environ.get("PYTHONPATH")
     every = [*paths, *([inherited] if inherited else [])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(every))
-    monkeypatch.setattr(registry, "_types", {**registry._types})
+    monkeypatch.setattr(registry, "_types", {name: lookup(name) for name in names()})
     monkeypatch.setattr(registry, "_loaded", False)
     monkeypatch.setattr(registry, "MODULES", ())
-    monkeypatch.setattr(spec_registry, "_specs", {**spec_registry._specs})
+    monkeypatch.setattr(spec_registry, "_specs", {spec.name: spec for spec in specs()})
     monkeypatch.setattr(spec_registry, "_loaded", False)
     # Others that run already have looked for machines, and do not look again.
     suite = sys.modules[processes.__module__]
-    monkeypatch.setattr(suite, "_interpreter", cache(suite._interpreter.__wrapped__))
+    monkeypatch.setattr(suite, "interpreter", cache(suite.interpreter.__wrapped__))
 
 
 @pytest.mark.usefixtures("empty_registries")

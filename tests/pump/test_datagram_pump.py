@@ -50,7 +50,7 @@ def test_more_is_taken_when_all_has_gone() -> None:
     machine, pump, _ = pinging()
     pump.call(0.0, machine.ping, "a")
     pump.call(0.0, machine.ping, "b")
-    assert machine._out == [("b", b"P\0\2")]
+    assert machine.out == [("b", b"P\0\2")]
     assert taken(pump) == [("a", b"P\0\1"), ("b", b"P\0\2")]
 
 

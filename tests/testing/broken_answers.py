@@ -58,20 +58,32 @@ class ToldOffByAWrongAnswer(Keeper):
             raise
 
 
+class _Counting(Keeper):
+    """Knows which ticket it has handed out last."""
+
+    handed_out = 0
+
+    def next_effect(self) -> Effect[Any] | None:
+        effect = super().next_effect()
+        if effect is not None:
+            self.handed_out = effect.ticket
+        return effect
+
+
 @breaks("answers", KEEPER, "was taken for an answer")
-class AnsweredTwice(Keeper):
+class AnsweredTwice(_Counting):
     def complete(self, ticket: Ticket[Any], result: Any) -> None:
         try:
             super().complete(ticket, result)
         except LocalProtocolError:
-            if type(result) is not int or ticket not in range(1, self._tickets._last + 1):
+            if type(result) is not int or ticket not in range(1, self.handed_out + 1):
                 raise
 
 
 @breaks("answers", KEEPER, "was taken for an answer|is refused with")
-class AnsweredBeforeItAsks(Keeper):
+class AnsweredBeforeItAsks(_Counting):
     def complete(self, ticket: Ticket[Any], result: Any) -> None:
-        if ticket != self._tickets._last + 1:
+        if ticket != self.handed_out + 1:
             super().complete(ticket, result)
 
 
@@ -153,13 +165,7 @@ class _KeepSomehow(Effect):  # type: ignore[type-arg]
 
 @breaks("answers", KEEPER, "does not say what answers it")
 class LeavesTheAnswerOpen(Keeper):
-    def next_effect(self) -> Any:
-        effect = super().next_effect()
-        if effect is None:
-            return None
-        keep = _KeepSomehow(ticket=effect.ticket, text=effect.text)
-        self._tickets._open[effect.ticket] = keep, effect.text
-        return keep
+    keep_type = _KeepSomehow
 
 
 @breaks("careless", KEEPER, "an effect comes after Closed")

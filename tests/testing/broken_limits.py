@@ -33,7 +33,7 @@ class ReadsOnWhateverWaits(Keeper):
 class AnswersEachDatagram(Pinger):
     def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
         super().receive_datagram(data, source=source)
-        self._out.append((source, b"I see"))
+        self.out.append((source, b"I see"))
 
 
 @breaks("unsent", CHAT, "wait to be sent", floods=[])
@@ -147,7 +147,7 @@ class HearsTheLastDatagramAlone(Pinger):
 class IsDoneWithWhoSendsRubbish(Pinger):
     def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
         if len(data) != 3:
-            self._peers = []
+            self.peers = []
         super().receive_datagram(data, source=source)
 
 

@@ -11,17 +11,20 @@ from culm.machine import Buffer, Closed, Event
 from culm.machines import Receive, call
 from culm.testing.spec import Conversation
 from toy_links import CHAT, Chat, ChatLink, Said
-from toy_machines import ToyState
+from toy_machines import LineReceived, Lines, ToyState
+
+
+class _LinesWithoutEnd(Lines):
+    def _step(self) -> Event | None:
+        if len(self._inbox) and self._inbox.find(b"bye") < 0:
+            return LineReceived(text=self._inbox.take(len(self._inbox)))
+        return super()._step()
 
 
 @breaks("chunking", CHAT, "chunking changes")
 class SaysWhatIsThere(Chat):
-    def next_event(self) -> Event | None:
-        for link in self.links:
-            inbox = link.lines._inbox
-            if len(inbox) and inbox.find(b"bye") < 0:
-                return Said(link=link.number, text=inbox.take(len(inbox)))
-        return super().next_event()
+    class link_type(ChatLink):  # noqa: N801
+        lines_type = _LinesWithoutEnd
 
 
 @breaks("limits", CHAT, "over its limit")
@@ -133,13 +136,17 @@ class EndsWithEachLink(Chat):
         return Closed() if event is not None and hasattr(event, "error") else event
 
 
+class _EndlessLines(Lines):
+    def _step(self) -> Event | None:
+        while self._inbox.find(b"\xfe") >= 0:
+            pass
+        return super()._step()
+
+
 @breaks("work", CHAT, "led to more than", bombs=[b"\xfe"])
 class NeverComesBackFromALink(Chat):
-    def next_event(self) -> Event | None:
-        for link in self.links:
-            while link.lines._inbox.find(b"\xfe") >= 0:
-                pass
-        return super().next_event()
+    class link_type(ChatLink):  # noqa: N801
+        lines_type = _EndlessLines
 
 
 @breaks("careless", CHAT, "was taken for bytes")
@@ -177,9 +184,17 @@ class HearsOneAfterTheOther(Chat):
             return super().read_size() if all(link.heard for link in self.earlier()) else 0
 
 
+class _CountedLines(Lines):
+    @property
+    def unsent_size(self) -> int:
+        return len(self._outbox)
+
+
 @breaks("alone", CHAT, "sees other events")
 class SpeaksToOneAfterTheOther(Chat):
     class link_type(_AfterOthers):  # noqa: N801
+        lines_type = _CountedLines
+
         def data_to_send(self, size_max: int | None = None) -> bytes:
-            waits = any(len(link.lines._outbox) for link in self.earlier())
+            waits = any(link.lines.unsent_size for link in self.earlier())
             return b"" if waits else super().data_to_send(size_max)

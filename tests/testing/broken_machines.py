@@ -163,7 +163,7 @@ class PingsAgainWheneverItIsToldTheTime(Pinger):
     def advance(self, now: float) -> None:
         super().advance(now)
         for peer, number in self._tries:
-            self._out.append((peer, b"P" + number.to_bytes(2, "big")))
+            self.out.append((peer, b"P" + number.to_bytes(2, "big")))
 
 
 # Determinism
@@ -195,7 +195,7 @@ class _Anonymous(Event):
 
 class OrderOfASet(Pinger):
     def close(self) -> None:
-        self._out += [(peer, b"bye") for peer in {f"peer {number}" for number in range(9)}]
+        self.out += [(peer, b"bye") for peer in {f"peer {number}" for number in range(9)}]
         super().close()
 
 
@@ -340,7 +340,7 @@ class ChangesBeforeItChecks(Lines):
 @breaks("refusals", PINGER, "made a difference")
 class SpendsANumberOnARefusal(Pinger):
     def ping(self, peer: Hashable) -> int:
-        if peer not in self._peers:
+        if peer not in self.peers:
             self._numbers += 1
         return super().ping(peer)
 
@@ -588,8 +588,8 @@ def is_data(event: Event | None) -> TypeGuard[DataReceived]:
 @breaks("links", LANES, "sees other events")
 class LosesWhatIsCutSmall(Lanes):
     def data_to_send(self, size_max: int | None = None) -> bytes:
-        if size_max is not None and 2 < size_max < 100 and self._queues[0]:
-            del self._queues[0][:1]
+        if size_max is not None and 2 < size_max < 100 and self.queues[0]:
+            del self.queues[0][:1]
         return super().data_to_send(size_max)
 
 

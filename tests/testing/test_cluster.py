@@ -83,7 +83,7 @@ def test_refusals_are_raised_and_verbs_are_found() -> None:
     with pytest.raises(LocalProtocolError) as caught:
         cluster["a"].call("ping", peer="nobody")
     assert caught.value.code is ToyErrorCode.NO_SUCH_PEER
-    node = cluster.add("c", lambda node: Pinger(), verbs={"peers": lambda machine: machine._peers})
+    node = cluster.add("c", lambda node: Pinger(), verbs={"peers": lambda machine: machine.peers})
     assert node.call("peers") == []
     with pytest.raises(ValueError, match="already"):
         cluster.add("c", lambda node: Pinger())

@@ -177,13 +177,19 @@ def test_what_is_sent_to_a_closed_machine_is_lost_and_blocks_nobody() -> None:
     assert link.left.sent == b"x" * 60 + b"\n" + b"y" * 60 + b"\n"
 
 
+class CountingKeeper(Keeper):
+    @property
+    def unread_size(self) -> int:
+        return len(self._inbox)
+
+
 def test_read_size_is_honoured() -> None:
-    link = MachinePair.of_machines(Frames(), Keeper(effects_max=1, line_max=4))
+    link = MachinePair.of_machines(Lines(), CountingKeeper(effects_max=1, line_max=4))
     for _ in range(20):
-        link.left.machine._outbox.append(b"abc\n")
+        link.call("left", "say", text=b"abc")
     link.run()
     assert link.right.machine.read_size() == 0
-    assert len(link.right.machine._inbox) == 16
+    assert link.right.machine.unread_size == 16
     ticket = 0
     while link.right.driver.unanswered:
         ticket = link.right.driver.unanswered[0].ticket

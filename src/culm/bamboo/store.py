@@ -229,7 +229,9 @@ class _Pieces:
 
 
 @dataclass(slots=True)
-class _Log:
+class KeptLog:
+    """One log of a `MemoryStore`."""
+
     kept: dict[int, NewEntry] = field(
         default_factory=dict[int, NewEntry]
     )  # with payloads that came whole
@@ -312,7 +314,7 @@ class MemoryStore(LogStore):
 
     def __init__(self, *, family: HashFamily) -> None:
         self._family = family
-        self._logs: dict[LogKey, _Log] = {}
+        self._logs: dict[LogKey, KeptLog] = {}
 
     @property
     def family(self) -> HashFamily:
@@ -373,7 +375,7 @@ class MemoryStore(LogStore):
         return b"" if found is None else found.read(seqnum, offset, size)
 
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
-        found = self._logs.get(log, _Log())
+        found = self._logs.get(log, KeptLog())
         batch: dict[int, Entry] = {}
         for new in entries:
             self._check_new(log, found, new, batch)
@@ -413,7 +415,7 @@ class MemoryStore(LogStore):
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         if proof.log != log or proof.first.family is not self._family:
             raise StoreError(StoreErrorCode.WRONG_LOG, log, proof.seqnum)
-        found = self._logs.setdefault(log, _Log())
+        found = self._logs.setdefault(log, KeptLog())
         if found.fork is None or proof.seqnum < found.fork.seqnum:
             found.end_at(proof)
 
@@ -421,18 +423,20 @@ class MemoryStore(LogStore):
         found = self._logs.get(log)
         return None if found is None else found.fork
 
-    def _find(self, log: LogKey, seqnum: int) -> _Log | None:
+    def _find(self, log: LogKey, seqnum: int) -> KeptLog | None:
         """The log, if it has that entry."""
         found = self._logs.get(log)
         return found if found is not None and seqnum in found.kept else None
 
-    def _require(self, log: LogKey, seqnum: int) -> _Log:
+    def _require(self, log: LogKey, seqnum: int) -> KeptLog:
         found = self._find(log, seqnum)
         if found is None:
             raise StoreError(StoreErrorCode.UNKNOWN_ENTRY, log, seqnum)
         return found
 
-    def _check_new(self, log: LogKey, found: _Log, new: NewEntry, batch: dict[int, Entry]) -> None:
+    def _check_new(
+        self, log: LogKey, found: KeptLog, new: NewEntry, batch: dict[int, Entry]
+    ) -> None:
         entry, payload, staged = new
         seqnum, (author, log_id) = entry.seqnum, log
         kept = found.kept.get(seqnum)

@@ -81,7 +81,7 @@ def _address(spec: MachineSpec) -> _Address | None:
 
 
 @cache
-def _interpreter(hash_seed: str) -> subprocess.Popen[str]:
+def interpreter(hash_seed: str) -> subprocess.Popen[str]:
     """Another process, which stays until this one ends, as the start is the expensive part."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
@@ -95,7 +95,7 @@ def _interpreter(hash_seed: str) -> subprocess.Popen[str]:
 
 
 def _transcripts(address: _Address, hash_seed: str) -> str:
-    process = _interpreter(hash_seed)
+    process = interpreter(hash_seed)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(json.dumps([sys.path, address]) + "\n")
