@@ -7,7 +7,7 @@ type: the answers of a store, and what a decoder has read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import fields
 from typing import Any, TypeGuard
 
@@ -135,14 +135,16 @@ def check_fields(
             check_int(name, value, low, high)
 
 
-def check_numbers(record: Any, *, low: int = 0) -> None:
+def check_numbers(record: Any, *, low: int = 0, optional: Collection[str] = ()) -> None:
     """The int fields of a dataclass are `low` or more, and its float fields are durations.
+
+    Those named in `optional` may be 0, too.
 
     Their annotations have to be written in words (``from __future__ import annotations``).
     """
     for field in fields(record):
         value = getattr(record, field.name)
         if field.type == "int":
-            check_int(field.name, value, low)
+            check_int(field.name, value, 0 if field.name in optional else low)
         elif field.type == "float":
             check_seconds(field.name, value)

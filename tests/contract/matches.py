@@ -17,6 +17,7 @@ from culm.garlic import handshake, raft
 from culm.machine import Closed, DataReceived, StoreFailed
 from culm.p2panda import effects as operations
 from culm.point2point import replication
+from culm.signatures import Verify
 from culm.ssb import ebt, muxrpc, peer
 
 
@@ -284,7 +285,7 @@ def match_operation_effect(effect: p2panda.ReplicatorEffect | None) -> None:
             pass
         case operations.AppendOperations() | operations.LocateOperations():
             pass
-        case operations.ReadOperations() | operations.ReadNew():
+        case operations.ReadOperations() | operations.ReadNew() | Verify():
             pass
         case None:
             pass

@@ -301,6 +301,18 @@ REPLICATOR = register(
                     script=(*_INTERESTED, ("left", call("close"))),
                 ),
                 Scenario(
+                    name="both have something, and drivers that verify",
+                    left={"documents": 8, "live": False, "verifying_max": 8},
+                    right={
+                        **_MIRRORED,
+                        "documents": 7,
+                        "live": False,
+                        "asks": False,
+                        "verifying_max": 64,
+                    },
+                    script=(*_INTERESTED, ("left", call("close"))),
+                ),
+                Scenario(
                     name="log heights, of aquadoggo",
                     left={
                         "documents": 4,

@@ -42,7 +42,7 @@ class StreamDriver(PumpDriver[Pump[E_co]], Generic[E_co]):
         half_close = not isinstance(self._stream, TLSStream)
         self.pump.connection_made(current_time(), half_close=half_close)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.work)
+            self.start_work(tasks)
             tasks.start_soon(carry, self.pump, self._stream, self.news)
             await self.keep_time()
             tasks.cancel_scope.cancel()

@@ -31,12 +31,26 @@ class PumpDriver(Generic[Pump_co]):
         """Call a verb of the machine, from any task; what comes of it follows."""
         return self.pump.call(current_time(), verb, *args, **kwargs)
 
-    async def work(self) -> None:
-        """Do the pump's jobs, one after the other, without end."""
+    def start_work(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Start the tasks that see to the pump's work, without end."""
+        tasks.start_soon(self._work)
+        for _ in range(self.pump.verifiers):
+            tasks.start_soon(self._verify)
+
+    async def _work(self) -> None:
+        """Do the pump's jobs, one after the other."""
         while True:
             while (job := self.pump.next_job()) is None:
                 await self.news.wait()
             self.pump.finish(await anyio.to_thread.run_sync(job), current_time())
+
+    async def _verify(self) -> None:
+        """Verify signatures, beside others that do."""
+        while True:
+            while (job := self.pump.next_to_verify()) is None:
+                await self.news.wait()
+            await anyio.to_thread.run_sync(job)
+            self.pump.finish_verifying(job, current_time())
 
     async def keep_time(self) -> None:
         """Tell the time until the pump is over; if it is cancelled before, that is the end."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from culm.machine import Closed
-from culm.pump import Engine, Job
+from culm.pump import Engine, Job, VerifyJob
+from culm_io.verifiers import start_verifying
 
 __all__ = ["PumpDriver"]
 
@@ -18,7 +20,10 @@ T = TypeVar("T")
 
 
 class PumpDriver(Generic[Pump_co]):
-    """Tells a pump the time, has its jobs done in `executor`, and waits for its end."""
+    """Tells a pump the time, has its jobs done in `executor`, and waits for its end.
+
+    Signatures are verified in `Engine.verifiers` threads.
+    """
 
     pump: Pump_co
 
@@ -55,6 +60,8 @@ class PumpDriver(Generic[Pump_co]):
         self._wake_at(self.pump.next_deadline())
         if (job := self.pump.next_job()) is not None:
             self._work = self._loop.create_task(self._perform(job))
+        if self.pump.verifiers:
+            start_verifying(self.pump, self._verified)
         if self._is_over() and not self._over.done():
             self._over.set_result(None)
 
@@ -71,6 +78,12 @@ class PumpDriver(Generic[Pump_co]):
     def _advance(self) -> None:  # perhaps too early: `update` sets the alarm again
         self._alarm = None
         self.pump.advance(self._loop.time())
+
+    def _verified(self, job: VerifyJob) -> None:  # in another thread
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for it
+            self._loop.call_soon_threadsafe(
+                lambda: self.pump.finish_verifying(job, self._loop.time())
+            )
 
     async def _perform(self, job: Job) -> None:
         try:

@@ -30,6 +30,7 @@ class PeerDriver(LinksDriver[PeerEvent]):
 
     perform_in: where effects are done, one at a time and in order, so that a slow disk does
         not hold up the loop; in the loop's thread by default.
+    verifiers: the number of threads that verify signatures, if the peer leaves that to its driver.
     on_event: gets every event of the peer, and `DialFailed`.
     """
 
@@ -39,9 +40,16 @@ class PeerDriver(LinksDriver[PeerEvent]):
         store: FeedStore,
         *,
         perform_in: Executor | None = None,
+        verifiers: int = 0,
         on_event: Callable[[PeerEvent | DialFailed], object] = lambda event: None,
     ) -> None:
-        super().__init__(peer, executor=perform_in, perform=store.perform, on_event=self._take)
+        super().__init__(
+            peer,
+            executor=perform_in,
+            verifiers=verifiers,
+            perform=store.perform,
+            on_event=self._take,
+        )
         self.peer = peer
         self._on_event = on_event
         self._again = Redialling(self.dial, on_event)

@@ -10,11 +10,11 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from selectors import EVENT_READ, EVENT_WRITE
 from time import monotonic
 
 from culm.machine import Closed, E_co
 from culm.pump import ConnectionState, Pump, StreamPump
+from culm_io.verifiers import verify_now
 
 __all__ = ["read", "run", "write"]
 
@@ -36,7 +36,7 @@ def run(
             deadline = pump.next_deadline()
             if deadline is not None and deadline <= monotonic():
                 pump.advance(monotonic())
-            elif reads is not None and writes is not None:
+            elif reads is not None and writes is not None and not verify_now(pump):
                 if reads or writes:
                     selector.register(connection, reads | writes)
                 selector.select(None if deadline is None else deadline - monotonic())
@@ -60,7 +60,7 @@ def read(
     try:
         data = connection.recv(size)
     except OSError as error:
-        waits = _waits_for(error, EVENT_READ)
+        waits = _waits_for(error, selectors.EVENT_READ)
         if waits is None and not aborted():
             pump.connection_lost(monotonic())
         return waits
@@ -83,7 +83,7 @@ def write(pump: StreamPump, connection: socket.socket) -> int | None:
         try:
             pump.sent(connection.send(pump.outgoing), monotonic())
         except OSError as error:
-            waits = _waits_for(error, EVENT_WRITE)
+            waits = _waits_for(error, selectors.EVENT_WRITE)
             if waits is None:
                 pump.send_failed(monotonic())
             return waits
@@ -93,7 +93,7 @@ def write(pump: StreamPump, connection: socket.socket) -> int | None:
 def _waits_for(error: OSError, event: int) -> int | None:
     """What to wait for before it is tried again; ``None`` if that is in vain."""
     if isinstance(error, ssl.SSLWantReadError):
-        return EVENT_READ
+        return selectors.EVENT_READ
     if isinstance(error, ssl.SSLWantWriteError):
-        return EVENT_WRITE
+        return selectors.EVENT_WRITE
     return event if isinstance(error, BlockingIOError) else None

@@ -16,6 +16,7 @@ from time import monotonic
 from culm.machine import Closed, E_co, Link, LocalProtocolError
 from culm.pump import LinkedPump, LinkPump
 from culm_io.sockets.driver import read, write
+from culm_io.verifiers import verify_now
 
 __all__ = ["LinksLoop"]
 
@@ -41,6 +42,7 @@ class LinksLoop:
                 self._wait()
                 for connection in tuple(self._awake):
                     self._carry(connection)
+                verify_now(self._pump)
         finally:
             self._selector.close()
             for each in (*self._links, self._listening):

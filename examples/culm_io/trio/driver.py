@@ -14,7 +14,8 @@ from trio.abc import HalfCloseableStream, Stream
 
 from culm.machine import Closed, E_co, StreamMachine
 from culm.pump import Pump, UserHandlers
-from culm_io.trio.pump import PumpDriver, carry
+from culm_io.trio.connection import carry
+from culm_io.trio.pump import PumpDriver
 
 __all__ = ["MachineDriver"]
 
@@ -40,7 +41,7 @@ class MachineDriver(PumpDriver[Pump[E_co]], Generic[E_co]):
         half_close = isinstance(self._stream, HalfCloseableStream)
         self.pump.connection_made(current_time(), half_close=half_close)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.work)
+            self.start_work(nursery)
             nursery.start_soon(carry, self.pump, self._stream, self.news)
             await self.keep_time()
             nursery.cancel_scope.cancel()

@@ -11,11 +11,11 @@ from typing import Generic, Unpack
 import trio
 from trio import TASK_STATUS_IGNORED, TaskStatus, current_time
 from trio.abc import HalfCloseableStream, Stream
-from trio.lowlevel import ParkingLot
 
 from culm.machine import Closed, E_co, Link, LinkedMachine, LocalProtocolError
 from culm.pump import LinkedPump, UserHandlers
-from culm_io.trio.pump import PumpDriver, carry
+from culm_io.trio.connection import carry
+from culm_io.trio.pump import PumpDriver
 
 __all__ = ["LinksDriver"]
 
@@ -44,7 +44,7 @@ class LinksDriver(PumpDriver[LinkedPump[E_co]], Generic[E_co]):
         async with trio.open_nursery() as nursery:
             self.start = nursery.start_soon
             task_status.started(nursery)
-            nursery.start_soon(self.work)
+            self.start_work(nursery)
             self.pump.advance(current_time())
             await self.keep_time()
             nursery.cancel_scope.cancel()
@@ -88,7 +88,7 @@ class LinksDriver(PumpDriver[LinkedPump[E_co]], Generic[E_co]):
             await self._carry(open_link, stream)
 
     async def _carry(self, open_link: Callable[[], Link], stream: Stream) -> None:
-        now, news = current_time(), ParkingLot()
+        now, news = current_time(), trio.lowlevel.ParkingLot()
         try:
             link = self.pump.call(now, open_link)
         except LocalProtocolError:  # there are too many, or the machine has ended

@@ -13,7 +13,8 @@ from twisted.python.failure import Failure
 
 from culm.effects import Answer
 from culm.machine import Closed
-from culm.pump import Engine, Job
+from culm.pump import Engine, Job, VerifyJob
+from culm_io.verifiers import start_verifying
 
 __all__ = ["PumpDriver"]
 
@@ -49,6 +50,8 @@ class PumpDriver(Generic[Pump_co]):
         self._wake_at(self.pump.next_deadline())
         if (job := self.pump.next_job()) is not None:
             self._perform(job)
+        if self.pump.verifiers:
+            start_verifying(self.pump, self._verified)
         if self._is_over() and not self.closed.called:
             maybeDeferred(self.pump.result).chainDeferred(self.closed)
 
@@ -60,6 +63,10 @@ class PumpDriver(Generic[Pump_co]):
 
         work = deferToThreadPool(reactor, reactor.getThreadPool(), job)
         work.addErrback(gone).addCallback(lambda answers: self.pump.finish(answers, monotonic()))
+
+    def _verified(self, job: VerifyJob) -> None:  # in another thread
+        reactor: Any = self._reactor
+        reactor.callFromThread(lambda: self.pump.finish_verifying(job, monotonic()))
 
     def _is_over(self) -> bool:
         return self.pump.over

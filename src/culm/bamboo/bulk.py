@@ -8,9 +8,10 @@ from itertools import accumulate
 
 from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE, Entry, LogKey, assemble
 from culm.kernels import hashing
+from culm.signatures import Signed
 from culm.wire.multihash import YASMF, HashFamily
 
-__all__ = ["decode_many", "hash_many", "signatures_are_valid"]
+__all__ = ["decode_many", "hash_many", "signatures_are_valid", "signatures_of"]
 
 
 def hash_many(messages: Sequence[bytes], *, family: HashFamily) -> list[bytes]:
@@ -69,6 +70,11 @@ def signatures_are_valid(entries: Sequence[Entry]) -> list[bool]:
         SIGNATURE_SIZE,
     )
     return list(map(bool, valid))
+
+
+def signatures_of(entries: Sequence[Entry]) -> list[Signed]:
+    """The signatures of the entries, to be verified elsewhere (`culm.signatures.Verify`)."""
+    return [Signed(entry.author, entry.signature, entry.signed_bytes()) for entry in entries]
 
 
 def _offsets(messages: Sequence[bytes]) -> array[int]:

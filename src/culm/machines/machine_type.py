@@ -18,6 +18,7 @@ from culm.machine import (
 from culm.machines.config import Config, Key, read_config
 from culm.machines.encodings import EVERY, Encoding
 from culm.machines.operations import Call
+from culm.signatures import with_signatures
 
 __all__ = [
     "AnyMachine",
@@ -137,8 +138,10 @@ class MachineType:
         return self.build(read_config(self.keys, config))
 
     def store(self, config: Config) -> Responder | None:
-        """A fresh store that answers effects; ``None`` if the machine has none."""
-        return None if self.respond is None else self.respond(read_config(self.keys, config))
+        """A fresh store that answers effects, and verifies signatures; ``None`` without effects."""
+        if self.respond is None:
+            return None
+        return with_signatures(self.respond(read_config(self.keys, config)))
 
     def __str__(self) -> str:
         return self.name

@@ -22,6 +22,7 @@ from culm.p2panda.operation import Operation
 from culm.p2panda.schema import is_operation_id
 from culm.reconcile.monoids import DEFAULT
 from culm.reconcile.tree import View
+from culm.signatures import Verify
 
 __all__ = [
     "AppendOperations",
@@ -275,6 +276,7 @@ ReplicatorEffect: TypeAlias = (
     | LocateOperations
     | ReadOperations
     | ReadNew
+    | Verify
 )
 
 

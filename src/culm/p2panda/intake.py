@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from culm.bamboo import LogVerifier
 from culm.bamboo import Reason as LogReason
-from culm.bamboo.bulk import decode_many, hash_many, signatures_are_valid
+from culm.bamboo.bulk import decode_many, hash_many, signatures_are_valid, signatures_of
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.entry import decode as decode_entry
 from culm.effects import Place, StoreWork
@@ -32,6 +32,7 @@ from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.operation import Operation
 from culm.p2panda.operation import decode as decode_operation
 from culm.replication import Writes
+from culm.signatures import Verification
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YASMF
 
@@ -93,6 +94,18 @@ class _Blame(NamedTuple):
     size: int
 
 
+class _Arrived(NamedTuple):
+    """Entries that have come together, with their sizes, and a fault after them.
+
+    asked: those of them on whose signatures verdicts are to come.
+    """
+
+    arrivals: Sequence[Arrival]
+    sizes: Sequence[int]
+    blame: _Blame | None
+    asked: Sequence[Arrival] = ()
+
+
 class _Log:
     """A log for which entries arrive: the state to verify them against, and its document.
 
@@ -142,6 +155,11 @@ class Intake:
         self._operations: OrderedDict[bytes, OperationState] = OrderedDict()
         # By session and log of which an entry was left out: our height of the log at that time.
         self._left_out: OrderedDict[tuple[int, LogKey], int] = OrderedDict()
+        self._verification: Verification[_Arrived] | None = None
+        if limits.verifying_max:
+            self._verification = Verification(
+                work, count_max=limits.verifying_max, then=self._take_verdicts
+            )
 
     def take(self, sender: Exchange, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Take entries with their operations, up to the first for which the sender is to blame."""
@@ -165,12 +183,33 @@ class Intake:
         self._work.hold(sum(sizes))
         self._work.line_up(taken)
         sender.expect(len(taken))
-        self._writes.extend(taken, sizes)
         if blame is not None:
             self._work.hold(blame.size)
             sender.expect(1)
+        if self._verification is None:
+            self._add(_Arrived(taken, sizes, blame))
+        else:
+            asked = [each for each in taken if self._is_new(each)]
+            signatures = signatures_of([each.entry for each in asked])
+            self._verification.add(_Arrived(taken, sizes, blame, asked), signatures)
+
+    def _is_new(self, arrival: Arrival) -> bool:
+        """Whether the signature of an entry is likely to be needed."""
+        log = (arrival.sender.number, arrival.log)
+        return log not in self._left_out and arrival.entry.hash() not in self._operations
+
+    def _take_verdicts(self, arrived: _Arrived, verdicts: list[bool]) -> None:
+        """The signatures of these are verified, and those of all before them."""
+        for arrival, signed in zip(arrived.asked, verdicts, strict=True):
+            arrival.verified(signed)
+        self._add(arrived)
+
+    def _add(self, arrived: _Arrived) -> None:
+        """Put these in line for the store."""
+        self._writes.extend(arrived.arrivals, arrived.sizes)
+        if arrived.blame is not None:
             self._writes.close()
-            self._writes.add(blame, blame.size)
+            self._writes.add(arrived.blame, arrived.blame.size)
             self._writes.close()
         self._lay_blame()
 

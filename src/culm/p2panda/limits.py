@@ -63,7 +63,7 @@ class Limits:
 class ReplicatorLimits:
     """Upper bounds of one `Replicator`, and what they imply.  Sizes in bytes.
 
-    Raises `ValueError` for a number below 1.
+    Raises `ValueError` for a number below 1 (`verifying_max`: below 0).
 
     unwritten_size_max
         Data received and not yet in the store, with its overhead; reading pauses above it.
@@ -85,6 +85,10 @@ class ReplicatorLimits:
         Logs remembered of which a session has left out an entry, of all sessions together:
         later entries of these are passed over; 400 bytes each.  Beyond that, those of which an
         entry was left out first are forgotten: the next one is looked at, and told, again.
+    verifying_max
+        Signatures that the driver verifies at a time (`culm.signatures.Verify`), or those of the
+        entries of one read, if they are more; under 1 KiB each.  0: the replicator verifies them
+        itself.
     connection
         The limits of the connection.
     parameters
@@ -102,12 +106,13 @@ class ReplicatorLimits:
     operations_known_max: int = 8192
     repeated_max: int = 1000
     left_out_max: int = 4096
+    verifying_max: int = 0
     connection: Limits = field(default_factory=Limits)
     parameters: Parameters = field(default_factory=Parameters)
     comparison: SessionLimits = field(default_factory=lambda: SessionLimits(ranges_max=1 << 16))
 
     def __post_init__(self) -> None:
-        check_numbers(self, low=1)
+        check_numbers(self, low=1, optional=("verifying_max",))
         check_type("connection", self.connection, Limits)
         check_type("parameters", self.parameters, Parameters)
         check_type("comparison", self.comparison, SessionLimits)

@@ -20,6 +20,7 @@ from culm.pump.jobs import Job
 from culm.pump.limits import Limits, Timing
 from culm.pump.linked import LinkedPump, LinkPump
 from culm.pump.stream import Pump, StreamPump
+from culm.pump.verifying import VerifyJob
 
 __all__ = [
     "AbortedError",
@@ -35,4 +36,5 @@ __all__ = [
     "StreamPump",
     "Timing",
     "UserHandlers",
+    "VerifyJob",
 ]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, ParamSpec, TypedDict, TypeVar, cast
 
-from culm.arguments import check_type
+from culm.arguments import check_int, check_type
 from culm.effects import Answer
 from culm.machine import (
     Closed,
@@ -22,6 +22,8 @@ from culm.machine import (
 )
 from culm.pump.jobs import Job
 from culm.pump.limits import Limits, Timing
+from culm.pump.verifying import Verifiers, VerifyJob
+from culm.signatures import Verify, verify
 
 __all__ = ["AbortedError", "Engine", "Handlers", "UserHandlers"]
 
@@ -45,6 +47,9 @@ class UserHandlers(TypedDict, Generic[E_co], total=False):
     perform
         Carries out an effect at once, and returns the answer; its exception is reported to the
         machine, and raised by `result`.
+    verifiers
+        The number of threads of the driver that verify signatures (`culm.signatures.Verify`, of
+        which `perform` hears nothing).  With 0 the pump verifies them itself, at once.
     limits
         Bounds on memory and on steps in a row.
     timing
@@ -59,6 +64,7 @@ class UserHandlers(TypedDict, Generic[E_co], total=False):
 
     on_event: Callable[[E_co], object] | None
     perform: Callable[[Effect[Any]], object] | None
+    verifiers: int
     limits: Limits
     timing: Timing
     tap: Callable[[Any], Any] | None
@@ -93,6 +99,7 @@ class Engine(ABC, Generic[M_co, E_co]):
         *,
         on_event: Callable[[E_co], object] | None = None,
         perform: Callable[[Effect[Any]], object] | None = None,
+        verifiers: int = 0,
         in_jobs: bool = False,
         defer: Callable[[Effect[Any]], object] | None = None,
         wake: Callable[[], object] | None = None,
@@ -102,6 +109,7 @@ class Engine(ABC, Generic[M_co, E_co]):
     ) -> None:
         check_type("limits", limits, Limits)
         check_type("timing", timing, Timing)
+        check_int("verifiers", verifiers, 0)
         handlers: dict[str, object] = {"on_event": on_event, "perform": perform, "tap": tap}
         handlers |= {"defer": defer, "wake": wake}
         for name, handler in handlers.items():
@@ -116,6 +124,9 @@ class Engine(ABC, Generic[M_co, E_co]):
         self._durable = machine if isinstance(machine, Durable) else None
         self._on_event, self._perform, self._defer = on_event, perform, defer
         self._in_jobs, self._wake = in_jobs, wake
+        self.verifiers = verifiers
+        """The number of threads that verify signatures."""
+        self._verifiers = Verifiers(verifiers) if verifiers else None
         self._limits, self._timing = limits, timing
         self._now: float | None = None
         self._deadline: float | None = None  # the machine's, as of the last drain
@@ -226,6 +237,17 @@ class Engine(ABC, Generic[M_co, E_co]):
         self._job = None
         self._drain()
 
+    def next_to_verify(self) -> VerifyJob | None:
+        """Signatures to verify now, elsewhere, beside all else that is under way."""
+        return None if self._verifiers is None else self._verifiers.next()
+
+    def finish_verifying(self, job: VerifyJob, now: float) -> None:
+        """Take what `next_to_verify` gave, in any order.  Raises `ValueError` unless it is done."""
+        check_time(now, None)
+        answer = None if self._verifiers is None else self._verifiers.finish(job)
+        if answer is not None and self._durable is not None:
+            self._input(now, answer.give, self._durable)
+
     def abort(self, error: Exception | None = None) -> None:
         """End every connection, and take no more events.
 
@@ -244,7 +266,8 @@ class Engine(ABC, Generic[M_co, E_co]):
     @property
     def _has_effects_out(self) -> bool:
         """Whether an answer of the store is yet to come."""
-        return bool(self._deferred or self._for_job)
+        verifies = self._verifiers is not None and self._verifiers.at_work
+        return bool(self._deferred or self._for_job or verifies)
 
     # Left to subclasses.
 
@@ -350,7 +373,9 @@ class Engine(ABC, Generic[M_co, E_co]):
         if effect is None:
             return False
         assert self._durable is not None
-        if self._in_jobs and self._perform is not None:
+        if isinstance(effect, Verify) and self._defer is None:
+            self._take_signatures(effect, self._durable)
+        elif self._in_jobs and self._perform is not None:
             self._for_job.append(effect)
         elif self._defer is not None:
             self._deferred.add(effect.ticket)
@@ -361,14 +386,22 @@ class Engine(ABC, Generic[M_co, E_co]):
             raise TypeError(f"nobody performs {type(effect).__name__}")
         return True
 
+    def _take_signatures(self, effect: Verify, durable: Durable) -> None:
+        if self._verifiers is None:
+            Answer.of(effect, lambda _: verify(effect.signatures)).give(durable)
+        else:
+            self._verifiers.take(effect)
+
     def _stop(self, error: Exception) -> None:
         if self._error is None:
             self._error = error
 
     def _give_up(self) -> None:
-        """Drop all work but the effects that are with the driver."""
+        """Drop all work but the effects that the store is at work on."""
         self._unfinished = False
         self._for_job.clear()
+        if self._verifiers is not None:
+            self._verifiers.give_up()
         self._hang_up()
 
     def _notify(self) -> None:
