@@ -23,7 +23,6 @@ NO_REACHES = {
 STANDING: dict[str, int] = {
     "examples": 22,
     "garlic": 40,
-    "oxen": 19,
     "point2point": 6,
     "spark": 5,
     "ssb": 12,

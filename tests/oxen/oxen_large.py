@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oxen_simulation import EPOCH
 from oxen_support import DEFAULT_TIMING, ME, Table
 
@@ -26,6 +28,7 @@ P, Q, R = b"P", b"Q", b"R"
 FIRST, MIDDLE, LAST = Position
 SIZE_MAX = 10_000
 LIMITS = Limits(datagram_size_max=400, message_size_max=SIZE_MAX, queue_max=8)
+ONE_PLACE = replace(LIMITS, assemblies_max=1)
 ALONE = Node(me=ME, rng=Table().dice, epoch=EPOCH, limits=LIMITS).payload_size_max(
     Delivery.IN_ORDER
 )

@@ -9,9 +9,18 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
-from culm.oxen.messages import Gossip, MessageData, decode_parcel
+from culm.oxen.messages import (
+    Broadcast,
+    Gossip,
+    MessageData,
+    OneToOne,
+    Piece,
+    Synchronize,
+    decode_parcel,
+    read_message,
+)
 from culm.oxen.seal import open_box
-from culm.testing.network import Deliver, Network
+from culm.testing.network import Conditions, Deliver, Network
 
 VICTIM = b"V"
 """What the names of those begin with in whose name others send."""
@@ -23,6 +32,41 @@ _KEPT_OF = 7  # sealed ones
 _KEPT = re.compile(rb"1:m1:[st]")
 _ID = re.compile(rb"2:idi(\d+)e")
 _SIDS = re.compile(rb"3:(N\d\d|V\d\d)")
+
+
+class Numbers(dict[tuple[bytes, bytes], tuple[int, int]]):
+    """The last numbers that one has sent to another in order, broadcasts first, by both.
+
+    A later life of the sender has greater ones.
+    """
+
+    def overhear(self, parcel: bytes) -> None:
+        body = decode_parcel(parcel).body if parcel else None
+        if not isinstance(body, MessageData):
+            return
+        broadcast = one = 0
+        match read_message(body.d):
+            case Synchronize(broadcast, one):
+                pass
+            case Broadcast(broadcast) | Piece(b"b", broadcast):
+                pass
+            case OneToOne(one) | Piece(_, one):
+                pass
+        known = self.get((body.fr, body.to), (0, 0))
+        self[body.fr, body.to] = max(known[0], broadcast), max(known[1], one)
+
+
+class OverheardNetwork(Network):
+    """A network on which somebody notes the numbers of what is sent, unless it is sealed."""
+
+    def __init__(self, *, seed: int, conditions: Conditions) -> None:
+        super().__init__(seed=seed, conditions=conditions)
+        self.numbers = Numbers()
+
+    def send(self, source: Hashable, destination: Hashable, payload: bytes) -> None:
+        if payload.startswith(b"d"):
+            self.numbers.overhear(payload)
+        super().send(source, destination, payload)
 
 
 class WatchedNetwork(Network):
@@ -43,11 +87,14 @@ class WatchedNetwork(Network):
 
     keys: with which datagrams may be sealed; one that is sealed is proof then, and no other is.
         Some of all datagrams are kept to be sent again, to anybody.
+    overhears: whether somebody notes the numbers of what is sent.
     """
 
-    def __init__(self, *, seed: int, keys: Sequence[bytes] = ()) -> None:
+    def __init__(self, *, seed: int, keys: Sequence[bytes] = (), overhears: bool = False) -> None:
         super().__init__(seed=seed)
         self._keys = keys
+        self._overhears = overhears
+        self.numbers = Numbers()
         self._count = 0
         self.starts: list[tuple[Hashable, Hashable, bytes]] = []
         self._credit: dict[tuple[Hashable, Hashable], int] = defaultdict(int)
@@ -107,6 +154,8 @@ class WatchedNetwork(Network):
 
     def send(self, source: Hashable, destination: Hashable, payload: bytes) -> None:
         parcel = self._look_into(source, destination, payload)
+        if self._overhears:
+            self.numbers.overhear(parcel)
         self._count += 1
         kept = self._count % _KEPT_OF == 0 if self._keys else bool(_KEPT.search(parcel))
         if kept and len(self.starts) < _REPLAYS_MAX:

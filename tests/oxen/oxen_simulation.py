@@ -286,14 +286,6 @@ OFF = [-(2**25), -3, -1, 0, 1, 3, 2**25]
 FAR = 1000  # further than anybody comes in a story
 
 
-def numbers_of(host: Host, to: bytes) -> tuple[int, int] | None:
-    """The last numbers of what `host` has sent to `to` in order, if it knows that one."""
-    peer = host.machine._roster.peers.get(to) if host.running else None
-    if peer is None:
-        return None
-    return peer.outgoing.broadcast.last, peer.outgoing.one.last
-
-
 def _is_given_up(gone: Host, others: list[Host]) -> bool:
     """Whether none of the others takes it for a peer any more."""
     views = (host.machine.peers().get(gone.address) for host in others)
@@ -321,7 +313,7 @@ class Simulation:
         liars: bool = False,
         rumours: bool = False,
     ) -> None:
-        self.network = WatchedNetwork(seed=seed, keys=KEYS if keys else ())
+        self.network = WatchedNetwork(seed=seed, keys=KEYS if keys else (), overhears=liars)
         self.rng = rng = self.network.random("story")
         self.size = size or rng.choices([2, 3, 4, 5, 6, 8, 16], [24, 36, 22, 11, 4, 2, 0.3])[0]
         if scars:
@@ -733,6 +725,12 @@ class Simulation:
         source = rng.choice([victim, member])
         self.network.replay((source, to, encode_parcel(Parcel(rng.choice([None, 5]), None, body))))
 
+    def _numbers_of(self, member: bytes, to: bytes) -> tuple[int, int] | None:
+        """The last that it has sent to `to` in order, if it is there and knows that one."""
+        host = self.cluster[member]
+        known = host.running and to in host.machine.peers()
+        return self.network.numbers.get((member, to)) if known else None
+
     def _some_lie(self) -> None:
         """Somebody says in a member's name that it starts anew, goes on, or leaves.
 
@@ -740,11 +738,11 @@ class Simulation:
         """
         rng = self.rng
         member, to = rng.choices(self.names, k=2)
-        numbers = numbers_of(self.cluster[member], to)
+        numbers = self._numbers_of(member, to)
         if member == to or numbers is None:
             return
         broadcast, one = (rng.choice([number + rng.choice(OFF), 2**62]) for number in numbers)
-        named = numbers_of(self.cluster[to], member)
+        named = self._numbers_of(to, member)
         message: Message = rng.choice(
             [
                 Synchronize(broadcast, one, known=rng.choice([0, one])),
@@ -761,7 +759,7 @@ class Simulation:
         he is behind what they have sent to `sid` alone: who knows that number is believed for good.
         """
         for member in self.names:
-            numbers = numbers_of(self.cluster[member], sid)
+            numbers = self._numbers_of(member, sid)
             if member != sid and numbers is not None:
                 start = write_message(Synchronize(numbers[0] + FAR, numbers[1] - FAR))
                 parcel = encode_parcel(Parcel(body=MessageData(sid, member, 1, start)))

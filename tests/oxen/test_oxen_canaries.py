@@ -5,22 +5,33 @@ Were one not noticed, 100,000 quiet seeds would prove nothing about it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from oxen_simulation import simulate
 
 from culm.machines.driver import EndlessError
-from culm.oxen import Delivery, PeerState, seal
+from culm.oxen import Delivery, DropReason, PeerState, seal
 from culm.oxen.associations import Associations
 from culm.oxen.contacts import ContactTable
+from culm.oxen.courier import Courier
 from culm.oxen.flight import Flight
 from culm.oxen.incoming import Age, Incoming, InOrder
 from culm.oxen.keepalive import Keepalives
 from culm.oxen.links import Links
-from culm.oxen.messages import Position, Synchronize, Tags
+from culm.oxen.messages import (
+    Body,
+    MessageData,
+    OneToOne,
+    Piece,
+    Position,
+    Synchronize,
+    Tags,
+    read_message,
+)
 from culm.oxen.outgoing import Outgoing
 from culm.oxen.peer import Peer
 from culm.oxen.pieces import Assemblies
@@ -52,16 +63,17 @@ def canary_in(weather: str) -> Callable[[Break], Break]:
 
 @canary
 def duplicates_are_delivered_again(patch: pytest.MonkeyPatch) -> None:
-    take = Reception._take
+    receive = Reception.receive
 
-    def again(self: Reception, peer: Peer, delivery: Delivery, sequence: int, content: Any) -> bool:
-        incoming = peer.incoming
-        stream = None if incoming is None else incoming.one
-        if stream is not None and sequence == stream.position:
-            stream.position -= 1
-        return take(self, peer, delivery, sequence, content)
+    def again(self: Reception, source: bytes, body: Body, size: int) -> None:
+        peer = self._roster.peers.get(body.fr) if isinstance(body, MessageData) else None
+        if peer is not None and peer.incoming is not None:
+            message, stream = read_message(body.d), peer.incoming.one  # type: ignore[union-attr]
+            if isinstance(message, OneToOne | Piece) and message.sequence == stream.position:
+                stream.position -= 1
+        receive(self, source, body, size)
 
-    patch.setattr(Reception, "_take", again)
+    patch.setattr(Reception, "receive", again)
 
 
 @canary
@@ -153,14 +165,13 @@ def who_was_given_up_is_never_taken_back(patch: pytest.MonkeyPatch) -> None:
 
 @canary
 def giving_up_is_not_told(patch: pytest.MonkeyPatch) -> None:
-    give_up = Associations._give_up
+    vanish = Peer.vanish
 
-    def silently(self: Associations, peer: Peer) -> None:
-        give_up(self, peer)
-        if self.events and type(self.events[-1]).__name__ == "PeerUnreachable":
-            self.events.pop()
+    def silently(self: Peer) -> bool:
+        vanish(self)
+        return False
 
-    patch.setattr(Associations, "_give_up", silently)
+    patch.setattr(Peer, "vanish", silently)
 
 
 @canary
@@ -239,13 +250,13 @@ def tags_of_a_former_life_count(patch: pytest.MonkeyPatch) -> None:
 
 @canary_in("tags")
 def who_joins_is_told_tags_only_if_there_are_any(patch: pytest.MonkeyPatch) -> None:
-    tell = Associations._tell
+    tell = Courier.tell
 
-    def told(self: Associations, peer: Peer) -> None:
-        if self.tags.table or peer.outgoing.flight.under_way:
-            tell(self, peer)
+    def told(self: Courier, peer: Peer, version: int, tags: Mapping[str, str]) -> None:
+        if tags or peer.outgoing.flight.under_way:
+            tell(self, peer, version, tags)
 
-    patch.setattr(Associations, "_tell", told)
+    patch.setattr(Courier, "tell", told)
 
 
 @canary_in("tags")
@@ -303,15 +314,17 @@ def a_key_is_forgotten_at_once(patch: pytest.MonkeyPatch) -> None:
 @canary_in("keys")
 def the_dead_are_heard_when_the_living_are_silent(patch: pytest.MonkeyPatch) -> None:
     """As long as only two lives of each are remembered."""
-    life_of = Seal._life_of
+    opened = Seal.open
 
-    def forgetful(self: Seal, source: bytes, name: bytes) -> Any:
-        known = self._sources.get(source)
-        if known is not None and known.name > name:
-            del self._sources[source]
-        return life_of(self, source, name)
+    def forgetful(self: Seal, source: bytes, datagram: bytes) -> Opened | None:
+        found = opened(self, source, datagram)
+        if found is None or found.fresh or source not in self._sources:
+            return found
+        del self._sources[source]  # and what comes of an earlier life begins a new one
+        self._dropped[DropReason.REPLAYED] -= 1
+        return opened(self, source, datagram)
 
-    patch.setattr(Seal, "_life_of", forgetful)
+    patch.setattr(Seal, "open", forgetful)
 
 
 @canary
@@ -333,12 +346,12 @@ def a_place_is_never_given_back(patch: pytest.MonkeyPatch) -> None:
 
 @canary_in("liars")
 def whoever_says_goodbye_is_waited_for_without_end(patch: pytest.MonkeyPatch) -> None:
-    is_overdue = Associations._is_overdue
+    enter = Peer.enter
 
-    def patient(self: Associations, peer: Peer, now: float) -> bool:
-        return peer.state is not PeerState.FINALIZING and is_overdue(self, peer, now)
+    def patient(self: Peer, state: PeerState, now: float) -> None:
+        enter(self, state, math.inf if state is PeerState.FINALIZING else now)
 
-    patch.setattr(Associations, "_is_overdue", patient)
+    patch.setattr(Peer, "enter", patient)
 
 
 @canary_in("liars")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from oxen_network import OverheardNetwork
 from oxen_simulation import EPOCH, KEYS, LIMITS, TIMING
-from oxen_support import EPOCH as EPOCH_OF_TABLES
 from oxen_support import ME, Table
 
 from culm.machine import Event
@@ -22,6 +22,7 @@ from culm.oxen import (
     PeerState,
     PeerUnreachable,
     SendFailed,
+    Timing,
 )
 from culm.oxen.messages import (
     Finalize,
@@ -42,6 +43,9 @@ ONE, OTHER = b"N01", b"N02"
 NEAR = [-(2**25), -1, 0, 1, 2**25]
 FAR = [-(2**40), 2**40, 2**62, 2**63 - 1]
 
+# What one that answers at once may take if a message is lost three times.
+PATIENCE_S = (1 + 2 + 4) * Timing().redelivery_min_s
+
 
 def forge(network: Network, source: bytes, to: bytes, message: Message) -> None:
     """Let somebody say `message` in the name of `source`."""
@@ -54,7 +58,8 @@ def pair(keys: list[bytes] | None = None, ahead_s: float = 0.0) -> Cluster:
 
     ahead_s: of all other clocks, that of a node that has restarted.
     """
-    network = Network(seed=1, conditions=Conditions(delay_min=0.001, delay_max=0.02))
+    conditions = Conditions(delay_min=0.001, delay_max=0.02)
+    network = OverheardNetwork(seed=1, conditions=conditions)
     cluster = Cluster(network)
 
     def build(host: Host) -> Node:
@@ -88,8 +93,8 @@ def met(cluster: Cluster) -> Cluster:
 
 def numbers(cluster: Cluster, sid: bytes, to: bytes) -> tuple[int, int]:
     """The last that `sid` has sent to `to` in order, broadcasts first."""
-    outgoing = cluster[sid].machine._roster.peers[to].outgoing
-    return outgoing.broadcast.last, outgoing.one.last
+    assert isinstance(cluster.network, OverheardNetwork)
+    return cluster.network.numbers[sid, to]
 
 
 def talk(cluster: Cluster) -> None:
@@ -160,13 +165,13 @@ def test_who_is_there_first_with_made_up_numbers_keeps_nobody_out(
     by: int, both: bool, after_s: float
 ) -> None:
     """They count until the peer names our number, which it does before it has joined."""
-    cluster = pair()
+    cluster, heard = pair(), met(pair())  # the same two: what they will say is known before
     network = cluster.network
     cluster[ONE].call("start")
     cluster[OTHER].call("join", sid=ONE)
     network.run(after_s)
     for source, to in ((OTHER, ONE), (ONE, OTHER))[: 1 + both]:
-        number = cluster[source].machine._roster.broadcast_sequence
+        number, _ = numbers(heard, source, to)
         made_up = min(max(0, number + by), 2**63 - 1)
         for one in (made_up, min(max(0, made_up + 2**27), 2**63 - 1)):
             forge(network, source, to, Synchronize(made_up, one))
@@ -273,10 +278,7 @@ def test_another_claim_is_asked_about_from_that_moment_on(over: bool) -> None:
 
 def wait_for_claim(table: Table, *, over: bool) -> None:
     """Wait until the time that `P` has for its answer is just over, or just not."""
-    held = table.node._roster.peers[P].claim
-    assert held is not None
-    end = held.until - EPOCH_OF_TABLES
-    table.wait((end if over else end - 1e-6) - table.now)
+    table.wait(PATIENCE_S + (1e-6 if over else -1e-6))
 
 
 @pytest.mark.parametrize("waits", [True, False])

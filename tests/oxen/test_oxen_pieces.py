@@ -13,6 +13,7 @@ from oxen_large import (
     LAST,
     LIMITS,
     MIDDLE,
+    ONE_PLACE,
     SIZE_MAX,
     P,
     Q,
@@ -270,7 +271,7 @@ def test_who_leaves_delivers_it_first() -> None:
 
 def test_pieces_come_in_any_order_and_twice() -> None:
     for order in permutations([1, 2, 3]):
-        table = joined()
+        table = joined(limits=ONE_PLACE)
         pieces = {
             1: one(1, FIRST, b"a" * 300),
             2: one(2, MIDDLE, b"b"),
@@ -282,7 +283,7 @@ def test_pieces_come_in_any_order_and_twice() -> None:
             id = table.tell_message(P, pieces[at])
             assert table.acknowledged() == [id]
         assert table.events() == [received(b"a" * 300 + b"b" + b"c" * 300)]
-        assert not table.node._associations.assemblies.held  # type: ignore[attr-defined]
+        assert begun(table)
 
 
 def test_both_streams_have_one_of_their_own() -> None:
@@ -295,12 +296,12 @@ def test_both_streams_have_one_of_their_own() -> None:
 
 
 def test_a_message_that_waits_behind_it_comes_after_it() -> None:
-    table = joined()
+    table = joined(limits=ONE_PLACE)
     table.tell_message(P, OneToOne(3, b"after"))
     table.tell_message(P, one(2, LAST, b"b"))
     table.tell_message(P, one(1, FIRST, b"a"))
     assert table.events() == [received(b"ab"), received(b"after")]
-    assert not table.node._associations.assemblies.held  # type: ignore[attr-defined]
+    assert begun(table)
 
 
 def test_who_has_said_nothing_of_pieces_takes_none() -> None:
@@ -319,13 +320,13 @@ def test_who_has_said_nothing_of_pieces_takes_none() -> None:
 
 @pytest.mark.parametrize("position", [MIDDLE, LAST])
 def test_a_piece_without_a_beginning_is_nothing(position: Position) -> None:
-    table = joined()
+    table = joined(limits=ONE_PLACE)
     table.tell_message(P, one(1, position, b"a"))
     table.tell_message(P, one(2, LAST, b"b"))
     table.tell_message(P, OneToOne(3, b"whole"))
     assert table.events() == [received(b"whole")]
     assert table.node.dropped[DropReason.INCOMPLETE] == 2
-    assert not table.node._associations.assemblies.held  # type: ignore[attr-defined]
+    assert begun(table)
 
 
 def test_a_beginning_begins_anew() -> None:
@@ -337,20 +338,21 @@ def test_a_beginning_begins_anew() -> None:
 
 
 def test_a_whole_message_in_between_ends_it() -> None:
-    table = joined()
+    table = joined(limits=ONE_PLACE)
     table.tell_message(P, one(1, FIRST, b"lost"))
     table.tell_message(P, OneToOne(2, b"whole"))
-    assert not table.node._associations.assemblies.held  # type: ignore[attr-defined]
+    assert begun(table)
     table.tell_message(P, one(3, LAST, b"b"))
     assert table.events() == [received(b"whole")]
 
 
 def test_one_that_begins_with_too_much_keeps_no_place() -> None:
     table = Table(limits=Limits(message_size_max=10, assemblies_max=1))
-    table.join(P)
+    for sid in (P, Q):
+        table.join(sid)
     table.tell_message(P, one(1, FIRST, bytes(11)))
     assert table.node.dropped[DropReason.INCOMPLETE] == 1
-    assert not table.node._associations.assemblies.held  # type: ignore[attr-defined]
+    assert begun(table)
 
 
 def test_one_that_grows_beyond_what_was_said_is_nothing() -> None:
@@ -375,11 +377,11 @@ def test_exactly_as_much_as_was_said_is_taken() -> None:
 
 @pytest.mark.parametrize("number", [257, 2**62, 2**63 - 1])
 def test_a_piece_far_ahead_takes_no_place(number: int) -> None:
-    table = joined()
+    table = joined(limits=ONE_PLACE)
     table.tell_message(P, one(number, FIRST, b"a"))
     assert table.acknowledged() == []
-    assert not table.node._associations.assemblies.held  # type: ignore[attr-defined]
     assert table.node.dropped[DropReason.BEYOND_WINDOW] == 1
+    assert begun(table)
 
 
 @pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**200])

@@ -12,6 +12,7 @@ from oxen_simulation import EPOCH, TIMING
 from oxen_support import DEFAULT_LIMITS, ME, Dice, Table
 
 from culm.machine import Closed, LocalProtocolError
+from culm.machines.memory import retained_size
 from culm.oxen import (
     Delivery,
     Dialect,
@@ -353,19 +354,27 @@ def test_a_replay_is_no_way_to_make_a_victim_listen() -> None:
 
 def test_memory_for_sources_is_bounded() -> None:
     table_ = table(limits=Limits(peers_max=4))
-    for number in range(40):
+    sizes: list[int] = []
+    for number in range(80):
         source = b"x%d" % number
         for life in (LIFE, LATER):
             table_.node.receive_datagram(
                 sealed(b"de", 2**40, life=life, source=source), source=source
             )
             table_.drain()
-    sources = table_.node._seal._sources  # type: ignore[union-attr]
-    assert len(sources) == 8
-    for counter in range(1, 9):
+        sizes.append(retained_size(table_.node))
+    assert sizes[4] > sizes[0]
+    assert max(sizes[8:]) < sizes[8] + 100
+
+
+def test_memory_for_what_one_source_has_sent_is_bounded() -> None:
+    """A bit for each datagram of the window, and of others nothing."""
+    table_ = table()
+    before = retained_size(table_.node)
+    for counter in range(1, 60):
         table_.node.receive_datagram(sealed(b"de", counter * 10**4), source=P)
         table_.drain()
-    assert all(life._seen < 2**2**14 for life in sources.values())
+    assert retained_size(table_.node) < before + 2**14 / 8 + 500
 
 
 def test_who_is_forgotten_is_not_heard_as_before() -> None:

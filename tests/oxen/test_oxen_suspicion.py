@@ -67,9 +67,7 @@ def test_others_are_asked_to_reach_one_that_is_silent() -> None:
     asked = asked_by_others(table)
     assert {hop for hop, _ in asked} == {Q, R}
     # It is a message from before the first, which every server acknowledges and nobody looks at.
-    assert {read_message(body.d) for _, body in asked} == {
-        OneToOne(table.node._roster.peers[P].outgoing.one.first - 1, b"")  # type: ignore[attr-defined]
-    }
+    assert {read_message(body.d) for _, body in asked} == {OneToOne(table.starts[P].one, b"")}
     assert len({body.id for _, body in asked}) == 1
 
 
