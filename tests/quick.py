@@ -62,6 +62,8 @@ def room_of(path: str) -> str | None:
             return room
         case ("cext", *_):
             return "kernels"
+        case ("examples", "foreign", *_):
+            return "foreign"
         case ("examples" | "benchmarks", *_):
             return "examples"
         case _:

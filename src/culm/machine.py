@@ -224,7 +224,9 @@ class StreamMachine(Machine[E_co], Protocol[E_co]):
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take at most `size_max` bytes for the peer (by default all that there are).
 
-        Raises `TypeError` or `ValueError` if that is not a size; nothing is taken then.
+        A piece is empty only if nothing is left, or if `size_max` is 0, which takes nothing and
+        changes nothing.  Raises `TypeError` or `ValueError` if that is not a size; nothing is
+        taken then.
         """
         ...
 

@@ -104,6 +104,12 @@ def test_only_what_users_call_is_a_verb() -> None:
     assert driver.do(Call("close")).sent == b"bye\n"
 
 
+def test_an_unknown_verb_is_told_which_there_are() -> None:
+    driver = Driver(Lines(), verbs={"shape": lambda machine: None})
+    with pytest.raises(UnknownVerbError, match=r"'shout'; there are: close, say, shape$"):
+        driver.do(Call("shout"))
+
+
 def test_an_input_of_another_kind_is_refused() -> None:
     with pytest.raises(WrongKindError):
         Driver(Lines()).do(Advance(1.0))

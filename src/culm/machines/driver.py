@@ -442,6 +442,9 @@ class Driver:
     def _method(self, name: str) -> Callable[..., object]:
         method = None if name.startswith("_") else getattr(self.machine, name, None)
         if name in _INPUTS_AND_OUTPUTS or not callable(method):
-            raise UnknownVerbError(f"{type(self.machine).__name__} has no verb {name!r}")
+            there_are = ", ".join(sorted({*self._verbs, *own_verbs(self.machine)}))
+            raise UnknownVerbError(
+                f"{type(self.machine).__name__} has no verb {name!r}; there are: {there_are}"
+            )
         found: Callable[..., object] = method
         return found

@@ -7,16 +7,22 @@ In pytest, over all registered machines::
         law.check(spec)
 
 or for one machine: ``check_machine(spec)``.  Hypothesis draws conversations, cuts and
-mutations; the loaded profile sets the number of examples.
+mutations; the loaded profile sets the number of examples.  (``culm[testing]`` brings it.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
-from hypothesis import HealthCheck, given, seed, settings
-from hypothesis import strategies as st
+try:
+    from hypothesis import HealthCheck, given, seed, settings
+    from hypothesis import strategies as st
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "Hypothesis is not installed: python -m pip install 'culm[testing]'", name=error.name
+    ) from error
 
 from culm.testing.registry import spec_of, specs
 from culm.testing.spec import MachineSpec
@@ -32,6 +38,7 @@ from culm.testing.suite.least import least
 from culm.testing.suite.processes import LeftOutWarning, processes
 from culm.testing.suite.pumped import pumped
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
+from culm.testing.suite.shrinking import EnoughError, Patience
 from culm.testing.suite.strategies import Draw
 from culm.testing.suite.times import time
 from culm.testing.suite.unsent import repeats, unsent
@@ -40,6 +47,7 @@ from culm.testing.suite.work import at_once, work
 __all__ = ["PROPERTIES", "LeftOutWarning", "Property", "PropertyError", "cases", "check_machine"]
 
 EXAMPLE_SECONDS_MAX = SECONDS_MAX
+SHRINK_SECONDS_MAX = 20.0  # from the first failure of a law on
 
 # Conversations are long, and some machines are slow; neither is a fault of the example.
 _HEALTH_OF_NO_CONCERN = (
@@ -82,6 +90,7 @@ class Property:
         """
         check, tried = self.check_example, 0
         assert check is not None
+        patience = Patience(SHRINK_SECONDS_MAX)
 
         patient = settings(
             max_examples=examples, deadline=None, suppress_health_check=_HEALTH_OF_NO_CONCERN
@@ -94,14 +103,18 @@ class Property:
         def example(data: st.DataObject) -> None:
             nonlocal tried
             with watchdog(EXAMPLE_SECONDS_MAX):
-                check(spec, data.draw)
+                patience.check(partial(check, spec), data.draw)
             tried += 1
 
         # The name separates the failures of different machines in Hypothesis' database.
         example.__qualname__ = example.__name__ = f"{spec.name}_{self.name}"
         if chance is not None:
             seed(chance)(example)
-        example()
+        try:
+            example()
+        except EnoughError:
+            assert patience.failure is not None
+            raise patience.failure from None
         return tried
 
 

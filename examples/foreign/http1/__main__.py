@@ -1,0 +1,8 @@
+"""``python -m foreign.http1 PORT`` tells everyone what they have asked."""
+
+import asyncio
+import sys
+
+from foreign.http1.server import serve
+
+asyncio.run(serve(lambda asked: (200, f"{asked}\n".encode()), int(sys.argv[1])))
