@@ -269,8 +269,44 @@ def test_a_leader_that_starts_over_is_told_chunk_by_chunk_what_is_there() -> Non
         assert (answered.accepted, answered.next_index) == (True, wanted)
         assert lab.pending == []
     lab.tell(chunk(8, done=True))
-    answered = one(lab.tell(chunk(8, done=True)), SnapshotResponse)
-    assert answered.next_index == 8  # it is not written yet
+    write = lab.pending.pop()
+    assert all_of(lab.tell(chunk(8, done=True)), SnapshotResponse) == []  # it is being written
+    answered = one(lab.tell(chunk(4)), SnapshotResponse)  # the first of two that have to wait
+    assert answered.next_index == 8
+    lab.do(write, False)
+    answers = all_of(lab.drain(), SnapshotResponse)
+    assert [answered.next_index for answered in answers] == [0, 0]
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_a_chunk_that_comes_during_a_write_fares_as_one_that_comes_after_it(usable: bool) -> None:
+    """The answer of our own store makes no difference to what becomes of the peer's requests."""
+    held, later = Lab(term=3), Lab(term=3)
+    other = replace(chunk(0), snapshot=Snapshot(9, 2, configuration(1, 2)))
+    for lab in (held, later):
+        lab.hold = True
+        lab.tell(chunk(0))
+    held.tell(other)
+    held.do(held.pending.pop(), usable)
+    answers = all_of(held.drain(), SnapshotResponse)
+    later.do(later.pending.pop(), usable)
+    expected = all_of([*later.drain(), *later.tell(other)], SnapshotResponse)
+    assert [each.next_index for each in answers] == [each.next_index for each in expected]
+    assert [*map(type, held.pending)] == [*map(type, later.pending)] == [WriteSnapshot]
+    assert held.pending[0].snapshot == later.pending[0].snapshot == other.snapshot  # type: ignore[attr-defined]
+
+
+def test_a_chunk_that_waited_for_a_write_is_refused_by_a_later_term() -> None:
+    lab = Lab(term=3)
+    lab.hold = True
+    lab.tell(chunk(0))
+    write = lab.pending.pop()
+    lab.tell(chunk(0))
+    lab.hold = False
+    lab.append(source=3, term=4)
+    lab.do(write, True)
+    answers = all_of(lab.drain(), SnapshotResponse)
+    assert [(each.accepted, each.term) for each in answers] == [(True, 4), (False, 4)]
 
 
 def test_a_snapshot_that_cannot_be_used_is_wanted_from_the_start() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from culm.garlic.events import DialWanted, LinkClosed
-from culm.garlic.messages import MessageType, RequestFrame
+from culm.garlic.messages import RESPONSE_OF, MessageType, RequestFrame
 from culm.garlic.raft import Apply, Entry, Persist
 from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_log, encode_server
 from culm.machine import Effect, Event
@@ -59,6 +59,14 @@ def kept(result: Effect[Any] | Event) -> list[tuple[object, ...]]:
             return [("applied", first + at, each) for at, each in enumerate(entries)]
         case _:
             return []
+
+
+def _is_answer(message: bytes) -> bool:
+    """Whether it is a response, or begins as one of HTTP does."""
+    return message[:1] in _RESPONSES or message.startswith(b"HTTP/")
+
+
+_RESPONSES = {bytes((number,)) for number in RESPONSE_OF.values()}
 
 
 def _members(*numbers: int, **config: Any) -> dict[str, Config]:
@@ -244,6 +252,6 @@ NODE = register(
                 Flood(unit=_ADDED, after="a client/1", link=1),
             ),
         ),
-        comparison=Comparison(normalise=_normalised, kept=kept),
+        comparison=Comparison(normalise=_normalised, kept=kept, is_answer=_is_answer),
     )
 )

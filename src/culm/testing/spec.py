@@ -210,11 +210,14 @@ class Comparison:
         were scheduled and cut; the list itself by default.
     kept: the items that an effect puts into the store, or, where there is none, that an event
         hands to the user; none for all others.  Without it the law of faults does not apply.
+    is_answer: whether a peer's message answers something that the machine has said, and so means
+        nothing, or another thing, before that.
     """
 
     lazy_output: bool = False
     normalise: Callable[[Sequence[Event]], object] = list
     kept: Callable[[Effect[Any] | Event], Iterable[Hashable]] | None = None
+    is_answer: Callable[[bytes], bool] = lambda message: False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -369,6 +369,10 @@ class Raft:
         if not self._closed:
             self._shared.settle_proposals()
             self._engine.settle()
+            if self._engine.receiver.held is not None:
+                held = self._engine.receiver.take_held()
+                if held is not None:
+                    self.receive_message(held)
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
         """The store could not do it: the server stops, as if it had crashed.

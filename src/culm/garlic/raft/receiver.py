@@ -40,6 +40,7 @@ class Receiver:
         "_synced_by",
         "_writing",
         "due",
+        "held",
         "installing",
     )
 
@@ -51,6 +52,7 @@ class Receiver:
         self._offset = 0  # its bytes that are written
         self.due: SnapshotRequest | None = None  # chunk to write
         self._writing: SnapshotRequest | None = None
+        self.held: SnapshotRequest | None = None  # the newest that came meanwhile
         self.installing = False  # the last chunk, which replaces our state, is due or being written
         self._synced_by: tuple[int, int] | None = None  # term and leader that let us join
         self._synced = 0  # the index up to which our log is known to be that leader's
@@ -143,15 +145,35 @@ class Receiver:
         accepted even so: JRaft sends a refused chunk again at once and for ever, but goes to the
         offset that an accepted one wants.  A leader that starts over believes no offset beyond the
         bytes that it has sent since, so it is told of the bytes here chunk by chunk.
+
+        While one is written the newest other is held: what becomes of it must not depend on the
+        time that the store takes.
         """
+        if self.due is None and self._writing is None:
+            key = (request.term, request.source, request.snapshot)
+            wanted = self._offset if key == self._snapshot_key else 0
+            if request.offset == wanted:
+                self._snapshot_key, self._offset, self.due = key, wanted, request
+                self.installing = request.done
+            else:
+                self._answer_with_offset(request)
+        else:
+            if self.held is not None:
+                self._answer_with_offset(self.held)
+            self.held = request
+
+    def _answer_with_offset(self, request: SnapshotRequest) -> None:
         key = (request.term, request.source, request.snapshot)
         wanted = self._offset if key == self._snapshot_key else 0
-        if self.due is None and self._writing is None and request.offset == wanted:
-            self._snapshot_key, self._offset, self.due = key, wanted, request
-            self.installing = request.done
-        else:
-            end = request.offset + len(request.data)
-            self._shared.respond(request, min(wanted, end), accepted=True)
+        end = request.offset + len(request.data)
+        self._shared.respond(request, min(wanted, end), accepted=True)
+
+    def take_held(self) -> SnapshotRequest | None:
+        """The request that was held, once the write for which it had to wait is done."""
+        if self.due is not None or self._writing is not None:
+            return None
+        held, self.held = self.held, None
+        return held
 
     def next_effect(self) -> WriteSnapshot | None:
         """Write the chunk that is due.

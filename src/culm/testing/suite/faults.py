@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -109,16 +109,23 @@ def _spoilt(
         driver.start()
     parts: list[Story] = [[], []]
     for place, operation in enumerate([*said, None]):
-        if place == at:  # this depends on no answer
-            parts[-1 if parts[-1] else -2].append(bad)
-            drivers[0].run(bad)
+        if place == at:  # right behind the operation before it, unless it answers what that drew
+            assert isinstance(bad, _INPUTS)
+            answers = spec.comparison.is_answer(bad.data)
+            parts[-1 if parts[-1] or answers else -2].append(bad)
+            if _says(drivers[0].run(bad)) and answers:
+                parts.append([])
         if operation is None:
             break
         parts[-1].append(operation)
-        turns = [turn for driver in drivers for turn in driver.run(operation)]
-        if any(turn.sent or turn.links or turn.datagrams for turn in turns):
+        says = [_says(driver.run(operation)) for driver in drivers]
+        if any(says):
             parts.append([])
     return parts
+
+
+def _says(turns: Iterable[Turn]) -> bool:
+    return any(turn.sent or turn.links or turn.datagrams for turn in turns)
 
 
 def _chunked(parts: Sequence[Story]) -> list[list[_Batch]]:
