@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
+from textwrap import wrap
 
 import culm
 from culm.kernels import IMPLEMENTATION
@@ -18,6 +19,7 @@ _PROGRAMS = {
     "python -m culm.spark": "audits of archives of logs; needs the extra spark",
     "culm": "drivers, stores and programs for users: the distribution culm-io",
 }
+_COLUMNS = 60
 
 
 def _lines() -> Iterator[str]:
@@ -27,13 +29,24 @@ def _lines() -> Iterator[str]:
     for module in iter_modules(culm.__path__, "culm."):
         if module.ispkg:
             summary = (import_module(module.name).__doc__ or "").partition("\n")[0]
-            yield f"  {module.name:<19}{summary}"
+            yield from _row(f"  {module.name:<19}", summary)
     yield "\nMachines, each with a line driver"
     for name in names():
         yield f"  {name}"
     yield "\nPrograms"
     for command, purpose in _PROGRAMS.items():
-        yield f"  {command:<33}{purpose}"
+        yield from _row(f"  {command:<33}", purpose)
+
+
+def _row(name: str, text: str) -> list[str]:
+    """A name and a text beside it, as narrow as any terminal."""
+    return wrap(
+        text,
+        _COLUMNS,
+        initial_indent=name,
+        subsequent_indent=" " * len(name),
+        break_on_hyphens=False,
+    )
 
 
 if __name__ == "__main__":

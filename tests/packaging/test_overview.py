@@ -33,5 +33,9 @@ def test_the_programs_that_it_names_are_there() -> None:
     assert [name for name in modules if find_spec(name) is None] == []
 
 
+def test_no_word_is_broken_in_60_columns() -> None:
+    assert max(map(len, overview().splitlines())) <= 60
+
+
 def test_it_takes_no_arguments_but_help() -> None:
     assert "usage: python -m culm [-h]" in overview("--help")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-import wsproto
+import wsproto.utilities
 from wsproto.connection import ConnectionState
 from wsproto.events import (
     AcceptConnection,
