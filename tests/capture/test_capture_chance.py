@@ -7,12 +7,24 @@ from collections.abc import Callable
 
 import pytest
 
-from culm.capture import Capture, CaptureError, ErrorCode, Header, Recorder, Step, read, replay
+from culm import garlic
+from culm.capture import (
+    Capture,
+    CaptureError,
+    ErrorCode,
+    Header,
+    Recorder,
+    Replay,
+    Step,
+    read,
+    replay,
+)
 from culm.capture.blocks import MAGIC, write_block
 from culm.effects import Answer
+from culm.garlic.handshake import Credentials
 from culm.garlic.raft import Raft, Server, Stored
 from culm.garlic.store import MemoryStore
-from culm.oxen import Node
+from culm.oxen import Limits, Node
 from culm.testing.raft_store_model import Values
 
 
@@ -145,3 +157,64 @@ def test_draws_without_end_are_refused() -> None:
     capture = read(MAGIC + write_block(Header().encode() + step * 70_000))
     with pytest.raises(CaptureError, match="over 65536 draws"):
         replay(capture, lambda _, rng: Drawer(rng))
+
+
+def test_a_machine_that_the_recorder_has_made_is_made_again() -> None:
+    def use(recorder: Recorder) -> None:
+        rng = recorder.chance(random.SystemRandom())
+        node = recorder.make(Node, me=b"one", rng=rng, epoch=0.0, limits=Limits(peers_max=7))
+        assert isinstance(node, Node)
+        node.advance(0.0)
+        node.join(b"two", seed=True)
+        node.datagrams_to_send()
+        with pytest.raises(ValueError, match="32 bytes"):
+            recorder.make(Node, me=b"three", rng=rng, epoch=0.0, keys=[b"short"])
+
+    capture = recorded(use)
+    steps = list(recorded(use))
+    assert steps[-1].keywords["keys"] == {"": "secret", "type": "list"}
+    player = Replay(capture.header)
+    for step in [*capture][:-1]:
+        assert player.do(step) is None
+    assert player.machine.me == b"one"
+
+
+def test_handshakes_of_a_node_are_made_again() -> None:
+    servers = [Server(n, f"tcp://h:{n}") for n in (1, 2, 3)]
+
+    def use(recorder: Recorder) -> None:
+        rng = recorder.chance(random.SystemRandom())
+        stored = Stored.founding(servers)
+        node = recorder.make(garlic.Node, server_id=1, stored=stored, rng=rng, now=0.0)
+        credentials = recorder.make(Credentials, user="farm", password="wonderland", rng=rng)
+        link = node.accepted(handshake=credentials.handshake(None, 0.0))
+        link.receive_data(b"GET /GarlicFarm/farm/1/websocket HTTP/1.1\r\nHost: h\r\n\r\n")
+        while node.next_event() is not None:
+            pass
+        assert b"nonce" in link.data_to_send()
+
+    pieces: list[bytes] = []
+    recorder = Recorder(pieces.append, machine="garlic-node", redact=frozenset())
+    use(recorder)
+    recorder.flush()
+    assert replay(read(b"".join(pieces))) is None
+    with pytest.raises(CaptureError, match="no machine"):  # of a machine without such helpers
+        replay(recorded(use))
+    assert b"wonderland" not in repr([*recorded(use)]).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("+culm.capture.records:Step", ErrorCode.BAD_VALUE),
+        ("+culm.bamboo.store:MemoryStore", ErrorCode.BAD_VALUE),
+        ("+culm.nowhere:Nothing", ErrorCode.BAD_VALUE),
+        ("+os:system", ErrorCode.BAD_VALUE),
+        ("+", ErrorCode.BAD_VALUE),
+    ],
+)
+def test_what_is_no_machine_is_not_made(name: str, code: ErrorCode) -> None:
+    step = Step(0.0, 0, name, [1], {"x": {"": "chance"}}, None)
+    with pytest.raises(CaptureError) as caught:
+        replay(read(MAGIC + write_block(Header().encode() + step.encode())))
+    assert caught.value.code is code

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from capture_conversations import CASES, recorded
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
@@ -92,6 +92,7 @@ def test_broken_bytes_are_split_up_to_the_fault(spec: MachineSpec, told: Convers
 
 
 @given(st.binary(max_size=64))
+@example(b"\x81\x80")
 def test_any_bytes_may_be_dissected(raw: bytes) -> None:
     for protocol in PROTOCOLS:
         check_whole(dissect(protocol, raw), len(raw))

@@ -73,6 +73,7 @@ from culm.ssb.peer import (
 from culm.ssb.v8json import JsonValue
 from culm_io.asyncio.ssb import DialFailed, PeerDriver
 from culm_io.programs.arguments import any_port, count, folder, host, positive
+from culm_io.programs.captures import Captures, add_capture
 from culm_io.programs.directory.files import StoreFilesError, load_key, locked
 from culm_io.programs.ending import AbsentError, ImpossibleError, end_without
 from culm_io.programs.tables import Bars, Table, Teller, show, size_of
@@ -136,13 +137,20 @@ def contacts(messages: list[bytes]) -> Iterator[tuple[str, str, bool]]:
 class Pub:
     """The program while it runs."""
 
-    def __init__(self, options: argparse.Namespace, key: SigningKey, store: SsbPlacedStore) -> None:
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        key: SigningKey,
+        store: SsbPlacedStore,
+        captures: Captures,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._store = store
         self._bar = Bar(quiet=options.quiet)
         self._executor = ThreadPoolExecutor(1, "store")
         self._settings = options
-        self.peer = Peer(
+        self.peer = captures.tape("ssb-peer").make(
+            Peer,
             identity=key,
             stored=store.load(),
             now=self._loop.time(),
@@ -323,9 +331,9 @@ def run(options: argparse.Namespace, path: Path) -> None:
         say.write_json()
 
     async def serve() -> None:
-        await Pub(options, key, placed).run()
+        await Pub(options, key, placed, captures).run()
 
-    with locked(path):
+    with locked(path), Captures.of(options) as captures:
         key = load_key(path, create=True)
         me = feed_id_of(bytes(key.verify_key))
         with closing(SsbPlacedStore(path, me=me, restored=options.restored)) as placed:
@@ -449,6 +457,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="the feeds come from a backup, which cannot be seen: the whole disk was restored",
     )
+    add_capture(serving)
     serving.add_argument("--quiet", action="store_true", help="draw no bar")
     return made
 

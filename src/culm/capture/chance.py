@@ -11,7 +11,7 @@ from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.records import Step
 from culm.capture.values import from_value, to_value
 
-__all__ = ["DRAW", "RecordedChance", "ReplayedChance"]
+__all__ = ["DRAW", "Chance", "RecordedChance", "ReplayedChance"]
 
 DRAW = "~"
 """The first character of the names of steps that are draws; each precedes the call that made it."""
@@ -19,7 +19,7 @@ DRAW = "~"
 _DRAWS_MAX = 1 << 16
 
 
-class _Chance(random.Random):
+class Chance(random.Random):
     """All of a generator's methods draw by `random` and `getrandbits`."""
 
     def random(self) -> float:
@@ -32,7 +32,7 @@ class _Chance(random.Random):
         raise NotImplementedError
 
 
-class RecordedChance(_Chance):
+class RecordedChance(Chance):
     """Draws from another generator, and tells of each draw."""
 
     def __init__(self, rng: random.Random, put: Callable[[Step], None]) -> None:
@@ -45,7 +45,7 @@ class RecordedChance(_Chance):
         return drawn
 
 
-class ReplayedChance(_Chance):
+class ReplayedChance(Chance):
     """Draws what was recorded.  Whoever draws something else gets numbers that never change."""
 
     def __init__(self) -> None:

@@ -13,27 +13,30 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Set
 from enum import Enum
 from inspect import isfunction
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import culm
 from culm.capture.blocks import MAGIC, write_block
-from culm.capture.chance import RecordedChance
+from culm.capture.chance import Chance, RecordedChance
 from culm.capture.encoding import Encoder
 from culm.capture.records import IDLE, Header, Step, encode_step
 from culm.capture.redaction import (
+    SECRET_ARGUMENTS,
     SECRET_CALLS,
     Redact,
+    Secret,
     without_keys,
     without_payloads,
     without_secrets,
 )
-from culm.capture.values import Hidden, marked, to_value
+from culm.capture.values import CHANCE, Hidden, marked, name_of, to_value
 from culm.machine import Closed, Effect, Event, Link
 from culm.machines import Verb
 
 __all__ = ["Recorder", "Tape", "record"]
 
 M = TypeVar("M")
+P = ParamSpec("P")
 
 Sink = Callable[[bytes], object]
 
@@ -58,6 +61,7 @@ class Tape:
         self._clock = clock
         self._last = 0.0 if clock is None else clock()
         self._handles = 0
+        self._has_machine = False
         self._deadline: object = _NOTHING
 
     def put(self, step: Step) -> None:
@@ -66,7 +70,31 @@ class Tape:
 
     def stand_in(self, machine: M) -> M:
         """The machine, with every call noted.  One machine for each tape."""
+        self._has_machine = True
         return cast(M, _stand_in(machine, self, 0))
+
+    def make(self, kind: Callable[P, M], /, *arguments: P.args, **keywords: P.kwargs) -> M:
+        """An object of the class `kind`, with every call noted, and how it was made.
+
+        So a replay makes it, too.  The first is the machine; what else is made is for its calls, as
+        `culm.garlic.handshake.Credentials` are.
+        """
+        name = MADE + name_of(cast(type, kind))
+        given = {key: self._argument(key, value) for key, value in keywords.items()}
+        try:
+            made = kind(*map(_behind, arguments), **{k: _behind(v) for k, v in keywords.items()})
+        except Exception as error:
+            self.note(0, name, arguments, given, None, error=error)
+            raise
+        self._handles += self._has_machine
+        shown = _stand_in(made, self, self._handles)
+        self._has_machine = True
+        self.note(0, name, arguments, given, shown)
+        return cast(M, shown)
+
+    def _argument(self, name: str, value: object) -> object:
+        secret = value and name in SECRET_ARGUMENTS and self._keys_out
+        return Secret(value) if secret else value
 
     def note(
         self,
@@ -127,6 +155,8 @@ class Tape:
         return without_keys(Hidden(value))
 
     def _special(self, value: object) -> Any:
+        if isinstance(value, Chance):
+            return marked(CHANCE)
         if isinstance(value, _StandIn):
             behind = value.machine_behind
             link = {"link": behind.number} if isinstance(behind, Link) else {}
@@ -273,11 +303,12 @@ def _public(kind: type) -> Iterator[Any]:
 class _StandIn:
     """The common part of all stand-ins: the object behind it, its recorder and its number."""
 
-    __slots__ = ("__weakref__", "_number", "_tape", "machine_behind")
+    __slots__ = ("__weakref__", "_number", "_shown", "_tape", "machine_behind")
 
     machine_behind: Any
     _tape: Tape
     _number: int
+    _shown: dict[str, Any]  # the stand-ins for what properties gave last
 
 
 def _stand_in(behind: Any, tape: Tape, number: int) -> Any:
@@ -285,6 +316,7 @@ def _stand_in(behind: Any, tape: Tape, number: int) -> Any:
     object.__setattr__(made, "machine_behind", behind)
     object.__setattr__(made, "_tape", tape)
     object.__setattr__(made, "_number", number)
+    object.__setattr__(made, "_shown", {})
     return made
 
 
@@ -344,13 +376,21 @@ def _query(name: str) -> Any:
 
 
 def _reader(name: str) -> Callable[[Any], Any]:
-    """A property; one that gives handles is noted, for the replay to have them, too."""
+    """A property; one that gives handles is noted, for the replay to have them, too.
+
+    One that gives the same again is not: programs ask for some many times a second.
+    """
 
     def read(self: Any) -> Any:
         found = getattr(self.machine_behind, name)
+        before = self._shown.get(name)
+        if before is not None and before.machine_behind is found:
+            return before
         shown = self._tape.wrapped(found)
         if shown is not found:
             self._tape.note(self._number, name, (), {}, shown)
+            if isinstance(shown, _StandIn):
+                self._shown[name] = shown
         return shown
 
     return read
@@ -384,6 +424,9 @@ def _call(name: str, method: Callable[..., Any]) -> Any:
 
     return call
 
+
+MADE = "+"
+"""The first character of the names of steps that make an object; its class follows."""
 
 _DATA = frozenset({type(None), bool, int, float, str, bytes})
 

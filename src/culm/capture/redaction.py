@@ -13,8 +13,10 @@ from culm.capture.values import MARK, Hidden, marked
 from culm.machines import UnknownMachineError, lookup
 
 __all__ = [
+    "SECRET_ARGUMENTS",
     "SECRET_CALLS",
     "Redact",
+    "Secret",
     "is_secret",
     "without_keys",
     "without_payloads",
@@ -23,6 +25,10 @@ __all__ = [
 
 SECRET_CALLS = frozenset({"rekey", "!rekey"})
 """The calls whose arguments are secret keys, although they look like any bytes."""
+
+
+SECRET_ARGUMENTS = frozenset({"hmac_key", "keys", "network", "password"})
+"""The same for the arguments by which machines are made."""
 
 
 class Redact(Enum):
@@ -41,9 +47,16 @@ class Redact(Enum):
     PAYLOADS = "payloads"
 
 
+class Secret:
+    """A value that is a secret by its name."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
 def without_keys(value: object) -> Any:
     """The mark in place of a key; ``None`` for everything else."""
-    if isinstance(value, Hidden):
+    if isinstance(value, (Hidden, Secret)):
         value = value.value
     elif not isinstance(value, (PrivateKey, SigningKey)):
         return None

@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from culm.capture.chance import DRAW, ReplayedChance
 from culm.capture.errors import CaptureError, ErrorCode
-from culm.capture.recorder import Tape
+from culm.capture.recorder import MADE, Tape
 from culm.capture.records import Capture, Header, Step
 from culm.capture.redaction import Redact, is_secret
-from culm.capture.values import from_value
+from culm.capture.values import class_of, from_value
+from culm.machine import DatagramMachine, LinkedMachine, StreamBase, StreamMachine
 from culm.machines import UnknownMachineError, lookup
 
 __all__ = ["Difference", "Replay", "machine_of", "replay"]
@@ -98,18 +100,23 @@ class Replay:
         if step.name.startswith(DRAW):
             self._chance.tell(step)
             return None
-        _ = self.machine
-        target = self._object(step.on)
+        makes = step.name.startswith(MADE)
+        if makes and not self._objects and self._build is not machine_of:
+            self._make_otherwise()
+            return None
+        call = self._maker(step.name[len(MADE) :]) if makes else self._method(step)
         arguments = from_value(step.arguments, self._object)
         keywords = from_value(step.keywords, self._object)
         self._tape.take()
         try:
-            result = self._call(target, step.name, arguments, keywords)
+            result = call(*arguments, **keywords)
         except Exception as error:  # whatever the machine has raised is in the notes
             if not self._tape.made:
                 raise CaptureError(ErrorCode.BAD_RECORD, f"step {self.number}: {error}") from None
             result = None
         self._keep(step.result, result)
+        if makes and step.error is None:
+            self._built = getattr(self._objects.get(0), "machine_behind", None)
         found = self._tape.take()
         if (drawn := self._chance.settle()) is not None:
             return Difference(number=self.number, recorded=drawn[0] or step, found=drawn[1])
@@ -123,15 +130,40 @@ class Replay:
         for _, step in zip(range(number), steps, strict=False):
             self.do(step)
 
-    def _call(self, target: Any, name: str, arguments: list[Any], keywords: dict[str, Any]) -> Any:
-        if name.startswith("!"):
-            name = name[1:]
-            verb = lookup(self._header.machine).verbs[name]
-            return self._tape.verb(name, verb, target, keywords)
-        part = getattr(target, name)
-        return part(*arguments, **keywords) if callable(part) else part
+    def _make_otherwise(self) -> None:
+        """Make the machine as the replay's user says, who may know what was left out."""
+        _ = self.machine
+        self._chance.settle()
+
+    def _maker(self, name: str) -> Callable[..., Any]:
+        """What makes objects of the class of that name: a machine, or what one is called with."""
+        try:
+            kind = class_of(name)
+            helpers = lookup(self._header.machine).helpers
+        except UnknownMachineError:
+            helpers = ()
+        except (AttributeError, ImportError, TypeError, ValueError) as error:
+            raise CaptureError(ErrorCode.BAD_VALUE, f"{name}: {error}") from None
+        if kind not in helpers and not set(kind.__mro__) & _MACHINES:
+            raise CaptureError(ErrorCode.BAD_VALUE, f"{name} is no machine")
+        return partial(self._tape.make, kind)
+
+    def _method(self, step: Step) -> Callable[..., Any]:
+        _ = self.machine
+        target, name = self._object(step.on), step.name
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if name.startswith("!"):
+                verb = lookup(self._header.machine).verbs[name[1:]]
+                return self._tape.verb(name[1:], verb, target, keywords)
+            part = getattr(target, name)
+            return part(*arguments, **keywords) if callable(part) else part
+
+        return call
 
     def _object(self, number: int) -> Any:
+        if number == -1:
+            return self._chance
         try:
             return self._objects[number]
         except KeyError:
@@ -147,6 +179,9 @@ class Replay:
         if isinstance(parts, list) and isinstance(result, (list, tuple)):
             for part, each in zip(parts, result, strict=False):
                 self._keep(part, each)
+
+
+_MACHINES = {StreamBase, StreamMachine, DatagramMachine, LinkedMachine}
 
 
 class _Notes(Tape):

@@ -7,6 +7,7 @@ Plain data are themselves.  Everything else is a map with the key ``""``, which 
     {"": "culm.bamboo.entry:LogKey", "fields": {...}}
     {"": "culm.wire.multihash:HashFamily", "constant": "YAMF"}
     {"": "object", "number": 3}          a handle: the result of an earlier call
+    {"": "chance"}                       the generator that was recorded
     {"": "key", "type": "SigningKey", "secret": b"..."}
     {"": "secret", "type": "SigningKey"}  a key that was left out
     {"": "payload", "type": "bytes", "size": 5}  was left out
@@ -33,13 +34,16 @@ from culm.machine import ProtocolError
 from culm.reconcile import Tree, View
 
 __all__ = [
+    "CHANCE",
     "MARK",
     "Hidden",
     "RecordedError",
     "Special",
     "class_form",
+    "class_of",
     "from_value",
     "marked",
+    "name_of",
     "to_value",
 ]
 
@@ -49,7 +53,7 @@ STAND_IN = "machine_behind"
 """The attribute by which stand-ins for machines and handles are known."""
 
 _INT_MAX = 1 << 64
-MARK = ""
+MARK, CHANCE = "", "chance"
 
 
 class RecordedError(Exception):
@@ -103,11 +107,11 @@ def class_form(kind: type) -> tuple[str, str, Sequence[str], bool] | None:
     """
     known = next((known for known in _OF_CLASSES if issubclass(kind, known)), None)
     if known is tuple and (named := getattr(kind, "_fields", None)):
-        return _name_of(kind), "fields", named, True
+        return name_of(kind), "fields", named, True
     parts = None if known is not None else _fields_of(kind)
     if parts is None:
         return None
-    return _name_of(kind), *parts, not (_constants_of(kind) or _hidden_in(kind))
+    return name_of(kind), *parts, not (_constants_of(kind) or _hidden_in(kind))
 
 
 def _write_int(value: int, _special: Special) -> Any:
@@ -118,7 +122,7 @@ def _write_int(value: int, _special: Special) -> Any:
 def _write_tuple(value: tuple[Any, ...], special: Special) -> Any:
     items = [to_value(each, special) for each in value]
     if named := getattr(value, "_fields", None):
-        return marked(_name_of(type(value)), fields=dict(zip(named, items, strict=True)))
+        return marked(name_of(type(value)), fields=dict(zip(named, items, strict=True)))
     return marked("tuple", items=items)
 
 
@@ -132,7 +136,7 @@ def _write_mapping(value: Mapping[Any, Any], special: Special) -> Any:
 def _write_error(value: BaseException, special: Special) -> Any:
     if isinstance(value, ProtocolError):
         code = to_value(value.code, special)
-        return marked(_name_of(type(value)), code=code, message=value.message)
+        return marked(name_of(type(value)), code=code, message=value.message)
     return marked("exception", type=type(value).__qualname__, message=str(value))
 
 
@@ -142,7 +146,7 @@ def _write_tree(value: View, _special: Special) -> Any:
 
 
 _OF_CLASSES: dict[type, Writer] = {
-    Enum: lambda value, _: marked(_name_of(type(value)), member=value.name),
+    Enum: lambda value, _: marked(name_of(type(value)), member=value.name),
     EnumType: lambda value, special: _write_tuple(tuple(value), special),
     int: _write_int,
     list: lambda value, special: [to_value(each, special) for each in value],
@@ -170,7 +174,7 @@ def _fields_of(kind: type) -> tuple[str, Sequence[str]] | None:
 
 
 def _record_writer(kind: type, part: str, names: Sequence[str]) -> Writer:
-    name, constants, hidden = _name_of(kind), _constants_of(kind), _hidden_in(kind)
+    name, constants, hidden = name_of(kind), _constants_of(kind), _hidden_in(kind)
 
     def write(value: Any, special: Special) -> Any:
         for constant, each in constants:
@@ -228,16 +232,19 @@ def marked(mark: str, **parts: Any) -> dict[str, Any]:
     return {MARK: mark, **parts}
 
 
-def _name_of(kind: type) -> str:
+def name_of(kind: type) -> str:
+    """The name by which a class is found again."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def from_value(
-    value: Any, object_of: Callable[[int], object], packages: Set[str] = frozenset({"culm"})
+    value: Any,
+    object_of: Callable[[int], object],
+    packages: Set[str] = frozenset({"culm"}),
 ) -> Any:
     """Inverse of `to_value`.
 
-    object_of: the handle of that number.
+    object_of: the handle of that number; for -1 the chance that was recorded.
     packages: whose classes may be built.
 
     Raises `CaptureError`: ``OPAQUE`` for values that could not be written, ``BAD_VALUE`` for those
@@ -260,9 +267,11 @@ def from_value(
             return build(value, read)
         if mark == "object":
             return object_of(value["number"])
+        if mark == CHANCE:
+            return object_of(-1)
         if mark in _LEFT_OUT:
             raise CaptureError(ErrorCode.OPAQUE, f"a {value['type']} {_LEFT_OUT[mark]}")
-        return _built(_class_of(mark, packages), value, read)
+        return _built(class_of(mark, packages), value, read)
     except (AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError) as error:
         raise CaptureError(ErrorCode.BAD_VALUE, f"{mark}: {error}") from None
 
@@ -288,7 +297,8 @@ _BUILT_IN: dict[object, Callable[[dict[str, Any], Read], Any]] = {
 }
 
 
-def _class_of(name: str, packages: Set[str]) -> type:
+def class_of(name: str, packages: Set[str] = frozenset({"culm"})) -> type:
+    """Inverse of `name_of`.  Raises `CaptureError`, and what an import raises."""
     module, _, path = name.partition(":")
     if module.partition(".")[0] not in packages:
         raise CaptureError(ErrorCode.BAD_VALUE, f"{name} is of no package that may be built")

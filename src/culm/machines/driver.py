@@ -32,6 +32,7 @@ from culm.machines.plain import JSON, to_plain
 from culm.machines.signatures import named_arguments
 
 __all__ = [
+    "CallVerb",
     "Driver",
     "EndlessError",
     "Turn",

@@ -16,7 +16,7 @@ from typing import Any
 from culm.garlic import raft
 from culm.garlic.digest import Challenge, CredentialCache, Nonces
 from culm.garlic.events import DialWanted
-from culm.garlic.handshake import ClientHandshake, ServerHandshake
+from culm.garlic.handshake import ClientHandshake, Credentials, ServerHandshake
 from culm.garlic.limits import Limits, Timing
 from culm.garlic.messages import REQUEST_HEADER_SIZE, RESPONSE_SIZE, MessageType, is_request
 from culm.garlic.node import Node
@@ -222,5 +222,6 @@ NODE = register(
             accepted=call("accepted"),
         ),
         codec=FRAMED,
+        helpers=(Credentials,),
     )
 )

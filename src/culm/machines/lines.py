@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from culm.machine import Effect
-from culm.machines.driver import Driver, Turn, own_verbs
+from culm.machines.driver import CallVerb, Driver, Turn, own_verbs
 from culm.machines.machine_type import MachineType
 from culm.machines.operations import Complete, Operation, operation_from_json
 from culm.machines.plain import JSON, plain_error, plain_fields, to_plain
@@ -31,6 +31,11 @@ class LineDriver:
         self._store = self._driver.respond
         if not respond:
             self._driver.answer_by(None)
+
+    def record_by(self, stand_in: Callable[[Any], Any], call: CallVerb) -> None:
+        """Drive a stand-in for the machine, and call the registry's verbs through `call`."""
+        self._driver.wrap(stand_in(self._driver.machine))
+        self._driver.call_by(call)
 
     def start(self) -> Iterator[JSON]:
         """Start the machine; returns its output before any input."""

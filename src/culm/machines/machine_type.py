@@ -123,6 +123,8 @@ class MachineType:
     respond: makes, for a config with every key, a fresh store that answers effects at
         once; called by `store`.  Machines that have effects must have one.
     dialling: the calls that open links, for a machine that has several.
+    helpers: the classes, beside the machine's own, of what its calls are given: a capture may make
+        objects of them.
     """
 
     name: str
@@ -132,6 +134,7 @@ class MachineType:
     respond: Callable[[Config], Responder] | None = None
     dialling: Dialling | None = None
     codec: Codec = field(default_factory=Codec)
+    helpers: Sequence[type] = ()
 
     def make(self, config: Config) -> AnyMachine:
         """A new machine.  Raises `ConfigError`, and the machine's own errors for wrong values."""

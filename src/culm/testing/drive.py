@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from typing import IO
 
 from culm.arguments import is_dict
+from culm.capture import Recorder
 from culm.exits import ExitStatus, exits
-from culm.machines import lookup, names
+from culm.machines import Config, lookup, names
 from culm.machines.lines import LineDriver, describe
 from culm.machines.plain import JSON, from_plain, plain_error
 from culm.testing.ending import end_with
@@ -48,6 +50,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitSta
         if not is_dict(config):
             raise ValueError("the config must be a JSON object")
         driver = LineDriver(lookup(options.name), config, respond=options.respond)
+        recorder = None if options.capture is None else _recorder(options, config, driver)
     except Exception as error:  # no such machine, no such config
         _write(sys.stdout, {"error": plain_error(error)})
         return ExitStatus.IMPOSSIBLE
@@ -56,7 +59,23 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitSta
     for line in sys.stdin.buffer:  # bytes: a line that is not UTF-8 is not JSON either
         if line.strip():
             _drive_line(driver, line)
+            if recorder is not None:
+                recorder.flush()
     return ExitStatus.DONE
+
+
+def _recorder(options: argparse.Namespace, config: Config, driver: LineDriver) -> Recorder:
+    """Records the machine; the file has all of a line before the next is read."""
+    file = open(options.capture, "xb", buffering=0)  # noqa: SIM115
+    recorder = Recorder(
+        file.write,
+        machine=options.name,
+        config=config,
+        clock=time.monotonic,
+        began=time.time(),
+    )
+    driver.record_by(recorder.stand_in, recorder.verb)
+    return recorder
 
 
 def _drive_line(driver: LineDriver, line: bytes) -> None:
@@ -101,6 +120,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--respond",
         action="store_true",
         help="let the machine's own in-memory store answer the effects",
+    )
+    made.add_argument(
+        "--capture", metavar="FILE", help="record all of it in a new file, for `culm capture`"
     )
     return made
 

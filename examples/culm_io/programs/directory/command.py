@@ -38,6 +38,7 @@ from nacl.signing import SigningKey
 from culm.bamboo import Head, LogKey, LogStore, MemoryStore, VerificationError
 from culm.exits import ExitStatus
 from culm.wire.multihash import YAMF
+from culm_io.programs.captures import Captures
 from culm_io.programs.directory import report
 from culm_io.programs.directory.check import check_log
 from culm_io.programs.directory.fetch import Failure, Fetched, Terms, fetch_logs
@@ -192,7 +193,10 @@ def _append(
 
 def serve(options: argparse.Namespace) -> ExitStatus:
     """Serve the logs of a store until interrupted."""
-    with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
+    with (
+        SqliteStore(options.store, family=YAMF, must_exist=True) as store,
+        Captures.of(options) as captures,
+    ):
 
         def listening(host: str, port: int) -> None:
             logs = [log_id(log) for log in store.logs()]
@@ -211,6 +215,7 @@ def serve(options: argparse.Namespace) -> ExitStatus:
                 ),
                 changed=store.changed,
                 poll_s=options.poll,
+                captures=captures,
                 on_listening=listening,
                 on_left=lambda peer, reason: _tell(f"{peer} has left: {reason}"),
             )
@@ -220,9 +225,12 @@ def serve(options: argparse.Namespace) -> ExitStatus:
 
 def fetch(options: argparse.Namespace) -> ExitStatus:
     """Fetch a peer's logs, and bring a directory into the state that its log describes."""
+    with Captures.of(options) as captures:
+        return _fetch_dry(options, captures) if options.dry_run else _fetch(options, captures)
+
+
+def _fetch(options: argparse.Namespace, captures: Captures) -> ExitStatus:
     started = time.monotonic()
-    if options.dry_run:
-        return _fetch_dry(options)
     with (
         locked(options.store),
         # What is lost when the power goes can be fetched again.
@@ -230,7 +238,7 @@ def fetch(options: argparse.Namespace) -> ExitStatus:
         Progress("fetching", quiet=options.quiet) as bars,
     ):
         run = _fetch_entry if options.sparse is not None else _fetch_logs
-        summary = run(options, store, bars)
+        summary = run(options, _terms(options, captures), store, bars)
     result(summary | {"seconds": round(time.monotonic() - started, 3)})
     if summary["code"] is not None:
         _tell(f"{summary['code']}: {summary['error']}")
@@ -238,14 +246,14 @@ def fetch(options: argparse.Namespace) -> ExitStatus:
     return ends.get(summary["code"], ExitStatus.FAILED)
 
 
-def _fetch_dry(options: argparse.Namespace) -> ExitStatus:
+def _fetch_dry(options: argparse.Namespace, captures: Captures) -> ExitStatus:
     """Say what the servers have; nothing is stored."""
     with ExitStack() as stack:
         store: LogStore = MemoryStore(family=YAMF)
         if options.store.exists():
             kept = SqliteStore(options.store, family=YAMF, must_exist=True)
             store = stack.enter_context(kept)
-        results = _run(look_at_servers(store, options.peers, _terms(options)))
+        results = _run(look_at_servers(store, options.peers, _terms(options, captures)))
         lines = [
             line
             for peer, found in zip(options.peers, results, strict=True)
@@ -258,13 +266,14 @@ def _fetch_dry(options: argparse.Namespace) -> ExitStatus:
     return _failed_if(all(line["code"] is not None for line in lines))
 
 
-def _terms(options: argparse.Namespace) -> Terms:
+def _terms(options: argparse.Namespace, captures: Captures) -> Terms:
     return Terms(
         wanted=options.log,
         idle_timeout_s=options.timeout,
         settle_s=options.settle,
         payload_size_max=options.max_payload,
         added_size_max=_added_size_max(options),
+        captures=captures,
     )
 
 
@@ -275,7 +284,9 @@ def _added_size_max(options: argparse.Namespace) -> int:
     return shutil.disk_usage(options.store.absolute().parent).free // 2
 
 
-def _fetch_logs(options: argparse.Namespace, store: SqliteStore, bars: Progress) -> dict[str, Any]:
+def _fetch_logs(
+    options: argparse.Namespace, terms: Terms, store: SqliteStore, bars: Progress
+) -> dict[str, Any]:
     """Fetch logs, once or for good; what has come of it."""
     with Mirror(
         store,
@@ -286,14 +297,17 @@ def _fetch_logs(options: argparse.Namespace, store: SqliteStore, bars: Progress)
         chosen=chooser(options.only),
         on_place=bars.counter("writing"),
     ) as mirror:
-        return _fetch_into(mirror, options, store, bars)
+        return _fetch_into(mirror, options, terms, store, bars)
 
 
 def _fetch_into(
-    mirror: Mirror, options: argparse.Namespace, store: SqliteStore, bars: Progress
+    mirror: Mirror,
+    options: argparse.Namespace,
+    terms: Terms,
+    store: SqliteStore,
+    bars: Progress,
 ) -> dict[str, Any]:
     host, port = options.peers[0]
-    terms = _terms(options)
 
     def once() -> Coroutine[Any, Any, Fetched]:
         if options.only is None and len(options.peers) == 1:
@@ -341,10 +355,12 @@ def _run(fetching: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(interruptible())
 
 
-def _fetch_entry(options: argparse.Namespace, store: SqliteStore, bars: Progress) -> dict[str, Any]:
+def _fetch_entry(
+    options: argparse.Namespace, terms: Terms, store: SqliteStore, bars: Progress
+) -> dict[str, Any]:
     """Fetch one entry and verify what proves that it is of its log; what has come of it."""
     host, port = options.peers[0]
-    fetched, log = _run(fetch_entry(store, host, port, _terms(options), options.sparse))
+    fetched, log = _run(fetch_entry(store, host, port, terms, options.sparse))
     certified, records = None, None
     if fetched.failure is None and log is not None:
         certified = certify(store, log, options.sparse)

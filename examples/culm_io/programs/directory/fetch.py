@@ -25,6 +25,7 @@ from culm.point2point.replication import (
 )
 from culm.pump import AbortedError
 from culm_io.asyncio.driver import MachineProtocol
+from culm_io.programs.captures import Captures
 from culm_io.programs.directory.records import PAYLOAD_SIZE_MAX
 from culm_io.programs.directory.survey import Survey, survey_log
 from culm_io.programs.directory.thread import StoreThread
@@ -68,6 +69,7 @@ class Terms:
     payload_size_max: larger payloads are left out; those that are larger than any record are not
     taken in any case.
     added_size_max: how many bytes the store may be given.
+    captures: where connections are recorded.
     """
 
     wanted: LogKey | None
@@ -75,6 +77,7 @@ class Terms:
     settle_s: float
     payload_size_max: int | None = None
     added_size_max: int | None = None
+    captures: Captures = field(default_factory=Captures)
 
     @property
     def patience_s(self) -> float:
@@ -234,7 +237,8 @@ class Fetcher:
         self._begun: dict[tuple[LogKey, int], int] = {}  # how much there is of them by now
         self._added = Added() if added is None else added
         self._surveys: dict[LogKey, Survey] = {}
-        self.replicator = Replicator(
+        self.replicator = terms.captures.tape("point2point-replicator", role="PROACTIVE").make(
+            Replicator,
             role=Role.PROACTIVE,
             family=self.store.family,
             interest=replace(interest, want=None) if left_out else interest,

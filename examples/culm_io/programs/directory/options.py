@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from culm.bamboo import LogKey
 from culm.exits import ExitStatus, exits
 from culm_io.programs.arguments import address, any_port, count, file, host, number, positive
+from culm_io.programs.captures import add_capture
 
 __all__ = ["PROGRAM", "conflict_of", "parser_for"]
 
@@ -159,6 +160,7 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how often to look for what others have stored (default: %(default)s)",
     )
+    add_capture(command)
 
 
 def _add_fetch(command: argparse.ArgumentParser) -> None:
@@ -224,6 +226,7 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
         metavar="SEQ",
         help="only entry SEQ, with what proves that it belongs to the log",
     )
+    add_capture(command)
 
 
 def _add_directory(command: argparse.ArgumentParser, purpose: str) -> None:

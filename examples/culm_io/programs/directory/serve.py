@@ -15,6 +15,7 @@ from culm.point2point import Limits, Request, RequestState, Role, State
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.pump import AbortedError
 from culm_io.asyncio.driver import MachineProtocol
+from culm_io.programs.captures import Captures, Tape
 from culm_io.programs.places import Places
 
 __all__ = ["Bounds", "serve_logs"]
@@ -76,14 +77,15 @@ async def serve_logs(
     bounds: Bounds,
     changed: Callable[[], list[LogKey]],
     poll_s: float,
+    captures: Captures,
     on_listening: Callable[[str, int], object],
     on_left: Callable[[str, str], object],
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
     `changed` tells which logs of the store others have changed; it is asked every `poll_s`
-    seconds.  `on_listening` is told where; `on_left` who has left, and why.  Raises `OSError` if
-    the address is not to be had, and what `changed` raises.
+    seconds.  `captures` records connections.  `on_listening` is told where; `on_left` who has left,
+    and why.  Raises `OSError` if the address is not to be had, and what `changed` raises.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -95,8 +97,11 @@ async def serve_logs(
             clients_max=bounds.clients_max, address_max=bounds.address_max
         )
 
-        def came_in() -> _Client:
-            client = _Client(store, executor, limits, bounds.idle_max_s)
+        def came_in(transport: asyncio.Transport) -> _Client:
+            tape = captures.tape(
+                "point2point-replicator", session=f"with {_peer_of(transport)}", role="REACTIVE"
+            )
+            client = _Client(store, executor, limits, bounds.idle_max_s, tape)
             client.task = loop.create_task(client.follow(on_left))
             client.task.add_done_callback(lambda _: places.clients.discard(client))
             return client
@@ -146,9 +151,10 @@ class _Client:
         executor: ThreadPoolExecutor,
         limits: ReplicatorLimits,
         idle_max_s: float,
+        tape: Tape,
     ) -> None:
-        self.replicator = Replicator(
-            role=Role.REACTIVE, family=store.family, interest=_INTEREST, limits=limits
+        self.replicator = tape.make(
+            Replicator, role=Role.REACTIVE, family=store.family, interest=_INTEREST, limits=limits
         )
         self.protocol = MachineProtocol(
             self.replicator,
@@ -238,14 +244,17 @@ class _Client:
             reason = "aborted"
         except Exception as error:  # the store has failed: that ends this client, not all
             reason = f"{type(error).__name__}: {error}"
-        transport = self.protocol.transport
-        peer = None if transport is None else transport.get_extra_info("peername")
-        on_left("{}:{}".format(*peer) if peer else "somebody", reason)
+        on_left(_peer_of(self.protocol.transport), reason)
 
 
 def _is_asked(request: Request) -> bool:
     """Whether the client wants it, rather than being offered it."""
     return not request.ours or request.state is RequestState.CONFIRMED
+
+
+def _peer_of(transport: asyncio.BaseTransport | None) -> str:
+    peer = None if transport is None else transport.get_extra_info("peername")
+    return "{}:{}".format(*peer) if peer else "somebody"
 
 
 def _address_of(transport: asyncio.BaseTransport | None) -> str:
@@ -258,7 +267,9 @@ class _Door(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, places: Places[_Client], came_in: Callable[[], _Client]) -> None:
+    def __init__(
+        self, places: Places[_Client], came_in: Callable[[asyncio.Transport], _Client]
+    ) -> None:
         self._places = places
         self._came_in = came_in
 
@@ -277,7 +288,7 @@ class _Door(asyncio.Protocol):
 
     def come_in(self) -> _Client:
         """Have a place."""
-        client = self._came_in()
+        client = self._came_in(self.transport)
         self.transport.set_protocol(client.protocol)
         client.protocol.connection_made(self.transport)
         return client

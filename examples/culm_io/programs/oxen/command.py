@@ -52,6 +52,7 @@ from culm.oxen import (
 )
 from culm_io.asyncio.udp import UdpDriver
 from culm_io.programs.arguments import number, port, positive
+from culm_io.programs.captures import Captures, add_capture
 from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.oxen.story import HOST, Story
 from culm_io.programs.tables import Table, clean, render
@@ -216,12 +217,14 @@ class Chat:
         print(json.dumps(line), flush=True)
 
 
-async def run_node(options: argparse.Namespace) -> None:
+async def run_node(options: argparse.Namespace, captures: Captures) -> None:
     chat, seeds = Chat(as_json=options.json), options.join
     loop = asyncio.get_running_loop()
-    node = Node(
+    tape = captures.tape("oxen", session=f"port {options.port}")
+    node = tape.make(
+        Node,
         me=b"%d" % options.port,
-        rng=random.SystemRandom(),
+        rng=tape.chance(random.SystemRandom()),
         epoch=time.time() - loop.time(),
         timing=paced(options.pace),
         limits=Limits(tags_size_max=TAGS_SIZE_MAX),
@@ -320,7 +323,8 @@ def main(words: Sequence[str] | None = None) -> ExitStatus:
         return ExitStatus.DONE
     if options.command == "node":
         try:
-            asyncio.run(run_node(options))
+            with Captures.of(options) as captures:
+                asyncio.run(run_node(options, captures))
         except KeyboardInterrupt:
             pass  # a death without a goodbye, as the others will see
         except LocalProtocolError as error:
@@ -389,6 +393,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME[=VALUE]",
         help="what this node tells all others about itself; a name alone is a group that it is in",
     )
+    add_capture(node)
     key = command_of("key", "make a key for a cluster, and print it")
     demo = command_of(
         "demo",

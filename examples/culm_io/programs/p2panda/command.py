@@ -32,6 +32,7 @@ from culm.p2panda import Author, InvalidOperation, SchemaId, materialise
 from culm.wire.json import read_json
 from culm.wire.multihash import YASMF
 from culm_io.programs.arguments import address, any_port, count, file, host, positive
+from culm_io.programs.captures import Captures, add_capture
 from culm_io.programs.ending import AbsentError, ImpossibleError
 from culm_io.programs.p2panda.author import author_of
 from culm_io.programs.p2panda.links import ADDRESS_MAX, PEERS_MAX, Node
@@ -104,6 +105,7 @@ def tell_restored(key: Path) -> None:
 async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
     """Serve, or go to others, or both; whether all went well."""
     live = given.command == "serve" or given.live
+    captures = Captures.of(given)
     node = Node(
         store,
         given.schema or [SCHEMA],
@@ -111,9 +113,10 @@ async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
         patience_s=given.patience,
         peers_max=given.peers_max,
         address_max=given.address_max,
+        captures=captures,
         tell=tell,
     )
-    with contextlib.closing(node):
+    with contextlib.closing(node), captures:
         await replicate(given, node, live=live)
     return not node.failed
 
@@ -248,6 +251,7 @@ def parser() -> argparse.ArgumentParser:
             metavar="SECONDS",
             help="how long a node may take to begin a session with us (default: 30)",
         )
+        add_capture(each)
     return made_parser
 
 

@@ -24,6 +24,7 @@ from culm.p2panda import (
 )
 from culm.pump import AbortedError
 from culm_io.asyncio.driver import MachineProtocol
+from culm_io.programs.captures import Captures
 from culm_io.programs.p2panda.dial import Door, dial
 from culm_io.programs.places import Places
 from culm_io.programs.tables import Teller
@@ -111,6 +112,7 @@ class Node:
 
     patience_s: how long a peer to which we go may take until there is a session.
     peers_max, address_max: places for peers that come to us, and how many for one address.
+    captures: where connections are recorded.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class Node:
         patience_s: float,
         peers_max: int,
         address_max: int,
+        captures: Captures,
         tell: Teller,
     ) -> None:
         self.failed = False
@@ -130,6 +133,7 @@ class Node:
         self._schema_ids = schema_ids
         self._live = live
         self._patience_s = patience_s
+        self._captures = captures
         self._tell = tell
         self._places: Places[Peer] = Places(clients_max=peers_max, address_max=address_max)
         self._peers: set[Peer] = set()  # those to which we have gone as well
@@ -192,7 +196,9 @@ class Node:
 
     def _welcome(self, door: Door, *, asks: bool) -> Peer:
         """Begin to replicate."""
-        replicator = Replicator(
+        tape = self._captures.tape("p2panda-replicator", session=f"with {door.there}")
+        replicator = tape.make(
+            Replicator,
             local_peer=door.here.encode(),
             remote_peer=door.there.encode(),
             policy=Policy(asks=asks, live=self._live),

@@ -41,6 +41,7 @@ from culm.garlic.sessions import Sessions
 from culm.garlic.store import recover
 from culm_io.command import command_of
 from culm_io.programs.arguments import folder, number
+from culm_io.programs.captures import Captures, add_capture, capture_words
 from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.raft.client import (
     ANSWER_TIMEOUT_S,
@@ -61,10 +62,10 @@ STATUS_PATIENCE_S = 1.0  # a server that is stuck is as good as down
 server_id = number(1, 2**31 - 1, "a server's number")
 
 
-def spawn(farm: Farm, number: int, *, heard: bool) -> subprocess.Popen[str]:
+def spawn(farm: Farm, number: int, more: Sequence[str], *, heard: bool) -> subprocess.Popen[str]:
     """A server in a process of its own; `heard` if we read what it says."""
     pipe = subprocess.PIPE if heard else None
-    words = command_of("raft", "run", "--dir", farm.folder, number)
+    words = command_of("raft", "run", "--dir", farm.folder, number, *more)
     return subprocess.Popen(words, stdout=pipe, stderr=pipe and subprocess.STDOUT, text=True)
 
 
@@ -75,13 +76,16 @@ def hear(number: int, process: subprocess.Popen[str], told: list[str]) -> None:
         told.append(f"{number}: {text}")
 
 
-def start(farm: Farm, *, as_json: bool) -> None:
-    """Run servers until interrupted; on a terminal, with the table that `watch` draws."""
+def start(farm: Farm, more: Sequence[str], *, as_json: bool) -> None:
+    """Run servers until interrupted; on a terminal, with the table that `watch` draws.
+
+    more: words for the command of each.
+    """
     drawn, told = sys.stdout.isatty() and not as_json, list[str]()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the nodes end with us
     # A node heeds Ctrl-C when it runs, and does not die of it before.
     heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    processes = {number: spawn(farm, number, heard=drawn) for number in farm.control_ports()}
+    processes = {number: spawn(farm, number, more, heard=drawn) for number in farm.control_ports()}
     try:
         signal.signal(signal.SIGINT, heeded)
         if drawn:
@@ -257,6 +261,8 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--learner", action="store_true", help="one that gets the log, but has no vote"
             )
+        if name in ("run", "start"):
+            add_capture(command)
         if name in ("get", "put"):
             command.add_argument(
                 "--at", type=server_id, metavar="ID", help="the server to ask (default: any)"
@@ -280,7 +286,8 @@ def parser() -> argparse.ArgumentParser:
 def main(words: Sequence[str] | None = None) -> ExitStatus:
     given = parser().parse_args(words)
     if given.command == "start":
-        start(Farm.found(given.dir, given.nodes, tls=given.tls), as_json=given.json)
+        farm = Farm.found(given.dir, given.nodes, tls=given.tls)
+        start(farm, capture_words(given), as_json=given.json)
         return ExitStatus.DONE
     farm, as_json = Farm(given.dir), given.json
     if not farm.data:
@@ -292,7 +299,7 @@ def main(words: Sequence[str] | None = None) -> ExitStatus:
     match given.command:
         case "run":
             farm.add(given.id)
-            run(farm, given.id, echo=not given.quiet)
+            run(farm, given.id, echo=not given.quiet, captures=Captures.of(given))
         case "status":
             status(farm, as_json=as_json)
         case "watch":

@@ -43,6 +43,7 @@ from culm.garlic.store import StateMachine
 from culm.machine import Effect, Event, LocalProtocolError
 from culm.wire.json import TooDeepError, check_depth, read_json
 from culm_io.asyncio.garlic import NodeDriver
+from culm_io.programs.captures import Captures
 from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.raft.client import ANSWER_TIMEOUT_S, LINE_SIZE_MAX, Failed
 from culm_io.programs.raft.farm import Farm
@@ -158,19 +159,23 @@ def refusal(value: bytes) -> dict[str, Any] | None:
 class Service:
     """One node, its store, and its control port."""
 
-    def __init__(self, farm: Farm, number: int, path: Path, *, echo: bool) -> None:
+    def __init__(
+        self, farm: Farm, number: int, path: Path, *, echo: bool, captures: Captures
+    ) -> None:
         self.number = number
         self._farm = farm
-        self._rng = random.SystemRandom()
+        tape = captures.tape("garlic-node", session=f"server {number}", id=number)
+        rng = tape.chance(random.SystemRandom())
         self._told, self._faults = Telling(sys.stdout), Telling(sys.stderr)
         self._machine = KeyValues(self._told.tell if echo else None)
         self._sessions = Sessions(self._machine)
         self._store = MarkedStore(farm, number, path, self._sessions)
         self._loop = asyncio.get_running_loop()
-        self.node = Node(
+        self.node = tape.make(
+            Node,
             server_id=number,
             stored=self._store.load(),
-            rng=self._rng,
+            rng=rng,
             now=self._loop.time(),
             timing=TIMING,
             limits=LIMITS,
@@ -181,8 +186,8 @@ class Service:
             self.node,
             self._store,
             perform_in=self._executor,
-            handshake=Credentials(
-                user=USER, password=farm.data["password"], rng=self._rng
+            handshake=tape.make(
+                Credentials, user=USER, password=farm.data["password"], rng=rng
             ).handshake,
             server_tls=self._tls(ssl.Purpose.CLIENT_AUTH),
             client_tls=self._tls(ssl.Purpose.SERVER_AUTH),
@@ -383,16 +388,16 @@ class Service:
         }
 
 
-def run(farm: Farm, number: int, *, echo: bool) -> None:
+def run(farm: Farm, number: int, *, echo: bool, captures: Captures) -> None:
     """Run a server until it is interrupted."""
 
     async def serve(path: Path) -> None:
-        service = Service(farm, number, path, echo=echo)
+        service = Service(farm, number, path, echo=echo, captures=captures)
         task = asyncio.create_task(service.serve())
         for name in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(name, task.cancel)
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    with farm.claimed(number) as path:
+    with farm.claimed(number) as path, captures:
         asyncio.run(serve(path))

@@ -67,7 +67,8 @@ def _decode(dialect: Dialect, data: bytes, at: int) -> object:
         except DecodeError as error:
             raise DecodeError(error.code, at + error.offset, str(error)) from None
         return None if whole is None else cbor.decode(found[:whole], depth_max=_DEPTH_MAX)
-    bounds = codec.bounds.get(value[0]) if isinstance(value, list) and value else None
+    begins = value[0] if isinstance(value, list) and value else None
+    bounds = codec.bounds.get(begins) if isinstance(begins, int) else None
     if bounds is None or len(value) not in bounds.arities:
         raise RemoteProtocolError(ErrorCode.UNKNOWN_MESSAGE, f"{value!r:.100}")
     return codec.decode(found[:end])
