@@ -21,9 +21,10 @@ NO_REACHES = {
 
 #: The reaches that still stand, by room; a number goes down when some are mended.
 STANDING: dict[str, int] = {
-    "examples": 22,
-    "garlic": 40,
+    "garlic": 42,
+    "oxen": 1,
     "point2point": 6,
+    "reconcile": 2,
     "spark": 5,
     "ssb": 12,
 }
@@ -47,7 +48,9 @@ def reaches(text: str) -> list[str]:
         match node:
             case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
                 own.add(name)
-            case ast.Name(name, ast.Store()) | ast.Attribute(_, name, ast.Store()):
+            case ast.Name(name, ast.Store()):
+                own.add(name)
+            case ast.Attribute(ast.Name("self" | "cls"), name, ast.Store()):
                 own.add(name)
             case ast.ImportFrom(module=str(module)):
                 imported += [
@@ -75,6 +78,7 @@ def test_a_reach_is_told_from_others() -> None:
     assert reaches("from culm.wire import _inside") == ["culm.wire._inside"]
     assert reaches("from culm.wire import (\n    _inside,\n)") == ["culm.wire._inside"]
     assert reaches("self._core = 1; other._core") == []
+    assert reaches("other._core = 1") == ["other._core"]
     assert reaches("myself._core") == ["myself._core"]
     assert reaches("def _own(): ...\nmodule._own()") == []
     assert reaches("row._replace(x=1); os._exit(0); a.__dict__") == []

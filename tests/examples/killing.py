@@ -17,26 +17,6 @@ def fork() -> int:
         return os.fork()
 
 
-class Killing:
-    """A connection that kills the process before the statement of some number."""
-
-    def __init__(self, inner: sqlite3.Connection, point: int) -> None:
-        self._inner, self._left = inner, point
-
-    def _count(self) -> None:
-        if not self._left:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._left -= 1
-
-    def execute(self, *args: Any) -> Any:
-        self._count()
-        return self._inner.execute(*args)
-
-    def executemany(self, *args: Any) -> Any:
-        self._count()
-        return self._inner.executemany(*args)
-
-
 def live_and_die(live: Callable[[], Iterator[object]], point: int) -> int | None:
     """Let a child go on with `live`, which is killed where SQLite begins its statement `point`.
 
@@ -47,7 +27,7 @@ def live_and_die(live: Callable[[], Iterator[object]], point: int) -> int | None
     child = fork()
     if not child:
         try:
-            _kill_at(point)
+            kill_at(point)
             for _ in live():
                 os.write(writer, b".")
             os._exit(0)
@@ -63,7 +43,8 @@ def live_and_die(live: Callable[[], Iterator[object]], point: int) -> int | None
     return None
 
 
-def _kill_at(point: int) -> None:
+def kill_at(point: int) -> None:
+    """Kill this process where SQLite begins its statement `point`, of all connections."""
     connect, statements = sqlite3.connect, count()
 
     def watch(_: str) -> None:

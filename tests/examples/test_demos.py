@@ -163,7 +163,7 @@ def test_an_interrupted_demo_does_not_leave_its_fetch_behind(
     monkeypatch.setattr(demo_replicate, "_stored", interrupt)
     monkeypatch.setattr(subprocess, "Popen", Popen)
     with pytest.raises(KeyboardInterrupt):
-        demo_replicate._kill_when_stored((), tmp_path, LogKey(bytes(32), 0), 1)
+        demo_replicate.kill_when_stored((), tmp_path, LogKey(bytes(32), 0), 1)
     (process,) = processes
     try:
         assert process.wait(timeout=10) == -signal.SIGKILL

@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+import sqlite3
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from connections import opening
 from nacl.signing import SigningKey
 from processes import Throttle, fetch, run, serving, whole_entries
 from trees import contents, make_tree
@@ -28,7 +29,6 @@ from culm_io.programs.directory.publish import publish_directory
 from culm_io.programs.directory.records import PACK_SIZE_MAX, File, encode
 from culm_io.programs.directory.report import table_of_entries, table_of_paths
 from culm_io.programs.directory.tree import TreeReader
-from culm_io.stores import bamboo as sqlite_store
 
 KEY = SigningKey(bytes(32))
 LOG = LogKey(bytes(KEY.verify_key), 0)
@@ -332,31 +332,26 @@ def test_the_listing_on_the_page_is_a_real_one(tmp_path: Path) -> None:
     ids=["whole", "parts", "sparse", "dry"],
 )
 def test_the_loop_leaves_the_store_to_its_thread(
-    servers: int, options: list[str], published: Path, monkeypatch: pytest.MonkeyPatch
+    servers: int, options: list[str], published: Path
 ) -> None:
     """Else two connections would be in one store at once."""
-    database, outside = sqlite_store._Database, []
-    transaction, row = database.transaction, database.row
+    outside, within = list[str](), list[str]()
 
-    def look(query: str) -> None:
-        with suppress(RuntimeError):
-            asyncio.get_running_loop()
-            outside.append(query)
+    class Watched(sqlite3.Connection):
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+            try:
+                asyncio.get_running_loop()
+                outside.append(statement)
+            except RuntimeError:
+                within.append(statement)
+            return super().execute(statement, *values)
 
-    def watched_transaction(self: sqlite_store._Database, kind: str) -> Any:
-        look(kind)
-        return transaction(self, kind)
-
-    def watched_row(self: sqlite_store._Database, query: str, values: Sequence[object] = ()) -> Any:
-        look(query)
-        return row(self, query, values)
-
-    monkeypatch.setattr(database, "transaction", watched_transaction)
-    monkeypatch.setattr(database, "row", watched_row)
     store = published.with_name("fetched.store")
     with ExitStack() as stack:
+        stack.enter_context(opening(Watched))
         ports = [stack.enter_context(serving(published)) for _ in range(servers)]
         peers = [part for port in ports for part in ("--from", f"127.0.0.1:{port}")]
         command = ["fetch", "--store", str(store), *peers, "--settle", "0.15"]
         assert replicate_directory.main([*command, *options]) == 0
     assert outside == []
+    assert bool(within) is ("--dry-run" not in options)

@@ -22,6 +22,7 @@ import pytest
 from pictures import words_of
 
 from culm.exits import ExitStatus
+from culm.garlic.raft import Server
 from culm.garlic.sessions import Sessions
 from culm_io.command import command_of
 from culm_io.programs import ports
@@ -534,9 +535,15 @@ def test_who_asks_again_for_the_change_that_is_under_way_waits_for_it(
             other = await ask(port, {"do": "add", "id": 3})
             assert (other["error"], other["certain"]) == ("CHANGE_IN_PROGRESS", True)
             monkeypatch.setattr(raft_server, "ANSWER_TIMEOUT_S", PATIENCE_S)
+            begun, add_server = asyncio.Event(), service.node.add_server
+
+            def begin(server: Server) -> None:
+                begun.set()
+                add_server(server)
+
+            monkeypatch.setattr(service.node, "add_server", begin)
             waiting = asyncio.create_task(ask(port, {"do": "add", "id": 2}))
-            while all(change.done() for change in service._changes):
-                await asyncio.sleep(0)
+            await begun.wait()
             service.node.cancel_change()
             assert await waiting == {"ok": False}
             voter = await ask(port, {"do": "add", "id": 1, "learner": True})

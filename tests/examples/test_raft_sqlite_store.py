@@ -14,12 +14,14 @@ import sqlite3
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from connections import Quick, opening
 
 from culm.garlic.raft import (
     Apply,
@@ -77,12 +79,18 @@ def states() -> tuple[list[tuple[Stored, list[bytes]]], list[list[bytes]]]:
 STATES, LIVE = states()
 
 
+def query(path: Path, statement: str, *values: object) -> list[Any]:
+    """What the file answers to somebody else, or how it is changed."""
+    with closing(sqlite3.connect(path)) as other, other:
+        return other.execute(statement, values).fetchall()
+
+
 def read(path: Path) -> tuple[Stored, list[bytes]]:
     """What a node would start from; the file must be sound."""
     machine = Values()
     store = RaftSqliteStore(path, machine, FOUNDING)
     try:
-        assert store._db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert query(path, "PRAGMA integrity_check") == [("ok",)]
         stored = store.load()
     finally:
         store.close()
@@ -319,10 +327,9 @@ def test_a_piece_of_a_snapshot_is_read_without_the_rest(tmp_path: Path) -> None:
     assert offset == len(image)
     again = ReadSnapshot(ticket=Ticket(1), snapshot=SENT, offset=99_999, size=3)
     assert received.perform(again) == SnapshotChunk(image[99_999:100_002], False)
-    for one in (store, received):
-        tables = [name for (name,) in one._db.execute("SELECT name FROM sqlite_schema").fetchall()]
-        assert "image" in tables
-        (largest,) = one._db.execute("SELECT max(length(data)) FROM image").fetchone()
+    for one, name in ((store, "sent"), (received, "received")):
+        assert ("image",) in query(tmp_path / name, "SELECT name FROM sqlite_schema")
+        [(largest,)] = query(tmp_path / name, "SELECT max(length(data)) FROM image")
         assert largest <= 50_000
         one.close()
 
@@ -331,11 +338,12 @@ def test_a_piece_of_a_snapshot_is_read_without_the_rest(tmp_path: Path) -> None:
 def test_a_file_whose_snapshot_cannot_be_restored_says_so(
     machine: Callable[[], StateMachine], tmp_path: Path
 ) -> None:
-    store = RaftSqliteStore(tmp_path / "store", machine(), FOUNDING)
-    store._db.execute("INSERT OR REPLACE INTO image VALUES (0, ?)", (UNREADABLE,))
+    path = tmp_path / "store"
+    store = RaftSqliteStore(path, machine(), FOUNDING)
+    query(path, "INSERT OR REPLACE INTO image VALUES (0, ?)", UNREADABLE)
     with pytest.raises(sqlite3.DatabaseError, match="cannot be restored"):
         store.load()
-    store._db.execute("UPDATE snapshot SET configuration = ?", (b"x",))
+    query(path, "UPDATE snapshot SET configuration = ?", b"x")
     with pytest.raises(sqlite3.DatabaseError, match="cannot be restored"):
         store.load()
     store.close()
@@ -378,7 +386,7 @@ def test_a_log_with_a_hole_is_refused(lost: int, tmp_path: Path) -> None:
     """Of an older file beside a newer journal, say; the rest would be at wrong indexes."""
     store = RaftSqliteStore(tmp_path / "store", Values(), FOUNDING)
     store.perform(persist(1, 1, 0, 1, entries_of(1, b"a", b"b", b"c")))
-    store._db.execute("DELETE FROM entries WHERE at = ?", (lost,))
+    query(tmp_path / "store", "DELETE FROM entries WHERE at = ?", lost)
     with pytest.raises(sqlite3.DatabaseError, match="missing"):
         store.load()
     store.close()
@@ -406,9 +414,16 @@ def test_a_piece_costs_the_same_wherever_it_is_and_however_large_the_snapshot_is
 ) -> None:
     """In steps of SQLite's machine, each of which reads one part at most."""
     steps: list[int] = []
+    connections: list[sqlite3.Connection] = []
+
+    class Noted(Quick):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            connections.append(self)
+
     for size in (1 << 20, 32 << 20):
-        store = RaftSqliteStore(tmp_path / str(size), Image(bytes(size)), FOUNDING)
-        store._db.execute("PRAGMA synchronous = OFF")
+        with opening(Noted):
+            store = RaftSqliteStore(tmp_path / str(size), Image(bytes(size)), FOUNDING)
         store.perform(TakeSnapshot(ticket=Ticket(1), snapshot=TAKEN))
         for offset in (0, size // 2 + 5, size - 4096):
             count = 0
@@ -417,10 +432,10 @@ def test_a_piece_costs_the_same_wherever_it_is_and_however_large_the_snapshot_is
                 nonlocal count
                 count += 1
 
-            store._db.set_progress_handler(step, 1)
+            connections[-1].set_progress_handler(step, 1)
             read = ReadSnapshot(ticket=Ticket(1), snapshot=TAKEN, offset=offset, size=4096)
             assert store.perform(read) == SnapshotChunk(bytes(4096), offset == size - 4096)
-            store._db.set_progress_handler(None, 0)
+            connections[-1].set_progress_handler(None, 0)
             steps.append(count)
         store.close()
     assert 0 < max(steps) < 100

@@ -36,8 +36,8 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_stored(tmp_path: Path) -> N
                 data = store.read_payload(log, entry.seqnum, 0, 1 << 30)
                 assert data == store_writer.payload(entry.seqnum)[: entry.payload_stored]
                 assert entry.payload_complete or entry is last
-            rows = store._database.execute("PRAGMA integrity_check").fetchall()
-            assert rows == [("ok",)]
+        with closing(sqlite3.connect(path)) as database:
+            assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert reported[0] > 3
 
 

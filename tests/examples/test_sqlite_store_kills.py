@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -93,10 +95,11 @@ def live(path: Path) -> Iterator[None]:
         yield from deeds(store)
 
 
-def check(store: SqliteStore) -> None:
+def check(store: SqliteStore, path: Path) -> None:
     """What is there verifies, and the numbers of what is there are right."""
-    assert store._database.value("PRAGMA integrity_check") == "ok"
-    assert not store._database.execute("PRAGMA foreign_key_check").fetchall()
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert not database.execute("PRAGMA foreign_key_check").fetchall()
     for log in store.logs():
         rows: list[tuple[bytes, bytes | None]] = []
         for entry in store.entries(log):
@@ -122,11 +125,11 @@ def test_a_store_killed_at_any_statement_comes_to_the_same_end(tmp_path: Path) -
         if done is None:
             break
         with SqliteStore(path, family=YAMF) as store:
-            check(store)
+            check(store, path)
         for _ in live(path):
             pass
         with SqliteStore(path, family=YAMF) as store:
-            check(store)
+            check(store, path)
             assert contents(store) == contents(twin)
         seen.add(done)
     assert seen >= {0, 1, 2}

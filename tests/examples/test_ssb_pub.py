@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from killing import Killing, fork
+from killing import fork, kill_at
 from nacl.signing import SigningKey
 
 from culm.exits import ExitStatus
@@ -65,13 +65,7 @@ class Process:
     def _live(self, options: tuple[str, ...], point: int | None) -> None:
         sys.stdout = open(1, "w", encoding="utf-8")  # noqa: SIM115
         if point is not None:
-            opened = SsbSqliteStore.__init__
-
-            def open_to_die(store: Any, path: Path) -> None:
-                opened(store, path)
-                store._db = Killing(store._db, point)
-
-            SsbSqliteStore.__init__ = open_to_die  # type: ignore[method-assign, assignment]
+            kill_at(point)
         where = ("--dir", str(self.folder), "--port", "0")
         os._exit(ssb_peer.main(["run", *where, *NETWORK, *options]))
 
@@ -153,7 +147,7 @@ def feeds_of(folder: Path, *feeds: str) -> list[list[bytes]]:
 
 POSTS = 6
 #: Every one of them is in another place: from the schema to the middle of replication.
-POINTS = range(3, 43, 5)
+POINTS = range(3, 63, 5)
 
 
 @pytest.mark.parametrize("point", [*POINTS][:: max(1, 8 // amount(4, 8))])
@@ -312,13 +306,18 @@ def test_a_peer_that_is_blocked_is_not_dialled_again(start: Callable[..., Proces
 def test_what_is_said_to_be_stored_is_in_force(
     start: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply = ssb_peer.Pub._apply
+    follow, block = Peer.follow, Peer.block
 
-    def apply_aloud(self: ssb_peer.Pub, whom: str, name: str, value: bool) -> None:
-        apply(self, whom, name, value)
-        ssb_peer.say(event=name, value=value)
+    def follow_aloud(self: Peer, feed: str, value: bool = True) -> None:
+        follow(self, feed, value)
+        ssb_peer.say(event="following", value=value)
 
-    monkeypatch.setattr(ssb_peer.Pub, "_apply", apply_aloud)
+    def block_aloud(self: Peer, author: str, target: str, value: bool = True) -> None:
+        block(self, author, target, value)
+        ssb_peer.say(event="blocking", value=value)
+
+    monkeypatch.setattr(Peer, "follow", follow_aloud)
+    monkeypatch.setattr(Peer, "block", block_aloud)
     alice, other = start("alice"), feed_id_of(bytes(SigningKey(bytes(32)).verify_key))
     verbs = ("block", "unblock", "follow", "unfollow")
     for number, verb in enumerate(verbs, 1):

@@ -17,12 +17,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from connections import Quick, opening
 from killing import fork
 
 from culm.machine import Ticket
 from culm.ssb.ebt import AppendMessages, Message
 from culm.ssb.feed_id import feed_id_of
-from culm_io.stores.ssb import SsbSqliteStore
 from culm_io.stores.ssb_placed import SsbPlacedStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
@@ -79,15 +79,13 @@ def live(folder: Path, count: int, *, killed: bool = False, pages_max: int = 100
 
 def _live(folder: Path, count: int, pages_max: int, *, killed: bool) -> None:
     folder.mkdir(exist_ok=True)
-    initialise = SsbSqliteStore.__init__
 
-    def limited(store: SsbSqliteStore, path: Path) -> None:
-        initialise(store, path)
-        store._db.execute(f"PRAGMA wal_autocheckpoint = {pages_max}")
-        store._db.execute("PRAGMA synchronous = OFF")  # the machine goes on
+    class Limited(Quick):
+        pass
 
-    SsbSqliteStore.__init__ = limited  # type: ignore[method-assign, assignment]
-    store = opened(folder)
+    Limited.pages_max = pages_max
+    with opening(Limited):
+        store = opened(folder)
     assert not store.restored
     first = length(store) + 1
     for sequence in range(first, first + count):

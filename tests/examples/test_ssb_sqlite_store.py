@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from killing import Killing, fork
+from killing import live_and_die
 
 from culm.machine import Effect, Ticket
 from culm.ssb.ebt import LoadClock, MarkForked, PeerClock, SaveClock
@@ -46,7 +46,7 @@ class TestSsbSqliteStore(FeedStoreSuite):
         if not hasattr(os, "fork"):
             return None
         path = next(self._paths)
-        returned = live_and_die(path, effects, point)
+        returned = live_and_die(lambda: live(path, effects), point)
         return None if returned is None else Crashed(self._open(path), returned)
 
     def test_who_was_not_here_for_long_is_forgotten(self) -> None:
@@ -79,20 +79,8 @@ class TestSsbSqliteStore(FeedStoreSuite):
         assert found.proof(BOB) is None
 
 
-def live_and_die(path: Path, effects: Sequence[Effect[Any]], point: int) -> int | None:
-    """Do the effects in a child that is killed; how many had returned, ``None`` if all."""
-    reader, writer = os.pipe()
-    child = fork()
-    if not child:
-        store = SsbSqliteStore(path)
-        store._db = Killing(store._db, point)  # type: ignore[assignment]
-        for _ in map(store.perform, effects):
-            os.write(writer, b".")
-        os._exit(0)
-    os.close(writer)
-    done = b""
-    while piece := os.read(reader, 100):
-        done += piece
-    os.close(reader)
-    _, status = os.waitpid(child, 0)
-    return len(done) if os.WIFSIGNALED(status) else None
+def live(path: Path, effects: Sequence[Effect[Any]]) -> Iterator[None]:
+    store = SsbSqliteStore(path)
+    for effect in effects:
+        store.perform(effect)
+        yield

@@ -6,11 +6,12 @@ import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from connections import Quick, opening
 from killing import fork
 from nacl.signing import SigningKey
 
@@ -29,15 +30,19 @@ SCHEMA = "panda_" + YASMF.hash(b"pandas").hex()
 KEY = SigningKey(bytes(32))
 
 
-def quick(database: sqlite3.Connection) -> None:
-    database.execute("PRAGMA wal_autocheckpoint = 8")
-    database.execute("PRAGMA synchronous = OFF")  # the machine goes on
+class Short(Quick):
+    pages_max = 8
+
+
+@pytest.fixture(autouse=True)
+def _short_logs() -> Iterator[None]:
+    with opening(Short):
+        yield
 
 
 def raft(path: Path, first: int, count: int) -> int:
     """Adds as many entries; how many there are then."""
     with closing(RaftSqliteStore(path, Values())) as store:
-        quick(store._db)
         for index in range(first, first + count):
             store.perform(persist(1, None, 0, index, entries_of(1, b"%d" % index * 1000)))
         return len(store.load().entries)
@@ -45,7 +50,6 @@ def raft(path: Path, first: int, count: int) -> int:
 
 def p2panda(path: Path, first: int, count: int) -> int:
     with OperationSqliteStore(path) as store:
-        quick(store._db)
         for log_id in range(first, first + count):
             operation = Operation(
                 action=Action.CREATE, schema_id=SCHEMA, fields={"name": "x" * 2000}
@@ -111,7 +115,7 @@ def test_a_file_that_is_written_meanwhile_is_not_refused(tmp_path: Path) -> None
     path = tmp_path / "store"
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = WAL")
-        quick(database)
+        database.execute("PRAGMA synchronous = OFF")
         database.execute("CREATE TABLE numbers (number)")
         for number in range(100):
             database.execute("BEGIN IMMEDIATE")

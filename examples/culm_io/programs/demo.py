@@ -76,7 +76,7 @@ def demo(source: Path, folder: Path, done: dict[str, Any]) -> None:
         _say(f"Fetching from a server on port {port}, until the fetch is killed halfway")
         half = (int(published["head"]) + 1) // 2
         # Who is killed leaves a bar half drawn.
-        _kill_when_stored((*fetch, "--into", target, "--quiet"), fetched_store, log, half)
+        kill_when_stored((*fetch, "--into", target, "--quiet"), fetched_store, log, half)
         checked = run_program("check", "--store", fetched_store)
         stored = checked["payloads"]
         done["entries_when_killed"] = stored
@@ -139,7 +139,7 @@ def serving(store: Path) -> Iterator[int]:
         raise DemoError(f"the server has ended with status {process.returncode}: {said}")
 
 
-def _kill_when_stored(command: tuple[object, ...], store: Path, log: LogKey, count: int) -> None:
+def kill_when_stored(command: tuple[object, ...], store: Path, log: LogKey, count: int) -> None:
     """Run a command, and kill it as soon as it has stored `count` entries."""
     with subprocess.Popen(
         command_of("directory", *command), stdout=subprocess.PIPE, text=True
