@@ -23,6 +23,7 @@ from culm.capture.replay import Replay, replay
 from culm.capture.text import is_idle, line_of, plain, plain_step, words_of
 from culm.capture.values import to_value
 from culm.capture.view import page
+from culm.capture.wireshark import dissectors
 from culm.exits import ExitStatus, exits
 from culm.wire.multihash import FAMILIES
 
@@ -96,6 +97,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     view.add_argument("file", nargs="+", help="captures of the conversation, one for each side")
     view.add_argument("-o", required=True, metavar="PAGE", help="where to write it")
     told = "bytes from standard input, in hexadecimal or as they are, by fields"
+    lua = bare("wireshark", _wireshark, "dissectors for Wireshark, in Lua")
+    lua.add_argument("-o", metavar="FILE", help="where to write them; standard output")
     split = bare("dissect", _dissect, told)
     split.add_argument(
         "--protocol", required=True, choices=sorted(PROTOCOLS), help="whose bytes they are"
@@ -241,6 +244,11 @@ def _write(path: str | None, pieces: Iterable[bytes]) -> None:
         return
     with open(path, "wb") as file:
         file.writelines(pieces)
+
+
+def _wireshark(options: argparse.Namespace) -> ExitStatus:
+    _write(options.o, [dissectors().encode()])
+    return ExitStatus.DONE
 
 
 def _view(options: argparse.Namespace) -> ExitStatus:

@@ -22,6 +22,7 @@ from culm.kernels import varu64 as _kernel
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
 __all__ = [
+    "FIRST_LONG",
     "MAX",
     "decode",
     "decode_array",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 MAX = 2**64 - 1
+FIRST_LONG = 248
+"""First bytes from here on announce further bytes."""
 
 
 def _fail(data: Buffer, offset: int, fault: int) -> NoReturn:

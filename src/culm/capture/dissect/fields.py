@@ -13,12 +13,22 @@ from culm.wire import varu64
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 from culm.wire.multihash import HashFamily
 
-__all__ = ["UNREAD", "Dissection", "DissectionFault", "Field", "FieldReader", "dissected", "leaves"]
+__all__ = [
+    "CODES",
+    "UNREAD",
+    "Dissection",
+    "DissectionFault",
+    "Field",
+    "FieldReader",
+    "dissected",
+    "leaves",
+]
 
 UNREAD = "unread"
 """The name of the bytes after a fault; the value names one that concerns these bytes alone."""
 
-_CODES = {"B": 1, "I": 4, "i": 4, "Q": 8}
+CODES = {"B": 1, "I": 4, "i": 4, "Q": 8}
+"""The sizes of numbers in a struct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +169,7 @@ class FieldReader:
         """Take numbers as a struct has them, one for each name."""
         numbers = []
         for code, name in zip(layout.format[1:], names, strict=True):
-            size = _CODES[code]
+            size = CODES[code]
             number = int.from_bytes(self.peek(size), "big", signed=code.islower())
             self.add(name, size, number)
             numbers.append(number)

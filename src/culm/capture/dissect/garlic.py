@@ -26,18 +26,25 @@ from culm.garlic.values import (
     decode_server,
 )
 
-__all__ = ["take_frame"]
+__all__ = ["ENTRY", "REQUEST", "RESPONSE", "VALUES", "take_frame"]
 
 _LIMITS = Limits()
 _LINE_END = b"\r\n"
 _HEADS = (b"GET ", b"HTTP/")
-_REQUEST = (
+REQUEST = (
     *("type", "source", "destination", "term", "last_log_term"),
     *("last_log_index", "commit_index", "log_size"),
 )
-_RESPONSE = ("type", "source", "destination", "term", "next_index", "accepted")
-_ENTRY = ("term", "type", "size")
-_LONGS, _INTS, _LONG, _INT = Struct(">QQ"), Struct(">II"), Struct(">Q"), Struct(">I")
+RESPONSE = ("type", "source", "destination", "term", "next_index", "accepted")
+ENTRY = ("term", "type", "size")
+# The numbers in values of entries.
+VALUES: dict[str, tuple[Struct, tuple[str, ...]]] = {
+    "removed": (Struct(">I"), ("server_id",)),
+    "server": (Struct(">II"), ("server_id", "endpoint_size")),
+    "configuration": (Struct(">QQ"), ("log_index", "last_log_index")),
+    "snapshot": (Struct(">QQI"), ("last_log_index", "last_log_term", "configuration_size")),
+    "chunk": (Struct(">QI"), ("offset", "data_size")),
+}
 
 
 def take_frame(reader: FieldReader) -> None:
@@ -50,7 +57,7 @@ def take_frame(reader: FieldReader) -> None:
         _take_request(reader, kind)
         return
     with reader.group(kind.name), reader.judged(_decode_response):
-        reader.struct(RESPONSE_FRAME, _RESPONSE)
+        reader.struct(RESPONSE_FRAME, RESPONSE)
 
 
 def _decode_response(data: bytes, at: int) -> object:
@@ -87,7 +94,7 @@ def _take_request(reader: FieldReader, kind: MessageType) -> None:
 
     with reader.group(kind.name) as request, reader.judged(decode):
         header = reader.peek(REQUEST_HEADER_SIZE)
-        request.tell(reader.struct(REQUEST_HEADER, _REQUEST)[3])
+        request.tell(reader.struct(REQUEST_HEADER, REQUEST)[3])
         with reader.within(RequestFrame.log_size(header, _LIMITS)):
             while reader.left:
                 _take_entry(reader, kind)
@@ -95,7 +102,7 @@ def _take_request(reader: FieldReader, kind: MessageType) -> None:
 
 def _take_entry(reader: FieldReader, kind: MessageType) -> None:
     with reader.group("entry") as entry:
-        term, number, size = reader.struct(ENTRY_HEADER, _ENTRY)
+        term, number, size = reader.struct(ENTRY_HEADER, ENTRY)
         entry.tell(f"term {term}")
         try:
             entry.call(ValueType(number).name)
@@ -111,7 +118,7 @@ def _take_value(reader: FieldReader, kind: ValueType, message: MessageType) -> N
         case ValueType.CONFIGURATION:
             _take_configuration(reader)
         case ValueType.CLUSTER_SERVER if message is MessageType.REMOVE_SERVER_REQUEST:
-            reader.struct(_INT, ("server_id",))
+            reader.struct(*VALUES["removed"])
         case ValueType.CLUSTER_SERVER:
             with reader.judged(lambda data, at: decode_server(data[at : reader.end], _LIMITS)):
                 _take_server(reader)
@@ -126,7 +133,7 @@ def _take_value(reader: FieldReader, kind: ValueType, message: MessageType) -> N
 
 def _take_server(reader: FieldReader) -> None:
     with reader.group("server") as server:
-        server_id, size = reader.struct(_INTS, ("server_id", "endpoint_size"))
+        server_id, size = reader.struct(*VALUES["server"])
         server.tell(server_id)
         endpoint = reader.peek(size).decode("ascii", "replace")
         reader.add("endpoint", size, endpoint)
@@ -134,7 +141,7 @@ def _take_server(reader: FieldReader) -> None:
 
 def _take_configuration(reader: FieldReader) -> None:
     with reader.judged(lambda data, at: decode_configuration(data[at : reader.end], _LIMITS)):
-        reader.struct(_LONGS, ("log_index", "last_log_index"))
+        reader.struct(*VALUES["configuration"])
         while reader.left:
             _take_server(reader)
 
@@ -144,11 +151,9 @@ def _take_chunk(reader: FieldReader) -> None:
         return SnapshotSyncRequest.decode(data[at : reader.end], _LIMITS)
 
     with reader.judged(decode):
-        reader.struct(_LONGS, ("last_log_index", "last_log_term"))
-        (size,) = reader.struct(_INT, ("configuration_size",))
+        *_, size = reader.struct(*VALUES["snapshot"])
         with reader.group("configuration"), reader.within(size):
             _take_configuration(reader)
-        reader.struct(_LONG, ("offset",))
-        (data_size,) = reader.struct(_INT, ("data_size",))
+        _, data_size = reader.struct(*VALUES["chunk"])
         reader.raw("data", data_size)
         reader.uint("done", 1, bool)

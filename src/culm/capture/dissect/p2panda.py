@@ -17,13 +17,13 @@ from culm.wire import cbor
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YASMF
 
-__all__ = ["take_message", "take_operation"]
+__all__ = ["NAMES", "items_of", "take_message", "take_operation"]
 
 _DEPTH_MAX = 16
 _ONE_BYTE = b"\x18"  # the type is in the next one
 _T = MessageType
 # The items of each message, after its type.
-_NAMES: dict[MessageType, tuple[str, ...]] = {
+NAMES: dict[MessageType, tuple[str, ...]] = {
     _T.ANNOUNCE: ("version", "timestamp", "schema_ids"),
     _T.SYNC_REQUEST: ("session_id", "mode", "schema_ids"),
     _T.ENTRY: ("session_id", "entry", "operation"),
@@ -50,7 +50,7 @@ def take_message(reader: FieldReader, dialect: Dialect) -> None:
         names: tuple[str, ...] = ()
         if kind is not None:
             message.call(kind.name)
-            names = ("type", *_NAMES[kind])
+            names = ("type", *NAMES[kind])
         inner: Inner = {"entry": partial(take_entry, family=YASMF), "operation": take_operation}
         take_cbor(reader, message.name, names, inner)
 
@@ -74,13 +74,16 @@ def _decode(dialect: Dialect, data: bytes, at: int) -> object:
     return codec.decode(found[:end])
 
 
+def items_of(action: Action | None) -> list[str]:
+    """The names of an operation's items."""
+    previous = [] if action is Action.CREATE else ["previous"]
+    return ["version", "action", "schema_id", *previous, "fields"]
+
+
 def take_operation(reader: FieldReader) -> None:
     """Take an operation."""
     with reader.judged(lambda data, at: decode(data[at : reader.end])):
         front = reader.peek(3)
         action = _ACTIONS.get(front[2]) if len(front) > 2 else None
-        names = ["version", "action", "schema_id"]
-        if action is not Action.CREATE:
-            names.append("previous")
-        names.append("fields")
-        take_cbor(reader, action.name if action is not None else "operation", names)
+        name = "operation" if action is None else action.name
+        take_cbor(reader, name, items_of(action))

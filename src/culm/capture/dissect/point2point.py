@@ -25,7 +25,7 @@ from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.messages import CancelReason
 from culm.wire.multihash import HashFamily
 
-__all__ = ["dissect_connection"]
+__all__ = ["NAMES", "PAYLOADS", "dissect_connection"]
 
 _CONTROL, _DATA = f"{DATA}0", f"{DATA}1"
 
@@ -120,7 +120,7 @@ def _take_grounds(reader: FieldReader, reason: CancelReason, family: HashFamily)
             pass
 
 
-_NAMES: dict[PacketType, tuple[str, ...]] = {
+NAMES: dict[PacketType, tuple[str, ...]] = {
     PacketType.SWITCH: ("request_id",),
     PacketType.NOTIFY: ("count",),
     PacketType.JUMP: ("size",),
@@ -128,6 +128,10 @@ _NAMES: dict[PacketType, tuple[str, ...]] = {
     PacketType.COMPRESSED: ("size", "packed_size"),
     PacketType.CANCELLED: ("request_id",),
 }
+
+
+PAYLOADS = {PacketType.RAW: "payload", PacketType.COMPRESSED: "packed payload"}
+"""What stands after the numbers of a packet; the last of them is its size."""
 
 
 def _take_data(reader: FieldReader, family: HashFamily) -> None:
@@ -143,11 +147,11 @@ def _take_data(reader: FieldReader, family: HashFamily) -> None:
             _take_metadata(reader, family)
             return
         reader.uint("type", 1, PacketType)
-        numbers = [reader.varu64(name) for name in _NAMES.get(kind, ())]
+        numbers = [reader.varu64(name) for name in NAMES.get(kind, ())]
         if numbers:
             packet.tell(numbers[0])
-        if kind in (PacketType.RAW, PacketType.COMPRESSED):
-            reader.raw("payload" if kind is PacketType.RAW else "packed payload", numbers[-1])
+        if kind in PAYLOADS:
+            reader.raw(PAYLOADS[kind], numbers[-1])
 
 
 def _take_metadata(reader: FieldReader, family: HashFamily) -> None:

@@ -23,7 +23,7 @@ from culm.ssb.feed_id import is_feed_id
 from culm.ssb.muxrpc import BodyType
 from culm.ssb.muxrpc.calls import GOODBYE, HEADER_SIZE, peek_header
 
-__all__ = ["dissect_boxes", "take_packet"]
+__all__ = ["HANDSHAKE", "dissect_boxes", "take_packet"]
 
 _TAG_SIZE = 16
 _BODY = "body"
@@ -79,7 +79,7 @@ def _shown(name: str, value: Any) -> object:
 
 
 # What each side sends in the handshake: the names and sizes of its parts.
-_HANDSHAKE = {
+HANDSHAKE = {
     "client": (
         ("hello", (("network_tag", 32), ("ephemeral_key", 32))),
         ("proof", (("tag", 16), ("signature_and_key", 96))),
@@ -93,7 +93,7 @@ _HANDSHAKE = {
 
 def dissect_session(data: bytes, role: str, keys: Keys | None) -> Dissection:
     """One side's part of the handshake, then its boxes."""
-    parts = _HANDSHAKE[role]
+    parts = HANDSHAKE[role]
     size = sum(part_size for _, inside in parts for _, part_size in inside)
 
     def take(reader: FieldReader) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "Header",
     "PacketSender",
     "encode_header",
+    "flags_of",
     "peek_header",
     "take_value",
 ]
@@ -64,10 +65,12 @@ class Header(NamedTuple):
     number: int
 
 
-_FLAGS: Final[tuple[tuple[bool, bool, int], ...]] = tuple(
-    (bool(flags & _STREAM_FLAG), bool(flags & _END_FLAG), flags & _TYPE_BITS)
-    for flags in range(256)
-)
+def flags_of(flags: int) -> tuple[bool, bool, int]:
+    """The first byte of a header: ``stream``, ``end`` and ``type``."""
+    return bool(flags & _STREAM_FLAG), bool(flags & _END_FLAG), flags & _TYPE_BITS
+
+
+_FLAGS: Final = tuple(map(flags_of, range(256)))
 #: The body's type in packets with these flags that carry a value in a stream; ``None``: others.
 _VALUE_TYPES: Final[tuple[BodyType | None, ...]] = tuple(
     BodyType(body_type) if stream and not end and body_type != _TYPE_BITS else None
