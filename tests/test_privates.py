@@ -22,11 +22,7 @@ NO_REACHES = {
 #: The reaches that still stand, by room; a number goes down when some are mended.
 STANDING: dict[str, int] = {
     "garlic": 42,
-    "oxen": 1,
     "point2point": 6,
-    "reconcile": 2,
-    "spark": 5,
-    "ssb": 12,
 }
 
 

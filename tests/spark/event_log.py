@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
@@ -10,6 +11,38 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+PATIENCE_S = 60.0
+
+
+def _wait_until_noted(spark: SparkSession, path: Path) -> None:
+    """Spark notes what happens in its order, but later: a last job is waited for."""
+    context = spark.sparkContext
+    group, last = context.getLocalProperty("spark.jobGroup.id"), f"the last {time.monotonic()}"
+    context.setLocalProperty("spark.jobGroup.id", last)
+    spark.range(1).count()
+    context.setLocalProperty("spark.jobGroup.id", group)  # type: ignore[arg-type]
+    end = time.monotonic() + PATIENCE_S
+    while not _has_ended(path, last):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def _has_ended(path: Path, group: str) -> bool:
+    """Whether all jobs of that group have ended, and there are some."""
+    jobs: set[int] = set()
+    seen = False
+    for line in path.read_text().splitlines(keepends=True):
+        if not line.endswith("\n"):
+            break
+        event = json.loads(line)
+        if event["Event"] == "SparkListenerJobStart":
+            if event["Properties"].get("spark.jobGroup.id") == group:
+                jobs.add(event["Job ID"])
+                seen = True
+        elif event["Event"] == "SparkListenerJobEnd":
+            jobs.discard(event["Job ID"])
+    return seen and not jobs
 
 
 def records_of_stages(spark: SparkSession, group: str) -> list[list[int]]:
@@ -20,10 +53,10 @@ def records_of_stages(spark: SparkSession, group: str) -> list[list[int]]:
     whichever of them comes to it first: no one of them has all records.  In a union each task is
     of one side; where that is empty they have nothing to do, and are left out.
     """
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     folder = spark.conf.get("spark.eventLog.dir")
     assert folder is not None
     [path] = Path(folder.removeprefix("file:")).iterdir()
+    _wait_until_noted(spark, path)
     names: dict[int, tuple[int, ...]] = {}
     stages: set[int] = set()
     unions: set[tuple[int, ...]] = set()

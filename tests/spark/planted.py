@@ -55,7 +55,7 @@ def _entry(row: Row, family: HashFamily) -> Entry:
     return decode(row.entry, family=family)
 
 
-def _signed(number: int, entry: Entry, **changes: object) -> Entry:
+def signed(number: int, entry: Entry, **changes: object) -> Entry:
     """`entry` with changes, signed again by its author."""
     entry = replace(entry, **changes)  # type: ignore[arg-type]
     return replace(entry, signature=key(number).sign(entry.signed_bytes()).signature)
@@ -117,20 +117,20 @@ def plant(fault: str, log: list[Row], number: int, family: HashFamily, chance: R
             )
             log.insert(at, Row(other.encode(), b"another"))
         case "fork of signatures":
-            other = _signed(number, entry, payload_size=entry.payload_size ^ 1)
+            other = signed(number, entry, payload_size=entry.payload_size ^ 1)
             log.insert(at, Row(other.encode(), None))
         case "wrong backlink" if entry.seqnum > 1:
-            log[at] = Row(_signed(number, entry, backlink=family.hash(b"?")).encode(), payload)
+            log[at] = Row(signed(number, entry, backlink=family.hash(b"?")).encode(), payload)
         case "wrong lipmaalink" if has_lipmaalink(entry.seqnum):
-            log[at] = Row(_signed(number, entry, lipmaalink=family.hash(b"?")).encode(), payload)
+            log[at] = Row(signed(number, entry, lipmaalink=family.hash(b"?")).encode(), payload)
         case "after end":
-            log[at] = Row(_signed(number, entry, end_of_log=True).encode(), payload)
+            log[at] = Row(signed(number, entry, end_of_log=True).encode(), payload)
         case "payload hash":
             log[at] = Row(encoded, b"x" * len(payload))
         case "payload size":
             log[at] = Row(encoded, payload + b"x")
         case "payload size lie":
-            lie = _signed(number, entry, payload_size=chance.choice([0, 2**63, 2**64 - 1]))
+            lie = signed(number, entry, payload_size=chance.choice([0, 2**63, 2**64 - 1]))
             log[at] = Row(lie.encode(), payload)
         case "no payload":
             log[at] = Row(encoded, None)

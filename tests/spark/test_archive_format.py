@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import subprocess
 import sys
 from random import Random
@@ -23,6 +24,8 @@ from culm.spark.archive import (
 )
 
 MARKER = bytes(range(100, 116))
+# After the marker: the count, and the bytes of entries and of payloads.
+SIZES = struct.Struct("<I4xQQ")
 Record = tuple[bytes, bytes | None]
 
 records = st.lists(
@@ -256,10 +259,7 @@ def test_blocks_that_say_to_reach_to_the_end_are_not_read_up_to_there():
 
     def costs(heads: int) -> tuple[int, int]:
         size = 48 * heads
-        blocks = (
-            MARKER + archive._SIZES.pack(0, size - 48 * (at + 1), 0) + bytes(8)
-            for at in range(heads)
-        )
+        blocks = (MARKER + SIZES.pack(0, size - 48 * (at + 1), 0) + bytes(8) for at in range(heads))
         file = Counted(ArchiveHeader("ssb", MARKER).encode() + b"".join(blocks))
         found = list(archive.read_blocks(file, archive.read_header(file)))
         # The last one has no body, and a checksum that is not that of nothing.
@@ -444,7 +444,7 @@ def peak_of(tmp_path, data: bytes, size: int) -> list[str]:
 
 
 def test_a_block_of_a_gibibyte_is_refused_before_it_takes_memory(tmp_path):
-    head = MARKER + archive._SIZES.pack(1, 2**30 - 64, 0) + bytes(8)
+    head = MARKER + SIZES.pack(1, 2**30 - 64, 0) + bytes(8)
     peak, *row = peak_of(
         tmp_path, ArchiveHeader("ssb", MARKER).encode() + head, 64 + 48 + 8 + 2**30 - 64
     )

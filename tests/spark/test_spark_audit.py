@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
+from contextlib import redirect_stdout
 from functools import reduce
+from io import StringIO
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from planted import FAULTS, Judged, Row, _signed, expected, honest_log, plant, random_archive
+from planted import FAULTS, Judged, Row, expected, honest_log, plant, random_archive, signed
 from sessions_of_tests import needs_jvm
 
 from culm.bamboo import Entry, ForkProof, LogKey, Reason, audit_log
@@ -103,7 +105,7 @@ def large_rows(family: HashFamily) -> list[Row]:
         ]
     first = decode(log[1023].entry or b"", family=family)
     for row in log[1026:1031]:
-        linked = _signed(1013, first, backlink=family.hash(row.entry or b""))
+        linked = signed(1013, first, backlink=family.hash(row.entry or b""))
         log.append(Row(linked.encode(), None))
     return rows + log
 
@@ -223,7 +225,11 @@ def test_no_row_is_held_beside_all_variants_of_an_entry(spark):
     """Of which an author can make any number: work would grow with its square."""
     found = audit(verified(spark, honest_log(1, 3), YASMF))
     for frame in (found.verdicts, found.logs, found.forks):
-        plan = frame._jdf.queryExecution().optimizedPlan().toString()
+        with redirect_stdout(StringIO()) as explained:
+            frame.explain(extended=True)
+        _, _, after = explained.getvalue().partition("== Optimized Logical Plan ==")
+        plan, physical, _ = after.partition("== Physical Plan ==")
+        assert physical
         assert "Join" in plan or frame is found.logs
         assert not re.search("lambda|array_contains|collect_list", plan)
     found.close()

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from functools import partial
 from random import Random
-from typing import Any
+from unittest.mock import patch
 
 from ebt_simulator import Simulation
 from ebt_support import Host, feed
 
 from culm.machine import Effect
-from culm.ssb.ebt import AppendMessages, LoadClock, PeerClock, ReadMessages
+from culm.ssb.ebt import AppendMessages, LoadClock, PeerClock, ReadMessages, replicator
 from culm.ssb.ebt.notes import REFUSAL
 from culm.ssb.ebt.session import Feed, PeerSession
 from culm.ssb.store import MemoryStore
@@ -249,26 +248,23 @@ class Memories(Simulation):
 class SkippingHost(Host):
     """A host that skips as other peers do: what is remembered is true, refusals too."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        connect = self.machine._exchange.connect
+    def dial(self, peer: str) -> int:
+        with patch.object(replicator, "PeerSession", SkippingSession):
+            return super().dial(peer)
 
-        def connect_skipping(session: Any) -> None:
-            session.is_level = partial(_told_before, session)
-            session.first_notes = partial(_first_notes, session)
-            connect(session)
-
-        self.machine._exchange.connect = connect_skipping  # type: ignore[method-assign]
+    def accept(self, peer: str) -> int:
+        with patch.object(replicator, "PeerSession", SkippingSession):
+            return super().accept(peer)
 
 
-def _told_before(session: PeerSession, feed: Feed) -> bool:
-    if feed.id in session._refused | session._refused_before:
-        return False
-    return session.last_told(feed.id) in (REFUSAL, feed.stored)
+class SkippingSession(PeerSession):
+    def is_level(self, feed: Feed) -> bool:
+        if feed.id in self._refused | self._refused_before:
+            return False
+        return self.last_told(feed.id) in (REFUSAL, feed.stored)
 
-
-def _first_notes(session: PeerSession, me: str, feeds: Iterable[Feed]) -> list[Feed]:
-    return [feed for feed in feeds if feed.id == me or not session.is_level(feed)]
+    def first_notes(self, me: str, feeds: Iterable[Feed]) -> list[Feed]:
+        return [feed for feed in feeds if feed.id == me or not self.is_level(feed)]
 
 
 class Skipping(Memories):

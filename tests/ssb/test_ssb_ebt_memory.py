@@ -271,14 +271,12 @@ def test_canary_hosts_that_leave_out_the_same_feeds_for_ever(
 def test_canary_the_own_feed_is_mentioned_as_seldom_as_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    introduce = FeedExchange._introduce
+    first_notes = PeerSession.first_notes
 
-    def introduce_as_nobody(self: FeedExchange, session: PeerSession) -> None:
-        me, self._me = self._me, ""
-        introduce(self, session)
-        self._me = me
+    def first_notes_of_nobody(self: PeerSession, me: str, feeds: Iterable[Feed]) -> list[Feed]:
+        return first_notes(self, "", feeds)
 
-    monkeypatch.setattr(FeedExchange, "_introduce", introduce_as_nobody)
+    monkeypatch.setattr(PeerSession, "first_notes", first_notes_of_nobody)
     with pytest.raises(AssertionError, match="not confirmed"):
         Lives(17).live(STEPS_OF_LIVES)
 

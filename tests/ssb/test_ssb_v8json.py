@@ -68,7 +68,7 @@ class TestBesideV8:
         assert 0.02 < sum(errors) / len(errors) < 0.3
 
     def test_random_doubles(self) -> None:
-        bits = Texts(SEED + 1)._random.randbytes(8 * (TEXTS // 2))
+        bits = Texts(SEED + 1).chance.randbytes(8 * (TEXTS // 2))
         numbers = [number for (number,) in struct.iter_unpack(">d", bits)]
         texts = [repr(number).encode() for number in numbers if number - number == 0]
         answers = [answer["compact"] for answer in ask_v8(texts)]

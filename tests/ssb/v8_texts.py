@@ -68,35 +68,35 @@ class Texts:
     """Random JSON texts; most are JSON, some are nearly."""
 
     def __init__(self, seed: int) -> None:
-        self._random = Random(seed)
+        self.chance = Random(seed)
 
     def make(self) -> bytes:
-        text = self._value(self._random.choice((0, 1, 2, 3, 3, 4)))
-        if self._random.random() < 0.15:
-            place = self._random.randint(0, len(text))
-            cut = self._random.choice((0, 0, 1, 2))
-            text = text[:place] + self._random.choice(["", *_FAULTS]) + text[place + cut :]
+        text = self._value(self.chance.choice((0, 1, 2, 3, 3, 4)))
+        if self.chance.random() < 0.15:
+            place = self.chance.randint(0, len(text))
+            cut = self.chance.choice((0, 0, 1, 2))
+            text = text[:place] + self.chance.choice(["", *_FAULTS]) + text[place + cut :]
         data = (self._space() + text + self._space()).encode("utf-8", "surrogatepass")
-        if self._random.random() < 0.05:
-            place = self._random.randint(0, len(data))
-            wrong = self._random.choice(
+        if self.chance.random() < 0.05:
+            place = self.chance.randint(0, len(data))
+            wrong = self.chance.choice(
                 (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xe2\x82", b"\xf0\x9f")
             )
             data = data[:place] + wrong + data[place:]
         return data
 
     def _space(self) -> str:
-        return self._random.choice(_SPACES)
+        return self.chance.choice(_SPACES)
 
     def _value(self, depth: int) -> str:
-        kind = self._random.choice("nssbllooo" if depth else "nnsssb")
+        kind = self.chance.choice("nssbllooo" if depth else "nnsssb")
         if kind == "n":
             return self._number()
         if kind == "s":
             return self._string("".join(self._letters()))
         if kind == "b":
-            return self._random.choice(("true", "false", "null"))
-        items = range(self._random.choice((0, 1, 2, 3, 5)))
+            return self.chance.choice(("true", "false", "null"))
+        items = range(self.chance.choice((0, 1, 2, 3, 5)))
         if kind == "l":
             return self._items("[", [self._value(depth - 1) for _ in items], "]")
         return self._items("{", [self._member(depth - 1) for _ in items], "}")
@@ -106,23 +106,23 @@ class Texts:
         return f"{start}{self._space()}{separator.join(items)}{self._space()}{end}"
 
     def _member(self, depth: int) -> str:
-        named = self._random.random() < 0.8
-        key = self._random.choice(_KEYS) if named else "".join(self._letters())
+        named = self.chance.random() < 0.8
+        key = self.chance.choice(_KEYS) if named else "".join(self._letters())
         return f"{self._string(key)}{self._space()}:{self._space()}{self._value(depth)}"
 
     def _letters(self) -> Iterator[str]:
-        for _ in range(self._random.choice((0, 1, 2, 5, 9))):
-            half = self._random.random() < 0.1
-            yield chr(self._random.choice(_HALVES)) if half else self._random.choice(_LETTERS)
+        for _ in range(self.chance.choice((0, 1, 2, 5, 9))):
+            half = self.chance.random() < 0.1
+            yield chr(self.chance.choice(_HALVES)) if half else self.chance.choice(_LETTERS)
 
     def _string(self, text: str) -> str:
         """A string literal of `text`, escaped more than has to be at times."""
         return '"' + "".join(map(self._letter, text)) + '"'
 
     def _letter(self, letter: str) -> str:
-        if letter in '"\\' or letter < " " or self._random.random() < 0.2 or self._is_half(letter):
+        if letter in '"\\' or letter < " " or self.chance.random() < 0.2 or self._is_half(letter):
             units = letter.encode("utf-16-be", "surrogatepass")
-            form = self._random.choice(("\\u{:04x}", "\\u{:04X}"))
+            form = self.chance.choice(("\\u{:04x}", "\\u{:04X}"))
             return "".join(
                 form.format(int.from_bytes(units[at : at + 2], "big"))
                 for at in range(0, len(units), 2)
@@ -134,17 +134,17 @@ class Texts:
         return "\ud800" <= letter <= "\udfff"
 
     def _number(self) -> str:
-        kind = self._random.randrange(5)
+        kind = self.chance.randrange(5)
         if kind == 0:
-            return self._random.choice(_NUMBERS)
+            return self.chance.choice(_NUMBERS)
         if kind == 1:
-            return str(self._random.randint(-(10**18), 10**18))
+            return str(self.chance.randint(-(10**18), 10**18))
         if kind == 2:
-            return repr(self._random.uniform(-1, 1) * 10 ** self._random.randint(-30, 30))
+            return repr(self.chance.uniform(-1, 1) * 10 ** self.chance.randint(-30, 30))
         if kind == 3:
-            digits = str(self._random.randint(0, 10 ** self._random.randint(1, 25)))
-            return f"{digits}e{self._random.randint(-330, 330)}"
-        return str(self._random.randint(-9, 99))
+            digits = str(self.chance.randint(0, 10 ** self.chance.randint(1, 25)))
+            return f"{digits}e{self.chance.randint(-330, 330)}"
+        return str(self.chance.randint(-9, 99))
 
 
 def ask_v8(texts: Sequence[bytes]) -> list[dict[str, Any]]:

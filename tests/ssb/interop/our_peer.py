@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from interop_support import JsPeer, until
 from nacl.signing import SigningKey
 
 from culm.machine import Event
 from culm.ssb.address import Address
+from culm.ssb.ebt import Replicator
 from culm.ssb.messages import ClassicMessage
 from culm.ssb.peer import Peer, PeerLink
 from culm.ssb.store import MemoryStore
@@ -40,21 +42,22 @@ class OurPeer:
         self, key: SigningKey, network: bytes, options: dict[str, Any]
     ) -> tuple[PeerDriver, int]:
         now = asyncio.get_running_loop().time()
-        peer = Peer(
-            identity=key,
-            stored=self.store.load(),
-            now=now,
-            epoch=time.time() - now,
-            network=network,
-            **options,
-        )
-        hear = peer._core.receive_notes
+        noted = self.notes
 
-        def hear_and_note(session: int, notes: Mapping[str, int]) -> None:
-            self.notes.append(dict(notes))
-            hear(session, notes)
+        class Noting(Replicator):
+            def receive_notes(self, session: int, notes: Mapping[str, int]) -> None:
+                noted.append(dict(notes))
+                super().receive_notes(session, notes)
 
-        peer._core.receive_notes = hear_and_note  # type: ignore[method-assign]
+        with patch("culm.ssb.peer.peer.Replicator", Noting):
+            peer = Peer(
+                identity=key,
+                stored=self.store.load(),
+                now=now,
+                epoch=time.time() - now,
+                network=network,
+                **options,
+            )
         driver = PeerDriver(peer, self.store, on_event=self.events.append)
         return driver, (await driver.listen("127.0.0.1", 0)).port
 
