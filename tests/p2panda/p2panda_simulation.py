@@ -54,6 +54,7 @@ from culm.reconcile import SessionLimits
 from culm.wire.multihash import YASMF
 
 NODES_MAX = 20
+STEPS_MAX = 50_000  # where 4,000 are many
 BOTH = (SCHEMA, OTHER)
 # How often all nodes are connected anew, if what they remember of each other may be wrong.
 ROUNDS_MAX = 8
@@ -460,6 +461,7 @@ class Simulation:
         before = connection.carried
         wrote = connection.turn()
         self.steps += 1
+        assert self.steps < STEPS_MAX, "it does not come to an end"
         self.bytes += connection.carried - before
         for node in wrote:
             for each in self._connections:
