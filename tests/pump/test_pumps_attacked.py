@@ -62,6 +62,7 @@ class ClubLink(ChatLink):
     """
 
     _chat: Club
+    has_heard_end = False
 
     def read_size(self) -> int:
         return 0 if self._chat.is_busy else super().read_size()
@@ -71,6 +72,7 @@ class ClubLink(ChatLink):
             super().receive_data(data)
 
     def receive_eof(self) -> None:
+        self.has_heard_end = True
         if self.number % 3:
             super().receive_eof()
 
@@ -156,11 +158,13 @@ class Connection:
     """One connection, its driver, and its peer."""
 
     def __init__(self, driver: Driver, link: ChatLink) -> None:
+        assert isinstance(link, ClubLink)
         self.is_woken = False
         self.is_stalled = False
         self.is_lost = False
         self.is_closed = False
         self.has_ended = False  # the peer sends no more
+        self.is_taken = True  # the peer takes what is sent
         self.is_read = True
         self.under_way = 0  # bytes that are being sent, whatever happens meanwhile
         half_close = driver.random.random() < 0.7
@@ -197,6 +201,8 @@ class Connection:
         if self.is_woken or self.is_closed:
             return
         pump = self.pump
+        assert self.is_taken or not pump.outgoing
+        assert not self.has_ended or self.link.has_heard_end or self.link.closed
         assert not self.is_lost
         assert self.link.closed is (pump.state is not ConnectionState.OPEN)
         assert not pump.hung_up
@@ -227,6 +233,7 @@ class Connection:
     def break_off(self) -> None:
         """The peer takes nothing any more."""
         if not self.is_closed and not self.is_lost:
+            self.is_taken = False
             self.pump.send_failed(self.driver.now)
             self.look()
 
@@ -389,26 +396,30 @@ class Driver:
         self.settle()
 
 
+def run_links(seed: int) -> None:
+    driver = Driver(seed)
+    for _ in range(driver.random.randrange(60)):
+        driver.step()
+    driver.finish()
+    assert driver.pump.over, seed
+    assert driver.pump.next_deadline() is None
+    assert all(one.is_closed for one in driver.connections)
+    gone = [event.link for event in driver.events if isinstance(event, HungUp)]
+    if not driver.is_aborted:
+        assert sorted(gone) == sorted(one.link.number for one in driver.connections)
+        assert driver.events[-1] == Closed()
+    failures = [event.error for event in driver.events if isinstance(event, StoreFailed)]
+    if failures or driver.is_aborted:
+        with pytest.raises(type(failures[0]) if failures else AbortedError):
+            driver.pump.result()
+    else:
+        assert driver.pump.result() == Closed()
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_links_whatever_happens(part: int) -> None:
     for seed in seeds("PUMP", 60, 5000)[part::4]:
-        driver = Driver(seed)
-        for _ in range(driver.random.randrange(60)):
-            driver.step()
-        driver.finish()
-        assert driver.pump.over, seed
-        assert driver.pump.next_deadline() is None
-        assert all(one.is_closed for one in driver.connections)
-        gone = [event.link for event in driver.events if isinstance(event, HungUp)]
-        if not driver.is_aborted:
-            assert sorted(gone) == sorted(one.link.number for one in driver.connections)
-            assert driver.events[-1] == Closed()
-        failures = [event.error for event in driver.events if isinstance(event, StoreFailed)]
-        if failures or driver.is_aborted:
-            with pytest.raises(type(failures[0]) if failures else AbortedError):
-                driver.pump.result()
-        else:
-            assert driver.pump.result() == Closed()
+        run_links(seed)
 
 
 class Socket:
@@ -479,24 +490,56 @@ class Socket:
         pytest.fail("it does not come to rest")
 
 
+def run_datagrams(seed: int) -> None:
+    socket = Socket(seed)
+    for _ in range(socket.random.randrange(80)):
+        socket.step()
+    socket.pump.call(socket.now, socket.machine.close)
+    socket.settle()
+    for _ in range(100):
+        socket.send()
+        socket.settle()
+    assert socket.pump.over, seed
+    assert socket.pump.next_datagram(socket.now) is None
+    assert socket.pump.next_deadline() is None
+    if socket.is_aborted:
+        with pytest.raises(AbortedError):
+            socket.pump.result()
+    else:
+        assert socket.events[-1] == socket.pump.result() == Closed()
+
+
 def test_datagrams_whatever_happens() -> None:
     for seed in seeds("PUMP", 60, 5000):
-        socket = Socket(seed)
-        for _ in range(socket.random.randrange(80)):
-            socket.step()
-        socket.pump.call(socket.now, socket.machine.close)
-        socket.settle()
-        for _ in range(100):
-            socket.send()
-            socket.settle()
-        assert socket.pump.over, seed
-        assert socket.pump.next_datagram(socket.now) is None
-        assert socket.pump.next_deadline() is None
-        if socket.is_aborted:
-            with pytest.raises(AbortedError):
-                socket.pump.result()
-        else:
-            assert socket.events[-1] == socket.pump.result() == Closed()
+        run_datagrams(seed)
+
+
+# Broken pumps, on purpose: each is noticed, or quiet seeds would prove nothing about it.
+
+
+def nothing(*arguments: Any, **options: Any) -> None:
+    """In place of a method."""
+
+
+CANARIES: dict[str, tuple[type, str, Any, Callable[[int], None]]] = {
+    "a connection is not woken": (LinkedPump, "_wake_up", nothing, run_links),
+    "nobody hears that a connection is lost": (LinkPump, "connection_lost", nothing, run_links),
+    "nobody hears that the peer is done": (LinkPump, "receive_eof", nothing, run_links),
+    "a failed send is nobody's business": (LinkPump, "send_failed", nothing, run_links),
+    "what the store did is not told": (LinkedPump, "answer", nothing, run_links),
+    "a finished job is not told": (LinkedPump, "finish", nothing, run_links),
+    "pumps never end": (LinkedPump, "over", property(lambda self: False), run_links),
+    "time stands still": (DatagramPump, "advance", nothing, run_datagrams),
+    "nothing is sent": (DatagramPump, "next_datagram", nothing, run_datagrams),
+}
+
+
+@pytest.mark.parametrize("name", CANARIES)
+def test_a_broken_pump_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, attribute, broken, run = CANARIES[name]
+    monkeypatch.setattr(kind, attribute, broken)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        [run(seed) for seed in range(60)]
 
 
 # What they have found.
