@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, count
+from itertools import accumulate
 from typing import Any, Final, Generic, NamedTuple, TypeGuard, TypeVar
 
 from culm.arguments import is_list
@@ -74,64 +74,86 @@ def with_signatures(perform: Callable[[Effect[Any]], object]) -> Callable[[Effec
     return performs
 
 
+class _Asked(Generic[T]):
+    """Items that were asked about together, and which of them have a signature."""
+
+    __slots__ = ("_items", "_signed", "verdicts")
+
+    def __init__(self) -> None:
+        self._items: list[T] = []
+        self._signed: list[bool] = []
+        self.verdicts: list[bool] | None = None
+
+    def add(self, item: T, *, signed: bool) -> None:
+        self._items.append(item)
+        self._signed.append(signed)
+
+    def answer(self, verdicts: list[bool]) -> None:
+        self.verdicts = verdicts
+
+    def __iter__(self) -> Iterator[tuple[T, bool | None]]:
+        """The items with the verdicts, once there are any."""
+        verdicts = iter(self.verdicts or ())
+        for item, signed in zip(self._items, self._signed, strict=True):
+            yield item, next(verdicts) if signed else None
+
+
 class Verification(Generic[T]):
     """Items that go on, in the order in which they came, as soon as their signatures are verified.
 
     work: what asks.
-    count_max: Signatures that are asked about at a time; those of one item may exceed it.
-    then: gets each item with the verdicts on its signatures.
+    count_max: Signatures that are out at a time.
+    then: gets items, each with the verdict on its signature; ``None`` for one without.
     """
 
-    __slots__ = (
-        "_asked",
-        "_count",
-        "_count_max",
-        "_numbers",
-        "_then",
-        "_verdicts",
-        "_waiting",
-        "_work",
-    )
+    __slots__ = ("_asked", "_count", "_count_max", "_then", "_waiting", "_work")
 
     def __init__(
-        self, work: StoreWork, *, count_max: int, then: Callable[[T, list[bool]], None]
+        self,
+        work: StoreWork,
+        *,
+        count_max: int,
+        then: Callable[[Iterable[tuple[T, bool | None]]], None],
     ) -> None:
         self._work = work
         self._count_max = count_max
         self._then = then
-        self._numbers = count()
-        self._waiting: deque[tuple[T, tuple[Signed, ...]]] = deque()  # not asked about yet
-        self._asked: deque[tuple[int, T]] = deque()
-        self._verdicts: dict[int, list[bool]] = {}  # on those that others have to go before
-        self._count = 0  # of signatures without a verdict
+        self._waiting: deque[tuple[T, Signed | None]] = deque()  # the first has a signature
+        self._asked: deque[_Asked[T]] = deque()
+        self._count = 0  # of signatures that are out
 
-    def add(self, item: T, signatures: Sequence[Signed]) -> None:
-        """Take an item; without signatures it waits only for those before it."""
-        self._waiting.append((item, tuple(signatures)))
-        self._ask()
-        self._go_on()
+    def add(self, item: T, signed: Signed | None) -> None:
+        """Take an item; without a signature it waits only for those before it."""
+        if signed is not None or self._waiting:
+            self._waiting.append((item, signed))
+        elif self._asked:
+            self._asked[-1].add(item, signed=False)
+        else:
+            self._then([(item, None)])
 
-    def _ask(self) -> None:
+    def ask(self) -> bool:
+        """Ask about what has come, as far as there is room; whether there was anything to ask.
+
+        Call it when effects are taken, so that what has come until then goes together.
+        """
+        asked, signatures = _Asked[T](), list[Signed]()
+        room = self._count_max - self._count
         while self._waiting:
-            item, signatures = self._waiting[0]
-            if self._count and self._count + len(signatures) > self._count_max:
-                return
+            item, signed = self._waiting[0]
+            if signed is not None:
+                if len(signatures) == room:
+                    break
+                signatures.append(signed)
             self._waiting.popleft()
-            number = next(self._numbers)
-            self._asked.append((number, item))
-            if signatures:
-                self._count += len(signatures)
-                self._work.ask(Verify, partial(self._answered, number), signatures=signatures)
-            else:
-                self._verdicts[number] = []
+            asked.add(item, signed=signed is not None)
+        if signatures:
+            self._count += len(signatures)
+            self._asked.append(asked)
+            self._work.ask(Verify, partial(self._answered, asked), signatures=tuple(signatures))
+        return bool(signatures)
 
-    def _answered(self, number: int, verdicts: list[bool]) -> None:
-        self._verdicts[number] = verdicts
+    def _answered(self, asked: _Asked[T], verdicts: list[bool]) -> None:
+        asked.answer(verdicts)
         self._count -= len(verdicts)
-        self._ask()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        while self._asked and self._asked[0][0] in self._verdicts:
-            number, item = self._asked.popleft()
-            self._then(item, self._verdicts.pop(number))
+        while self._asked and self._asked[0].verdicts is not None:
+            self._then(self._asked.popleft())

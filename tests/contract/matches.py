@@ -92,7 +92,7 @@ def match_log_effect(effect: replication.ReplicatorEffect | None) -> None:
             pass
         case logs.WritePayload() | logs.FinishPayload():
             pass
-        case logs.DiscardStaged() | None:
+        case logs.DiscardStaged() | Verify() | None:
             pass
         case rest:
             assert_never(rest)

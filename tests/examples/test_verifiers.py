@@ -11,17 +11,14 @@ import pytest
 from driving import DRIVERS, Drive, connected
 from nacl.signing import SigningKey
 
+from culm import bamboo, p2panda
+from culm.bamboo import LogAuthor
 from culm.machine import Closed, Event
-from culm.p2panda import (
-    Author,
-    MemoryStore,
-    OperationStored,
-    Policy,
-    Replicator,
-    ReplicatorLimits,
-    SessionEnded,
-)
+from culm.p2panda import Author, OperationStored, Policy, SessionEnded
+from culm.point2point import Role, replication
+from culm.point2point.replication import EntryStored, Interest, LogSynced
 from culm.pump import VerifyJob
+from culm.wire.multihash import YAMF
 
 COUNT = 150
 
@@ -52,12 +49,24 @@ def check_in_threads(threads: set[int], verifiers: int) -> None:
     assert threading.get_ident() not in threads
 
 
+def driven(drive: Drive, ends: Any, source: Any, target: Any, hear: Any, verifiers: int) -> Closed:
+    """Drive two machines, each given with its store; the end of the second."""
+    (sender, full), (receiver, empty) = source, target
+    near, far = ends
+    serving = {"perform": full.perform}
+    thread = threading.Thread(target=DRIVERS["sockets"], args=(sender, far), kwargs=serving)
+    thread.start()
+    closed = drive(receiver, near, perform=empty.perform, on_event=hear, verifiers=verifiers)
+    thread.join()
+    return closed
+
+
 @pytest.mark.parametrize("verifiers", [0, 2])
 @pytest.mark.parametrize("drive", [pytest.param(DRIVERS[name], id=name) for name in DRIVERS])
 def test_p2panda_operations_are_verified_in_threads(
     drive: Drive, verifiers: int, ends: Any, verified_in: set[int]
 ) -> None:
-    full, empty = MemoryStore(), MemoryStore()
+    full, empty = p2panda.MemoryStore(), p2panda.MemoryStore()
     author = Author(SigningKey(bytes(32)), full)
     for number in range(COUNT):
         author.create("blob_piece_v1", {"data": b"%d" % number})
@@ -68,9 +77,9 @@ def test_p2panda_operations_are_verified_in_threads(
         if isinstance(event, SessionEnded):
             receiver.close()
 
-    limits = ReplicatorLimits(verifying_max=4096)
+    limits = p2panda.ReplicatorLimits(verifying_max=4096)
     receiver, sender = (
-        Replicator(
+        p2panda.Replicator(
             local_peer=me,
             remote_peer=peer,
             limits=limits,
@@ -80,13 +89,34 @@ def test_p2panda_operations_are_verified_in_threads(
     )
     for machine in (receiver, sender):
         machine.announce(["blob_piece_v1"], timestamp=1)
-    near, far = ends
-    thread = threading.Thread(
-        target=DRIVERS["sockets"], args=(sender, far), kwargs={"perform": full.perform}
-    )
-    thread.start()
-    closed = drive(receiver, near, perform=empty.perform, on_event=hear, verifiers=verifiers)
-    thread.join()
+    closed = driven(drive, ends, (sender, full), (receiver, empty), hear, verifiers)
     assert closed == Closed()
     assert len(stored) == COUNT
+    check_in_threads(verified_in, verifiers)
+
+
+@pytest.mark.parametrize("verifiers", [0, 2])
+@pytest.mark.parametrize("drive", [pytest.param(DRIVERS[name], id=name) for name in DRIVERS])
+def test_entries_of_a_log_are_verified_in_threads(
+    drive: Drive, verifiers: int, ends: Any, verified_in: set[int]
+) -> None:
+    author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
+    full, empty = bamboo.MemoryStore(family=YAMF), bamboo.MemoryStore(family=YAMF)
+    full.append(author.log, [author.publish(b"%d" % number) for number in range(COUNT)])
+    stored: list[int] = []
+
+    def hear(event: Event) -> None:
+        stored.extend([event.seqnum] if isinstance(event, EntryStored) else [])
+        if isinstance(event, LogSynced):
+            receiver.close()
+
+    receiver = replication.Replicator(
+        role=Role.PROACTIVE,
+        limits=replication.ReplicatorLimits(verifying_max=4096),
+        interest=Interest(live=False, accept_new_logs=True),
+    )
+    sender = replication.Replicator(role=Role.REACTIVE)
+    closed = driven(drive, ends, (sender, full), (receiver, empty), hear, verifiers)
+    assert closed == Closed()
+    assert stored == list(range(1, COUNT + 1))
     check_in_threads(verified_in, verifiers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -47,19 +48,30 @@ class Signatures(Lines):
         self.work = StoreWork()
         self.asked = 0
         self._verification = Verification[int](self.work, count_max=count_max, then=self._verified)
+        self._verdicts: list[bool] = []
 
     def ask(self, count: int) -> None:
+        for signed in SIGNED[:count]:
+            self._verification.add(0, signed)
         self.asked += 1
-        self._verification.add(self.asked, SIGNED[:count])
+        self._verification.add(self.asked, None)
 
-    def _verified(self, number: int, verdicts: list[bool]) -> None:
-        self.work.emit(Verified(number=number, verdicts=tuple(verdicts)))
+    def _verified(self, items: Iterable[tuple[int, bool | None]]) -> None:
+        for number, verdict in items:
+            if verdict is not None:
+                self._verdicts.append(verdict)
+            else:
+                verdicts, self._verdicts = self._verdicts, []
+                self.work.emit(Verified(number=number, verdicts=tuple(verdicts)))
 
     def next_event(self) -> Any:
         return self.work.next_event() or super().next_event()
 
     def next_effect(self) -> Effect[Any] | None:
-        return self.work.next_effect()
+        effect = self.work.next_effect()
+        if effect is None and self._verification.ask():
+            effect = self.work.next_effect()
+        return effect
 
     def complete(self, ticket: Ticket[Any], result: Any) -> None:
         self.work.complete(ticket, result)

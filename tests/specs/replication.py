@@ -65,6 +65,18 @@ REPLICATOR = register(
                     script=(("left", call("close")),),
                 ),
                 Scenario(
+                    name="one has all, and a driver that verifies",
+                    left={"entries": 0, "verifying_max": 5},
+                    right={**RIGHT, "entries": 14},
+                    script=(("left", call("close")),),
+                ),
+                Scenario(
+                    name="a fork, and drivers that verify",
+                    left={"entries": 5, "verifying_max": 64},
+                    right={**RIGHT, "entries": 9, "forked": True, "verifying_max": 64},
+                    script=(("left", call("close")), ("right", call("close"))),
+                ),
+                Scenario(
                     name="payloads come in pieces, entries in small batches",
                     left={
                         "entries": 0,

@@ -208,6 +208,13 @@ class Connection(StreamBase[ConnectionEvent]):
             if event is not None:
                 return event
 
+    def next_of_write(self, stream_id: int) -> StreamData | None:
+        """`next_event`, if what comes next is more of a Write to that stream; ``None`` if not."""
+        incoming = self._incoming
+        if incoming is None or incoming.stream_id != stream_id or self._closed is not None:
+            return None
+        return self._take_piece(incoming)
+
     def _step_eof(self) -> ConnectionEvent | None:
         if self._incoming is not None and self._inbox.size:
             return self._bring_up(self._incoming, self._inbox.size)  # of a piece that is cut short
@@ -253,12 +260,12 @@ class Connection(StreamBase[ConnectionEvent]):
             scope.end()
         return StreamCreated(stream_id=stream_id)
 
-    def _take_piece(self, scope: StreamScope) -> ConnectionEvent | None:
+    def _take_piece(self, scope: StreamScope) -> StreamData | None:
         """Hand up the next piece of a Write as soon as it is complete."""
         size = min(self._incoming_size, self._limits.piece_size_max)
         return self._bring_up(scope, size) if self._inbox.size >= size else None
 
-    def _bring_up(self, scope: StreamScope, size: int) -> ConnectionEvent:
+    def _bring_up(self, scope: StreamScope, size: int) -> StreamData:
         data: bytes | memoryview
         if self._as_it_comes:
             data = self._take_pieces(scope, size)

@@ -6,7 +6,7 @@ Source: seed, "Validation"; decision 7.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 from culm.bamboo import LogVerifier
@@ -94,18 +94,6 @@ class _Blame(NamedTuple):
     size: int
 
 
-class _Arrived(NamedTuple):
-    """Entries that have come together, with their sizes, and a fault after them.
-
-    asked: those of them on whose signatures verdicts are to come.
-    """
-
-    arrivals: Sequence[Arrival]
-    sizes: Sequence[int]
-    blame: _Blame | None
-    asked: Sequence[Arrival] = ()
-
-
 class _Log:
     """A log for which entries arrive: the state to verify them against, and its document.
 
@@ -155,10 +143,10 @@ class Intake:
         self._operations: OrderedDict[bytes, OperationState] = OrderedDict()
         # By session and log of which an entry was left out: our height of the log at that time.
         self._left_out: OrderedDict[tuple[int, LogKey], int] = OrderedDict()
-        self._verification: Verification[_Arrived] | None = None
+        self._verification: Verification[Arrival | _Blame] | None = None
         if limits.verifying_max:
             self._verification = Verification(
-                work, count_max=limits.verifying_max, then=self._take_verdicts
+                work, count_max=limits.verifying_max, then=self._verified_elsewhere
             )
 
     def take(self, sender: Exchange, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -187,31 +175,42 @@ class Intake:
             self._work.hold(blame.size)
             sender.expect(1)
         if self._verification is None:
-            self._add(_Arrived(taken, sizes, blame))
+            self._writes.extend(taken, sizes)
+            if blame is not None:
+                self._add_blame(blame)
+            self._lay_blame()
         else:
-            asked = [each for each in taken if self._is_new(each)]
-            signatures = signatures_of([each.entry for each in asked])
-            self._verification.add(_Arrived(taken, sizes, blame, asked), signatures)
+            self._have_verified(taken, blame, self._verification)
 
-    def _is_new(self, arrival: Arrival) -> bool:
-        """Whether the signature of an entry is likely to be needed."""
-        log = (arrival.sender.number, arrival.log)
-        return log not in self._left_out and arrival.entry.hash() not in self._operations
+    def _have_verified(
+        self,
+        taken: Sequence[Arrival],
+        blame: _Blame | None,
+        verification: Verification[Arrival | _Blame],
+    ) -> None:
+        """Leave signatures to the driver, but those that are not likely to be needed."""
+        signatures = signatures_of([each.entry for each in taken])
+        for arrival, signed in zip(taken, signatures, strict=True):
+            left_out = (arrival.sender.number, arrival.log) in self._left_out
+            known = left_out or arrival.entry.hash() in self._operations
+            verification.add(arrival, None if known else signed)
+        if blame is not None:
+            verification.add(blame, None)
 
-    def _take_verdicts(self, arrived: _Arrived, verdicts: list[bool]) -> None:
-        """The signatures of these are verified, and those of all before them."""
-        for arrival, signed in zip(arrived.asked, verdicts, strict=True):
-            arrival.verified(signed)
-        self._add(arrived)
-
-    def _add(self, arrived: _Arrived) -> None:
-        """Put these in line for the store."""
-        self._writes.extend(arrived.arrivals, arrived.sizes)
-        if arrived.blame is not None:
-            self._writes.close()
-            self._writes.add(arrived.blame, arrived.blame.size)
-            self._writes.close()
+    def _verified_elsewhere(self, items: Iterable[tuple[Arrival | _Blame, bool | None]]) -> None:
+        for item, signed in items:
+            if isinstance(item, _Blame):
+                self._add_blame(item)
+            else:
+                if signed is not None:
+                    item.verified(signed)
+                self._writes.add(item, item.size)
         self._lay_blame()
+
+    def _add_blame(self, blame: _Blame) -> None:
+        self._writes.close()
+        self._writes.add(blame, blame.size)
+        self._writes.close()
 
     def _missing_operation(self, entry: Entry) -> Operation | InvalidOperation:
         """The reason why an entry has come without its operation."""
@@ -228,10 +227,11 @@ class Intake:
             self._writes.done()
 
     def ask(self) -> bool:
-        """Ask the store for what the next entries need; returns whether anything was asked."""
+        """Ask for verdicts, and for what the next entries need; whether there was anything."""
+        verifies = self._verification is not None and self._verification.ask()
         write = self._writes.next()
         if write is None:
-            return False
+            return verifies
         self._batch = cast("list[Arrival]", write.items)  # nobody is to blame: see `_lay_blame`
         self._forget_outgrown()
         logs = {arrival.log: None for arrival in self._batch}

@@ -31,6 +31,7 @@ from culm.point2point.limits import Limits, Timing
 from culm.point2point.messages import Negotiated, Proposal, Setup
 from culm.point2point.output import Output
 from culm.point2point.receiving import DataReceiver, MarkerReceived, Untraceable
+from culm.point2point.runs import RunVerifier
 from culm.point2point.states import State
 from culm.point2point.timeouts import Timeouts
 from culm.wire.errors import Truncated
@@ -115,6 +116,9 @@ class Connection(StreamBase[ConnectionEvent]):
         Entries come many at a time where that is possible (`EntriesReceived`), several times as
         fast.  Their number, and the pieces of other payloads, then depend on the chunks in which
         the bytes came.
+    verifier
+        Verifies the signatures of entries that come many at a time, in place of the connection,
+        which takes no more of the peer's data until there are verdicts.
     trust_caller
         In safe mode only verified data may be sent.  That is checked (``INVALID_DATA``), unless
         the caller is known to have verified all that it sends.  Only then `Request.send_entries`
@@ -132,6 +136,7 @@ class Connection(StreamBase[ConnectionEvent]):
         timing: Timing = _DEFAULT_TIMING,
         family: HashFamily = YAMF,
         in_runs: bool = False,
+        verifier: RunVerifier | None = None,
         trust_caller: bool = False,
     ) -> None:
         check_type("setup", setup, Setup)
@@ -156,7 +161,7 @@ class Connection(StreamBase[ConnectionEvent]):
         )
         self._control = ControlChannel(role=role, output=output)
         self._receiver = DataReceiver(
-            output=output, requests=self._control.requests, in_runs=in_runs
+            output=output, requests=self._control.requests, in_runs=in_runs, verifier=verifier
         )
         self._timeouts = Timeouts(
             output=output,
@@ -258,6 +263,13 @@ class Connection(StreamBase[ConnectionEvent]):
             raise LocalProtocolError(ErrorCode.UNKNOWN_REQUEST, f"{request_id}")
         return request
 
+    def ask_verifier(self) -> bool:
+        """Ask the `verifier` about what has come; whether there was anything to ask.
+
+        Call it when effects are taken, so that what has come until then goes together.
+        """
+        return self._receiver.ask_verifier()
+
     def check_open(self) -> None:
         """Raise `LocalProtocolError` if it is too late for any verb."""
         if self._output.over:
@@ -350,6 +362,8 @@ class Connection(StreamBase[ConnectionEvent]):
             event = self._step_data()
             if self._receiver.waiting:
                 self._timeouts.excuse()  # as far as we can tell: the caller has to answer first
+                if event is None and self._receiver.gathers and self._gather():
+                    continue
                 return event
             if event is not None:
                 return event
@@ -395,6 +409,14 @@ class Connection(StreamBase[ConnectionEvent]):
             self._feed_mux()
             self._mux.receive_eof()
         return Established(session=self._session)
+
+    def _gather(self) -> bool:
+        """Take more of a Write that has come in part; returns whether there was any."""
+        self._feed_mux()
+        more = self._mux.next_of_write(_DATA)
+        if more is not None:
+            self._receiver.receive(more.data)
+        return more is not None
 
     def _feed_data_stream(self, size_max: int | None) -> None:
         if not self._output.over:

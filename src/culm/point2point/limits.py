@@ -116,6 +116,10 @@ class ReplicatorLimits:
     outstanding_max
         Answers of the store, events waiting for one, and proposals waiting for the logs of the
         store to be known, above which reading pauses.
+    verifying_max
+        Signatures, under 1 KiB each, that the driver verifies at a time
+        (`culm.signatures.Verify`): those of entries that come many at a time.  0: the replicator
+        verifies them itself.
     """
 
     connection: Limits = field(default_factory=Limits)
@@ -126,6 +130,7 @@ class ReplicatorLimits:
     payload_inline_max: int = 1 << 18
     logs_max: int = 10_000
     outstanding_max: int = 4096
+    verifying_max: int = 0
 
     def __post_init__(self) -> None:
         check_type("connection", self.connection, Limits)

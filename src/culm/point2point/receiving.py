@@ -34,7 +34,7 @@ from culm.point2point.handles import Request
 from culm.point2point.messages import Mode, Negotiated
 from culm.point2point.output import Output
 from culm.point2point.pieces import Possible, TooManyCandidates
-from culm.point2point.runs import PayloadBody, RunReader
+from culm.point2point.runs import PayloadBody, RunReader, RunVerifier
 from culm.point2point.states import Input, RequestState
 from culm.wire import varu64
 from culm.wire.errors import Truncated
@@ -66,7 +66,14 @@ class DataReceiver:
     `step` raises `Violation`, always for the peer's mistakes.
     """
 
-    def __init__(self, *, output: Output, requests: RequestTable, in_runs: bool) -> None:
+    def __init__(
+        self,
+        *,
+        output: Output,
+        requests: RequestTable,
+        in_runs: bool,
+        verifier: RunVerifier | None = None,
+    ) -> None:
         self._inbox = ReceiveBuffer()
         self._family = output.family
         self._requests = requests
@@ -77,7 +84,9 @@ class DataReceiver:
         self._received_size = self._switches_size = 0
         self._brought = 0
         self._body = PayloadBody(self._inbox, limits=output.limits)
-        self._runs = RunReader(self._inbox, self._body, family=output.family) if in_runs else None
+        self._runs: RunReader | None = None
+        if in_runs:
+            self._runs = RunReader(self._inbox, self._body, family=output.family, verifier=verifier)
 
     def establish(self, session: Negotiated) -> None:
         """Both setups have been exchanged."""
@@ -93,9 +102,20 @@ class DataReceiver:
     def waiting(self) -> bool:
         """Whether the caller owes an answer before more is taken."""
         current = self._current
-        if current is None or current.incoming.intake is not Intake.WAITING:
+        if current is None or current.life is RequestState.ENDED:
             return False
-        return current.life is not RequestState.ENDED
+        if self._runs is not None and self._runs.waits and current.takes_data:
+            return True
+        return current.incoming.intake is Intake.WAITING
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it waits, and yet more of the same may come."""
+        return self.waiting and self._runs is not None and self._runs.gathers
+
+    def ask_verifier(self) -> bool:
+        """Ask for verdicts on signatures; whether there was anything to ask."""
+        return self.gathers and self._runs is not None and self._runs.ask()
 
     @property
     def current_id(self) -> int | None:
@@ -150,7 +170,9 @@ class DataReceiver:
                 if self._body.open:
                     outcome = self._bring(self._data_request(), self._body.take())
                 elif self._inbox.size:
-                    outcome = self._take_run() or self._take_packet()
+                    outcome = self._take_run()
+                    if outcome is None and not self.waiting:
+                        outcome = self._take_packet()
                 else:
                     return None
             except Truncated:
@@ -167,11 +189,13 @@ class DataReceiver:
         if self._runs is None or request is None or self._inbox[0] != PacketType.METADATA:
             return None
         if not self._safe or not request.takes_data:
+            self._runs.forget()
             return None
         entries = self._runs.take(request.proposal.log, request.incoming)
         if entries:
             return EntriesReceived(request_id=request.request_id, entries=entries)
-        self._runs.check()
+        if not self._runs.waits:
+            self._runs.check()
         return None
 
     def _take_packet(self) -> Outcome | None:

@@ -13,12 +13,12 @@ from itertools import accumulate, count
 from typing import Any, NamedTuple
 
 from culm.bamboo.bulk import signatures_are_valid
-from culm.bamboo.entry import LogKey, assemble
+from culm.bamboo.entry import Entry, LogKey, assemble
 from culm.bamboo.records import NewEntry, StoredEntry
 from culm.buffer import ReceiveBuffer
 from culm.kernels import runs as kernel
 from culm.point2point.codec import PacketType
-from culm.point2point.direction import Direction, Incoming
+from culm.point2point.direction import Direction, EntryRun, Incoming
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.limits import Limits
 from culm.wire import varu64
@@ -26,7 +26,18 @@ from culm.wire.errors import DecodeError, Truncated
 from culm.wire.lzfoo import Decompressor
 from culm.wire.multihash import HashFamily
 
-__all__ = ["Inflation", "PayloadBody", "RunReader", "write_run"]
+__all__ = ["Inflation", "PayloadBody", "RunReader", "RunVerifier", "write_run"]
+
+
+class RunVerifier(NamedTuple):
+    """Verifies the signatures of runs of at most `count_max` entries.
+
+    ask: gets the entries, and what takes the verdicts later.
+    """
+
+    count_max: int
+    ask: Callable[[Sequence[Entry], Callable[[list[bool]], None]], None]
+
 
 # Bytes read at a time, on the wire and unpacked.
 _RUN_SIZE_MAX = 1 << 17
@@ -206,20 +217,83 @@ class _RunFault(NamedTuple):
     size: int
 
 
+class _ReadRun:
+    """A run that has been read, and whose signatures are to be verified.
+
+    read_for: all on which it depends, besides the bytes.
+    records: what the kernel has read.
+    made: the entries of the first of them, up to the size of one run.
+    """
+
+    __slots__ = ("asked", "made", "read_for", "records", "verdicts")
+
+    def __init__(
+        self,
+        read_for: tuple[LogKey, EntryRun, dict[int, bytes]],
+        records: Sequence[tuple[Any, ...]],
+        made: Sequence[Entry],
+    ) -> None:
+        self.read_for = read_for
+        self.records = records
+        self.made = made
+        self.asked = False
+        self.verdicts: list[bool] | None = None
+
+    def ask(self, verifier: RunVerifier) -> None:
+        self.asked = True
+        verifier.ask(self.made, self._take)
+
+    def _take(self, verdicts: list[bool]) -> None:
+        self.verdicts = verdicts
+
+
 class RunReader:
     """Takes runs from the `inbox` of the data channel.
+
+    verifier: verifies signatures in place of the reader.
 
     A fault in the payload after a run is remembered if reading it again would not show it, because
     it has been unpacked already.
     """
 
-    def __init__(self, inbox: ReceiveBuffer, body: PayloadBody, *, family: HashFamily) -> None:
+    def __init__(
+        self,
+        inbox: ReceiveBuffer,
+        body: PayloadBody,
+        *,
+        family: HashFamily,
+        verifier: RunVerifier | None,
+    ) -> None:
         self.fault: _RunFault | None = None
         """The fault found after the last run."""
         self._count_max = _COUNT_MIN  # how many entries are read at a time
         self._inbox = inbox
         self._body = body
         self._family = family
+        self._verifier = verifier
+        self._run: _ReadRun | None = None  # whose signatures others verify
+
+    @property
+    def waits(self) -> bool:
+        """Whether signatures of the next run are to be verified by others."""
+        return self._run is not None and self._run.verdicts is None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether more may go with that run: nobody has been asked yet."""
+        return self._run is not None and not self._run.asked
+
+    def ask(self) -> bool:
+        """Ask for verdicts on all of the run that has come; whether there was anything to ask."""
+        if self._run is None or self._run.asked or self._verifier is None:
+            return False
+        self._run = self._read(*self._run.read_for)
+        self._run.ask(self._verifier)
+        return True
+
+    def forget(self) -> None:
+        """What comes next is not wanted as a run any more."""
+        self._run = None
 
     def check(self) -> None:
         """Raise the fault after the last run, or pass over it if that is wanted by now."""
@@ -232,24 +306,23 @@ class RunReader:
         self._inbox.consume(fault.size)
 
     def take(self, log: LogKey, incoming: Incoming) -> tuple[NewEntry, ...]:
-        """Take the received entries of a run, verified; none if it does not begin with one."""
+        """Take the received entries of a run, verified.
+
+        There are none if it does not begin with one, or has to wait (`waits`).
+        """
         due = incoming.run_due()
         if due is None or due.size_max < due.size_min:
+            self._run = None
             return ()
-        author, log_id = log
-        records = kernel.read(
-            self._inbox.peek(_RUN_SIZE_MAX),
-            author + varu64.encode(log_id),
-            due.seqnum,
-            min(due.count_max, self._count_max),
-            due.size_min,
-            min(due.size_max, self._body.piece_size_max),
-            {**incoming.other.links, **incoming.links},
-            self._family.prefix,
-            self._family.encoded_size,
-            self._family.hash,
-        )
-        entries, violation = self._verified(log, records)
+        links = {**incoming.other.links, **incoming.links}
+        run, self._run = self._run, None
+        if run is None or run.read_for != (log, due, links):
+            run = self._read(log, due, links)
+        if run.verdicts is None and self._verifier is not None and run.made:
+            self._run = run
+            return ()
+        records = run.records
+        entries, violation = self._verified(run)
         if len(entries) < len(records):
             self._count_max = max(_COUNT_MIN, 2 * len(entries))
         elif len(records) == self._count_max:
@@ -262,22 +335,38 @@ class RunReader:
             incoming.take_run({read[0]: read[7] for read in records[: len(entries)]})
         return tuple(entries)
 
-    def _verified(
-        self, log: LogKey, records: Sequence[tuple[Any, ...]]
-    ) -> tuple[list[NewEntry], Violation | None]:
-        """The entries of `records` up to the first that has a fault.
-
-        Also returns the fault, if it is in a payload that has been unpacked.
-        """
-        family = self._family
+    def _read(self, log: LogKey, due: EntryRun, links: dict[int, bytes]) -> _ReadRun:
+        author, log_id = log
+        count_max = min(due.count_max, self._count_max)
+        records = kernel.read(
+            self._inbox.peek(_RUN_SIZE_MAX),
+            author + varu64.encode(log_id),
+            due.seqnum,
+            count_max if self._verifier is None else min(count_max, self._verifier.count_max),
+            due.size_min,
+            min(due.size_max, self._body.piece_size_max),
+            links,
+            self._family.prefix,
+            self._family.encoded_size,
+            self._family.hash,
+        )
         # Records beyond the size of one run are left for the next: none is verified twice.
         sizes = accumulate((read[3] for read in records), initial=0)
         taken = [
             read for read, before in zip(records, sizes, strict=False) if before <= _RUN_SIZE_MAX
         ]
-        made = [assemble(family, log, False, *read[:8]) for read in taken]
+        made = [assemble(self._family, log, False, *read[:8]) for read in taken]
+        return _ReadRun((log, due, links), records, made)
+
+    def _verified(self, run: _ReadRun) -> tuple[list[NewEntry], Violation | None]:
+        """The entries of a run up to the first that has a fault.
+
+        Also returns the fault, if it is in a payload that has been unpacked.
+        """
+        family = self._family
         entries: list[NewEntry] = []
-        for entry, signed, read in zip(made, signatures_are_valid(made), taken, strict=True):
+        verdicts = signatures_are_valid(run.made) if run.verdicts is None else run.verdicts
+        for entry, signed, read in zip(run.made, verdicts, run.records, strict=False):
             payload, compressed = read[8:10]
             if not signed:
                 break

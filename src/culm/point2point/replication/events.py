@@ -13,6 +13,7 @@ from culm.bamboo.forks import ForkProof
 from culm.machine import Closed, Event, StoreFailed
 from culm.point2point.messages import EVERYTHING, CancelReason, Eagerness, Wishes
 from culm.point2point.pieces import Part
+from culm.signatures import Verify
 from culm.wire.varu64 import MAX
 
 __all__ = [
@@ -128,7 +129,7 @@ ReplicatorEvent: TypeAlias = (
     | StoreFailed
     | Closed
 )
-ReplicatorEffect: TypeAlias = LogEffect
+ReplicatorEffect: TypeAlias = LogEffect | Verify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

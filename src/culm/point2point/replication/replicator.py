@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from culm.arguments import check_type
 from culm.bamboo.answers import is_of_family
+from culm.bamboo.bulk import signatures_of
 from culm.bamboo.effects import ReadLogs
-from culm.bamboo.entry import LogKey, check_log
+from culm.bamboo.entry import Entry, LogKey, check_log
 from culm.bamboo.errors import Reason
 from culm.bymux import Role
 from culm.effects import StoreWork
@@ -44,8 +45,10 @@ from culm.point2point.replication.events import (
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.logs import Logs, Transfers
 from culm.point2point.replication.steps import GivenUp, Happening, Offered, Wanted
+from culm.point2point.runs import RunVerifier
 from culm.point2point.states import RequestState, State
 from culm.replication import DurableBase, Quiet
+from culm.signatures import Verify
 from culm.timers import earliest
 from culm.wire.multihash import YAMF, HashFamily
 
@@ -95,6 +98,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     ) -> None:
         check_type("limits", limits, ReplicatorLimits)
         check_type("interest", interest, Interest)
+        work = StoreWork(suits=partial(is_of_family, family))
+        verifier: RunVerifier | None = None
+        if limits.verifying_max:
+            verifier = RunVerifier(limits.verifying_max, partial(_verify, work))
         connection = Connection(
             role=role,
             setup=setup,
@@ -102,9 +109,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             timing=timing,
             family=family,
             in_runs=True,
+            verifier=verifier,
             trust_caller=True,  # entries in a store have been verified
         )
-        super().__init__(connection, work=StoreWork(suits=partial(is_of_family, family)))
+        super().__init__(connection, work=work)
         self._limits = limits
         self._interest = interest
         self._family = family
@@ -196,6 +204,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         effect = super().next_effect()
         if effect is None:
             self._transfers.ask()
+            if self._limits.verifying_max and not self._work.has_failed:
+                self.connection.ask_verifier()
             if self._inputs:
                 self._logs.settle()
             effect = super().next_effect()
@@ -461,6 +471,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """The request; ``None``: dropped or cancelled since, and the id perhaps used again."""
         request = self.connection.requests.get(event.request_id)
         return request if request is not None and request.proposal is event.proposal else None
+
+
+def _verify(work: StoreWork, entries: Sequence[Entry], then: Callable[[list[bool]], None]) -> None:
+    """Have the signatures of entries verified."""
+    work.ask(Verify, then, signatures=tuple(signatures_of(entries)))
 
 
 class _Unread(NamedTuple):
