@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count, product
+from itertools import count, product, repeat
 
 from hypothesis import strategies as st
 
@@ -53,11 +53,9 @@ class _Habit:
     drains: bool = True  # after each datagram
 
 
-_HABITS = (
-    _Habit("the driver keeps up"),
-    _Habit("the peer does not read", takes_bytes=False),
-    _Habit("the store does not answer", answers=False),
-)
+_KEEPS_UP = _Habit("the driver keeps up")
+_UNREAD = _Habit("the peer does not read", takes_bytes=False)
+_UNANSWERED = _Habit("the store does not answer", answers=False)
 _HURRIED = _Habit("the driver takes no events between datagrams", drains=False)
 _SMALLEST = (b"", b"x")
 
@@ -83,7 +81,13 @@ def limits(spec: MachineSpec, draw: Draw) -> None:
     sources = [op.source for op in told.operations if isinstance(op, ReceiveDatagram)]
     source = pick(sources, draw) if sources else "peer"
     flood = Flood(unit=unit, source=lambda number: source, link=link)
-    _pour(spec, flood, told, cut_short(told.operations, draw), pick(_HABITS, draw))
+    _pour(spec, flood, told, cut_short(told.operations, draw), pick(_habits(spec), draw))
+
+
+def _habits(spec: MachineSpec) -> list[_Habit]:
+    """Those that make a difference: all have a store, or none; datagrams are always taken."""
+    unread = [] if _is_of_datagrams(spec) else [_UNREAD]
+    return [_KEEPS_UP, *unread, *([] if spec.machine.respond is None else [_UNANSWERED])]
 
 
 def floods(spec: MachineSpec) -> None:
@@ -96,7 +100,7 @@ def floods(spec: MachineSpec) -> None:
     of_datagrams = _is_of_datagrams(spec)
     for flood in spec.attacks.floods:
         before = told[flood.after] if flood.after is not None else NOTHING_TOLD
-        for habit in (*_HABITS, _HURRIED) if of_datagrams else _HABITS:
+        for habit in [*_habits(spec), *([_HURRIED] if of_datagrams else [])]:
             with watchdog():
                 _pour(spec, flood, before, list(before.operations), habit)
     for before in told.values() if of_datagrams else ():
@@ -152,6 +156,8 @@ def poured(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
 
     if flood.opening:
         yield [receive(flood.opening, 0)]
+    if isinstance(flood.unit, bytes) and not (of_datagrams or flood.calls):
+        yield from repeat([receive(flood.unit, 0)])
     for number in count():
         unit = flood.unit if isinstance(flood.unit, bytes) else flood.unit(number)
         yield [receive(unit, number), *(flood.calls(number) if flood.calls else ())]

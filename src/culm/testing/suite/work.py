@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import chain, islice
+from functools import cache, partial
+from itertools import islice, repeat
 from typing import Any
 
 from culm.machine import Effect
@@ -28,7 +28,7 @@ _GROWTH_START = 32
 _GROWTH_MAX = 2.1
 _GROWTH_SLACK = 600  # steps that do not count as growth
 
-ManyOf = Callable[[int], Sequence[Conversation]]
+StepsOf = Callable[[int], int]  # of so many; asked for ever more
 
 
 def work(spec: MachineSpec, draw: Draw) -> None:
@@ -61,17 +61,19 @@ def bombs(spec: MachineSpec) -> None:
     interruption: then a bomb meets a machine that discards it.  A bomb
     comes by all ways that are open at that moment, one after the other.
     """
-    for told in conversations(spec) if spec.attacks.bombs else ():
+    for number, told in enumerate(conversations(spec)) if spec.attacks.bombs else ():
         size = len(told.operations)
-        savings = _savings(spec, told)
+        savings = _savings(spec, number)
         for at in {*range(0, size, size * size // (2 * _TOLD_MAX) + 1), size}:
             for interruption in ([], *([each] for each in spec.usage.interruptions)):
                 for bomb in spec.attacks.bombs:
                     _throw(spec, told, at, savings[at], interruption, bomb)
 
 
-def _savings(spec: MachineSpec, told: Conversation) -> list[int]:
-    """The steps saved from earlier bytes before each operation, and at the end."""
+@cache
+def _savings(spec: MachineSpec, number: int) -> list[int]:
+    """The steps saved before each operation of the conversation of that number, and at its end."""
+    told = conversations(spec)[number]
     with retold(spec, told):
         worker = Worker(spec, told)
         savings = [worker.savings]
@@ -112,9 +114,9 @@ def growth(spec: MachineSpec) -> None:
     and of every call of the conversations, made again and again.  The added work
     may bend once, where something begins; if it does so again from 4n to 8n, it grows.
     """
-    for name, many in _growing(spec):
+    for name, steps_of in _growing(spec):
         try:
-            _check_growth(spec, many)
+            _check_growth(steps_of)
         except Exception as error:
             error.add_note(f"growing: {name}")
             raise
@@ -191,63 +193,75 @@ def _input_size(operation: Operation | None) -> int:
             return 0
 
 
-def _growing(spec: MachineSpec) -> Iterator[tuple[str, ManyOf]]:
-    """Things of which there may be many, by name, each with its conversations by number."""
+def _growing(spec: MachineSpec) -> Iterator[tuple[str, StepsOf]]:
+    """Things of which there may be many, by name, each with the steps of so many of them."""
     for name, many in spec.usage.growth.items():
-        yield name, partial(_played, spec, many)
+        yield name, partial(_steps_of_all, spec, many)
     told = {each.name: each for each in conversations(spec)}
     for number, flood in enumerate(spec.attacks.floods):
         before = told[flood.after] if flood.after is not None else NOTHING_TOLD
-        yield f"units of flood {number}", partial(_flooded, spec, before, flood)
-    for each in told.values():
+        yield f"units of flood {number}", _flooded(spec, before, flood)
+    for number, each in enumerate(conversations(spec)):
         last = {op.method: at for at, op in enumerate(each.operations) if isinstance(op, Call)}
         for method, at in last.items():
-            yield f"{method} in {each.name}", partial(_insistent, each, at)
+            yield f"{method} in {each.name}", _insistent(spec, number, at)
 
 
-def _played(
+class _Counted:
+    """The steps of a worker that is told things one after the other: of the first few, of more."""
+
+    def __init__(self, worker: Worker, things: Iterator[Sequence[Operation]]) -> None:
+        self._worker, self._things, self._told = worker, things, 0
+
+    def __call__(self, count: int) -> int:
+        """The steps up to the thing of that number; a smaller one must not be asked for later."""
+        for thing in islice(self._things, count - self._told):
+            _tell_while_open(self._worker, thing)
+        self._told = count
+        return self._worker.meter.steps
+
+
+def _tell_while_open(worker: Worker, story: Sequence[Operation]) -> None:
+    for operation in story:
+        if worker.driver.closed is not None:
+            return
+        if wanted(worker.driver, operation):
+            worker.run(operation)
+
+
+def _steps_of_all(
     spec: MachineSpec, many: Callable[[int], Conversation | Scenario], size: int
-) -> Sequence[Conversation]:
-    made = many(size)
-    return record(spec.machine, made) if isinstance(made, Scenario) else [made]
+) -> int:
+    made, steps = many(size), 0
+    for told in record(spec.machine, made) if isinstance(made, Scenario) else [made]:
+        worker = Worker(spec, told)
+        _tell_while_open(worker, told.operations)
+        steps += worker.meter.steps
+    return steps
 
 
-def _flooded(
-    spec: MachineSpec, before: Conversation, flood: Flood, size: int
-) -> Sequence[Conversation]:
-    config = {**before.config, **flood.config}
-    units = islice(poured(spec, flood), size)
-    return [
-        replace(before, config=config, operations=[*before.operations, *chain.from_iterable(units)])
-    ]
+def _flooded(spec: MachineSpec, before: Conversation, flood: Flood) -> _Counted:
+    worker = Worker(spec, replace(before, config={**before.config, **flood.config}))
+    _tell_while_open(worker, before.operations)
+    return _Counted(worker, poured(spec, flood))
 
 
-def _insistent(told: Conversation, at: int, size: int) -> Sequence[Conversation]:
-    story = told.operations
-    return [replace(told, operations=[*story[:at], *([story[at]] * size)])]
+def _insistent(spec: MachineSpec, number: int, at: int) -> _Counted:
+    """The call at that place of a conversation, made again and again."""
+    told = conversations(spec)[number]
+    worker = Worker(spec, told)
+    worker.repeat(told.operations[:at], _savings(spec, number)[at])
+    return _Counted(worker, repeat([told.operations[at]]))
 
 
-def _check_growth(spec: MachineSpec, many: ManyOf) -> None:
-    steps = [_steps(spec, many(_GROWTH_START << doubling)) for doubling in range(3)]
+def _check_growth(steps_of: StepsOf) -> None:
+    steps = [steps_of(_GROWTH_START << doubling) for doubling in range(3)]
     if not _bends(*steps):
         return
-    steps.append(_steps(spec, many(_GROWTH_START << 3)))
+    steps.append(steps_of(_GROWTH_START << 3))
     if _bends(*steps[1:]):
         raise PropertyError(f"from {_GROWTH_START} on, twice as many took these steps: {steps}")
 
 
 def _bends(first: int, second: int, third: int) -> bool:
     return third - second > _GROWTH_MAX * max(0, second - first) + _GROWTH_SLACK
-
-
-def _steps(spec: MachineSpec, conversations: Sequence[Conversation]) -> int:
-    steps = 0
-    for told in conversations:
-        worker = Worker(spec, told)
-        for operation in told.operations:
-            if worker.driver.closed is not None:
-                break
-            if wanted(worker.driver, operation):
-                worker.run(operation)
-        steps += worker.meter.steps
-    return steps
