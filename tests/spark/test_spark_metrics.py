@@ -78,4 +78,5 @@ def test_a_stream_tells_them_with_each_batch(spark, tmp_path):
     to_the_end(start)
     progress = [each for query in queries for each in query.recentProgress]
     told = [each.observedMetrics["culm"].asDict() for each in progress if each.observedMetrics]
-    assert [each for each in told if each["ROWS"]] == [wanted(part) for part in parts]
+    # Over Connect, one that tells of no batch has an empty row.
+    assert [each for each in told if each.get("ROWS")] == [wanted(part) for part in parts]
