@@ -290,7 +290,7 @@ def _answer_oddly(
     def responder(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
         declared = answer_type(type(effect))
         odd = [v for v in values(right.result) if conforms(v, declared) and effect.accepts(v)]
-        answer = Complete(effect.ticket, pick([right.result, *odd], draw))
+        answer = Complete(effect.ticket, pick(odd or [right.result], draw))
         if (error := play.do(answer).error) is not None:
             raise PropertyError(f"{effect} accepts {answer.result!r}, but: {error}")
 
