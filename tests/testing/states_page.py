@@ -51,7 +51,7 @@ def section(title: str, link: str, machines: Sequence[str], diagrams: Mapping[st
     rows = [row for name in machines for row in rows_of(name)]
     drawn = [f"{what}\n\n```mermaid\n{diagram}\n```\n" for what, diagram in diagrams.items()]
     parts = [f"## {title}\n", f"More on [its page]({link}).\n"]
-    table = ["| Machine | State | |", "| --- | --- | --- |", *rows, ""]
+    table = ["| Machine | State | Meaning |", "| --- | --- | --- |", *rows, ""]
     return "\n".join([*parts, *table, *drawn])
 
 
@@ -187,9 +187,12 @@ SECTIONS = [
         "replicator.md",
         ["point2point-replicator"],
         {
-            "What we ask for of a log:": diagram([Stage.IDLE], STAGES, by_name=True),
+            "What we ask for of a log:": diagram([Stage.IDLE], STAGES, across=True, by_name=True),
             "What the peer asks for:": diagram(
-                [PeerStage.WAITING], with_wanted(PEER_STAGES, WANTED), by_name=True
+                [PeerStage.WAITING],
+                with_wanted(PEER_STAGES, WANTED),
+                across=True,
+                by_name=True,
             ),
         },
     ),
@@ -228,7 +231,9 @@ SECTIONS = [
                 [history.ReplyState.QUEUED], history.REPLY_RULES, across=True
             ),
             "The way in which feeds are exchanged over a link:": diagram(
-                [peer.ExchangeMode.NOTHING], peer.EXCHANGE_RULES
+                [peer.ExchangeMode.NOTHING],
+                dict(reversed(peer.EXCHANGE_RULES.items())),  # drawn so, no labels overlap
+                across=True,
             ),
         },
     ),
