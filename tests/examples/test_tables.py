@@ -7,6 +7,8 @@ import re
 from io import StringIO
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from culm_io.programs.tables import Screen, Table, Teller, clean, show
 
@@ -66,6 +68,25 @@ def test_no_word_of_a_table_is_broken(columns: int, monkeypatch: pytest.MonkeyPa
     shown = on_terminal(WIDE, columns, monkeypatch)
     assert max(map(len, shown.splitlines())) <= columns
     for text in (*WIDE.columns, *WIDE.rows[0]):
+        assert set(text.split()) <= set(shown.split())
+
+
+WORDS = st.text("abcdefghijklmnopqrstuvwxyz0123456789,_'", min_size=1, max_size=20)
+CELLS = st.lists(WORDS, max_size=3).map(" ".join)
+
+
+@given(
+    st.integers(1, 12).flatmap(
+        lambda n: st.lists(st.lists(CELLS, min_size=n, max_size=n), min_size=2, max_size=4)
+    )
+)
+def test_no_word_of_any_programs_table_is_broken_in_60_columns(lines: list[list[str]]) -> None:
+    """Names of columns, states, numbers are no longer; ids and paths, which are, may be broken."""
+    columns, *rows = lines
+    with pytest.MonkeyPatch.context() as patch:
+        shown = on_terminal(Table("", columns, rows), 60, patch)
+    assert max(map(len, shown.splitlines()), default=0) <= 60
+    for text in (*columns, *(cell for row in rows for cell in row)):
         assert set(text.split()) <= set(shown.split())
 
 
