@@ -9,7 +9,7 @@ import asyncio
 import json
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
@@ -114,10 +114,10 @@ async def story(world: World) -> list[Any]:
     return told
 
 
-@pytest.mark.usefixtures("_few_sessions")
-def test_each_command_is_applied_once_or_reported() -> None:
+def outcomes(chosen: Iterable[int]) -> Counter[str]:
+    """How often each was told, and nothing that was not so."""
     told_of: Counter[str] = Counter()
-    for seed in seeds("RAFT_CLIENT", 400, 20_000):
+    for seed in chosen:
         world = World(seed)
         for number, told in enumerate(asyncio.run(story(world))):
             applied = world.machine.applied[b"%d" % number]
@@ -129,7 +129,36 @@ def test_each_command_is_applied_once_or_reported() -> None:
                 assert isinstance(told, NotAppliedError), (seed, told)
                 assert applied == 0, (seed, number)
             told_of[type(told).__name__] += 1
+    return told_of
+
+
+@pytest.mark.usefixtures("_few_sessions")
+def test_each_command_is_applied_once_or_reported() -> None:
+    told_of = outcomes(seeds("RAFT_CLIENT", 400, 20_000))
     assert told_of["int"] > told_of["UnknownError"] > 0
+
+
+class Careless:
+    """Counts no copy as one that may have been applied."""
+
+    may_be_applied = property(lambda self: False, lambda self, value: None)
+
+
+CANARIES = {
+    "whatever was committed is done": ("_DONE", tuple(Outcome)),
+    "a copy without a session is done": ("_DONE", (Outcome.APPLIED, Outcome.NO_SESSION)),
+    "a copy of which nobody told is forgotten": ("_Copies", Careless),
+}
+
+
+@pytest.mark.usefixtures("_few_sessions")
+@pytest.mark.parametrize("name", CANARIES)
+def test_a_client_that_breaks_its_promise_is_noticed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raft_client, *CANARIES[name])
+    with pytest.raises(AssertionError):
+        outcomes(range(400))
 
 
 @pytest.mark.parametrize("ends", [Failed.FOR_CERTAIN, Failed.PERHAPS])
