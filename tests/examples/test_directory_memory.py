@@ -171,6 +171,17 @@ def test_a_copy_is_what_was_published_whatever_was_remembered(seed: int, tmp_pat
     Life(seed, tmp_path).go()
 
 
+def test_a_publisher_that_believes_any_note_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("test_directory_memory.settled_before", lambda *of: 2_000_000_000 * SECOND)
+    folders = [tmp_path / str(seed) for seed in range(30)]
+    for folder in folders:
+        folder.mkdir()
+    with pytest.raises(AssertionError):
+        [Life(seed, folder).go() for seed, folder in enumerate(folders)]
+
+
 @pytest.mark.once
 def test_an_author_that_has_its_log_back_from_others_does_not_fork_it(
     tmp_path: Path, source: Path, published: Path
