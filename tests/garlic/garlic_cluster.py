@@ -158,7 +158,7 @@ class Cluster:
                 return event.response  # type: ignore[no-any-return]
         return None
 
-    def _drain(self, member: Member) -> bool:
+    def drain(self, member: Member) -> bool:
         moved = False
         while True:
             event = member.node.next_event()
@@ -211,7 +211,7 @@ class Cluster:
                 for number, member in self.members.items():
                     if number not in self.down | self.paused:
                         member.node.advance(self.now)
-                        moved |= self._drain(member)
+                        moved |= self.drain(member)
                         for link in member.node.links_to_send():
                             if data := link.data_to_send():
                                 moved = True
@@ -256,7 +256,7 @@ class Cluster:
         def ready() -> bool:
             return any(
                 member.node.state is State.LEADER
-                and member.node.commit_index == member.node._core.last_index
+                and member.node.commit_index == member.node.last_index
                 for number, member in self.members.items()
                 if number not in self.down
             )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
 
 from raft_clients import Node
 from raft_simulator import Simulator
@@ -19,7 +21,7 @@ from culm.garlic.digest import CredentialCache, Nonces
 from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.link import Link
-from culm.garlic.raft import Stored
+from culm.garlic.raft import Raft, Stored
 from culm.garlic.raft import messages as m
 from culm.garlic.translate import Translator
 from culm.machine import LocalProtocolError
@@ -105,30 +107,41 @@ class GarlicSimulator(Simulator):
 
     def _wake(self, node: Node, stored: Stored) -> None:
         self._servers_max = self._servers_max or len(self.nodes)
-        core = garlic.Node(
-            server_id=node.id,
-            stored=stored,
-            timing=garlic.Timing(
-                handshake_timeout_s=ELECTION_TIMEOUT,
-                answer_timeout_s=2 * ELECTION_TIMEOUT,
-                raft=TIMING,
-            ),
-            limits=garlic.Limits(raft=self.limits, servers_max=self._servers_max, **self._places),
-            rng=random.Random(self.rng.random()),
-            now=self.now * node.rate,
-        )
-        node.core, node.raft = core, core._core
+        check = self._check_sends
+
+        class Checked(Raft):
+            """The core that the node makes for itself."""
+
+            def __init__(self, **options: Any) -> None:
+                super().__init__(**options)
+                node.raft = self
+
+            def messages_to_send(self) -> list[m.Message]:
+                messages = super().messages_to_send()
+                check(node, messages)
+                return messages
+
+        with patch("culm.garlic.node.Raft", Checked):
+            node.core = garlic.Node(
+                server_id=node.id,
+                stored=stored,
+                timing=garlic.Timing(
+                    handshake_timeout_s=ELECTION_TIMEOUT,
+                    answer_timeout_s=2 * ELECTION_TIMEOUT,
+                    raft=TIMING,
+                ),
+                limits=garlic.Limits(
+                    raft=self.limits, servers_max=self._servers_max, **self._places
+                ),
+                rng=random.Random(self.rng.random()),
+                now=self.now * node.rate,
+            )
         self._secrets.setdefault(node.id, Secrets(Nonces(rng=random.Random(node.id))))
-        take = node.raft.messages_to_send
 
-        def checked() -> list[garlic.raft.messages.Message]:
-            messages = take()
-            if self.check_sends:
-                for message in messages:
-                    self.checker.sends(message, node.disk)
-            return messages
-
-        node.raft.messages_to_send = checked  # type: ignore[method-assign]
+    def _check_sends(self, node: Node, messages: Sequence[m.Message]) -> None:
+        if self.check_sends:
+            for message in messages:
+                self.checker.sends(message, node.disk)
 
     def crash(self, node: Node) -> None:
         super().crash(node)
@@ -166,7 +179,7 @@ class GarlicSimulator(Simulator):
         """The dialled server answers, or it does not."""
         core, peer = self.tell_time(node), self.nodes.get(number)
         assert isinstance(core, garlic.Node)
-        cut = (node.id, number) in self._cut or (number, node.id) in self._cut
+        cut = (node.id, number) in self.cuts or (number, node.id) in self.cuts
         lost = not self.stopped and self.rng.random() < self.weather.loss
         gone = peer is None or peer.core is None or cut or lost
         far = None if gone or peer is None else self._accept(peer)
@@ -255,10 +268,10 @@ class GarlicSimulator(Simulator):
         if wire.broken:
             return
         way = tuple(end.node.id for end in (wire.other(to), to) if end.node is not None)
-        if last or way in self._cut:
+        if last or way in self.cuts:
             self.happened["broken on the way"] += 1
             self._break(wire)
-        if to.alive and way not in self._cut:
+        if to.alive and way not in self.cuts:
             assert to.node is not None
             assert to.link is not None
             self.tell_time(to.node)

@@ -59,7 +59,7 @@ class Disk:
     entries: list[Entry] = field(default_factory=list)
     writing: list[Persist] = field(default_factory=list)
     pending: list[Callable[[], object]] = field(default_factory=list)
-    _incoming: bytearray = field(default_factory=bytearray)
+    incoming: bytearray = field(default_factory=bytearray)
     _incoming_of: Snapshot | None = None
 
     @property
@@ -102,7 +102,7 @@ class Disk:
             steps = max(0, steps - whole)
         self.writing.clear()
         self.pending.clear()
-        self._incoming.clear()
+        self.incoming.clear()
         self._incoming_of = None
         return torn
 
@@ -123,13 +123,13 @@ class Disk:
 
     def write_chunk(self, chunk: WriteSnapshot, restore: Callable[[State], None]) -> bool:
         if chunk.offset == 0:
-            self._incoming.clear()
+            self.incoming.clear()
             self._incoming_of = chunk.snapshot
-        if chunk.snapshot != self._incoming_of or chunk.offset != len(self._incoming):
+        if chunk.snapshot != self._incoming_of or chunk.offset != len(self.incoming):
             return False
-        self._incoming += chunk.data
+        self.incoming += chunk.data
         if chunk.done:
-            self.snapshot, self.image = chunk.snapshot, bytes(self._incoming)
+            self.snapshot, self.image = chunk.snapshot, bytes(self.incoming)
             self.entries.clear()
             self.first_index = chunk.snapshot.index + 1
             restore(State(self.image))

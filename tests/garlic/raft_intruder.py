@@ -36,8 +36,8 @@ class Intruder:
         self._world = world
         self._rng = rng
         self._kinds: tuple[Callable[[int, int, int], m.RaftRequest], ...] = (
-            self._vote,
-            self._heartbeat,
+            self.vote,
+            self.heartbeat,
             self._pre_vote,
             self._leave,
             self._transfer,
@@ -62,7 +62,7 @@ class Intruder:
             forged = [rng.choice(self._kinds)(source, victim.id, term) for term in far]
             self._world.forge(forged)
 
-    def _vote(self, source: int, victim: int, term: int) -> m.RaftRequest:
+    def vote(self, source: int, victim: int, term: int) -> m.RaftRequest:
         transfer = self._rng.random() < 0.5
         return m.VoteRequest(
             source=source,
@@ -73,7 +73,7 @@ class Intruder:
             transfer=transfer,
         )
 
-    def _heartbeat(self, source: int, victim: int, term: int) -> m.RaftRequest:
+    def heartbeat(self, source: int, victim: int, term: int) -> m.RaftRequest:
         return m.AppendRequest(
             source=source,
             destination=victim,

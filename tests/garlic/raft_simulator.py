@@ -45,6 +45,7 @@ from culm.garlic.raft import (
 from culm.garlic.raft import (
     State as RaftState,
 )
+from culm.garlic.raft.change import ChangeState
 from culm.garlic.raft.messages import (
     Extension,
     ForwardRequest,
@@ -64,10 +65,13 @@ def server(server_id: int, *, voter: bool = True) -> Server:
     return Server(server_id, f"sim://{server_id}", voter)
 
 
+#: What is said of a server that is being added or removed.
+_CHANGING = {state.value for state in ChangeState}
+
+
 def joiner_of(core: Raft) -> int | None:
     """The server that a leader adds or removes."""
-    leadership = core._engine.leadership
-    return None if leadership is None else leadership.joiner
+    return next((each.server_id for each in core.peers if each.doing in _CHANGING), None)
 
 
 class Simulator:
@@ -99,7 +103,7 @@ class Simulator:
         self.pre_vote = seed % 2 == 1 if pre_vote is None else pre_vote
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
-        self._cut: set[tuple[int, int]] = set()
+        self.cuts: set[tuple[int, int]] = set()
         self._newest: dict[tuple[int, int], int] = {}  # message delivered on each way
         drawn = self.rng.choice((3, 3, 4, 5, 5, 7))
         founders = tuple(server(number) for number in range(1, (size or drawn) + 1))
@@ -349,7 +353,7 @@ class Simulator:
         rng, weather, happened = self.rng, self.weather, self.happened
         happened["message"] += 1
         happened["transfer"] += isinstance(message, VoteRequest) and message.transfer
-        if (message.source, message.destination) in self._cut:
+        if (message.source, message.destination) in self.cuts:
             happened["message cut off"] += 1
             return
         copies = 1
@@ -385,7 +389,7 @@ class Simulator:
         self._newest[way] = max(number, self._newest.get(way, 0))
         if node is None or node.raft is None:
             return
-        if (message.source, message.destination) in self._cut:
+        if (message.source, message.destination) in self.cuts:
             return
         self.tell_time(node)
         node.raft.receive_message(message)
@@ -418,7 +422,7 @@ class Simulator:
         if rng.random() < weather.partition:
             self._partition()
         if rng.random() < weather.partition:
-            self._cut.clear()
+            self.cuts.clear()
         if rng.random() < weather.stall:
             self._stall()
         if rng.random() < weather.transfer:
@@ -470,9 +474,9 @@ class Simulator:
         self.happened["one-way partition" if one_way else "partition"] += 1
         for left in numbers[:split]:
             for right in numbers[split:]:
-                self._cut.add((left, right))
+                self.cuts.add((left, right))
                 if not one_way:
-                    self._cut.add((right, left))
+                    self.cuts.add((right, left))
 
     def running(self) -> list[Node]:
         """Whose processes are there, and not stopped."""
@@ -542,7 +546,7 @@ class Simulator:
         self.at(0.2, self.administrator)
         self.run_until(seconds)
         self.stopped = True
-        self._cut.clear()
+        self.cuts.clear()
         for node in self.nodes.values():
             node.stalled = 0.0
             if self.falls and node.core is not None:
@@ -550,7 +554,7 @@ class Simulator:
             self._restart(node)
         self._check_liveness()
         self.clients.check(said for _, said in self.checker.committed.values())
-        leader = self._leader()
+        leader = self.followed_leader()
         assert leader is not None
         for node in self.nodes.values():
             if node.applied == leader.applied:
@@ -566,13 +570,13 @@ class Simulator:
         self.happened["steps"] += steps
         timeouts = 10 + STEP_TIMEOUTS * steps
         limit = self.now + timeouts * ELECTION_TIMEOUT / (1 - self.weather.skew)
-        if not self.run_until(limit, lambda: self._leader() is not None):
+        if not self.run_until(limit, lambda: self.followed_leader() is not None):
             raise Violation("no leader")
         # What is left of earlier terms is committed with something of the leader's own.
         limit += 5
         call: Operation | None = None
         while call is None or call.end > self.now:
-            leader = self._leader()
+            leader = self.followed_leader()
             if leader is not None:
                 call = self.clients.call(leader, "a", write=True)
             if self.now > limit or self.run_until(self.now + 0.3, self._settled):
@@ -584,10 +588,10 @@ class Simulator:
 
     def _may_change(self) -> bool:
         """Whether a change of membership could be started."""
-        leader = self._leader()
+        leader = self.followed_leader()
         return leader is not None and leader.raft is not None and joiner_of(leader.raft) is None
 
-    def _leader(self) -> Node | None:
+    def followed_leader(self) -> Node | None:
         """Who leads, and is followed by a majority of its configuration."""
         for node in self.leaders():
             core = node.core
@@ -603,7 +607,7 @@ class Simulator:
         return None
 
     def _settled(self) -> bool:
-        leader = self._leader()
+        leader = self.followed_leader()
         if leader is None or leader.raft is None:
             return False
         core = leader.raft

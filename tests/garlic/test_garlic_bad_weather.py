@@ -205,12 +205,12 @@ class SlowCluster(Cluster):
         while self.now < end:
             for member in self.members.values():
                 member.node.advance(self.now)
-                self._drain(member)
+                self.drain(member)
                 member.node.links_to_send()
                 for link in member.node.links:
                     if data := link.data_to_send(self.tick_size):
                         self._carry(link, data)
-                self._drain(member)
+                self.drain(member)
             if done is not None and done():
                 return True
             self.now += 0.005

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from copy import deepcopy
 
 import pytest
 
@@ -260,7 +261,7 @@ def test_nothing_is_lost_between_handshake_and_frames() -> None:
     data = request_head("Upgrade: websocket", good_header(shared)) + frame
     for cut in range(len(data)):
         machine = then(
-            server(shared_copy(shared)),
+            server(deepcopy(shared)),
             lambda event: (
                 Connection(role=ConnectionRole.LISTENER)
                 if isinstance(event, Authenticated)
@@ -272,13 +273,6 @@ def test_nothing_is_lost_between_handshake_and_frames() -> None:
         machine.receive_data(data[cut:])
         events += events_of(machine)
         assert [type(event) for event in events] == [Authenticated, RequestReceived]
-
-
-def shared_copy(shared: Nonces) -> Nonces:
-    copy = Nonces(rng=random.Random(9))
-    for nonce in shared._nonces:
-        copy._nonces[nonce] = type(shared._nonces[nonce])(1e9, 0)
-    return copy
 
 
 @pytest.mark.parametrize(

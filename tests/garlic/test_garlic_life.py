@@ -20,7 +20,6 @@ from culm.garlic.digest import CredentialCache
 from culm.garlic.events import LinkClosed
 from culm.garlic.handshake import ClientHandshake
 from culm.garlic.messages import MessageType, RequestFrame
-from culm.garlic.node import Node
 from culm.garlic.raft import (
     Entry,
     ErrorCode,
@@ -33,6 +32,7 @@ from culm.garlic.raft import (
 from culm.garlic.raft import messages as m
 from culm.garlic.raft.terms import Terms
 from culm.garlic.states import HandshakeState
+from culm.garlic.translate import Translator
 from culm.machine import Event, LocalProtocolError
 
 CALM = Weather(
@@ -65,7 +65,7 @@ class Bricks(Simulator):
 def forge_terms(world: Bricks, victim: int, source: int, kind: str, count: int) -> None:
     raft = world.nodes[victim].raft
     assert raft is not None
-    make = {"vote": Intruder._vote, "entries": Intruder._heartbeat}[kind]
+    make = {"vote": Intruder.vote, "entries": Intruder.heartbeat}[kind]
     intruder = Intruder(world, random.Random(1))
     for _ in range(count):
         term = min(2**62, raft.term + 2**32)
@@ -145,7 +145,7 @@ def test_a_snapshot_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     def watched(disk: Disk, *args: object) -> bool:
         nonlocal largest
         done = write_chunk(disk, *args)  # type: ignore[arg-type]
-        largest = max(largest, len(disk._incoming))
+        largest = max(largest, len(disk.incoming))
         return done
 
     monkeypatch.setattr(Disk, "write_chunk", watched)
@@ -157,8 +157,7 @@ def test_a_snapshot_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 def speak(cluster: Cluster, to: int, request: m.RaftRequest) -> None:
     """Somebody connects to a node, and asks what only servers ask."""
     near, _ = cluster.client(to)
-    node = cluster.members[to].node
-    near.send_request(node._translator.encode_request(request))
+    near.send_request(Translator(garlic.Limits()).encode_request(request))
     cluster.run(0.02)
 
 
@@ -246,8 +245,10 @@ def test_a_leader_that_is_only_refused_does_not_lead_on() -> None:
     others = others_of(cluster, leader)
     term = leader.node.term
     for number in others:  # both are where no leader of this term can be followed
-        core = cluster.members[number].node._core
-        core._engine.shared.journal.set_term(2**50, None)
+        stored = cluster.members[number].store.load()
+        cluster.stop(number)
+        cluster.add(number, replace(stored, term=2**50, voted_for=None))
+        cluster.down.remove(number)
     assert cluster.run(
         1.0, lambda: leader.node.state is not State.LEADER or leader.node.term > term
     )
@@ -308,8 +309,9 @@ def test_its_user_speaks_for_a_server() -> None:
 def test_nobody_else_does(bound: dict[int, str]) -> None:
     """Whoever has a password, and says to be server 3, is not heard."""
     cluster = Cluster(1, 2, 3, handshake=True, users=bound)
-    assert cluster.leader().node.server_id != 3
-    cluster.members[3].node._core._engine._stand(transfer=True)
+    leader = cluster.leader()
+    assert leader.node.server_id != 3
+    leader.node.transfer_leadership(3)
     cluster.run(1.0)
     ends = [one for member in members(cluster) for one in member.events]
     codes = {one.error.code for one in ends if isinstance(one, LinkClosed) and one.error}
@@ -325,7 +327,7 @@ def enter(cluster: Cluster, number: int) -> garlic.Link:
         )
         link = member.node.accepted(handshake=cluster.server_handshake(number))
         link.receive_data(client.data_to_send())
-        cluster._drain(member)
+        cluster.drain(member)
         member.node.links_to_send()
         client.receive_data(link.data_to_send())
         while client.next_event() is not None:
@@ -348,7 +350,7 @@ def test_who_has_the_password_puts_nobody_out(kind: MessageType, *, stranger: bo
             term = member.node.term + 2**32
             frame = RequestFrame(type=kind, source=source, destination=number, term=term)
             link.receive_data(frame.encode())
-            cluster._drain(member)
+            cluster.drain(member)
     cluster.run(3.0)
     leader = cluster.leader()
     leader.node.propose([b"on"])
@@ -366,7 +368,7 @@ def test_without_a_handshake_nobody_speaks_for_a_server_that_is_bound() -> None:
 # One bad frame, and one stuck server
 
 
-def asked(node: Node, number: int, previous: int, values: list[bytes]) -> bytes:
+def asked(number: int, previous: int, values: list[bytes]) -> bytes:
     """The frame by which server 1, which leads, gives `number` these entries."""
     request = m.AppendRequest(
         source=1,
@@ -377,7 +379,7 @@ def asked(node: Node, number: int, previous: int, values: list[bytes]) -> bytes:
         commit_index=previous,
         entries=[Entry(1, value) for value in values],
     )
-    return node._translator.encode_request(request).encode()
+    return Translator(garlic.Limits()).encode_request(request).encode()
 
 
 def whole() -> int:
@@ -397,7 +399,7 @@ def told(frames: bytes, cuts: Callable[[], int]) -> tuple[object, bytes]:
         size = cuts()
         link.receive_data(frames[:size])
         frames = frames[size:]
-        cluster._drain(member)
+        cluster.drain(member)
         member.node.links_to_send()
         answers += link.data_to_send()
     kept = member.store.load()
@@ -406,8 +408,7 @@ def told(frames: bytes, cuts: Callable[[], int]) -> tuple[object, bytes]:
 
 @pytest.mark.parametrize("bad", range(len(BAD_FRAMES)))
 def test_a_bad_frame_costs_nothing_of_what_came_before_however_all_is_cut(bad: int) -> None:
-    node = Cluster(1, 2, 3).members[2].node
-    good = [asked(node, 2, index, [b"%d" % index]) for index in range(6)]
+    good = [asked(2, index, [b"%d" % index]) for index in range(6)]
     for place in range(len(good) + 1):
         stream = b"".join([*good[:place], BAD_FRAMES[bad], *good[place:]])
         at_random = partial(random.Random(place).randint, 1, 60)
@@ -468,8 +469,8 @@ def test_a_server_for_which_no_configuration_has_room_is_refused(
             leader.node.add_server(wanted)
         assert refused.value.code is ErrorCode.CONFIGURATION_TOO_LARGE
     else:
-        core = leader.node._core
-        core.receive_message(m.AddServerRequest(source=0, destination=0, term=0, server=wanted))
+        request = m.AddServerRequest(source=0, destination=0, term=0, server=wanted)
+        speak(cluster, leader.node.server_id, request)
     cluster.run(3.0)
     assert (leader.node.state, leader.node.term) == (State.LEADER, term)
     leader.node.propose([b"on"])

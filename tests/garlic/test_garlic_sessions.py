@@ -301,9 +301,9 @@ def test_canary_snapshots_that_forget_what_was_applied_are_caught(
 ) -> None:
     restore = Sessions.restore
 
-    def forget(sessions: Sessions, image: bytes) -> None:
-        restore(sessions, image)
-        sessions._table = dict.fromkeys(sessions._table, (0, 0))
+    def forget(self: Sessions, image: bytes) -> None:
+        restore(self, image)
+        self._table = dict.fromkeys(self._table, (0, 0))
 
     monkeypatch.setattr(Sessions, "restore", forget)
     assert caught(CALM, size=3, seeds=100, seconds=1.5, check_sends=True)

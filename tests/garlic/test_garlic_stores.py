@@ -49,9 +49,9 @@ def test_every_rule_that_can_be_broken_alone_is() -> None:
 # A lost majority
 
 
-def survivor(*, snapshot: bool = False) -> MemoryStore:
+def survivor(*, snapshot: bool = False, machine: Journal | None = None) -> MemoryStore:
     """The store of one of three; it has a value that was not committed."""
-    store = MemoryStore(Journal(), Stored.founding(map(server, (1, 2, 3))))
+    store = MemoryStore(machine or Journal(), Stored.founding(map(server, (1, 2, 3))))
     entries = [
         Entry(3, Configuration(1, 0, tuple(map(server, (1, 2, 3))))),
         *(Entry(3, b"%d" % number) for number in range(5)),
@@ -71,23 +71,24 @@ def survivor(*, snapshot: bool = False) -> MemoryStore:
     return store
 
 
-def alone(store: MemoryStore) -> Cluster:
+def alone(store: MemoryStore, machine: Journal) -> Cluster:
     """A cluster of the survivor, which leads."""
     cluster = Cluster()
     member = cluster.add(1, store.load())
-    member.store, member.machine = store, store._machine  # type: ignore[assignment]
+    member.store, member.machine = store, machine
     assert cluster.leader() is member
     return cluster
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_what_one_server_has_is_enough_for_a_new_cluster(snapshot: bool) -> None:
-    store = survivor(snapshot=snapshot)
+    machine = Journal()
+    store = survivor(snapshot=snapshot, machine=machine)
     stored = recover(store, [server(1)])
     assert stored.snapshot.configuration.ids == {1}
     assert (stored.snapshot.index, stored.snapshot.term, stored.term) == (6, 3, 4)
     assert stored.entries == ()
-    cluster = alone(store)
+    cluster = alone(store, machine)
     cluster.members[1].node.propose([b"new"])
     cluster.run(0.1)
     assert cluster.members[1].machine.values == [b"0", b"1", b"2", b"3", b"4", b"new"]

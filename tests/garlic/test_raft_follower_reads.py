@@ -312,11 +312,11 @@ def test_who_does_not_lead_refuses() -> None:
 def test_canary_a_leader_that_asks_no_majority_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     read = Leadership.read
 
-    def at_once(leadership: Leadership, asked: int | ReadIndexRequest) -> None:
+    def at_once(self: Leadership, asked: int | ReadIndexRequest) -> None:
         if isinstance(asked, int):
-            read(leadership, asked)
+            read(self, asked)
         else:
-            shared = leadership._shared
+            shared = self._shared
             shared.respond(asked, shared.journal.commit_index + 1, accepted=True)
 
     monkeypatch.setattr(Leadership, "read", at_once)

@@ -291,24 +291,24 @@ def test_a_leader_appends_what_is_forwarded_to_itself() -> None:
 
 
 def test_canary_values_that_are_sent_again_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def again(forwards: Forwards, numbers: list[int], *, certain: bool) -> None:
-        if not certain and forwards._shared.leader == forwards._leader:
-            forwards._new[:0] = numbers
+    def again(self: Forwards, numbers: list[int], *, certain: bool) -> None:
+        if not certain and self._shared.leader == self._leader:
+            self._new[:0] = numbers
             numbers.clear()
         else:
-            fail(forwards, numbers, certain=certain)
+            fail(self, numbers, certain=certain)
 
-    fail = Forwards._fail
-    monkeypatch.setattr(Forwards, "_fail", again)
+    fail = Forwards.fail
+    monkeypatch.setattr(Forwards, "fail", again)
     weather = dataclasses.replace(CALM, loss=0.2)
     assert caught(weather, size=3, seeds=100, seconds=3, check_sends=True)
 
 
 def test_canary_certainty_where_there_is_none_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    fail = Forwards._fail
+    fail = Forwards.fail
     monkeypatch.setattr(
         Forwards,
-        "_fail",
+        "fail",
         lambda forwards, numbers, *, certain: fail(forwards, numbers, certain=True),
     )
     weather = dataclasses.replace(CALM, loss=0.2)

@@ -419,12 +419,12 @@ def test_where_nobody_shakes_hands_there_are_no_learners() -> None:
 
 
 def test_canary_learners_that_are_counted_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    refresh = Membership._refresh
+    refresh = Membership.refresh
 
     def count_all(members: Membership) -> None:
         refresh(members)
         members.voters = members.members
 
-    monkeypatch.setattr(Membership, "_refresh", count_all)
+    monkeypatch.setattr(Membership, "refresh", count_all)
     weather = dataclasses.replace(STORM, loss=0.0, delay_max=0.002, leader_crash=0.0, change=0.8)
     assert caught(weather, size=3, seeds=60, seconds=2, check_sends=True)

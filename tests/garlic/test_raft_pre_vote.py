@@ -252,9 +252,9 @@ class Healthy(Simulator):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, weather=CALM, size=5, pre_vote=True)
-        assert self.run_until(5.0, lambda: self._leader() is not None)
+        assert self.run_until(5.0, lambda: self.followed_leader() is not None)
         self.run_until(self.now + 1.0)
-        leader = self._leader()
+        leader = self.followed_leader()
         assert leader is not None
         self.leader, self.term = leader, max(self.terms())
         self.victims = [node.id for node in self.nodes.values() if node is not leader][:2]
@@ -263,16 +263,16 @@ class Healthy(Simulator):
         return {node.raft.term for node in self.nodes.values() if node.raft is not None}
 
     def undisturbed(self) -> bool:
-        return self._leader() is self.leader and self.terms() == {self.term}
+        return self.followed_leader() is self.leader and self.terms() == {self.term}
 
 
 def cut(simulator: Healthy, *, hears: bool, speaks: bool) -> None:
     for one_end in simulator.victims:
         for other in simulator.nodes:
             if not speaks:
-                simulator._cut.add((one_end, other))
+                simulator.cuts.add((one_end, other))
             if not hears:
-                simulator._cut.add((other, one_end))
+                simulator.cuts.add((other, one_end))
 
 
 def stall(simulator: Healthy) -> None:
@@ -303,8 +303,8 @@ def test_a_minority_in_trouble_changes_no_healthy_leader(fault: str, seed: int) 
     for _ in range(3):
         FAULTS[fault](simulator)
         simulator.run_until(simulator.now + 8 * ELECTION_TIMEOUT)
-        assert simulator._leader() is simulator.leader
-        simulator._cut.clear()
+        assert simulator.followed_leader() is simulator.leader
+        simulator.cuts.clear()
         simulator.run_until(simulator.now + 2.0)
         assert simulator.undisturbed()
 
@@ -313,5 +313,5 @@ def test_when_the_leader_is_gone_another_leads_soon() -> None:
     simulator = Healthy(1)
     simulator.crash(simulator.leader)
     start = simulator.now
-    assert simulator.run_until(start + 5.0, lambda: simulator._leader() is not None)
+    assert simulator.run_until(start + 5.0, lambda: simulator.followed_leader() is not None)
     assert simulator.now - start < 4 * ELECTION_TIMEOUT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from raft_lab import Lab, all_of, entries, founders
@@ -11,7 +12,7 @@ from test_raft_simulation import caught
 
 from culm.garlic import MemoryStore
 from culm.garlic.raft import Committed, Persist
-from culm.garlic.raft.journal import Journal, _Write
+from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.messages import AppendRequest, AppendResponse, Message
 from culm.machine import Closed, LocalProtocolError, StoreFailed, Ticket
 from culm.testing.raft_store_model import Values
@@ -197,11 +198,11 @@ def test_a_store_refuses_to_write_behind_a_hole() -> None:
 def test_canary_a_write_that_is_counted_when_it_is_begun_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    written = Journal._written
+    written = Journal.written
 
-    def all_of_them(journal: Journal, write: _Write) -> None:
-        journal._done.update(journal._writes)
-        written(journal, write)
+    def all_of_them(self: Journal, write: Any) -> None:
+        self._done.update(self._writes)
+        written(self, write)
 
-    monkeypatch.setattr(Journal, "_written", all_of_them)
+    monkeypatch.setattr(Journal, "written", all_of_them)
     assert caught(CALM, size=3, seeds=60, seconds=1.5, check_sends=True)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from p2p_snapshots import connection_as_it_is, request_as_it_is
+import pytest
+from p2p_snapshots import request_as_it_is
 from p2p_support import stored
 from range_twin import METADATA, PAYLOAD, Place, index_after, pieces
 
@@ -51,6 +52,7 @@ from culm.point2point import (
     payloads_up_to,
 )
 from culm.wire.multihash import YAMF
+from culm.wire.varu64 import MAX
 
 Log = Mapping[int, NewEntry]
 Step = tuple[int | None, str, tuple[Any, ...], dict[str, Any]]
@@ -688,4 +690,16 @@ class Duel:
                 if game.state is RequestState.CONFIRMED:
                     assert one.peer_demand == two.our_demand
         for one, two in ((left, right), (right, left)):
-            assert one.connection.proposal_credit == connection_as_it_is(two.connection).granted
+            # Two counts no less than one, or it could grant more.
+            most = MAX - one.connection.proposal_credit
+            with pytest.raises(LocalProtocolError) as caught:
+                two.connection.grant_proposals(most + 1)
+            assert caught.value.code is ErrorCode.CREDIT_OVERFLOW
+
+    def grant_all(self) -> None:
+        """Each may count no more proposals than the other, or it could not grant all the rest."""
+        for one, two in (self.players, self.players[::-1]):
+            two.do(None, "grant_proposals", MAX - one.connection.proposal_credit)
+        self.settle()
+        for player in self.players:
+            assert player.connection.proposal_credit == MAX

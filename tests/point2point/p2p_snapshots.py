@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
+from types import FunctionType, ModuleType, NoneType
 
 from culm.bamboo.entry import Entry
 from culm.point2point import (
@@ -62,25 +66,16 @@ class RequestSnapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionSnapshot:
-    """A connection as it is now.
-
-    dropped
-        First and last id of each run of ids of the peer's proposals that the overlap rule has
-        dropped, as far as they are remembered.
-    control_size, data_size, markers_size
-        Bytes that wait on either channel; and how many of data are cancellation markers.
-    """
+    """A connection as it is now."""
 
     state: State
     credit: int
-    granted: int
     requests: tuple[RequestSnapshot, ...]
-    dropped: tuple[tuple[int, int], ...]
-    control_size: int
-    data_size: int
-    markers_size: int
-    queued_total: int
-    current_id: int | None
+    inside: bool
+    receiving_id: int | None
+    unsent_size: int
+    taken_size: int
+    send_credit: int
 
 
 def direction_as_it_is(direction: Direction) -> DirectionSnapshot:
@@ -115,16 +110,48 @@ def request_as_it_is(request: Request) -> RequestSnapshot:
 
 
 def connection_as_it_is(connection: Connection) -> ConnectionSnapshot:
-    control, output = connection._control, connection._output
     return ConnectionSnapshot(
         state=connection.state,
-        credit=control.credit,
-        granted=control.granted,
-        requests=tuple(map(request_as_it_is, control.requests)),
-        dropped=control.requests.dropped_ids(),
-        control_size=connection._control_stream.unsent_size,
-        data_size=output.unsent_size,
-        markers_size=output.unsent_markers_size,
-        queued_total=output.queued_total,
-        current_id=output.current_id,
+        credit=connection.proposal_credit,
+        requests=tuple(map(request_as_it_is, connection.requests.values())),
+        inside=connection.inside,
+        receiving_id=connection.receiving_id,
+        unsent_size=connection.unsent_size,
+        taken_size=connection.taken_size,
+        send_credit=connection.send_credit,
     )
+
+
+@contextmanager
+def nothing_changed(connection: Connection) -> Iterator[None]:
+    """Nothing that the connection holds changes in between."""
+    before = connection_as_it_is(connection), held(connection)
+    yield
+    assert (connection_as_it_is(connection), held(connection)) == before
+
+
+#: Values without parts, and what belongs to the program.
+_WHOLE = (int, float, str, bytes, NoneType, Enum, type, ModuleType, FunctionType)
+
+
+def held(whole: object) -> list[object]:
+    """All objects that `whole` refers to, directly or by others: their kinds, and their values.
+
+    What has parts is numbered as it is met, so that the same parts in other places differ.
+    """
+    found: list[object] = []
+    numbers: dict[int, int] = {}
+    pending = [whole]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, _WHOLE):
+            found.append(each)
+        elif id(each) in numbers:
+            found.append(("again", numbers[id(each)]))
+        else:
+            numbers[id(each)] = len(numbers)
+            parts = gc.get_referents(each)
+            value = bytes(each) if isinstance(each, (bytearray, memoryview)) else len(parts)
+            found.append((type(each), value))
+            pending += parts
+    return found

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 from nacl.signing import SigningKey
-from p2p_snapshots import connection_as_it_is
+from p2p_snapshots import nothing_changed
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import Entry, LogKey, sign
@@ -166,9 +166,8 @@ def refusal(call: Callable[..., object], *args: Any, **options: Any) -> ErrorCod
 
 def refuses(connection: Connection, code: ErrorCode, call: Callable[..., object]) -> None:
     """The call is refused with that code, and has changed nothing."""
-    before = connection_as_it_is(connection)
-    assert refusal(call) is code
-    assert connection_as_it_is(connection) == before
+    with nothing_changed(connection):
+        assert refusal(call) is code
 
 
 def steps(act: Callable[[], object]) -> int:

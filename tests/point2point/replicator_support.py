@@ -14,7 +14,6 @@ from functools import cache, partial
 from random import Random
 
 from p2p_support import Told, published
-from replicator_snapshots import replicator_as_it_is
 
 from culm.bamboo.audit import audit_log
 from culm.bamboo.entry import LogKey
@@ -107,8 +106,12 @@ class End(Told):
         self.ended = False  # nothing more will be sent
         self.eof_given = False
         self.cut = False
-        self._drained = 0  # how often
-        self._logs = 0  # how many there were when last looked at
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing waits for the store, and each log is settled."""
+        waiting = self.effects or self.answers
+        return not waiting and all(each.settled for each in self.machine.logs.values())
 
     @property
     def open(self) -> bool:
@@ -127,13 +130,14 @@ class End(Told):
                 going_on = True
                 self.effects.append(effect)
             going_on |= self._send()
-        self._check_settled()
 
     def _take(self, event: Event) -> None:
         assert self.closed is None, "an event after Closed"
         self.events.append(event)
         if isinstance(event, Closed):
             self.closed = event
+        if isinstance(event, Settled):
+            assert self.settled
         if isinstance(event, (EntryStored, ForkFound)):
             self.node.changed.append((self, event_log(event)))
 
@@ -149,18 +153,6 @@ class End(Told):
         self.land()
         self.sent_size += len(data)
         return bool(data)
-
-    def _check_settled(self) -> None:
-        """What is kept about all logs is what each of them says, if none waits for the store.
-
-        With many logs that is a lot of work, and so is seen to only now and then.
-        """
-        self._drained += 1
-        if self._drained % (1 + self._logs // 20) == 0:
-            snapshot = replicator_as_it_is(self.machine)
-            self._logs = len(snapshot.logs)
-            if not snapshot.outstanding:
-                assert snapshot.settled is all(each.settled for each in snapshot.logs)
 
     def land(self) -> None:
         """Let arrive what is due by now."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from p2p_snapshots import connection_as_it_is
 from p2p_support import (
     FORK,
     LOG,
@@ -438,9 +437,14 @@ class TestOverlaps:
         pair.left.propose(proposal(5))
         pair.right.propose(proposal(start))
         pair.pump()
-        for one, other in ((pair.left, pair.right), (pair.right, pair.left)):
-            assert one.proposal_credit == connection_as_it_is(other).granted
         assert {pair.left.proposal_credit, pair.right.proposal_credit} == {2, 3}
+        for one, other in ((pair.left, pair.right), (pair.right, pair.left)):
+            most = MAX - one.proposal_credit
+            too_much = lambda: other.grant_proposals(most + 1)  # noqa: B023, E731
+            refuses(other, ErrorCode.CREDIT_OVERFLOW, too_much)
+            other.grant_proposals(most)
+            pair.pump()
+            assert one.proposal_credit == MAX
 
     def test_no_credit_comes_back_beyond_the_highest(self) -> None:
         """It has been granted anew meanwhile."""
@@ -452,7 +456,10 @@ class TestOverlaps:
         peer.connection.propose(proposal(3))
         peer.control(propose(1, 5))
         peer.connection.propose(proposal(3))
-        assert connection_as_it_is(peer.connection).granted == MAX
+        grant_one = lambda: peer.connection.grant_proposals(1)  # noqa: E731
+        refuses(peer.connection, ErrorCode.CREDIT_OVERFLOW, grant_one)
+        peer.control(propose(3, 5, log=LogKey(bytes(32), 0)))
+        grant_one()
 
     @pytest.mark.parametrize("start", [1, 40])
     def test_one_may_cross_two(self, start: int) -> None:

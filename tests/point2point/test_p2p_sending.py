@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from nacl.signing import SigningKey
-from p2p_snapshots import connection_as_it_is, request_as_it_is
+from p2p_snapshots import request_as_it_is
 from p2p_support import (
     GREEDY,
     Pair,
@@ -178,14 +178,20 @@ def test_an_id_is_free_when_its_marker_has_left_though_other_data_waits() -> Non
 
 
 def test_markers_are_counted_until_they_have_left() -> None:
-    connection, one, two = without_credit()
-    for request in (one, two):
-        request.cancel(CancelReason.DO_NOT_RETRY)
-    sizes = [connection_as_it_is(connection).markers_size]
-    for _ in range(4):
-        take_data(connection, 1)
-        sizes.append(connection_as_it_is(connection).markers_size)
-    assert sizes == [4, 3, 2, 1, 0]
+    """What the peer makes us answer, and does not take, stops the reading."""
+    connection, *_ = without_credit()
+    cycle = write(0, propose(1) + cancel(1)) + write(1, marker(1))
+    while connection.read_size():
+        connection.receive_data(cycle)
+        drain(connection)
+        connection.data_to_send()  # the answers; there is no credit for the markers
+    most = (1 << 14) + (1 << 10) * len(connection.requests)
+    assert most < connection.unsent_size <= most + len(marker(1))
+    for _ in range(len(marker(1))):
+        if not connection.read_size():
+            take_data(connection, 1)
+    assert connection.read_size()
+    assert connection.unsent_size == most
 
 
 # Compression.

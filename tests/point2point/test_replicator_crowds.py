@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from nacl.signing import SigningKey
-from replicator_snapshots import replicator_as_it_is
 from replicator_support import KEEP, SMALL, Node, World, same
 
 from culm.bamboo.author import LogAuthor
@@ -49,7 +48,7 @@ class Crowd:
             assert node.end.code is None
             reasons = {event.reason for event in node.end.of(LogRefused)}
             assert reasons <= {CancelReason.RESOURCE_LIMIT}  # tried again, and then it went
-            assert replicator_as_it_is(node.end.machine).settled
+            assert node.end.settled
         assert same(*self.nodes)
 
 

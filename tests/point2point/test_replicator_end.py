@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from replicator_snapshots import replicator_as_it_is
 from replicator_support import FETCH, SERVE, SMALL, Cable, World, key_of, news_of, store_of
 
 from culm.bamboo.forks import ForkProof
@@ -54,6 +53,6 @@ def test_what_came_before_the_end_is_stored_whatever_is_known_by_then(size: int)
     for each in plain, forked:
         each.cut()
         assert each.left.end.closed is not None
-        assert replicator_as_it_is(each.left.end.machine).unwritten_size == 0
+        assert each.left.end.machine.unwritten_size == 0
     log = key_of(OTHER)
     assert forked.staged(log) == plain.staged(log)

@@ -20,7 +20,6 @@ from p2p_support import (
     write,
 )
 from replicator_raw import RawPeer
-from replicator_snapshots import replicator_as_it_is
 from replicator_support import (
     FETCH,
     KEEP,
@@ -386,7 +385,7 @@ class TestFloods:
             peer.drain()
             peer.receive(peer.unread)
             assert peer.machine.read_size() > 0
-        assert len(replicator_as_it_is(peer.machine).logs) <= 16
+        assert len(peer.machine.logs) <= 16
 
     def test_a_log_is_proposed_again_and_again(self) -> None:
         """Served, cancelled, proposed: nothing is left of what was."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from replicator_snapshots import replicator_as_it_is
 from replicator_support import End, Node, World, key_of, news_of, settled, store_of
 
 from culm.bamboo import LogKey, LogStore, MemoryStore, NewEntry
@@ -72,7 +71,7 @@ def test_what_is_read_for_a_request_that_has_ended_takes_no_room(seed: int) -> N
         coming = [each for each in coming if each]
     world.wait(300)
     assert sorted(heads(left.store).values()) == [1, 3, 20]
-    assert replicator_as_it_is(right.end.machine).read_ahead_size == 0
+    assert right.end.machine.read_ahead_size == 0
 
 
 def words() -> Iterator[tuple[int, str]]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from p2p_support import adjust, cancel, marker, propose, varu64, write
 from replicator_raw import RawPeer
-from replicator_snapshots import replicator_as_it_is
 from replicator_support import SERVE, key_of, news_of
 
 from culm.bamboo.effects import ReadEntries, ReadPayload
@@ -75,7 +74,7 @@ def test_all_requests_are_served_in_the_end(news: tuple) -> None:  # type: ignor
     last = news[-1].entry
     assert peer.data_seen.count(last.signature) == 40
     assert all(cancel(2 * number, 130) in peer.control_seen for number in range(40))
-    assert replicator_as_it_is(peer.machine).read_ahead_size == 0
+    assert peer.machine.read_ahead_size == 0
 
 
 def test_who_has_cancelled_and_does_not_say_goodbye_holds_nothing() -> None:
@@ -88,7 +87,7 @@ def test_who_has_cancelled_and_does_not_say_goodbye_holds_nothing() -> None:
     assert SMALL[-1].entry.signature in peer.data_seen
     assert cancel(198, 130) in peer.control_seen
     assert len(peer.machine.connection.requests) >= 99
-    assert replicator_as_it_is(peer.machine).read_ahead_size == 0
+    assert peer.machine.read_ahead_size == 0
 
 
 def test_requests_that_cannot_go_on_are_in_nobodys_way() -> None:
@@ -101,7 +100,7 @@ def test_requests_that_cannot_go_on_are_in_nobodys_way() -> None:
     peer.takes = True
     peer.drain()
     assert cancel(198, 130) in peer.control_seen
-    assert replicator_as_it_is(peer.machine).read_ahead_size == 0
+    assert peer.machine.read_ahead_size == 0
 
 
 def test_one_packet_is_always_read() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from replicator_snapshots import replicator_as_it_is
 from replicator_support import (
     FETCH,
     KEEP,
@@ -259,7 +258,7 @@ def test_it_may_end_at_any_moment(way: str) -> None:
                 continue
             assert end.closed is not None, (way, cut)
             assert end.code is (None if way.startswith("close") else ErrorCode.UNEXPECTED_EOF)
-            assert not replicator_as_it_is(end.machine).unwritten_size
+            assert not end.machine.unwritten_size
         check_store(reader.store)
         connect(world, server, reader, proactive=True)
         world.settle()

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from p2p_support import cancel, marker, propose, steps
 from replicator_raw import RawPeer
-from replicator_snapshots import replicator_as_it_is
 from replicator_support import KEEP, SERVE, SMALL, key_of, news_of
 
 from culm.bamboo.entry import LogKey
@@ -51,7 +50,7 @@ def test_proposals_for_new_logs_without_end(slow: bool) -> None:
     offer(peer, 64)
     full = retained_size(peer.machine)
     offer(peer, 200, first=64)
-    assert len(replicator_as_it_is(peer.machine).logs) <= 16
+    assert len(peer.machine.logs) <= 16
     assert retained_size(peer.machine) < full + 4096
     if not slow:  # each has had a place, for the one before it had nothing left to do
         assert cancel(2 * 100, CancelReason.RESOURCE_LIMIT)[:2] not in peer.control_seen
@@ -78,7 +77,7 @@ def test_proposals_for_logs_that_are_not_taken() -> None:
     offer(peer, 16)
     before = retained_size(peer.machine)
     offer(peer, 400, first=16)
-    assert not replicator_as_it_is(peer.machine).logs
+    assert not peer.machine.logs
     assert retained_size(peer.machine) < before + 2048
 
 
@@ -88,7 +87,7 @@ def test_what_a_log_costs() -> None:
     for count in (100, 300):
         peer = RawPeer(interest=KEEP, limits=limited(logs_max=1000), credit=1 << 20)
         offer(peer, count)
-        assert len(replicator_as_it_is(peer.machine).logs) == count
+        assert len(peer.machine.logs) == count
         costs.append(retained_size(peer.machine))
     assert (costs[1] - costs[0]) / 200 < LOG_SIZE_MAX
 
@@ -100,7 +99,7 @@ def test_news_of_a_log_cost_nothing_for_the_requests_of_others() -> None:
         peer = RawPeer(*logs, interest=SERVE, limits=limits, credit=0)
         for number, news in enumerate(logs):
             peer.control(propose(2 * number, 1, log=key_of(news)))
-        assert replicator_as_it_is(peer.machine).transfers == others + 1
+        assert len(peer.machine.connection.requests) == others + 1
         log = key_of(logs[0])
         return steps(lambda: (peer.machine.stored(log), peer.drain()))
 

@@ -97,7 +97,7 @@ class Forwards:
             case None:
                 return  # there will be one, or time runs out
             case False:
-                self._fail(self._new, certain=True)
+                self.fail(self._new, certain=True)
                 return
             case True:
                 pass
@@ -129,7 +129,7 @@ class Forwards:
 
     def unreachable(self, peer: int) -> None:
         if peer == self._leader:
-            self._fail(self._asked, certain=False)
+            self.fail(self._asked, certain=False)
 
     def still_sending(self, peer: int) -> None:
         """`peer` is taking the bytes of a request."""
@@ -140,12 +140,12 @@ class Forwards:
         if response.sequence != self._sequence or not self._asked:
             return
         if not response.accepted:
-            self._fail(self._asked, certain=True)
+            self.fail(self._asked, certain=True)
             return
         count = sum(len(self.pending[number].values) for number in self._asked)
         index = response.next_index - count
         if index < 1:  # no log has that many entries: the fate is unknown
-            self._fail(self._asked, certain=False)
+            self.fail(self._asked, certain=False)
             return
         asked, self._asked = self._asked, []
         forwards = [self.pending.pop(number) for number in asked]
@@ -155,7 +155,8 @@ class Forwards:
             index += len(forward.values)
         self._shared.settle_proposals()
 
-    def _fail(self, numbers: list[int], *, certain: bool) -> None:
+    def fail(self, numbers: list[int], *, certain: bool) -> None:
+        """Tell of these that they have failed, and whether that is certain."""
         for number in numbers:
             self._size -= self.pending.pop(number).size
             self._shared.work.emit(ForwardFailed(forward=number, certain=certain))
@@ -163,8 +164,8 @@ class Forwards:
 
     def end(self) -> None:
         """Fail all values: nobody will answer."""
-        self._fail(self._asked, certain=False)
-        self._fail(self._new, certain=True)
+        self.fail(self._asked, certain=False)
+        self.fail(self._new, certain=True)
 
     def next_deadline(self) -> float | None:
         times = [self.pending[number].asked_at for number in self._new[:1]]
@@ -178,7 +179,7 @@ class Forwards:
         # Compared as in `next_deadline`: a difference would be rounded in another way.
         now, wait = self._shared.now, self._shared.timing.election_timeout_max_s
         if self._asked and self._sent_at + wait <= now:
-            self._fail(self._asked, certain=False)
+            self.fail(self._asked, certain=False)
         late = [number for number in self._new if self.pending[number].asked_at + wait <= now]
         del self._new[: len(late)]
-        self._fail(late, certain=True)
+        self.fail(late, certain=True)

@@ -160,7 +160,7 @@ class Journal:
         self._writes.append(write)
         return self._work.hand_out(
             Persist,
-            lambda _: self._written(write),
+            lambda _: self.written(write),
             term=self.term,
             voted_for=self.voted_for,
             commit_index=min(self.commit_index, self.stable_index),
@@ -168,7 +168,8 @@ class Journal:
             entries=() if first is None else self.log.slice(first, last),
         )
 
-    def _written(self, write: _Write) -> None:
+    def written(self, write: _Write) -> None:
+        """Note that the store has done a write; earlier ones may still be under way."""
         writes, done, waiting = self._writes, self._done, self._waiting
         done.add(write)
         while writes and writes[0] in done:

@@ -27,7 +27,7 @@ class Membership:
     def __init__(self, snapshot: Snapshot, commit_index: int) -> None:
         self._history: list[tuple[int, Configuration]] = [(snapshot.index, snapshot.configuration)]
         self._committed = commit_index
-        self._refresh()
+        self.refresh()
 
     @property
     def quorum(self) -> int:
@@ -52,13 +52,13 @@ class Membership:
         ]
         if found:
             self._history += found  # type: ignore[arg-type]  # all but bytes are
-            self._refresh()
+            self.refresh()
 
     def truncate(self, first: int) -> None:
         """Forget configurations from `first` on."""
         if self._history[-1][0] >= first:
             self._history = [item for item in self._history if item[0] < first]
-            self._refresh()
+            self.refresh()
 
     def commit(self, index: int) -> bool:
         """Note that everything up to `index` is committed; returns whether the servers changed."""
@@ -66,7 +66,7 @@ class Membership:
         self._committed = index
         if not pending:
             return False
-        self._refresh()
+        self.refresh()
         return self.current.servers != before
 
     def compact(self, snapshot: Snapshot) -> None:
@@ -76,9 +76,10 @@ class Membership:
     def reset(self, snapshot: Snapshot) -> None:
         self._history = [(snapshot.index, snapshot.configuration)]
         self._committed = snapshot.index
-        self._refresh()
+        self.refresh()
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Read from the history what is in force."""
         committed = [found for index, found in self._history if index <= self._committed]
         current = previous = committed[-1]
         for index, found in self._history:

@@ -144,6 +144,16 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def state(self) -> State:
         return State.CLOSED if self._ended else self.connection.state
 
+    @property
+    def unwritten_size(self) -> int:
+        """Received bytes whose writing is not completed; bounded by a limit of the same name."""
+        return self._work.unwritten_size
+
+    @property
+    def read_ahead_size(self) -> int:
+        """Bytes read for the peer and not sent; bounded by a limit of the same name."""
+        return self._transfers.room.size
+
     # Verbs.
 
     def replicate(self, log: LogKey, want: Want | None = None) -> None:
