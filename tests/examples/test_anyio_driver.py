@@ -47,6 +47,7 @@ def test_verbs_effects_and_the_end(loop: dict[str, Any]) -> None:
             driver = StreamDriver(machine, stream, perform=keep, on_event=events.append)
             driver.call(machine.say, b"hello")
             far.sendall(b"\n".join([*texts, b"bye", b""]))
+            far.shutdown(socket.SHUT_WR)
             closed = await driver.run()
             assert far.makefile("rb").read() == b"hello\n" + b"ok\n" * 40 + b"bye\n"
         return closed

@@ -118,6 +118,7 @@ def test_verbs_may_be_called(reactor: SelectReactor, ends: Any) -> None:
     carry(reactor, ends[0], protocol)
     reactor.callWhenRunning(protocol.call, machine.say, b"hello")
     ends[1].sendall(b"bye\n")
+    ends[1].shutdown(socket.SHUT_WR)
     assert run(reactor, protocol) == Closed()
     assert ends[1].makefile("rb").read() == b"hello\nbye\n"
 
@@ -158,6 +159,7 @@ def test_effects_are_answered_in_order(reactor: SelectReactor, ends: Any, in_thr
     )
     carry(reactor, ends[0], protocol)
     ends[1].sendall(b"\n".join([*texts, b"bye", b""]))
+    ends[1].shutdown(socket.SHUT_WR)
     assert run(reactor, protocol) == Closed()
     assert kept == texts
     assert [event.place for event in events if isinstance(event, Kept)] == list(range(1, 41))
