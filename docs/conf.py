@@ -23,6 +23,7 @@ version = release = culm.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "navigation",
     "notebooks",
     "offline",
     "plots",

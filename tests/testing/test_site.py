@@ -11,6 +11,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
 
 import check_site
 import diagrams
+import navigation
 
 SOUND = """<html><head><link rel="stylesheet" href="style.css?v=1"><link rel="canonical"
 href="https://culm.example/"><script src="script.js"></script></head><body><h1 id="here">x</h1>
@@ -133,3 +134,30 @@ def test_a_notebook_is_the_markdown_that_it_comes_to() -> None:
         f"{fence}text\n2\n{fence}",
         "{download}`The notebook <a.ipynb>`\n",
     ]
+
+
+TREE = """<ul>
+<li class="toctree-l1"><a class="reference internal" href="sub/index.html">Sub</a>
+<ul>
+<li class="toctree-l2"><a class="reference internal" href="sub/other.html">Other</a></li>
+</ul>
+</li>
+<li class="toctree-l1"><a class="reference external" href="https://x.example/">X</a></li>
+</ul>"""
+
+
+def test_the_tree_of_pages_is_marked_and_led_from_where_it_is_seen() -> None:
+    tree = navigation.Tree(TREE)
+    assert tree.seen_from("index.html") == TREE
+    assert tree.seen_from("sub/third.html") == TREE.replace('"sub/', '"')
+    assert (
+        tree.seen_from("sub/other.html")
+        == """<ul class="current">
+<li class="toctree-l1 current"><a class="reference internal" href="index.html">Sub</a>
+<ul class="current">
+<li class="toctree-l2 current"><a class="current reference internal" href="#">Other</a></li>
+</ul>
+</li>
+<li class="toctree-l1"><a class="reference external" href="https://x.example/">X</a></li>
+</ul>"""
+    )
