@@ -149,24 +149,23 @@ class Receiver:
         While one is written the newest other is held: what becomes of it must not depend on the
         time that the store takes.
         """
-        if self.due is None and self._writing is None:
-            key = (request.term, request.source, request.snapshot)
-            wanted = self._offset if key == self._snapshot_key else 0
-            if request.offset == wanted:
-                self._snapshot_key, self._offset, self.due = key, wanted, request
-                self.installing = request.done
-            else:
-                self._answer_with_offset(request)
+        if self.due is not None or self._writing is not None:
+            held, self.held = self.held, request
+            if held is not None:
+                self._answer_with_offset(held)
+        elif request.offset == self._wanted(request):
+            self._snapshot_key, self._offset = _key(request), request.offset
+            self.due, self.installing = request, request.done
         else:
-            if self.held is not None:
-                self._answer_with_offset(self.held)
-            self.held = request
+            self._answer_with_offset(request)
+
+    def _wanted(self, request: SnapshotRequest) -> int:
+        """The offset from which the snapshot of that request is wanted."""
+        return self._offset if _key(request) == self._snapshot_key else 0
 
     def _answer_with_offset(self, request: SnapshotRequest) -> None:
-        key = (request.term, request.source, request.snapshot)
-        wanted = self._offset if key == self._snapshot_key else 0
         end = request.offset + len(request.data)
-        self._shared.respond(request, min(wanted, end), accepted=True)
+        self._shared.respond(request, min(self._wanted(request), end), accepted=True)
 
     def take_held(self) -> SnapshotRequest | None:
         """The request that was held, once the write for which it had to wait is done."""
@@ -253,3 +252,8 @@ class Receiver:
         """We are to go: once the configuration without us is committed, or all is silent."""
         self._departure.told()
         self._shared.respond(request, self._shared.journal.log.last_index + 1, accepted=True)
+
+
+def _key(request: SnapshotRequest) -> tuple[int, int, Snapshot]:
+    """The term and the leader that send a snapshot, and the snapshot itself."""
+    return request.term, request.source, request.snapshot
