@@ -10,17 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
+from struct import Struct
 from typing import Any
 
 from culm.capture.values import MARK, Special, class_form, to_value
 from culm.wire import cbor
 from culm.wire.cbor import ARRAY, BYTES, MAP, TEXT, encode_head
 
-__all__ = ["Encoder", "encode_map"]
+__all__ = ["DOUBLE", "UINT_MAX", "Encoder", "encode_float", "encode_int", "encode_map"]
 
 Write = Callable[[Any], bytes]
 
-_UINT_MAX = 1 << 64
+UINT_MAX = 1 << 64
+DOUBLE = b"\xfb"
+"""What stands in front of the 64 bits of a number with a point."""
+
+_pack = Struct(">d").pack
+# A number from 1 on that is no multiple of 2^-23 does not fit into 32 bits.
+_TO_SINGLE = float(1 << 23)
 _NOTHING = b"\xf6"
 _TUPLE = cbor.encode({MARK: "tuple", "items": []})[:-1]
 _SMALL = [encode_head(0, number) for number in range(1 << 10)]
@@ -61,7 +70,9 @@ class Encoder:
         self._writers: dict[type, Write] = {
             type(None): lambda _: _NOTHING,
             bytes: _write_bytes,
-            int: _write_int,
+            bool: _write_bool,
+            float: encode_float,
+            int: encode_int,
             str: _text,
             list: self._write_list,
             tuple: lambda value: _TUPLE + self._write_list(value),
@@ -95,11 +106,15 @@ class Encoder:
             return self._long_way
         head = b"\xa2" + _text(MARK) + _text(name) + _text(part)
         (first, name_of_first), *rest = _fronts(tuple(names))
-        pairs = [(head + first, name_of_first), *rest]
         encode = self.encode
+        fronts = [head + first, *(front for front, _ in rest)]
+        parts_of = attrgetter(name_of_first, *(each for _, each in rest))
+        if not rest:
+            return lambda value: fronts[0] + encode(parts_of(value))
 
         def write(value: Any) -> bytes:
-            return b"".join([front + encode(getattr(value, each)) for front, each in pairs])
+            written = map(encode, parts_of(value))
+            return b"".join(chain.from_iterable(zip(fronts, written, strict=True)))
 
         return write
 
@@ -108,10 +123,22 @@ def _write_bytes(value: bytes) -> bytes:
     return encode_head(BYTES, len(value)) + value
 
 
-def _write_int(value: int) -> bytes:
+def _write_bool(value: bool) -> bytes:
+    return b"\xf5" if value else b"\xf4"
+
+
+def encode_float(value: float) -> bytes:
+    """The encoding of a number with a point; most times need all of its bits."""
+    if 1.0 <= value < UINT_MAX and value * _TO_SINGLE % 1.0:
+        return DOUBLE + _pack(value)
+    return cbor.encode(value)
+
+
+def encode_int(value: int) -> bytes:
+    """The encoding of an integer."""
     if 0 <= value < 1 << 10:
         return _SMALL[value]
-    if 0 <= value < _UINT_MAX:
+    if 0 <= value < UINT_MAX:
         return cbor.encode(value)
     return cbor.encode(to_value(value))
 

@@ -18,7 +18,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 import culm
 from culm.capture.blocks import MAGIC, write_block
 from culm.capture.chance import Chance, RecordedChance
-from culm.capture.encoding import Encoder
+from culm.capture.encoding import Encoder, encode_int
+from culm.capture.quick import quick_calls
 from culm.capture.records import IDLE, Header, Step, encode_step
 from culm.capture.redaction import (
     SECRET_ARGUMENTS,
@@ -67,6 +68,10 @@ class Tape:
     def put(self, step: Step) -> None:
         """Take a step."""
         raise NotImplementedError
+
+    def calls_of(self, machine: Any) -> dict[str, Callable[..., Any]]:
+        """Calls of the machine that are noted in ways of their own, by name."""
+        return {}
 
     def stand_in(self, machine: M) -> M:
         """The machine, with every call noted.  One machine for each tape."""
@@ -198,7 +203,7 @@ class Recorder(Tape):
     ) -> None:
         super().__init__(clock=clock, redact=redact)
         self._sink = sink
-        self._encode = Encoder(self._special).encode
+        self.encode = Encoder(self._special).encode
         header = Header(
             machine=machine,
             config=without_secrets(machine, config or {}) if redact else config or {},
@@ -208,8 +213,8 @@ class Recorder(Tape):
             began=began,
             redacted=frozenset(redact),
         )
-        self._waiting = [header.encode()]
-        self._waiting_size = len(self._waiting[0])
+        self.waiting = [header.encode()]
+        self._waiting_size = len(self.waiting[0])
         sink(MAGIC)
 
     def chance(self, rng: random.Random) -> random.Random:
@@ -228,20 +233,34 @@ class Recorder(Tape):
         if encoded is None:
             self.note(on, name, (), {}, result)
         else:
-            self._waiting.append(encoded)
-            self._waiting_size += len(encoded)
+            self.waiting.append(encoded)
 
     def _write(self, encoded: bytes) -> None:
-        self._waiting.append(encoded)
-        self._waiting_size = size = self._waiting_size + len(encoded)
+        self.waiting.append(encoded)
+        self.grow(len(encoded))
+
+    def grow(self, size: int) -> None:
+        """So many bytes more are waiting."""
+        self._waiting_size = size = self._waiting_size + size
         if size >= _BLOCK_SIZE:
             self.flush()
 
+    def stamp(self) -> bytes:
+        """The time since the last step that had one, encoded."""
+        if self._clock is None:
+            return b"\0"
+        before, self._last = self._last, self._clock()
+        return encode_int(max(0, int((self._last - before) * 1e6 + 0.5)))
+
+    def calls_of(self, machine: Any) -> dict[str, Callable[..., Any]]:
+        return {} if self._payloads_out else quick_calls(self, machine)
+
     def flush(self) -> None:
         """Hand everything to the sink: what comes later may be lost with the process."""
-        if self._waiting:
-            block = write_block(b"".join(self._waiting))
-            self._waiting, self._waiting_size = [], 0
+        if self.waiting:
+            block = write_block(b"".join(self.waiting))
+            self.waiting.clear()  # the calls of machines know this list
+            self._waiting_size = 0
             self._sink(block)
 
     def note(
@@ -258,8 +277,8 @@ class Recorder(Tape):
         if self._payloads_out or error is not None or name in _WRITTEN_BY_PARTS:
             super().note(on, name, arguments, keywords, result, error=error, state=state)
         else:
-            after = self._time_since()
-            step = encode_step(self._encode, after, on, name, arguments, keywords, result, state)
+            stamp = self.stamp()
+            step = encode_step(self.encode, stamp, on, name, arguments, keywords, result, state)
             self._write(step)
         if state is not None and isinstance(result, Closed):
             self.flush()
@@ -312,7 +331,10 @@ class _StandIn:
 
 
 def _stand_in(behind: Any, tape: Tape, number: int) -> Any:
-    made: Any = object.__new__(_class_for(type(behind)))
+    calls = {} if number else tape.calls_of(behind)
+    made: Any = object.__new__(_class_for(type(behind), frozenset(calls)))
+    for name, call in calls.items():
+        object.__setattr__(made, name, call)
     object.__setattr__(made, "machine_behind", behind)
     object.__setattr__(made, "_tape", tape)
     object.__setattr__(made, "_number", number)
@@ -320,20 +342,20 @@ def _stand_in(behind: Any, tape: Tape, number: int) -> Any:
     return made
 
 
-_CLASSES: dict[type, type] = {}
+_CLASSES: dict[tuple[type, Set[str]], type] = {}
 
 
-def _class_for(kind: type) -> type:
-    """The class of stand-ins for objects of `kind`."""
-    made = _CLASSES.get(kind)
+def _class_for(kind: type, own: Set[str]) -> type:
+    """The class of stand-ins for objects of `kind`, each of which has calls of its `own`."""
+    made = _CLASSES.get((kind, own))
     if made is None:
         parts: dict[str, Any] = {
-            "__slots__": (),
+            "__slots__": tuple(own),
             "__class__": property(lambda _: kind),
             "__doc__": kind.__doc__,
-            **_forwarded(kind),
+            **{name: part for name, part in _forwarded(kind).items() if name not in own},
         }
-        made = _CLASSES[kind] = type(f"Recorded{kind.__name__}", (_StandIn,), parts)
+        made = _CLASSES[kind, own] = type(f"Recorded{kind.__name__}", (_StandIn,), parts)
     return made
 
 

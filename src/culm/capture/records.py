@@ -120,7 +120,7 @@ class Step:
 
 def encode_step(
     encode: Callable[[Any], bytes],
-    after: float,
+    stamp: bytes,
     on: int,
     name: str,
     arguments: Sequence[Any],
@@ -131,8 +131,9 @@ def encode_step(
     """The encoding of a step without an error, from the values themselves.
 
     encode: of a value; see `culm.capture.encoding.Encoder`.
+    stamp: the encoded time since the last step that had one.
     """
-    called = encode(on) + _named(name) if on else _called(name)
+    named = encode(on) + _named(name) if on else called(name)
     if not arguments:
         given = b"\x80"
     elif len(arguments) == 1:
@@ -142,12 +143,12 @@ def encode_step(
     return b"".join(
         (
             _SIX if state is None else _SEVEN,
-            encode(int(after * 1e6 + 0.5)),
-            called,
+            stamp,
+            named,
             given,
             encode_map(keywords, encode) if keywords else b"\xa0",
             encode(result),
-            b"" if state is None else _STATE + encode(state.name),
+            b"" if state is None else STATE + encode(state.name),
         )
     )
 
@@ -162,11 +163,13 @@ def _named(name: str) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _called(name: str) -> bytes:
+def called(name: str) -> bytes:
+    """What stands between the time and the arguments of a call of the machine, encoded."""
     return cbor.encode(0) + _named(name)
 
 
-_STATE = cbor.encode({"state": ""})[:-1]
+STATE = cbor.encode({"state": ""})[:-1]
+"""What stands in front of a state's name, encoded."""
 
 
 def _idle(name: str, result: object) -> bytes:
