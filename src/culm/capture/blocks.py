@@ -13,6 +13,8 @@ leaves it, is dropped and told (`BlockReader.torn`).  Compressed blocks stand al
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import count, groupby
 from struct import Struct
 from typing import NoReturn
 from zlib import crc32
@@ -21,7 +23,7 @@ from culm.capture.errors import CaptureError, ErrorCode
 from culm.wire import lzfoo
 from culm.wire.errors import DecodeError
 
-__all__ = ["BLOCK_SIZE_MAX", "MAGIC", "BlockReader", "write_block"]
+__all__ = ["BLOCK_SIZE_MAX", "MAGIC", "BlockReader", "block_of", "write_block"]
 
 VERSION = 1
 MAGIC = b"culmcap" + bytes([VERSION])
@@ -31,15 +33,50 @@ BLOCK_SIZE_MAX = 1 << 26
 _HEAD = Struct(">III")
 _WINDOW = (1 << 16) - 1
 _COMPRESSED_MIN = 64  # what is smaller gains nothing
+_LARGE, _SAMPLE = 1 << 14, 1 << 12
 
 
 def write_block(records: bytes) -> bytes:
     """A block of these records."""
-    stored = None
-    if len(records) >= _COMPRESSED_MIN:
-        stored = lzfoo.Compressor(_WINDOW).compress(records, len(records) - 1)
-    stored = records if stored is None else stored
-    return _HEAD.pack(len(stored), len(records), crc32(stored)) + stored
+    return b"".join(block_of([records]))
+
+
+def block_of(records: Sequence[bytes]) -> list[bytes]:
+    """A block of records that are in pieces, in pieces: large ones are not copied."""
+    size = sum(map(len, records))
+    if size >= _COMPRESSED_MIN and _is_worth_it(records, size):
+        stored = lzfoo.Compressor(_WINDOW).compress(b"".join(records), size - 1)
+        if stored is not None:
+            return [_HEAD.pack(len(stored), size, crc32(stored)) + stored]
+    pieces = [b"".join(run) for _, run in groupby(records, _which_run())]
+    checksum = 0
+    for piece in pieces:
+        checksum = crc32(piece, checksum)
+    return [_HEAD.pack(size, size, checksum) + pieces[0], *pieces[1:]]
+
+
+def _is_worth_it(records: Sequence[bytes], size: int) -> bool:
+    """Whether the largest piece, if it is most of a block, begins with what can be compressed."""
+    largest = max(records, key=len)
+    if len(largest) < max(_LARGE, size // 2):
+        return True
+    sample = largest[:_SAMPLE]
+    return lzfoo.Compressor(_WINDOW).compress(sample, len(sample) * 15 // 16) is not None
+
+
+def _which_run() -> Callable[[bytes], int]:
+    """Tells pieces apart that are to be joined from large ones, each of which stays alone."""
+    numbers = count(1)
+    last = 0
+
+    def run_of(piece: bytes) -> int:
+        nonlocal last
+        if len(piece) >= _LARGE:
+            last = next(numbers)
+            return -last
+        return last
+
+    return run_of
 
 
 class BlockReader:

@@ -13,13 +13,13 @@ from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from struct import Struct
-from typing import Any
+from typing import Any, cast
 
 from culm.capture.values import MARK, Special, class_form, to_value
 from culm.wire import cbor
 from culm.wire.cbor import ARRAY, BYTES, MAP, TEXT, encode_head
 
-__all__ = ["DOUBLE", "UINT_MAX", "Encoder", "encode_float", "encode_int", "encode_map"]
+__all__ = ["DOUBLE", "UINT_MAX", "Encoder", "encode_float", "encode_map", "encode_uint"]
 
 Write = Callable[[Any], bytes]
 
@@ -28,9 +28,9 @@ DOUBLE = b"\xfb"
 """What stands in front of the 64 bits of a number with a point."""
 
 _pack = Struct(">d").pack
+_LARGE = 1 << 12
 # A number from 1 on that is no multiple of 2^-23 does not fit into 32 bits.
 _TO_SINGLE = float(1 << 23)
-_NOTHING = b"\xf6"
 _TUPLE = cbor.encode({MARK: "tuple", "items": []})[:-1]
 _SMALL = [encode_head(0, number) for number in range(1 << 10)]
 
@@ -67,64 +67,95 @@ class Encoder:
 
     def __init__(self, special: Special) -> None:
         self._special = special
-        self._writers: dict[type, Write] = {
-            type(None): lambda _: _NOTHING,
+        self._writers = _Made(self._writer_of)
+        self._writers |= {
+            type(None): {None: b"\xf6"}.__getitem__,
             bytes: _write_bytes,
-            bool: _write_bool,
+            bool: {False: b"\xf4", True: b"\xf5"}.__getitem__,
             float: encode_float,
-            int: encode_int,
+            int: _INTS.__getitem__,
             str: _text,
             list: self._write_list,
             tuple: lambda value: _TUPLE + self._write_list(value),
         }
+        self._records: dict[type, tuple[Sequence[bytes], Callable[[Any], tuple[Any, ...]]]] = {}
 
     def encode(self, value: object) -> bytes:
         """The encoding of a value."""
+        return self._writers[type(value)](value)
+
+    def pieces(self, value: object) -> Sequence[bytes]:
+        """The same in pieces: large bytes, or those in a field, are not copied."""
         kind = type(value)
-        write = self._writers.get(kind)
-        if write is None:
-            write = self._writers[kind] = self._writer_of(kind)
-        return write(value)
+        if kind is bytes:
+            data = cast(bytes, value)
+            return encode_head(BYTES, len(data)), data
+        if kind in self._records:
+            fronts, parts_of = self._records[kind]
+            parts = parts_of(value)
+            if any(type(each) is bytes and len(each) >= _LARGE for each in parts):
+                written = zip(map(_alone, fronts), map(self.pieces, parts), strict=True)
+                return [*chain.from_iterable(chain.from_iterable(written))]
+        return (self.encode(value),)
 
     def _write_list(self, value: Sequence[Any]) -> bytes:
-        return encode_head(ARRAY, len(value)) + b"".join(map(self.encode, value))
+        writers = self._writers
+        written = [writers[type(each)](each) for each in value]
+        return encode_head(ARRAY, len(value)) + b"".join(written)
 
     def _writer_of(self, kind: type) -> Write:
         if issubclass(kind, Enum):
-            return _enum_writer(self._long_way)
+            return self._member_writer()
         form = class_form(kind)
         if form is None:
             return self._long_way
-        return self._record_writer(*form)
+        return self._record_writer(kind, *form)
+
+    def _member_writer(self) -> Write:
+        """Members are few, always the same, and slow to hash."""
+        known: dict[int, bytes] = {}
+
+        def write(value: Any) -> bytes:
+            found = known.get(id(value))
+            if found is None:
+                found = known[id(value)] = self._long_way(value)
+            return found
+
+        return write
 
     def _long_way(self, value: object) -> bytes:
         return cbor.encode(to_value(value, self._special))
 
-    def _record_writer(self, name: str, part: str, names: Sequence[str], plain: bool) -> Write:
+    def _record_writer(
+        self, kind: type, name: str, part: str, names: Sequence[str], plain: bool
+    ) -> Write:
         """What writes records, with the bytes in front of each field."""
         if not plain or not names:
             return self._long_way
         head = b"\xa2" + _text(MARK) + _text(name) + _text(part)
         (first, name_of_first), *rest = _fronts(tuple(names))
-        encode = self.encode
         fronts = [head + first, *(front for front, _ in rest)]
         parts_of = attrgetter(name_of_first, *(each for _, each in rest))
         if not rest:
-            return lambda value: fronts[0] + encode(parts_of(value))
+            only = parts_of
+            self._records[kind] = fronts, lambda value: (only(value),)
+            return lambda value: fronts[0] + self.encode(only(value))
+        self._records[kind] = fronts, parts_of
+        writers = self._writers
 
         def write(value: Any) -> bytes:
-            written = map(encode, parts_of(value))
-            return b"".join(chain.from_iterable(zip(fronts, written, strict=True)))
+            parts = zip(fronts, parts_of(value), strict=True)
+            return b"".join([front + writers[type(each)](each) for front, each in parts])
 
         return write
 
 
+def _alone(front: bytes) -> tuple[bytes]:
+    return (front,)
+
+
 def _write_bytes(value: bytes) -> bytes:
     return encode_head(BYTES, len(value)) + value
-
-
-def _write_bool(value: bool) -> bytes:
-    return b"\xf5" if value else b"\xf4"
 
 
 def encode_float(value: float) -> bytes:
@@ -143,14 +174,25 @@ def encode_int(value: int) -> bytes:
     return cbor.encode(to_value(value))
 
 
-def _enum_writer(write: Write) -> Write:
-    """Members are few, and always the same."""
-    members: dict[Any, bytes] = {}
+class _Made(dict[Any, Any]):
+    """Values by key; those that are not there are made, and kept."""
 
-    def write_member(value: Any) -> bytes:
-        found = members.get(value)
-        if found is None:
-            found = members[value] = write(value)
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: Any) -> Any:
+        found = self[key] = self._make(key)
         return found
 
-    return write_member
+
+class _Ints(dict[int, bytes]):
+    """The encodings of small integers, and of all others when they are asked for."""
+
+    def __missing__(self, key: int) -> bytes:
+        return encode_int(key)
+
+
+_INTS = _Ints(enumerate(_SMALL))
+encode_uint = _INTS.__getitem__
+"""The encoding of an integer that is rarely large."""

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from enum import Enum
+from functools import partial
 from struct import Struct
 from typing import Any, Protocol
 
 from culm.buffer import Buffer
-from culm.capture.encoding import DOUBLE, UINT_MAX, encode_float
+from culm.capture.encoding import DOUBLE, UINT_MAX
 from culm.capture.records import IDLE, STATE, called
 from culm.machine import Closed
 from culm.wire.cbor import BYTES, encode_head
 
 __all__ = ["QUICK", "quick_calls"]
 
-_pack = Struct(">d").pack
 _WAITING_MAX = 1 << 12  # records that are told no size of
 _ENOUGH = 8388608.0  # 2^23: a number from 1 on that is no multiple of its inverse needs 64 bits
 _SIX, _SEVEN = b"\x86", b"\x87"
@@ -87,7 +87,7 @@ def _next_event(notes: Notes, machine: Any) -> Callable[[], Any]:
 def _advance(notes: Notes, machine: Any) -> Callable[[float], None]:
     tell, waiting, append = machine.advance, notes.waiting, notes.waiting.append
     front = _SIX + b"\0" + called("advance") + b"\x81"
-    double = front + DOUBLE
+    pack = partial(Struct(f">{len(front) + 1}sd2s").pack, front + DOUBLE)
 
     def advance(now: float) -> None:
         try:
@@ -96,7 +96,7 @@ def _advance(notes: Notes, machine: Any) -> Callable[[float], None]:
             notes.note(0, "advance", (now,), {}, None, error=error)
             raise
         if type(now) is float and 1.0 <= now < UINT_MAX and now * _ENOUGH % 1.0:
-            append(double + _pack(now) + _NOTHING_CAME)
+            append(pack(now, _NOTHING_CAME))
         else:
             append(front + notes.encode(now) + _NOTHING_CAME)
         if len(waiting) > _WAITING_MAX:
@@ -106,8 +106,9 @@ def _advance(notes: Notes, machine: Any) -> Callable[[float], None]:
 
 
 def _next_deadline(notes: Notes, machine: Any) -> Callable[[], float | None]:
-    ask, append = machine.next_deadline, notes.waiting.append
+    ask, append, encode = machine.next_deadline, notes.waiting.append, notes.encode
     front = _SIX + b"\0" + called("next_deadline") + _NO_ARGUMENTS
+    pack = partial(Struct(f">{len(front) + 1}sd").pack, front + DOUBLE)
     last: object = notes  # which is no deadline
 
     def next_deadline() -> float | None:
@@ -115,10 +116,10 @@ def _next_deadline(notes: Notes, machine: Any) -> Callable[[], float | None]:
         deadline: float | None = ask()
         if deadline != last:
             last = deadline
-            append(
-                front
-                + (encode_float(deadline) if type(deadline) is float else notes.encode(deadline))
-            )
+            if type(deadline) is float and 1.0 <= deadline < UINT_MAX and deadline * _ENOUGH % 1.0:
+                append(pack(deadline))
+            else:
+                append(front + encode(deadline))
         return deadline
 
     return next_deadline
@@ -201,13 +202,18 @@ def _receive_datagram(notes: Notes, machine: Any) -> Callable[..., None]:
 def _datagrams_to_send(notes: Notes, machine: Any) -> Callable[[], Any]:
     send, append, encode = machine.datagrams_to_send, notes.waiting.append, notes.encode
     front, idle = called("datagrams_to_send") + _NO_ARGUMENTS, IDLE["datagrams_to_send", list]
+    one = encode([(b"", b"")])[:-2]  # without both parts
 
     def datagrams_to_send() -> Any:
         datagrams = send()
         if not datagrams:
             append(idle)
             return datagrams
-        encoded = _SIX + notes.stamp() + front + encode(datagrams)
+        if len(datagrams) == 1 and type(datagrams[0]) is tuple and len(datagrams[0]) == 2:
+            to, data = datagrams[0]
+            encoded = b"".join((_SIX, notes.stamp(), front, one, encode(to), encode(data)))
+        else:
+            encoded = _SIX + notes.stamp() + front + encode(datagrams)
         append(encoded)
         notes.grow(len(encoded))
         return datagrams

@@ -16,9 +16,9 @@ from inspect import isfunction
 from typing import Any, ParamSpec, TypeVar, cast
 
 import culm
-from culm.capture.blocks import MAGIC, write_block
+from culm.capture.blocks import MAGIC, block_of
 from culm.capture.chance import Chance, RecordedChance
-from culm.capture.encoding import Encoder, encode_int
+from culm.capture.encoding import Encoder, encode_uint
 from culm.capture.quick import quick_calls
 from culm.capture.records import IDLE, Header, Step, encode_step
 from culm.capture.redaction import (
@@ -203,7 +203,8 @@ class Recorder(Tape):
     ) -> None:
         super().__init__(clock=clock, redact=redact)
         self._sink = sink
-        self.encode = Encoder(self._special).encode
+        self._encoder = Encoder(self._special)
+        self.encode = self._encoder.encode
         header = Header(
             machine=machine,
             config=without_secrets(machine, config or {}) if redact else config or {},
@@ -249,8 +250,8 @@ class Recorder(Tape):
         """The time since the last step that had one, encoded."""
         if self._clock is None:
             return b"\0"
-        before, self._last = self._last, self._clock()
-        return encode_int(max(0, int((self._last - before) * 1e6 + 0.5)))
+        before, self._last = self._last, (now := self._clock())
+        return encode_uint(int((now - before) * 1e6 + 0.5)) if now > before else b"\0"
 
     def calls_of(self, machine: Any) -> dict[str, Callable[..., Any]]:
         return {} if self._payloads_out else quick_calls(self, machine)
@@ -258,10 +259,11 @@ class Recorder(Tape):
     def flush(self) -> None:
         """Hand everything to the sink: what comes later may be lost with the process."""
         if self.waiting:
-            block = write_block(b"".join(self.waiting))
+            block = block_of(self.waiting)
             self.waiting.clear()  # the calls of machines know this list
             self._waiting_size = 0
-            self._sink(block)
+            for piece in block:
+                self._sink(piece)
 
     def note(
         self,
@@ -278,8 +280,9 @@ class Recorder(Tape):
             super().note(on, name, arguments, keywords, result, error=error, state=state)
         else:
             stamp = self.stamp()
-            step = encode_step(self.encode, stamp, on, name, arguments, keywords, result, state)
-            self._write(step)
+            pieces = encode_step(self._encoder, stamp, on, name, arguments, keywords, result, state)
+            self.waiting += pieces
+            self.grow(sum(map(len, pieces)))
         if state is not None and isinstance(result, Closed):
             self.flush()
 

@@ -9,7 +9,7 @@ map after that.  Names that are common are numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -18,11 +18,11 @@ from typing import Any
 import cbor2
 
 from culm.capture.blocks import BLOCK_SIZE_MAX, BlockReader
-from culm.capture.encoding import encode_map
+from culm.capture.encoding import Encoder, encode_map
 from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.redaction import Redact
 from culm.wire import cbor
-from culm.wire.cbor import Scanner
+from culm.wire.cbor import ARRAY, Scanner, encode_head
 from culm.wire.errors import DecodeError
 
 __all__ = ["Capture", "Header", "Step", "read"]
@@ -119,7 +119,7 @@ class Step:
 
 
 def encode_step(
-    encode: Callable[[Any], bytes],
+    encoder: Encoder,
     stamp: bytes,
     on: int,
     name: str,
@@ -127,30 +127,22 @@ def encode_step(
     keywords: Mapping[str, Any],
     result: object,
     state: Enum | None,
-) -> bytes:
-    """The encoding of a step without an error, from the values themselves.
+) -> Sequence[bytes]:
+    """The encoding of a step without an error, from the values themselves, in pieces.
 
-    encode: of a value; see `culm.capture.encoding.Encoder`.
     stamp: the encoded time since the last step that had one.
     """
+    encode = encoder.encode
     named = encode(on) + _named(name) if on else called(name)
-    if not arguments:
-        given = b"\x80"
-    elif len(arguments) == 1:
-        given = b"\x81" + encode(arguments[0])
-    else:
-        given = encode(list(arguments))
-    return b"".join(
-        (
-            _SIX if state is None else _SEVEN,
-            stamp,
-            named,
-            given,
-            encode_map(keywords, encode) if keywords else b"\xa0",
-            encode(result),
-            b"" if state is None else STATE + encode(state.name),
-        )
-    )
+    head = (_SIX if state is None else _SEVEN) + stamp + named
+    parts = [head + encode_head(ARRAY, len(arguments))]
+    for each in arguments:
+        parts += encoder.pieces(each)
+    parts.append(encode_map(keywords, encode) if keywords else b"\xa0")
+    parts += encoder.pieces(result)
+    if state is not None:
+        parts.append(STATE + encode(state.name))
+    return parts
 
 
 # The heads of arrays of so many; what steps have in front of the arguments of a machine's calls.
