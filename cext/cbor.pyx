@@ -1,7 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
 """Canonical CBOR: the compiled twin of `culm.kernels.pure_cbor`, which says what is taken."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING,
+    PyBytes_CheckExact,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cpython.long cimport PyLong_CheckExact
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.float cimport FLT_MAX
 from libc.math cimport fabs
@@ -12,6 +18,7 @@ include "octets.pxi"
 
 cdef extern from "Python.h":
     double unpack_half "PyFloat_Unpack2"(const char *data, int little_endian)
+    long long as_long_long "PyLong_AsLongLongAndOverflow"(object value, int *overflow) except? -1
 
 cdef enum:
     KIND_UNSIGNED = 0
@@ -309,3 +316,73 @@ cdef bint is_half(uint32_t bits) noexcept:
     if exponent > HALF_MOST or spare > SINGLE_BITS:
         return False
     return not fraction & ((1 << spare) - 1)
+
+
+cdef inline Py_ssize_t head_size(uint64_t argument) noexcept:
+    if argument <= DIRECT_MAX:
+        return 1
+    if argument >> 8 == 0:
+        return 2
+    if argument >> 16 == 0:
+        return 3
+    return 5 if argument >> 32 == 0 else 9
+
+
+cdef inline uint8_t *put_head(uint8_t *at, int kind, uint64_t argument) noexcept:
+    cdef Py_ssize_t size = head_size(argument), index
+    if size == 1:
+        at[0] = <uint8_t>(kind << 5 | <int>argument)
+        return at + 1
+    at[0] = <uint8_t>(kind << 5 | (24 if size == 2 else 25 if size == 3 else 26 if size == 5 else 27))
+    for index in range(size - 1, 0, -1):
+        at[index] = <uint8_t>argument
+        argument >>= 8
+    return at + size
+
+
+cdef inline uint8_t *put(uint8_t *at, bytes data) noexcept:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+    memcpy(at, PyBytes_AS_STRING(data), size)
+    return at + size
+
+
+def fields(list fronts not None, tuple values not None, other not None):
+    cdef Py_ssize_t count = len(values), size = 0, index
+    if len(fronts) != count:
+        raise ValueError("as many values as fronts")
+    # In place of each value what is to be written: numbers below 2^63 and bytes as they are.
+    cdef list written = []
+    cdef long long number
+    cdef int overflow = 0
+    for index in range(count):
+        value = values[index]
+        size += PyBytes_GET_SIZE(<bytes?>fronts[index])
+        if value is None or value is True or value is False:
+            size += 1
+        elif PyBytes_CheckExact(value):
+            size += head_size(PyBytes_GET_SIZE(<bytes>value)) + PyBytes_GET_SIZE(<bytes>value)
+        else:
+            number = as_long_long(value, &overflow) if PyLong_CheckExact(value) else -1
+            if number >= 0 and not overflow:
+                size += head_size(number)
+            else:
+                value = (<bytes?>other(value),)
+                size += PyBytes_GET_SIZE(<bytes>(<tuple>value)[0])
+        written.append(value)
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, size)
+    cdef uint8_t *at = <uint8_t *>PyBytes_AS_STRING(made)
+    for index in range(count):
+        at = put(at, <bytes>fronts[index])
+        value = written[index]
+        if value is None:
+            at = put_head(at, KIND_OTHER, SIMPLE_NULL)
+        elif value is True or value is False:
+            at = put_head(at, KIND_OTHER, SIMPLE_TRUE if value is True else SIMPLE_FALSE)
+        elif PyBytes_CheckExact(value):
+            at = put_head(at, KIND_BYTES, PyBytes_GET_SIZE(<bytes>value))
+            at = put(at, <bytes>value)
+        elif PyLong_CheckExact(value):
+            at = put_head(at, KIND_UNSIGNED, as_long_long(value, &overflow))
+        else:
+            at = put(at, <bytes>(<tuple>value)[0])
+    return made

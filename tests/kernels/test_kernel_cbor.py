@@ -134,6 +134,61 @@ def test_wrong_calls_are_raised(cbor):
                 function(data, 0)
 
 
+SIZES = (0, 1, 23, 24, 255, 256, 65535, 65536, 1 << 32, (1 << 63) - 1)
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.sampled_from(SIZES),
+    st.integers(),
+    st.binary(max_size=300),
+    st.text(max_size=5),
+    st.floats(allow_nan=False),
+    st.just(bytearray(b"x")),
+)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=20), VALUES), max_size=6))
+def test_fields_are_those_of_cbor2(cbor_twins, pairs):
+    def other(value):
+        asked.append(value)
+        return b"(" + repr(value).encode() + b")"
+
+    found = []
+    for cbor in cbor_twins:
+        asked = []
+        fronts, values = [front for front, _ in pairs], tuple(value for _, value in pairs)
+        found.append((cbor.fields(fronts, values, other), asked))
+    expected = b""
+    for front, value in pairs:
+        known = value is None or type(value) in (bool, bytes)
+        known = known or (type(value) is int and 0 <= value < 1 << 63)
+        expected += front + (cbor2.dumps(value) if known else b"(%s)" % repr(value).encode())
+    assert [each for each, _ in found] == [expected, expected]
+    assert found[0][1] == found[1][1]
+
+
+def test_wrong_fields_are_raised(cbor):
+    with pytest.raises(ValueError, match="as many"):
+        cbor.fields([b""], (), repr)
+    for fronts, values, other in (
+        (None, (), repr),
+        ([""], (1,), repr),
+        ([b""], ("",), repr),  # which gives no bytes
+        ([b""], [1], repr),
+    ):
+        with pytest.raises(TypeError):
+            cbor.fields(fronts, values, other)
+    with pytest.raises(OSError, match="raised"):
+        cbor.fields([b""], ("",), raising)
+    assert cbor.fields([b"a", b"b"], (bytes(70_000), (1 << 63) - 1), raising) == (
+        b"aZ\x00\x01\x11\x70" + bytes(70_000) + b"b\x1b\x7f" + b"\xff" * 7
+    )
+
+
+def raising(_):
+    raise OSError("raised")
+
+
 def test_beyond_the_end_there_is_too_little(cbor):
     assert cbor.decode(b"\x00", 1, 1) == (1, cbor.TRUNCATED)
     assert cbor.decode(b"\x00", 9, 1) == (1, cbor.TRUNCATED)

@@ -56,11 +56,11 @@ def block_of(records: Sequence[bytes]) -> list[bytes]:
 
 
 def _is_worth_it(records: Sequence[bytes], size: int) -> bool:
-    """Whether the largest piece, if it is most of a block, begins with what can be compressed."""
-    largest = max(records, key=len)
-    if len(largest) < max(_LARGE, size // 2):
+    """Whether the largest piece, if large ones are most of a block, begins with what shrinks."""
+    large = [each for each in records if len(each) >= _LARGE]
+    if sum(map(len, large)) < size * 3 // 4:
         return True
-    sample = largest[:_SAMPLE]
+    sample = max(large, key=len)[:_SAMPLE]
     return lzfoo.Compressor(_WINDOW).compress(sample, len(sample) * 15 // 16) is not None
 
 

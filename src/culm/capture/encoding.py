@@ -16,6 +16,7 @@ from struct import Struct
 from typing import Any, cast
 
 from culm.capture.values import MARK, Special, class_form, to_value
+from culm.kernels import cbor as _kernel
 from culm.wire import cbor
 from culm.wire.cbor import ARRAY, BYTES, MAP, TEXT, encode_head
 
@@ -67,7 +68,7 @@ class Encoder:
 
     def __init__(self, special: Special) -> None:
         self._special = special
-        self._writers = _Made(self._writer_of)
+        self._writers = _Writers(self._writer_of)
         self._writers |= {
             type(None): {None: b"\xf6"}.__getitem__,
             bytes: _write_bytes,
@@ -141,11 +142,10 @@ class Encoder:
             self._records[kind] = fronts, lambda value: (only(value),)
             return lambda value: fronts[0] + self.encode(only(value))
         self._records[kind] = fronts, parts_of
-        writers = self._writers
+        other = self.encode
 
         def write(value: Any) -> bytes:
-            parts = zip(fronts, parts_of(value), strict=True)
-            return b"".join([front + writers[type(each)](each) for front, each in parts])
+            return _kernel.fields(fronts, parts_of(value), other)
 
         return write
 
@@ -174,15 +174,15 @@ def encode_int(value: int) -> bytes:
     return cbor.encode(to_value(value))
 
 
-class _Made(dict[Any, Any]):
-    """Values by key; those that are not there are made, and kept."""
+class _Writers(dict[type, Write]):
+    """What writes values, by their class; what is not there is made, and kept."""
 
-    def __init__(self, make: Callable[[Any], Any]) -> None:
+    def __init__(self, make: Callable[[type], Write]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, key: Any) -> Any:
-        found = self[key] = self._make(key)
+    def __missing__(self, kind: type) -> Write:
+        found = self[kind] = self._make(kind)
         return found
 
 

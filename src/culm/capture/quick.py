@@ -18,9 +18,13 @@ from culm.capture.records import IDLE, STATE, called
 from culm.machine import Closed
 from culm.wire.cbor import BYTES, encode_head
 
-__all__ = ["QUICK", "quick_calls"]
+__all__ = ["QUICK", "SMALL_MAX", "WAITING_MAX", "quick_calls"]
 
-_WAITING_MAX = 1 << 12  # records that are told no size of
+WAITING_MAX = 1 << 10
+"""How many records wait at most."""
+SMALL_MAX = 1 << 9
+"""Records of up to so many bytes are only counted."""
+
 _ENOUGH = 8388608.0  # 2^23: a number from 1 on that is no multiple of its inverse needs 64 bits
 _SIX, _SEVEN = b"\x86", b"\x87"
 _NO_ARGUMENTS = b"\x80\xa0"  # an empty array, an empty map
@@ -31,10 +35,14 @@ class Notes(Protocol):
     """What a recorder has for these calls."""
 
     waiting: list[bytes]
-    encode: Callable[[Any], bytes]
+
+    @property
+    def encode(self) -> Callable[[Any], bytes]:
+        """The encoding of a value."""
+        ...
 
     def stamp(self) -> bytes:
-        """The time since the last step that had one, encoded."""
+        """The time since the last step that had one, encoded; hands over many small records."""
         ...
 
     def grow(self, size: int) -> None:
@@ -57,7 +65,7 @@ def quick_calls(notes: Notes, machine: Any) -> dict[str, Callable[..., Any]]:
 
 def _next_event(notes: Notes, machine: Any) -> Callable[[], Any]:
     take, append, idle = machine.next_event, notes.waiting.append, IDLE["next_event", type(None)]
-    encode, stamp, grow = notes.encode, notes.stamp, notes.grow
+    encode, stamp = notes.encode, notes.stamp
     front = called("next_event") + _NO_ARGUMENTS
     last: Enum | None = None
     tail = b""
@@ -76,8 +84,9 @@ def _next_event(notes: Notes, machine: Any) -> Callable[[], Any]:
             last, tail = state, STATE + encode(state.name)
         encoded = b"".join((_SEVEN, stamp(), front, encode(event), tail))
         append(encoded)
-        grow(len(encoded))
-        if isinstance(event, Closed):
+        if len(encoded) > SMALL_MAX:
+            notes.grow(len(encoded))
+        if type(event) is Closed:
             notes.flush()
         return event
 
@@ -99,7 +108,7 @@ def _advance(notes: Notes, machine: Any) -> Callable[[float], None]:
             append(pack(now, _NOTHING_CAME))
         else:
             append(front + notes.encode(now) + _NOTHING_CAME)
-        if len(waiting) > _WAITING_MAX:
+        if len(waiting) > WAITING_MAX:
             notes.flush()
 
     return advance
@@ -194,7 +203,8 @@ def _receive_datagram(notes: Notes, machine: Any) -> Callable[..., None]:
         size = len(data)
         head = _SIX + notes.stamp() + front + encode_head(BYTES, size)
         waiting.append(b"".join((head, data, given, encode(source), b"\xf6")))
-        notes.grow(size)
+        if size > SMALL_MAX:
+            notes.grow(size)
 
     return receive_datagram
 
@@ -215,7 +225,8 @@ def _datagrams_to_send(notes: Notes, machine: Any) -> Callable[[], Any]:
         else:
             encoded = _SIX + notes.stamp() + front + encode(datagrams)
         append(encoded)
-        notes.grow(len(encoded))
+        if len(encoded) > SMALL_MAX:
+            notes.grow(len(encoded))
         return datagrams
 
     return datagrams_to_send

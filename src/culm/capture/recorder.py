@@ -19,7 +19,7 @@ import culm
 from culm.capture.blocks import MAGIC, block_of
 from culm.capture.chance import Chance, RecordedChance
 from culm.capture.encoding import Encoder, encode_uint
-from culm.capture.quick import quick_calls
+from culm.capture.quick import WAITING_MAX, quick_calls
 from culm.capture.records import IDLE, Header, Step, encode_step
 from culm.capture.redaction import (
     SECRET_ARGUMENTS,
@@ -247,7 +247,9 @@ class Recorder(Tape):
             self.flush()
 
     def stamp(self) -> bytes:
-        """The time since the last step that had one, encoded."""
+        """The time since the last step that had one, encoded; hands over many small records."""
+        if len(self.waiting) > WAITING_MAX:
+            self.flush()
         if self._clock is None:
             return b"\0"
         before, self._last = self._last, (now := self._clock())

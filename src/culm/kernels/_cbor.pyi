@@ -19,4 +19,5 @@ from culm.kernels.pure_cbor import TRUNCATED as TRUNCATED
 from culm.kernels.pure_cbor import UNKNOWN_SIMPLE as UNKNOWN_SIMPLE
 from culm.kernels.pure_cbor import UNSIGNED as UNSIGNED
 from culm.kernels.pure_cbor import decode as decode
+from culm.kernels.pure_cbor import fields as fields
 from culm.kernels.pure_cbor import head as head

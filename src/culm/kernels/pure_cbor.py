@@ -12,6 +12,7 @@ negative index, and for more than `DEPTH_MAX` arrays and maps inside each other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
@@ -72,6 +73,42 @@ def decode(data: bytes, at: int, depth_max: int) -> tuple[Any, int]:
         return _item(data, at, depth_max)
     except _Fault as fault:
         return fault.at, fault.number
+
+
+def fields(fronts: list[bytes], values: tuple[Any, ...], other: Callable[[Any], bytes]) -> bytes:
+    """For each value the bytes in front of it, and its encoding.
+
+    other: encodes what is no byte string, no integer from 0 to 2^63 - 1, no truth value and not
+        ``None``.
+    """
+    if type(fronts) is not list or type(values) is not tuple:
+        raise TypeError("a list and a tuple")
+    if len(fronts) != len(values):
+        raise ValueError("as many values as fronts")
+    parts: list[bytes] = []
+    for front, value in zip(fronts, values, strict=True):
+        if type(front) is not bytes:
+            raise TypeError(f"Expected bytes, got {type(front).__name__}")
+        parts.append(front)
+        if value is None or value is True or value is False:
+            parts.append({None: b"\xf6", True: b"\xf5", False: b"\xf4"}[value])
+        elif type(value) is bytes:
+            parts += _encoded_head(BYTES, len(value)), value
+        elif type(value) is int and 0 <= value < 1 << 63:
+            parts.append(_encoded_head(UNSIGNED, value))
+        else:
+            written = other(value)
+            if type(written) is not bytes:
+                raise TypeError(f"Expected bytes, got {type(written).__name__}")
+            parts.append(written)
+    return b"".join(parts)
+
+
+def _encoded_head(kind: int, argument: int) -> bytes:
+    if argument <= _DIRECT_MAX:
+        return bytes([kind << 5 | argument])
+    code, width = next(each for each in _WIDTHS.items() if not argument >> 8 * each[1])
+    return bytes([kind << 5 | code]) + argument.to_bytes(width, "big")
 
 
 def _head(data: bytes, at: int) -> tuple[int, int, int]:
