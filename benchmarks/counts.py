@@ -33,14 +33,21 @@ import driven  # noqa: E402
 BASELINE = HERE / "counts.json"
 TOLERANCE = 0.03
 
+
+def _recorded(path: Callable[..., driven.Work], *of: int) -> Callable[[], driven.Work]:
+    return partial(path, *of, tap=driven.recorded)
+
+
 PATHS: dict[str, tuple[int, Callable[[], driven.Work]]] = {
     "Point-2-Point, an entry of 100 bytes": (400, partial(driven.point2point, 400, 100)),
+    "Point-2-Point, that entry, recorded": (400, _recorded(driven.point2point, 400, 100)),
     "Point-2-Point, a payload of 1 MiB": (4, partial(driven.point2point, 4, 1 << 20)),
     "p2panda, an operation": (400, partial(driven.p2panda, 400)),
     "Secure Scuttlebutt, a message": (400, partial(driven.ssb, 400)),
     "Garlic Farm, a value by itself": (100, partial(driven.garlic, 100, 1)),
     "Garlic Farm, one of 1000 values": (6000, partial(driven.garlic, 6000, 1000)),
     "Oxen, a message to each of two": (400, partial(driven.oxen, 400)),
+    "Oxen, that message, recorded": (400, _recorded(driven.oxen, 400)),
 }
 """By name: how many there are in a round, and what prepares the round."""
 

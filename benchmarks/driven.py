@@ -95,7 +95,18 @@ def _log(count: int, size: int) -> Path:
     return path
 
 
-def point2point(count: int, size: int) -> Work:
+Tap = Callable[[Any], Any]
+
+
+def recorded(machine: Any) -> Any:
+    """A stand-in for a machine whose calls are all recorded, as with ``--capture``."""
+    from culm.capture import record
+
+    # A clock that takes no longer on a busy machine.
+    return record(machine, lambda _: None, clock=itertools.count(0.0, 20e-6).__next__)
+
+
+def point2point(count: int, size: int, tap: Tap | None = None) -> Work:
     """A log goes from one SQLite file into another."""
     from culm.machine import Event
     from culm.point2point import Role
@@ -105,6 +116,7 @@ def point2point(count: int, size: int) -> Work:
     from culm_io.stores.bamboo import SqliteStore
 
     full = _log(count, size)
+    taps: dict[str, Any] = {} if tap is None else {"tap": tap}  # which old checkouts do not have
 
     async def replicate() -> None:
         with ExitStack() as stores:
@@ -121,10 +133,10 @@ def point2point(count: int, size: int) -> Work:
             server = Replicator(role=Role.REACTIVE)
             into, out_of = (store.perform for store in (target, source))
             ends = (
-                (fetcher, MachineProtocol(fetcher, perform=into, on_event=hear)),
-                (server, MachineProtocol(server, perform=out_of)),
+                (fetcher, MachineProtocol(fetcher, perform=into, on_event=hear, **taps)),
+                (server, MachineProtocol(server, perform=out_of, **taps)),
             )
-            await _converse(ends, synced)
+            await _converse([(driver.pump.machine, driver) for _, driver in ends], synced)
             (log,) = target.logs()
             assert (head := target.head(log)) is not None
             assert head.seqnum == count
@@ -331,7 +343,7 @@ def garlic(count: int, window: int) -> Work:
 # Oxen
 
 
-def oxen(count: int) -> Work:
+def oxen(count: int, tap: Tap | None = None) -> Work:
     """Messages go from one node to two others, in order, over UDP."""
     from culm.machine import Event
     from culm.oxen import MessageReceived, Node, PeerState
@@ -339,6 +351,7 @@ def oxen(count: int) -> Work:
     from culm_io.asyncio.udp import UdpDriver
 
     names = [b"AAA", b"BBB", b"CCC"]
+    taps: dict[str, Any] = {} if tap is None else {"tap": tap}
 
     async def send() -> None:
         loop = asyncio.get_running_loop()
@@ -356,26 +369,28 @@ def oxen(count: int) -> Work:
         def name_of(address: Any) -> bytes | None:
             return next((name for name, known in book.items() if known == address), None)
 
-        drivers = []
+        drivers, nodes = [], []
         for number, name in enumerate(names):
             node = Node(me=name, rng=Random(number), epoch=1_700_000_000.0 + loop.time())
-            driver = UdpDriver(node, address_of=book.get, name_of=name_of, on_event=hear)
+            driver = UdpDriver(node, address_of=book.get, name_of=name_of, on_event=hear, **taps)
             transport, _ = await loop.create_datagram_endpoint(
                 partial(lambda driver: driver, driver), local_addr=("127.0.0.1", 0)
             )
             book[name] = transport.get_extra_info("sockname")
-            drivers.append((node, driver))
+            nodes.append(node)
+            drivers.append((driver.pump.machine, driver))
         drivers[0][1].call(drivers[0][0].start)
         for node, driver in drivers[1:]:
             driver.call(node.join, names[0])
         sender, driver = drivers[0]
-        while sum(view.state is PeerState.JOINED for view in sender.peers().values()) < 2:
+        asked = nodes[0]  # what changes nothing is asked past a recorder
+        while sum(view.state is PeerState.JOINED for view in asked.peers().values()) < 2:
             await asyncio.sleep(0.01)
         for begin in range(0, count, 20):
             for _ in range(begin, min(count, begin + 20)):
                 driver.call(sender.send_in_order, names[1], bytes(32))
                 driver.call(sender.send_in_order, names[2], bytes(32))
-            while any(view.queued > 20 for view in sender.peers().values()):
+            while any(view.queued > 20 for view in asked.peers().values()):
                 await asyncio.sleep(0)
         await complete.wait()
         for _, driver in drivers:

@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Set
 from inspect import isfunction, signature
 from itertools import count, pairwise
+from random import Random
 from struct import pack
 from typing import Any
 from zlib import crc32
@@ -30,7 +31,7 @@ from culm.capture import (
     read,
     replay,
 )
-from culm.capture.blocks import MAGIC, write_block
+from culm.capture.blocks import MAGIC, BlockReader, block_of, write_block
 from culm.capture.redaction import SECRET_CALLS
 from culm.capture.values import from_value, to_value
 from culm.machines import lookup, names
@@ -255,6 +256,52 @@ def test_the_end_of_a_machine_is_flushed() -> None:
     while machine.next_event() is not None:
         pass
     assert [each.name for each in read(b"".join(pieces))][:2] == ["receive_eof", "next_event"]
+
+
+class Sender:
+    """A machine that moves large datagrams."""
+
+    def receive_datagram(self, data: bytes, *, source: str) -> None:
+        """Nothing comes of it."""
+
+    def datagrams_to_send(self) -> list[tuple[str, bytes]]:
+        return [("a", bytes(60_000))]
+
+    def advance(self, now: float) -> None:
+        """Nothing comes of it."""
+
+
+def test_what_waits_is_bounded_whatever_it_is() -> None:
+    pieces: list[bytes] = []
+    recorder = Recorder(pieces.append)
+    sender = recorder.stand_in(Sender())
+    random = Random(1).randbytes(60_000)
+    for number in range(300):
+        sender.receive_datagram(random, source="a")
+        sender.datagrams_to_send()
+        assert sum(map(len, recorder.waiting)) < 1 << 18, number
+    for number in range(20_000):
+        sender.advance(float(number))
+        assert len(recorder.waiting) < 1100
+    recorder.flush()
+    steps = list(Capture(pieces, size_max=1 << 19))
+    assert len(steps) == 300 * 2 + 20_000
+    assert steps[0].arguments == [random]
+    assert max(map(len, pieces)) < 1 << 18
+
+
+def test_large_pieces_that_do_not_shrink_are_stored_as_they_are() -> None:
+    random = Random(1).randbytes(100_000)
+    head, *rest = block_of([b"abc", random, b"de", b"f"])
+    assert rest == [random, b"def"]
+    assert head[-3:] == b"abc"
+    (records,) = BlockReader().feed(MAGIC + head + b"".join(rest))
+    assert records == b"abc" + random + b"def"
+    (packed,) = block_of([b"abc", bytes(100_000), random[:10]])
+    assert len(packed) < 2000
+    mixed = [random[:20_000], b"x" * 50_000, random[:10]]  # by its largest piece
+    assert len(b"".join(block_of(mixed))) < 21_000
+    assert BlockReader().feed(MAGIC + b"".join(block_of(mixed))) == [b"".join(mixed)]
 
 
 class Fickle:

@@ -114,12 +114,12 @@ class Encoder:
 
     def _member_writer(self) -> Write:
         """Members are few, always the same, and slow to hash."""
-        known: dict[int, bytes] = {}
+        known: dict[str, bytes] = {}
 
         def write(value: Any) -> bytes:
-            found = known.get(id(value))
+            found = known.get(value.name)
             if found is None:
-                found = known[id(value)] = self._long_way(value)
+                found = known[value.name] = self._long_way(value)
             return found
 
         return write
