@@ -17,9 +17,10 @@ from trees import contents, make_tree
 from culm.bamboo import LogKey, MemoryStore, NewEntry, StoredEntry
 from culm.bamboo.entry import decode
 from culm.wire.multihash import YAMF
-from culm_io.programs.directory.files import locked, note_published, settled_before
+from culm_io.programs.directory.files import note_published, settled_before
 from culm_io.programs.directory.mirror import Mirror
 from culm_io.programs.directory.publish import publish_directory
+from culm_io.programs.locks import locked
 from effort import seeds
 
 KEY = SigningKey(bytes(32))

@@ -39,10 +39,10 @@ from culm_io.command import command_of
 from culm_io.programs.directory import command as replicate_directory
 from culm_io.programs.directory import report
 from culm_io.programs.directory.fetch import Fetched
-from culm_io.programs.directory.files import locked
 from culm_io.programs.directory.materialise import Materialised
 from culm_io.programs.directory.publish import Published
 from culm_io.programs.directory.records import File
+from culm_io.programs.locks import locked
 from culm_io.stores.bamboo import SqliteStore
 
 _RANDOM = Random(1)

@@ -74,8 +74,9 @@ from culm.ssb.v8json import JsonValue
 from culm_io.asyncio.ssb import DialFailed, PeerDriver
 from culm_io.programs.arguments import any_port, count, folder, host, positive
 from culm_io.programs.captures import Captures, add_capture
-from culm_io.programs.directory.files import StoreFilesError, load_key, locked
+from culm_io.programs.directory.files import load_key
 from culm_io.programs.ending import AbsentError, ImpossibleError, end_without
+from culm_io.programs.locks import StoreFilesError, locked
 from culm_io.programs.tables import Bars, Table, Teller, show, size_of
 from culm_io.stores.ssb import SsbSqliteStore
 from culm_io.stores.ssb_placed import SsbPlacedStore

@@ -43,10 +43,8 @@ from culm_io.programs.directory import report
 from culm_io.programs.directory.check import check_log
 from culm_io.programs.directory.fetch import Failure, Fetched, Terms, fetch_logs
 from culm_io.programs.directory.files import (
-    StoreFilesError,
     belonging_to,
     load_key,
-    locked,
     note_published,
     settled_before,
 )
@@ -65,6 +63,7 @@ from culm_io.programs.directory.serve import Bounds, serve_logs
 from culm_io.programs.directory.sparse import certify, fetch_entry
 from culm_io.programs.directory.tree import read_records
 from culm_io.programs.ending import sentence_of
+from culm_io.programs.locks import StoreFilesError, locked
 from culm_io.programs.tables import Table, Teller, show
 from culm_io.stores.bamboo import SqliteStore, StoreFileError
 

@@ -1,27 +1,24 @@
-"""Files beside the store: the author's key, and the lock of whoever writes.
+"""Files beside the store: the author's key, and the lock file.
 
-The lock file also holds a note of its last publisher: which directory that has published as a
+The latter also holds a note of its last publisher: which directory that has published as a
 whole, and since when nobody has looked.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from nacl.signing import SigningKey
 
 from culm.bamboo import Head
+from culm_io.programs.locks import StoreFilesError, lock_file
 
 __all__ = [
-    "StoreFilesError",
     "belonging_to",
     "load_key",
-    "locked",
     "note_published",
     "settled_before",
 ]
@@ -31,30 +28,12 @@ __all__ = [
 _TICK = 2_000_000_000
 
 
-class StoreFilesError(Exception):
-    """A key that cannot be used, or a store that another process is writing to."""
-
-
 def belonging_to(store: Path) -> list[Path]:
     """All files that belong to a store, whether or not they are there."""
     return [
         store.with_name(store.name + suffix)
         for suffix in ("", "-wal", "-shm", "-journal", ".key", ".lock")
     ]
-
-
-@contextmanager
-def locked(store: Path) -> Iterator[None]:
-    """Be the only one who writes to `store`: two authors of one log would fork it.
-
-    Raises `StoreFilesError` if there is another, `OSError` if there can be no lock.
-    """
-    with open(_lock_file(store), "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreFilesError(f"{store}: another process is writing to this store") from None
-        yield
 
 
 def settled_before(
@@ -67,7 +46,7 @@ def settled_before(
     from a backup: `hash_of` tells the hash of an entry that is there.  Whoever asks has the lock.
     """
     try:
-        *numbers, found = _lock_file(store).read_text("ascii").split()
+        *numbers, found = lock_file(store).read_text("ascii").split()
         began, seqnum, *identity = map(int, numbers)
     except ValueError:
         return None
@@ -88,16 +67,12 @@ def note_published(
     since = began if unsettled is None else min(began, unsettled + _TICK)
     seqnum, found = (0, "-") if head is None else (head.seqnum, head.hash.hex())
     note = " ".join(map(str, [since, seqnum, *_identity(directory), found]))
-    _lock_file(store).write_text(note + "\n", "ascii")
+    lock_file(store).write_text(note + "\n", "ascii")
 
 
 def _identity(directory: Path) -> list[int]:
     found = directory.stat()
     return [found.st_dev, found.st_ino]
-
-
-def _lock_file(store: Path) -> Path:
-    return store.with_name(store.name + ".lock")
 
 
 def load_key(store: Path, *, create: bool) -> SigningKey:

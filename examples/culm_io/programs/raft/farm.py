@@ -15,8 +15,8 @@ from typing import Any
 from culm.arguments import is_dict
 from culm.garlic.raft import Configuration, Server, Stored
 from culm.wire.json import read_json
-from culm_io.programs.directory.files import StoreFilesError, locked
 from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.locks import StoreFilesError, locked
 from culm_io.programs.ports import free_ports
 
 __all__ = ["Farm"]
