@@ -26,6 +26,7 @@ from culm.garlic.raft import Server
 from culm.garlic.sessions import Sessions
 from culm_io.command import command_of
 from culm_io.programs import ports
+from culm_io.programs.captures import Captures
 from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.ports import free_ports
 from culm_io.programs.raft import server as raft_server
@@ -428,7 +429,7 @@ def test_who_loses_patience_with_a_store_that_stalls_ends_nothing(
         port = farm.control_ports()[1]
         with contextlib.ExitStack() as stack:
             path = stack.enter_context(farm.claimed(1))
-            service = raft_server.Service(farm, 1, path, echo=False)
+            service = raft_server.Service(farm, 1, path, echo=False, captures=Captures())
             serving = asyncio.create_task(service.serve())
             async with asyncio.timeout(PATIENCE_S):
                 while service.node.leader is None:
@@ -457,7 +458,7 @@ def test_who_loses_patience_with_a_store_that_stalls_ends_nothing(
 async def served(farm: RaftFarm, number: int = 1) -> AsyncIterator[raft_server.Service]:
     """A server in this process; of a cluster of one, when it leads."""
     with farm.claimed(number) as path:
-        service = raft_server.Service(farm, number, path, echo=False)
+        service = raft_server.Service(farm, number, path, echo=False, captures=Captures())
         serving = asyncio.create_task(service.serve())
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -595,7 +596,7 @@ def test_what_is_no_question_is_answered(tmp_path: Path) -> None:
     async def main() -> None:
         farm = RaftFarm.found(tmp_path / "farm", 1, tls=False)
         with farm.claimed(1) as path:
-            service = raft_server.Service(farm, 1, path, echo=False)
+            service = raft_server.Service(farm, 1, path, echo=False, captures=Captures())
             serving = asyncio.create_task(service.serve())
             for line in NO_QUESTIONS:
                 answer: dict[str, Any] = {}
