@@ -13,18 +13,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any, Final, Generic, NamedTuple, TypeGuard, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from culm import kernels
 from culm.arguments import is_list
 from culm.effects import StoreWork
 from culm.machine import Effect
 
-__all__ = ["Signed", "Verification", "Verify", "verify", "with_signatures"]
+__all__ = ["Ask", "Signed", "Verification", "Verify", "asks", "verify", "with_signatures"]
 
 T = TypeVar("T")
 
 _BOOL: Final = {bool}
+
+Ask: TypeAlias = Callable[["tuple[Signed, ...]", Callable[[list[bool]], None]], None]
 
 
 class Signed(NamedTuple):
@@ -75,6 +77,11 @@ def with_signatures(perform: Callable[[Effect[Any]], object]) -> Callable[[Effec
     return performs
 
 
+def asks(work: StoreWork) -> Ask:
+    """What asks for verdicts on some signatures, and for what gets them."""
+    return lambda signatures, then: work.ask(Verify, then, signatures=signatures)
+
+
 class _Asked(Generic[T]):
     """Items that were asked about together, and which of them have a signature."""
 
@@ -102,21 +109,21 @@ class _Asked(Generic[T]):
 class Verification(Generic[T]):
     """Items that go on, in the order in which they came, as soon as their signatures are verified.
 
-    work: what asks.
+    ask: has signatures verified; see `asks`.
     count_max: Signatures that are out at a time.
     then: gets items, each with the verdict on its signature; ``None`` for one without.
     """
 
-    __slots__ = ("_asked", "_count", "_count_max", "_then", "_waiting", "_work")
+    __slots__ = ("_ask", "_asked", "_count", "_count_max", "_then", "_waiting")
 
     def __init__(
         self,
-        work: StoreWork,
+        ask: Ask,
         *,
         count_max: int,
         then: Callable[[Iterable[tuple[T, bool | None]]], None],
     ) -> None:
-        self._work = work
+        self._ask = ask
         self._count_max = count_max
         self._then = then
         self._waiting: deque[tuple[T, Signed | None]] = deque()  # the first has a signature
@@ -150,7 +157,7 @@ class Verification(Generic[T]):
         if signatures:
             self._count += len(signatures)
             self._asked.append(asked)
-            self._work.ask(Verify, partial(self._answered, asked), signatures=tuple(signatures))
+            self._ask(tuple(signatures), partial(self._answered, asked))
         return bool(signatures)
 
     def _answered(self, asked: _Asked[T], verdicts: list[bool]) -> None:

@@ -238,7 +238,7 @@ def match_ebt_effect(effect: ebt.ReplicatorEffect | None) -> None:
     match effect:
         case ebt.AppendMessages() | ebt.ReadMessages() | ebt.MarkForked():
             pass
-        case ebt.LoadClock() | ebt.SaveClock() | None:
+        case ebt.LoadClock() | ebt.SaveClock() | Verify() | None:
             pass
         case rest:
             assert_never(rest)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +19,11 @@ from culm.p2panda import Author, OperationStored, Policy, SessionEnded
 from culm.point2point import Role, replication
 from culm.point2point.replication import EntryStored, Interest, LogSynced
 from culm.pump import VerifyJob
+from culm.ssb import peer
+from culm.ssb.ebt import FeedExtended, StoredFeeds
+from culm.ssb.store import MemoryStore as FeedMemoryStore
 from culm.wire.multihash import YAMF
+from culm_io.asyncio.ssb import PeerDriver
 
 COUNT = 150
 
@@ -29,24 +34,34 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield pair
 
 
-@pytest.fixture
-def verified_in(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The threads in which shares are verified."""
-    threads: set[int] = set()
-    call = VerifyJob.__call__
+class Threads:
+    """The threads in which shares are verified, and how many there were at a time."""
 
-    def noted(job: VerifyJob) -> None:
-        threads.add(threading.get_ident())
+    def __init__(self) -> None:
+        self.all: set[int] = set()
+        self.most = 0
+        self._now: set[int] = set()
+
+    def call(self, call: Callable[[VerifyJob], None], job: VerifyJob) -> None:
+        thread = threading.get_ident()
+        self._now.add(thread)
+        self.all.add(thread)
+        self.most = max(self.most, len(self._now))
         call(job)
+        self._now.discard(thread)
 
-    monkeypatch.setattr(VerifyJob, "__call__", noted)
+
+@pytest.fixture
+def verified_in(monkeypatch: pytest.MonkeyPatch) -> Threads:
+    threads, call = Threads(), VerifyJob.__call__
+    monkeypatch.setattr(VerifyJob, "__call__", lambda job: threads.call(call, job))
     return threads
 
 
-def check_in_threads(threads: set[int], verifiers: int) -> None:
-    assert len(threads) <= verifiers
-    assert bool(threads) is bool(verifiers)
-    assert threading.get_ident() not in threads
+def check_in_threads(threads: Threads, verifiers: int) -> None:
+    assert threads.most <= verifiers
+    assert bool(threads.all) is bool(verifiers)
+    assert threading.get_ident() not in threads.all
 
 
 def driven(drive: Drive, ends: Any, source: Any, target: Any, hear: Any, verifiers: int) -> Closed:
@@ -64,7 +79,7 @@ def driven(drive: Drive, ends: Any, source: Any, target: Any, hear: Any, verifie
 @pytest.mark.parametrize("verifiers", [0, 2])
 @pytest.mark.parametrize("drive", [pytest.param(DRIVERS[name], id=name) for name in DRIVERS])
 def test_p2panda_operations_are_verified_in_threads(
-    drive: Drive, verifiers: int, ends: Any, verified_in: set[int]
+    drive: Drive, verifiers: int, ends: Any, verified_in: Threads
 ) -> None:
     full, empty = p2panda.MemoryStore(), p2panda.MemoryStore()
     author = Author(SigningKey(bytes(32)), full)
@@ -98,7 +113,7 @@ def test_p2panda_operations_are_verified_in_threads(
 @pytest.mark.parametrize("verifiers", [0, 2])
 @pytest.mark.parametrize("drive", [pytest.param(DRIVERS[name], id=name) for name in DRIVERS])
 def test_entries_of_a_log_are_verified_in_threads(
-    drive: Drive, verifiers: int, ends: Any, verified_in: set[int]
+    drive: Drive, verifiers: int, ends: Any, verified_in: Threads
 ) -> None:
     author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
     full, empty = bamboo.MemoryStore(family=YAMF), bamboo.MemoryStore(family=YAMF)
@@ -118,5 +133,41 @@ def test_entries_of_a_log_are_verified_in_threads(
     sender = replication.Replicator(role=Role.REACTIVE)
     closed = driven(drive, ends, (sender, full), (receiver, empty), hear, verifiers)
     assert closed == Closed()
+    assert stored == list(range(1, COUNT + 1))
+    check_in_threads(verified_in, verifiers)
+
+
+@pytest.mark.parametrize("verifiers", [0, 2])
+def test_messages_of_a_feed_are_verified_in_threads(verifiers: int, verified_in: Threads) -> None:
+    alice, bob = (SigningKey(bytes([number]) * 32) for number in (1, 2))
+    stored: list[int] = []
+
+    async def main() -> None:
+        complete = asyncio.Event()
+
+        def hear(event: object) -> None:
+            if isinstance(event, FeedExtended) and event.feed == writer.me:
+                stored.extend(range(event.first, event.last + 1))
+                if event.last == COUNT:
+                    complete.set()
+
+        now = asyncio.get_running_loop().time()
+        limits = peer.Limits(verifying_max=4096)
+        writer, reader = (
+            peer.Peer(identity=key, stored=StoredFeeds(), now=now, limits=limits)
+            for key in (alice, bob)
+        )
+        reader.follow(writer.me)
+        out_of = PeerDriver(writer, FeedMemoryStore())
+        into = PeerDriver(reader, FeedMemoryStore(), on_event=hear, verifiers=verifiers)
+        for number in range(COUNT):
+            out_of.call(writer.publish, {"type": "post", "text": f"{number}"})
+        await into.dial(await out_of.listen("127.0.0.1", 0))
+        await complete.wait()
+        for driver in (into, out_of):
+            driver.call(driver.peer.close)
+            await driver.wait_closed()
+
+    asyncio.run(main())
     assert stored == list(range(1, COUNT + 1))
     check_in_threads(verified_in, verifiers)

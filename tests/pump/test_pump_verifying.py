@@ -13,7 +13,7 @@ from nacl.signing import SigningKey
 from culm.effects import StoreWork
 from culm.machine import Effect, Event, LocalProtocolError, StoreFailed, Ticket
 from culm.pump import AbortedError, Pump, VerifyJob
-from culm.signatures import Signed, Verification, Verify
+from culm.signatures import Signed, Verification, Verify, asks
 from toy_machines import Lines
 
 KEY = SigningKey(bytes(32))
@@ -47,7 +47,9 @@ class Signatures(Lines):
         super().__init__()
         self.work = StoreWork()
         self.asked = 0
-        self._verification = Verification[int](self.work, count_max=count_max, then=self._verified)
+        self._verification = Verification[int](
+            asks(self.work), count_max=count_max, then=self._verified
+        )
         self._verdicts: list[bool] = []
 
     def ask(self, count: int) -> None:

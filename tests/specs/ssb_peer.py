@@ -205,6 +205,24 @@ _MEETINGS = (
     ),
 )
 
+_VERIFIED = [
+    Meeting(
+        name=f"{meeting.name}, and drivers that verify",
+        members={
+            name: {**member, "verifying_max": count_max}
+            for (name, member), count_max in zip(meeting.members.items(), (4, 64), strict=False)
+        },
+        script=meeting.script,
+    )
+    for meeting in _MEETINGS
+    if meeting.name
+    in {
+        "two peers on a sealed connection",
+        "a client, and all that it may call",
+        "a fork, and a feed that is blocked",
+    }
+]
+
 
 def _stranger(number: int) -> bytes:
     return _notes(1, **{f"stranger {number}": 2})
@@ -231,7 +249,7 @@ PEER = register(
             tight={"small": True},
         ),
         usage=Usage(
-            meetings=_MEETINGS,
+            meetings=(*_MEETINGS, *_VERIFIED),
             bad_calls=(
                 call("close_link", link=99),
                 call("attached", name="dave", role="server"),

@@ -11,6 +11,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from culm.machine import Event
+from culm.signatures import Verify, verify
 from culm.ssb.ebt import SessionRole
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.peer import Peer, PeerLink
@@ -64,7 +65,10 @@ class Node:
                 self.events.append(event)
                 moved = True
             while (effect := self.peer.next_effect()) is not None:
-                self.peer.complete(effect.ticket, self.store.perform(effect))
+                if isinstance(effect, Verify):
+                    self.peer.complete(effect.ticket, verify(effect.signatures))
+                else:
+                    self.peer.complete(effect.ticket, self.store.perform(effect))
                 moved = True
             for link in self.peer.links_to_send():
                 moved |= self.carry(link)

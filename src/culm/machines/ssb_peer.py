@@ -7,6 +7,7 @@ an unsealed one, and ``close_link`` ends one.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -98,7 +99,7 @@ def _build(config: Config) -> _DiallingPeer:
             ssb=ssb.Timing(handshake_s=config["handshake_s"]),
             **{key.name: config[key.name] for key in _TIMING},
         ),
-        limits=_SMALL if small else Limits(),
+        limits=replace(_SMALL if small else Limits(), verifying_max=config["verifying_max"]),
     )
     for name in config["follows"]:
         peer.follow(feed_of(name))
@@ -194,6 +195,7 @@ PEER = register(
             *keys_of(ssb.Timing),
             *_SETTINGS,
             *_TIMING,
+            *(key for key in keys_of(Limits) if key.name == "verifying_max"),
         ),
         verbs={
             "follow": _follow,

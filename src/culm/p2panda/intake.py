@@ -32,7 +32,7 @@ from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.operation import Operation
 from culm.p2panda.operation import decode as decode_operation
 from culm.replication import Writes
-from culm.signatures import Verification
+from culm.signatures import Verification, asks
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YASMF
 
@@ -146,7 +146,7 @@ class Intake:
         self._verification: Verification[Arrival | _Blame] | None = None
         if limits.verifying_max:
             self._verification = Verification(
-                work, count_max=limits.verifying_max, then=self._verified_elsewhere
+                asks(work), count_max=limits.verifying_max, then=self._verified_elsewhere
             )
 
     def take(self, sender: Exchange, entries: Sequence[tuple[bytes, bytes | None]]) -> None:

@@ -86,9 +86,8 @@ class ReplicatorLimits:
         later entries of these are passed over; 400 bytes each.  Beyond that, those of which an
         entry was left out first are forgotten: the next one is looked at, and told, again.
     verifying_max
-        Signatures that the driver verifies at a time (`culm.signatures.Verify`), or those of the
-        entries of one read, if they are more; under 1 KiB each.  0: the replicator verifies them
-        itself.
+        Signatures that the driver verifies at a time (`culm.signatures.Verify`), under 1 KiB each.
+        0: the replicator verifies them itself.
     connection
         The limits of the connection.
     parameters

@@ -143,6 +143,7 @@ class Connection(StreamBase[ConnectionEvent]):
         check_type("limits", limits, Limits)
         check_type("timing", timing, Timing)
         check_type("family", family, HashFamily)
+        check_type("verifier", verifier, RunVerifier, type(None))
         mux_limits = _mux_limits(limits)
         super().__init__(receive_max=mux_limits.receive_buffer_max)
         self._limits = limits

@@ -87,6 +87,7 @@ class DataReceiver:
         self._runs: RunReader | None = None
         if in_runs:
             self._runs = RunReader(self._inbox, self._body, family=output.family, verifier=verifier)
+        self._verifying = None if verifier is None else self._runs
 
     def establish(self, session: Negotiated) -> None:
         """Both setups have been exchanged."""
@@ -102,20 +103,22 @@ class DataReceiver:
     def waiting(self) -> bool:
         """Whether the caller owes an answer before more is taken."""
         current = self._current
-        if current is None or current.life is RequestState.ENDED:
-            return False
-        if self._runs is not None and self._runs.waits and current.takes_data:
-            return True
-        return current.incoming.intake is Intake.WAITING
+        if current is None or current.incoming.intake is not Intake.WAITING:
+            return self._verifying is not None and self._verifying.waits and self._takes_data
+        return current.life is not RequestState.ENDED
+
+    @property
+    def _takes_data(self) -> bool:
+        return self._current is not None and self._current.takes_data
 
     @property
     def gathers(self) -> bool:
         """Whether it waits, and yet more of the same may come."""
-        return self.waiting and self._runs is not None and self._runs.gathers
+        return self.waiting and self._verifying is not None and self._verifying.gathers
 
     def ask_verifier(self) -> bool:
         """Ask for verdicts on signatures; whether there was anything to ask."""
-        return self.gathers and self._runs is not None and self._runs.ask()
+        return self.gathers and self._verifying is not None and self._verifying.ask()
 
     @property
     def current_id(self) -> int | None:
@@ -170,9 +173,7 @@ class DataReceiver:
                 if self._body.open:
                     outcome = self._bring(self._data_request(), self._body.take())
                 elif self._inbox.size:
-                    outcome = self._take_run()
-                    if outcome is None and not self.waiting:
-                        outcome = self._take_packet()
+                    outcome = self._take_run() or self._take_packet()
                 else:
                     return None
             except Truncated:
@@ -194,8 +195,9 @@ class DataReceiver:
         entries = self._runs.take(request.proposal.log, request.incoming)
         if entries:
             return EntriesReceived(request_id=request.request_id, entries=entries)
-        if not self._runs.waits:
-            self._runs.check()
+        if self._runs.waits:
+            raise Truncated(0)  # for verdicts
+        self._runs.check()
         return None
 
     def _take_packet(self) -> Outcome | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, count
 from typing import Any, NamedTuple
 
-from culm.bamboo.bulk import signatures_are_valid
+from culm.bamboo.bulk import signatures_are_valid, signatures_of
 from culm.bamboo.entry import Entry, LogKey, assemble
 from culm.bamboo.records import NewEntry, StoredEntry
 from culm.buffer import ReceiveBuffer
@@ -21,6 +21,7 @@ from culm.point2point.codec import PacketType
 from culm.point2point.direction import Direction, EntryRun, Incoming
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.limits import Limits
+from culm.signatures import Ask
 from culm.wire import varu64
 from culm.wire.errors import DecodeError, Truncated
 from culm.wire.lzfoo import Decompressor
@@ -30,13 +31,10 @@ __all__ = ["Inflation", "PayloadBody", "RunReader", "RunVerifier", "write_run"]
 
 
 class RunVerifier(NamedTuple):
-    """Verifies the signatures of runs of at most `count_max` entries.
-
-    ask: gets the entries, and what takes the verdicts later.
-    """
+    """Has the signatures of runs of at most `count_max` entries verified (`culm.signatures`)."""
 
     count_max: int
-    ask: Callable[[Sequence[Entry], Callable[[list[bool]], None]], None]
+    ask: Ask
 
 
 # Bytes read at a time, on the wire and unpacked.
@@ -241,7 +239,7 @@ class _ReadRun:
 
     def ask(self, verifier: RunVerifier) -> None:
         self.asked = True
-        verifier.ask(self.made, self._take)
+        verifier.ask(tuple(signatures_of(self.made)), self._take)
 
     def _take(self, verdicts: list[bool]) -> None:
         self.verdicts = verdicts

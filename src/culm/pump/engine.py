@@ -373,7 +373,7 @@ class Engine(ABC, Generic[M_co, E_co]):
         if effect is None:
             return False
         assert self._durable is not None
-        if isinstance(effect, Verify) and self._defer is None:
+        if type(effect) is Verify and self._defer is None:
             self._take_signatures(effect, self._durable)
         elif self._in_jobs and self._perform is not None:
             self._for_job.append(effect)

@@ -34,6 +34,7 @@ from nacl.signing import SigningKey
 from culm.arguments import check_bytes, check_type, is_dict
 from culm.buffer import Buffer
 from culm.kernels import classic, hashing
+from culm.signatures import Signed
 from culm.ssb.v8json import (
     SAFE_INTEGER_MAX,
     JsonError,
@@ -202,6 +203,12 @@ class ClassicMessage:
     @property
     def signed(self) -> bytes:
         return self._text[:-_SIGNATURE_LINE] + b"\n}"
+
+    def signed_by_author(self, *, hmac_key: bytes | None = None) -> Signed:
+        """What the author has signed, to be verified elsewhere (`culm.signatures.Verify`)."""
+        _check_hmac_key(hmac_key)
+        text = _authenticated(self.signed, hmac_key)
+        return Signed(_key_of(self.author), self.signature, text)
 
     @property
     def place(self) -> FeedPlace:

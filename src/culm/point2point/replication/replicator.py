@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from culm.arguments import check_type
 from culm.bamboo.answers import is_of_family
-from culm.bamboo.bulk import signatures_of
 from culm.bamboo.effects import ReadLogs
-from culm.bamboo.entry import Entry, LogKey, check_log
+from culm.bamboo.entry import LogKey, check_log
 from culm.bamboo.errors import Reason
 from culm.bymux import Role
 from culm.effects import StoreWork
@@ -48,7 +47,7 @@ from culm.point2point.replication.steps import GivenUp, Happening, Offered, Want
 from culm.point2point.runs import RunVerifier
 from culm.point2point.states import RequestState, State
 from culm.replication import DurableBase, Quiet
-from culm.signatures import Verify
+from culm.signatures import asks
 from culm.timers import earliest
 from culm.wire.multihash import YAMF, HashFamily
 
@@ -101,7 +100,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         work = StoreWork(suits=partial(is_of_family, family))
         verifier: RunVerifier | None = None
         if limits.verifying_max:
-            verifier = RunVerifier(limits.verifying_max, partial(_verify, work))
+            verifier = RunVerifier(limits.verifying_max, asks(work))
         connection = Connection(
             role=role,
             setup=setup,
@@ -481,11 +480,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """The request; ``None``: dropped or cancelled since, and the id perhaps used again."""
         request = self.connection.requests.get(event.request_id)
         return request if request is not None and request.proposal is event.proposal else None
-
-
-def _verify(work: StoreWork, entries: Sequence[Entry], then: Callable[[list[bool]], None]) -> None:
-    """Have the signatures of entries verified."""
-    work.ask(Verify, then, signatures=tuple(signatures_of(entries)))
 
 
 class _Unread(NamedTuple):

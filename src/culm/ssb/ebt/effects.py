@@ -7,6 +7,7 @@ from typing import TypeAlias, TypeGuard
 
 from culm.arguments import is_dict, is_tuple
 from culm.machine import Effect
+from culm.signatures import Verify
 from culm.ssb.ebt.model import Message, PeerClock
 from culm.ssb.ebt.notes import REFUSAL, SEQUENCE_MAX
 from culm.ssb.feed_id import are_feed_ids
@@ -98,7 +99,9 @@ class SaveClock(Effect[None]):
     clock: PeerClock
 
 
-ReplicatorEffect: TypeAlias = AppendMessages | ReadMessages | MarkForked | LoadClock | SaveClock
+ReplicatorEffect: TypeAlias = (
+    AppendMessages | ReadMessages | MarkForked | LoadClock | SaveClock | Verify
+)
 
 
 def _are_sequences(found: object, least: int) -> bool:

@@ -372,6 +372,12 @@ class FeedExchange:
             if self._searches:
                 self.sources.moved(feed, session)
 
+    def expects(self, session: int, author: str, sequence: int) -> bool:
+        """Whether a message may be one that is checked."""
+        found = self.sessions.get(session)
+        relation = None if found is None else found.relations.get(author)
+        return relation is not None and sequence > relation.feed.received
+
     def receive_outside(self, peer: str, author: str, sequence: int, received: Any) -> bool:
         """Take a message from a peer outside of sessions; returns whether more are welcome."""
         feed = self.feeds.get(author)

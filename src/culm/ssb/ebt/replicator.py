@@ -17,6 +17,7 @@ from culm.machine import (
     Ticket,
     check_time,
 )
+from culm.signatures import Signed, Verify
 from culm.ssb.ebt.effects import ReadMessages, ReplicatorEffect
 from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.ebt.events import ReplicatorEvent
@@ -242,6 +243,18 @@ class Replicator:
             gap = f"{message.sequence} after {feed.received}"
             raise LocalProtocolError(ErrorCode.WRONG_SEQUENCE, gap)
         self._exchange.append(feed, message)
+
+    def expects(self, session: int, author: str, sequence: int) -> bool:
+        """Whether a message may be one that is checked: no repetition, and of a feed of theirs."""
+        return self._exchange.expects(session, author, sequence)
+
+    def verify(self, signatures: tuple[Signed, ...], then: Callable[[list[bool]], None]) -> None:
+        """Have signatures of messages verified by the driver (`culm.signatures.Verify`).
+
+        `then` gets the verdicts, and never if that could not be done.
+        """
+        if self._state in (State.OPEN, State.CLOSING):
+            self._exchange.work.ask(Verify, then, signatures=signatures)
 
     # Outside of sessions
 

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
+from culm.ssb import history
 from culm.ssb.ebt import Replicator
 from culm.ssb.history import EarlyRoom
+from culm.ssb.muxrpc import CallType, Manifest
 from culm.ssb.peer.events import LinkEvent
+from culm.ssb.peer.frames import FrameVerifier
 from culm.ssb.peer.limits import Limits, Settings, Timing
 
-__all__ = ["Context"]
+__all__ = ["MANIFEST", "Context"]
+
+#: The methods that a peer may call.
+MANIFEST: Final = Manifest(
+    {
+        "manifest": CallType.ASYNC,
+        "ebt.replicate": CallType.DUPLEX,
+        "ebt.replicateFormat": CallType.DUPLEX,
+        "gossip.ping": CallType.DUPLEX,
+        "blobs.createWants": CallType.SOURCE,
+        ".".join(history.METHOD): CallType.SOURCE,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +35,7 @@ class Context:
 
     now: the time of the machine.
     time_ms: converts a time of the machine to milliseconds since 1970.
+    verifier: has the signatures in frames verified by the driver; ``None``: we do.
     sessions: the links of the replicator's sessions, by the numbers of both.
     """
 
@@ -30,4 +47,5 @@ class Context:
     tell: Callable[[LinkEvent], None]
     now: Callable[[], float]
     time_ms: Callable[[float], int]
+    verifier: FrameVerifier | None
     sessions: dict[int, int] = field(default_factory=dict[int, int])

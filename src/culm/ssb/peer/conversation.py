@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf, isinf
-from typing import Final, NamedTuple, TypeGuard
+from typing import Final, TypeGuard
 
 from culm.arguments import is_dict
 from culm.machine import Event, LocalProtocolError, RemoteProtocolError
 from culm.replication import Liveness
 from culm.ssb import history
-from culm.ssb.ebt import (
-    EndReason,
-    ErrorCode,
-    ForkedFeedError,
-    InvalidMessageError,
-    Message,
-    SessionEnded,
-    SessionRole,
-    decode_notes,
-)
-from culm.ssb.messages import ClassicMessage, MessageError, MessageErrorCode, read_message
+from culm.ssb.ebt import EndReason, ErrorCode, SessionEnded, SessionRole, decode_notes
+from culm.ssb.messages import MessageError, read_message
 from culm.ssb.muxrpc import (
     BodyType,
     Call,
@@ -30,41 +21,23 @@ from culm.ssb.muxrpc import (
     CallState,
     CallType,
     Connection,
-    Manifest,
     State,
     ValueReceived,
 )
 from culm.ssb.muxrpc.requests import DEPTH_MAX, shortened
-from culm.ssb.peer.context import Context
+from culm.ssb.peer.context import MANIFEST, Context
 from culm.ssb.peer.errors import ErrorCode as PeerErrorCode
 from culm.ssb.peer.events import FellBack
+from culm.ssb.peer.frames import Content, FrameQueue, MessageFrame
 from culm.ssb.peer.history import LinkHistory
 from culm.ssb.peer.ping import Ping, PingState
 from culm.ssb.peer.states import EXCHANGE_RULES, ONE_BY_ONE, ExchangeInput, ExchangeMode
 from culm.ssb.v8json import SAFE_INTEGER_MAX, JsonError, JsonValue, parse
 from culm.timers import Deadlines
 
-__all__ = [
-    "MANIFEST",
-    "ClassicFormat",
-    "Conversation",
-    "LinkExchange",
-    "MessageFrame",
-    "read_frame",
-]
+__all__ = ["Conversation", "LinkExchange", "read_frame"]
 
 _BEGINS_NOTES: Final = b'{"@'
-
-
-class MessageFrame(NamedTuple):
-    """A message as received, with the feed and sequence that it claims; not verified.
-
-    sequence: 0 if it claims none.
-    """
-
-    author: str
-    sequence: int
-    message: ClassicMessage | MessageError
 
 
 def read_frame(body: bytes, body_type: BodyType) -> MessageFrame | Mapping[str, int]:
@@ -101,25 +74,11 @@ def _sequence(value: JsonValue) -> int:
     return value if type(value) is int and 1 <= value <= SAFE_INTEGER_MAX else 0
 
 
-class ClassicFormat:
-    """The classic format, as far as a replicator has to know it.
-
-    hmac_key: 32 bytes, of a network whose messages are signed with a key.
-    """
-
-    name: Final = "classic"
-
-    def __init__(self, *, hmac_key: bytes | None = None) -> None:
-        self._hmac_key = hmac_key
-
-    def check(self, previous: str | None, received: ClassicMessage | MessageError) -> Message:
-        if isinstance(received, MessageError):
-            raise InvalidMessageError(str(received))
-        if not received.verify(hmac_key=self._hmac_key):
-            raise InvalidMessageError(str(MessageError(MessageErrorCode.BAD_SIGNATURE)))
-        if received.previous != previous:
-            raise ForkedFeedError(received.data)
-        return Message(received.author, received.sequence, received.id, received.data)
+def _content(event: ValueReceived) -> Content:
+    try:
+        return read_frame(event.body, event.type)
+    except RemoteProtocolError as error:
+        return error.detached()
 
 
 _VERSION: Final = 3
@@ -161,19 +120,32 @@ class LinkExchange:
         self._sessions_left = context.limits.sessions_max  # that the peer may open
         self._asks = context.settings.asks_as_server
         self._resumed = 0  # number of further requests for a session
+        self.frames: FrameQueue | None = None
+        if context.verifier is not None:
+            self.frames = FrameQueue(self._core, context.verifier)
 
     @property
     def holds(self) -> bool:
-        """Whether frames have to wait until the session has loaded, or others are written."""
+        """Whether frames wait: for a verdict, for the session to load, or for others' writes."""
+        if self.frames is not None and self.frames.waits:
+            return True
         if self.session is None:
             return self.mode in ONE_BY_ONE and not self._core.takes_messages
         return not (self._core.takes_messages and self._core.is_ready(self.session))
 
     @property
+    def holds_bytes(self) -> bool:
+        """Whether nothing more is read meanwhile."""
+        if self.frames is not None and self.frames.waits:
+            return self.frames.is_full
+        return self.holds
+
+    @property
     def waits_for_store(self) -> bool:
         """Whether we wait for our own store: then the peer is not to blame for its silence."""
         is_loading = self.session is not None and self._core.is_loading(self.session)
-        return is_loading or not self._core.takes_messages
+        verifies = self.frames is not None and self.frames.waits
+        return is_loading or verifies or not self._core.takes_messages
 
     # The beginning
 
@@ -286,6 +258,10 @@ class LinkExchange:
             return
         if self.mode is ExchangeMode.ASKED:
             self._move(ExchangeInput.NOTES_CAME)
+        if self.frames is not None:
+            self.frames.add(self.session, _content(event), len(event.body))
+            self.take_frames()
+            return
         value: tuple[bytes, BodyType] | None = (event.body, event.type)
         while value is not None:
             self._receive_frame(self.session, *value)
@@ -305,6 +281,31 @@ class LinkExchange:
         else:
             self._core.receive_notes(session, frame)
 
+    def gather(self, next_value: Callable[[int], ValueReceived | None]) -> None:
+        """Take more frames, if one waits for its verdict, as long as nothing else comes."""
+        frames = self.frames
+        while frames and frames.waits and not frames.is_full:
+            if self.session is None or self._call is None:
+                return
+            event = next_value(self._call.number)
+            if event is None:
+                return
+            frames.add(self.session, _content(event), len(event.body))
+
+    def take_frames(self) -> None:
+        """Take frames that have their verdicts, until an event or a write has to come first."""
+        frames, taken = self.frames, False
+        while frames and not frames.waits and (self._core.goes_on or not taken):
+            frame, taken = frames.take(), True
+            if frame.session != self.session:
+                continue
+            if isinstance(frame.content, RemoteProtocolError):
+                self._core.disconnect(frame.session, frame.content)
+            elif isinstance(frame.content, MessageFrame):
+                self._core.receive_message(frame.session, *frame.content)
+            else:
+                self._core.receive_notes(frame.session, frame.content)
+
     def fill(self, size_max: int) -> None:
         """Send frames over the connection, as far as it has room."""
         while self.session is not None and self._call is not None and self._call.state in _SENDING:
@@ -319,6 +320,7 @@ class LinkExchange:
 
     def call_ended(self, error: CallError | None) -> None:
         """End the session: the peer has ended its call."""
+        self._forget_frames()
         session, self.session, self._call = self.session, None, None
         if session is None:
             return
@@ -333,6 +335,7 @@ class LinkExchange:
     def session_ended(self, event: SessionEnded) -> None:
         """End the call of a session of this link: the replicator has ended the session."""
         if event.session == self.session:
+            self._forget_frames()
             self.session = None
             self._end_call(event.reason, event.error)
             code = None if event.error is None else event.error.code
@@ -343,9 +346,14 @@ class LinkExchange:
 
     def disconnect(self) -> None:
         """End the session: the link has ended."""
+        self._forget_frames()
         session, self.session, self._call = self.session, None, None
         if session is not None:
             self._core.disconnect(session)
+
+    def _forget_frames(self) -> None:
+        if self.frames is not None:
+            self.frames.clear()
 
     def _end_call(self, reason: EndReason, error: RemoteProtocolError | None) -> None:
         call, self._call = self._call, None
@@ -384,18 +392,6 @@ def _refusal(args: list[JsonValue]) -> str | None:
 
 _SESSION: Final = 0  # a number that no call has
 _PATIENCE: Final = 3  # pauses that a peer has for its turn, before we serve in its place
-
-#: The methods that a peer may call.
-MANIFEST: Final = Manifest(
-    {
-        "manifest": CallType.ASYNC,
-        "ebt.replicate": CallType.DUPLEX,
-        "ebt.replicateFormat": CallType.DUPLEX,
-        "gossip.ping": CallType.DUPLEX,
-        "blobs.createWants": CallType.SOURCE,
-        ".".join(history.METHOD): CallType.SOURCE,
-    }
-)
 
 
 class Conversation:

@@ -16,7 +16,7 @@ __all__ = ["Limits", "Settings", "Timing"]
 class Limits:
     """Upper bounds of a `Peer`, each with the memory that it implies.
 
-    Raises `ValueError` for one below 1.
+    Raises `ValueError` for one below 1 (`verifying_max`: below 0).
 
     links_max
         Concurrent connections: each takes at most the memory that `rpc` and `ssb` allow,
@@ -34,6 +34,10 @@ class Limits:
     sessions_max
         Sessions that a peer may open over one connection, one after the other; further ones are
         refused.  Each reads the peer's clock, and feeds, from the store.
+    verifying_max
+        Signatures that the driver verifies at a time (`culm.signatures.Verify`), of messages in
+        sessions; as many frames of a connection wait for that, at most, and 128 KiB.  0: the peer
+        verifies them itself.
     fill_size_max
         Bytes of feeds to put into a connection at a time.
     ssb
@@ -52,6 +56,7 @@ class Limits:
     early_size_max: int = 1 << 23
     sessions_max: int = 64
     fill_size_max: int = 1 << 16
+    verifying_max: int = 0
     ssb: ssb.Limits = field(default_factory=ssb.Limits)
     rpc: muxrpc.Limits = field(default_factory=muxrpc.Limits)
     ebt: ebt.Limits = field(default_factory=ebt.Limits)
@@ -64,6 +69,7 @@ class Limits:
         check_int("early_size_max", self.early_size_max, 1)
         check_int("sessions_max", self.sessions_max, 1)
         check_int("fill_size_max", self.fill_size_max, 1)
+        check_int("verifying_max", self.verifying_max, 0)
         check_type("ssb", self.ssb, ssb.Limits)
         check_type("rpc", self.rpc, muxrpc.Limits)
         check_type("ebt", self.ebt, ebt.Limits)

@@ -24,9 +24,9 @@ from culm.ssb.box_stream import BoxStream
 from culm.ssb.ebt import SessionEnded, SessionRole
 from culm.ssb.events import Authenticated
 from culm.ssb.feed_id import feed_id_of
-from culm.ssb.muxrpc import Connection
-from culm.ssb.peer.context import Context
-from culm.ssb.peer.conversation import MANIFEST, Conversation
+from culm.ssb.muxrpc import Connection, State, ValueReceived
+from culm.ssb.peer.context import MANIFEST, Context
+from culm.ssb.peer.conversation import Conversation
 from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import PeerConnected, PeerDisconnected
 from culm.ssb.peer.history import LinkHistory
@@ -133,6 +133,7 @@ class PeerLink:
         self._timed = machine if isinstance(machine, Timed) else None  # kept: the check is slow
         self._links = links
         self._fault: RemoteProtocolError | None = None
+        self._kept: Event | None = None
         self._eof = False
 
     # Bytes
@@ -183,7 +184,23 @@ class PeerLink:
         """Whether the link has failed, and waits for nothing more."""
         return self._fault is not None
 
+    @property
+    def _is_open(self) -> bool:
+        return self._fault is None and self.rpc.state is State.OPEN
+
+    def next_value(self, number: int) -> ValueReceived | None:
+        """`next_event`, if it is a value in that call; another one is kept for later."""
+        if self._kept is None and self._is_open:
+            event = self.next_event()
+            if isinstance(event, ValueReceived) and event.number == number:
+                return event
+            self._kept = event
+        return None
+
     def next_event(self) -> Event | None:
+        kept, self._kept = self._kept, None
+        if isinstance(kept, Closed) or (kept is not None and self._is_open):
+            return kept  # after our goodbye, what has come before it is dropped
         if self.closed:
             return None
         if self._fault is not None:
@@ -357,6 +374,9 @@ class Links:
             self._set_deadline(link)
             return True
         self._stirred[number] = link
+        if conversation is not None and conversation.exchange.frames:
+            conversation.exchange.take_frames()
+            return True
         event = link.next_event()
         if event is None:
             del self._awake[number]
@@ -429,7 +449,14 @@ class Links:
 
     def holds(self, link: PeerLink) -> bool:
         conversation = self._conversations.get(link.number)
-        return conversation is not None and conversation.exchange.holds
+        return conversation is not None and conversation.exchange.holds_bytes
+
+    def gather(self) -> None:
+        """Let frames that wait for verdicts be joined by those that have come after them."""
+        for number, link in self._blocked.items():
+            conversation = self._conversations.get(number)
+            if conversation is not None:
+                conversation.exchange.gather(link.next_value)
 
     # Time
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from nacl.public import PrivateKey
@@ -19,10 +19,13 @@ from culm.machine import (
     Ticket,
 )
 from culm.replication import Quiet
+from culm.signatures import Verification
 from culm.ssb.ebt import (
     FeedExtended,
     FeedForked,
+    ForkedFeedError,
     Head,
+    InvalidMessageError,
     Message,
     Replicator,
     SessionEnded,
@@ -33,11 +36,17 @@ from culm.ssb.ebt import (
 )
 from culm.ssb.feed_id import check_feed_id, feed_id_of, public_key_of
 from culm.ssb.history import EarlyRoom
-from culm.ssb.messages import ClassicMessage, FeedPlace, create_message
+from culm.ssb.messages import (
+    ClassicMessage,
+    FeedPlace,
+    MessageError,
+    MessageErrorCode,
+    create_message,
+)
 from culm.ssb.peer.context import Context
-from culm.ssb.peer.conversation import ClassicFormat
 from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import LinkEvent, OwnFeedConfirmed, PeerEffect, PeerEvent
+from culm.ssb.peer.frames import Frame, FrameVerifier, Judged
 from culm.ssb.peer.limits import Limits, Settings, Timing
 from culm.ssb.peer.links import Links, PeerLink
 from culm.ssb.secret_handshake import MAIN_NETWORK, ClientHandshake, ServerHandshake
@@ -86,6 +95,43 @@ R = TypeVar("R")
 _DEFAULT_LIMITS: Final = Limits()
 _DEFAULT_SETTINGS: Final = Settings()
 _DEFAULT_TIMING: Final = Timing()
+
+
+class ClassicFormat:
+    """The classic format, as far as a replicator has to know it.
+
+    hmac_key: 32 bytes, of a network whose messages are signed with a key.
+    """
+
+    name: Final = "classic"
+
+    def __init__(self, *, hmac_key: bytes | None = None) -> None:
+        self._hmac_key = hmac_key
+
+    def check(self, previous: str | None, received: ClassicMessage | MessageError) -> Message:
+        if isinstance(received, MessageError):
+            raise InvalidMessageError(str(received))
+        if not received.verify(hmac_key=self._hmac_key):
+            raise InvalidMessageError(str(MessageError(MessageErrorCode.BAD_SIGNATURE)))
+        if received.previous != previous:
+            raise ForkedFeedError(received.data)
+        return Message(received.author, received.sequence, received.id, received.data)
+
+
+class _JudgedFormat(ClassicFormat):
+    """The same, of messages on which there may be a verdict."""
+
+    def check(
+        self, previous: str | None, received: ClassicMessage | MessageError | Judged
+    ) -> Message:
+        if not isinstance(received, Judged):
+            return super().check(previous, received)
+        message, is_signed = received
+        if not is_signed:
+            raise InvalidMessageError(str(MessageError(MessageErrorCode.BAD_SIGNATURE)))
+        if message.previous != previous:
+            raise ForkedFeedError(message.data)
+        return Message(message.author, message.sequence, message.id, message.data)
 
 
 class Peer(LinkedMachine[PeerEvent]):
@@ -150,7 +196,7 @@ class Peer(LinkedMachine[PeerEvent]):
         self._core = Replicator(
             me=feed_id_of(bytes(identity.verify_key)),
             stored=stored,
-            format=ClassicFormat(hmac_key=hmac_key),
+            format=(_JudgedFormat if limits.verifying_max else ClassicFormat)(hmac_key=hmac_key),
             now=now,
             timing=timing.ebt,
             limits=limits.ebt,
@@ -160,6 +206,7 @@ class Peer(LinkedMachine[PeerEvent]):
         self._ending: Closed | None = None  # the replicator has ended
         self._closed: Closed | None = None
         self._early_room = EarlyRoom(size_max=limits.early_size_max)
+        self._verifier = _verifier_of(self._core, limits.verifying_max, hmac_key)
         self._links = Links(
             Context(
                 core=self._core,
@@ -170,6 +217,7 @@ class Peer(LinkedMachine[PeerEvent]):
                 tell=self._tell,
                 now=lambda: self._now,
                 time_ms=self._time_ms,
+                verifier=self._verifier,
             ),
             now=now,
         )
@@ -370,7 +418,12 @@ class Peer(LinkedMachine[PeerEvent]):
                 pass
 
     def next_effect(self) -> PeerEffect | None:
-        return self._core.next_effect()
+        effect = self._core.next_effect()
+        if effect is None and self._verifier is not None:
+            self._links.gather()
+            if self._verifier.verification.ask():
+                effect = self._core.next_effect()
+        return effect
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
         self._core.complete(ticket, result)
@@ -407,3 +460,15 @@ class Peer(LinkedMachine[PeerEvent]):
 
     def _tell(self, event: LinkEvent) -> None:
         self._events.append(event)
+
+
+def _verifier_of(core: Replicator, count_max: int, hmac_key: bytes | None) -> FrameVerifier | None:
+    if not count_max:
+        return None
+    verification = Verification[Frame](core.verify, count_max=count_max, then=_judge)
+    return FrameVerifier(count_max, verification, hmac_key)
+
+
+def _judge(frames: Iterable[tuple[Frame, bool | None]]) -> None:
+    for frame, is_signed in frames:
+        frame.judge(is_signed)
