@@ -267,6 +267,7 @@ def test_the_line_driver_is_killed(tmp_path: Path, processes: list[subprocess.Po
     print(json.dumps({"op": "eof"}), file=driver.stdin, flush=True)
     wait_until(lambda: has(capture, lambda step: step.name == "receive_eof"))
     kill(driver)
+    assert capture.stat().st_mode & 0o777 == 0o600
     assert is_replayed(capture)
     again = spawn(processes, "drive", "bymux", "--capture", capture)
     assert again.wait(SECONDS_MAX) == ExitStatus.IMPOSSIBLE

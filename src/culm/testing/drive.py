@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -66,7 +67,8 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitSta
 
 def _recorder(options: argparse.Namespace, config: Config, driver: LineDriver) -> Recorder:
     """Records the machine; the file has all of a line before the next is read."""
-    file = open(options.capture, "xb", buffering=0)  # noqa: SIM115
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    file = open(os.open(options.capture, flags, 0o600), "wb", buffering=0)  # noqa: SIM115
     recorder = Recorder(
         file.write,
         machine=options.name,
