@@ -30,11 +30,11 @@ _WASTE_MAX = 4
 class ReceiveBuffer:
     """Bytes received and not yet consumed; index 0 is the oldest of them.
 
-    Appending and consuming cost time linear in the bytes moved, whatever the sizes of the
-    pieces, and what is in it takes at most about four times its size.  Bytes that come
-    into an empty buffer are kept as they are, and not copied before they are taken.
+    Appending and consuming take time linear in the bytes moved, whatever the sizes of the
+    pieces, and the content takes at most about four times its size in memory.  Bytes that
+    come into an empty buffer are kept as they are, and not copied before they are taken.
 
-    `size` is how many there are.
+    `size` is their number.
     """
 
     __slots__ = ("_backing_size", "_data", "_start", "size")
@@ -44,7 +44,7 @@ class ReceiveBuffer:
         # at its front by moving its start, and the rest once half of its memory is free.
         self._data: Buffer = b""
         self._start = 0
-        self._backing_size = 0  # of the bytes of which _data may be a view
+        self._backing_size = 0  # of the bytes that _data may be a view of
         self.size = 0
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class ReceiveBuffer:
         return bytes(memoryview(self._data)[start : start + size])
 
     def view(self) -> memoryview:
-        """All bytes, not copied; release it (``with``) before anything else is done with them."""
+        """All bytes, not copied; release it (``with``) before the buffer is used again."""
         return memoryview(self._data)[self._start :]
 
     def find(self, needle: bytes, offset: int = 0, size_max: int | None = None) -> int:
@@ -100,7 +100,7 @@ class ReceiveBuffer:
         return data
 
     def take_view(self, size: int) -> bytes | memoryview:
-        """Like `take`, for callers that use it up at once: copied only where it has to be."""
+        """Like `take`, for callers that use the bytes at once: copied only where needed."""
         if type(self._data) is bytearray:
             return self.take(size)
         view = memoryview(self._data)[self._start : self._start + size]
@@ -145,7 +145,7 @@ def _copied(data: Buffer) -> bytearray:
     return copy
 
 
-_SMALL_SIZE_MAX = 32  # as an object of its own, a piece takes more than that in addition
+_SMALL_SIZE_MAX = 32  # an object of its own takes more than that, on top of the piece
 
 
 class _Joined(bytearray):
@@ -157,13 +157,13 @@ class _Joined(bytearray):
 class Outbox:
     """Bytes on their way out, in order.  Pieces are kept as they came; only small ones are joined.
 
-    `size` is how many there are.
+    `size` is their number.
     """
 
     __slots__ = ("_pieces", "size")
 
     def __init__(self) -> None:
-        self._pieces: list[Buffer] = []  # empty ones are many: a deque would be ten times as large
+        self._pieces: list[Buffer] = []  # many are empty, and a deque would be ten times as large
         self.size = 0
 
     def __len__(self) -> int:

@@ -84,7 +84,7 @@ def _value_type(number: int) -> ValueType:
 
 
 def encode_entries(entries: Iterable[LogEntry]) -> bytes:
-    """Term, value type, size and value of each."""
+    """The term, value type, size and value of each entry."""
     pieces: list[bytes] = []
     for term, kind, value in entries:
         pieces.append(ENTRY_HEADER.pack(term, kind, len(value)))
@@ -293,7 +293,7 @@ class LogPack:
         count = index_size // _LONG.size
         if count > limits.entries_max:
             raise _bad(ErrorCode.TOO_MANY_ENTRIES, f"{count} entries in a log pack")
-        # No more is inflated than was declared, and one byte that shows that there is more.
+        # At most one byte more than was declared is inflated, to see whether there is more.
         data = _inflate(inflater.decompress, inflater.unconsumed_tail, size + 1)
         if len(data) > size:
             raise _bad(ErrorCode.INFLATED_TOO_LARGE, "a log pack goes on after its end")

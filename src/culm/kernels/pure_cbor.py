@@ -1,13 +1,13 @@
-"""Canonical CBOR, the specification: what `culm.kernels._cbor` does fast, said plainly.
+"""Canonical CBOR: plain code that specifies what `culm.kernels._cbor` does fast.
 
-Taken are numbers, byte strings, text, arrays, maps with text as keys, floats, booleans and null,
-each in its shortest form; keys ascend as text does.  Nothing is set aside for what is merely
-declared.  Source: RFC 8949, sections 3 and 4.2.1.
+It takes numbers, byte strings, text, arrays, maps with text as keys, floats, booleans and null,
+each in its shortest form, and the keys of a map in ascending order.  It reserves no memory for
+sizes that are merely declared.  Source: RFC 8949, sections 3 and 4.2.1.
 
-A fault of the data is a negative number in place of an end, after the index of the
-byte where that was seen; `culm.wire.cbor` turns it into an error.  Items are looked at in their
-order, so the fault is the first one.  What is wrong with the call is raised: ``ValueError`` for a
-negative index, and for more than `DEPTH_MAX` arrays and maps inside each other.
+A fault in the data is reported as a negative number in the place of an end, after the index of the
+byte at which it was seen; `culm.wire.cbor` turns it into an error.  Items are read in their order,
+so the fault is the first one.  A mistake in the call raises ``ValueError``: a negative index, or a
+depth of arrays and maps inside each other that is not from 0 to `DEPTH_MAX`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNSIGNED, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, OTHER = range(8)
 TRUNCATED = -1
 LONG_NUMBER = -2  # in more bytes than it needs
 LONG_FLOAT = -3
-BAD_HEAD = -4  # an indefinite length, or what stands for nothing
+BAD_HEAD = -4  # an indefinite length, or a head without a meaning
 TAGGED = -5
 UNKNOWN_SIMPLE = -6
 TOO_DEEP = -7
@@ -52,8 +52,8 @@ class _Fault(Exception):
 def head(data: bytes, at: int) -> tuple[int, int, int]:
     """The kind (major type) of the item at `at`, its argument, and where its head ends.
 
-    Of a float the bytes count as part of the head, and the argument is 0.  At a fault: 0, the
-    index, the fault.
+    The bytes of a float count as part of its head, and its argument is 0.  If there is a fault: 0,
+    the index and the fault.
     """
     if at < 0:
         raise ValueError("the index is negative")
@@ -64,7 +64,7 @@ def head(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def decode(data: bytes, at: int, depth_max: int) -> tuple[Any, int]:
-    """The item at `at`, and where it ends; at a fault the index and the fault."""
+    """The item at `at`, and where it ends; if there is a fault, its index and its number."""
     if at < 0:
         raise ValueError("the index is negative")
     if not 0 <= depth_max <= DEPTH_MAX:

@@ -28,8 +28,8 @@ def cut(data: bytes, size: int) -> Iterator[tuple[Position, bytes]]:
 def cut_broadcast(
     data: bytes, size: int, number: int, next_sequence: Callable[[], int]
 ) -> list[tuple[int, int, Value]]:
-    """The encoded pieces of a broadcast, each after two numbers: the caller's, which is 0 for all
-    but the last, and its own."""
+    """The encoded pieces of a broadcast, each after two numbers: the caller's, which is 0 except
+    for the last piece, and its own."""
     parts: list[tuple[int, int, Value]] = []
     for position, piece in cut(data, size):
         sequence = next_sequence()
@@ -47,7 +47,7 @@ class _Assembly:
         self._data: bytearray | None = None
         self._next = 0
         self.latest = 0
-        """The number of the last first piece that was admitted."""
+        """The number of the first piece of the latest message that was admitted."""
 
     def continues(self, sequence: int) -> bool:
         """Whether a piece of number `sequence` continues the message."""
@@ -56,8 +56,8 @@ class _Assembly:
     def add(self, piece: Piece, size_max: int) -> bytes | None:
         """Take the next piece; returns the whole message if that was the last one.
 
-        Raises `ValueError` for one that continues nothing, or makes the message too large: then the
-        message is lost, with all pieces that follow.
+        Raises `ValueError` if it continues nothing, or makes the message too large: the message is
+        then lost, and so are all its pieces that follow.
         """
         if piece.position is Position.FIRST:
             self._data = bytearray()
@@ -93,8 +93,8 @@ class Assemblies:
 
     A stream has its place from the first piece of a message until the message is complete, and for
     the next message if that has begun and no other stream waits.  A stream with a place can finish
-    its message, so waiting streams never wait for each other; they get places in the order of
-    asking.
+    its message, so waiting streams never wait for each other; they get places in the order in
+    which they have asked.
 
     size_max: bytes of one message; 0 turns pieces off.
     count_max: messages at the same time.
@@ -115,7 +115,7 @@ class Assemblies:
         self._dropped = dropped
         self.held: dict[Key, _Assembly] = {}
         self.queue: dict[Key, _Turn] = {}
-        """Streams that wait for a place, in the order of asking."""
+        """Streams that wait for a place, in the order in which they have asked."""
 
     def admit(self, key: Key, sequence: int, now: float) -> bool:
         """Find a place for the message of stream `key` that begins with number `sequence`.
@@ -145,7 +145,7 @@ class Assemblies:
         return turn is not None and turn.sequence == sequence
 
     def invite(self) -> list[tuple[Key, int]]:
-        """Take the streams to be told that their turn has come, with their messages' numbers."""
+        """Take the streams to be told that it is their turn, with the numbers of their messages."""
         free = self._count_max - len(self.held)
         found = [(key, turn) for key, turn in islice(self.queue.items(), free) if not turn.told]
         for key, turn in found:

@@ -20,10 +20,10 @@ __all__ = ["Roster"]
 class Roster:
     """All peers by their IDs, and the tombstones of those that have left.
 
-    While a peer is given up there is one more place, as it should not keep out a live server: one
-    that joins there takes over its place.
+    While a peer is given up there is one more place, so that it does not keep out a live server: a
+    server that joins there takes over its place.
 
-    A tombstone keeps the place in the last contact table, so that acknowledgements find
+    A tombstone keeps its place in the last contact table, so that acknowledgements find
     their way for as long as the peer may ask for them.
     """
 
@@ -85,7 +85,7 @@ class Roster:
         return sorted(given_up, key=attrgetter("since"))[:over]
 
     def _strangers(self) -> list[Peer]:
-        """Servers that have proved nothing and were named by nobody trusted."""
+        """Servers that have proved nothing, and that nobody trusted has named."""
         known = self._links.has_heard_of
         return [peer for sid, peer in self.peers.items() if not (peer.known_to_user or known(sid))]
 

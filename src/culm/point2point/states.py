@@ -23,7 +23,7 @@ class State(Enum):
 
 
 class RequestState(Enum):
-    """Where a request is, as far as the control channel is concerned."""
+    """The state of a request, as far as the control channel is concerned."""
 
     PROPOSED_BY_US = "proposed by us"
     PROPOSED_BY_PEER = "proposed by peer"
@@ -32,7 +32,7 @@ class RequestState(Enum):
     CANCELLED = "cancelled"  # both have; markers may still be due
     ENDED = "ended"
 
-    __hash__ = object.__hash__  # found in the table for every packet: quicker than by name
+    __hash__ = object.__hash__  # looked up for every packet: quicker than by name
 
 
 class Input(Enum):

@@ -18,7 +18,7 @@ bytes:
 1. the slots of all items, ascending: the item, zeros up to the size above, for varying sizes
    its size (two bytes, big-endian), zeros up to a multiple of 8 bytes;
 2. the lowest 64 bits of each item's state;
-3. of each block of 64 items, the last one shorter, the first slot;
+3. the first slot of each block of 64 items (the last block may be shorter);
 4. the state of all items before each block, and that of all items.
 
 Nothing in it depends on the tree's history: equal sets have equal bytes.

@@ -40,7 +40,7 @@ LINE_SIZE_MAX = 1 << 24
 
 
 class LineFault(StrEnum):
-    """Why a line cannot be read."""
+    """A reason why a line cannot be read."""
 
     LONG_LINE = "LONG_LINE"
     """It has more than `LINE_SIZE_MAX` bytes."""

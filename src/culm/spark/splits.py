@@ -66,7 +66,7 @@ class Split(NamedTuple):
     The file is read as if it had `size` bytes, if that is given: it may have grown since.  With
     `is_end` a block is known to have ended at `start`, and the first `row` rows after it have been
     read.  With a `fault` nothing is read, and the bytes from `start` up to `stop` are reported.
-    Larger blocks than `block_size_max` are skipped.
+    Blocks larger than `block_size_max` are skipped.
     """
 
     path: str
@@ -93,7 +93,8 @@ def cut(path: str, start: int, stop: int, split_size: int, column: str) -> list[
 def pack(splits: Iterable[Split]) -> Iterator[tuple[Split, ...]]:
     """Distribute parts of files to tasks, several small ones to one.
 
-    Small parts together cost no more than a share of one of `_TASKS`, and than `SPLIT_SIZE`.
+    Small parts that go to one task cost together no more than `SPLIT_SIZE`, nor more than the share
+    of each of `_TASKS` tasks.
     """
     given = list(splits)
     most = min(sum(map(_cost, given)) // _TASKS, SPLIT_SIZE)

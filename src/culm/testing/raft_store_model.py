@@ -114,7 +114,8 @@ class Kept:
 
 
 def steps(kept: Kept, effect: Effect[Any], state: bytes) -> list[Kept]:
-    """The durable states in the course of `effect`: a crash leaves one of them, the end the last.
+    """The durable states in the course of `effect`: a crash leaves one of them, and an undisturbed
+    end the last.
 
     state: the state machine's state before the effect.
     """

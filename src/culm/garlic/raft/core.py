@@ -59,8 +59,8 @@ class Raft:
         that its term does not grow while it is cut off.  `reachable` has to tell of the peers that
         do not understand the question, or there is no election.
     asks_leader
-        Whether it has the leader's help in things that only a leader can do (`read`, `forward`),
-        by the ways that `reachable` has told of.
+        Whether it asks the leader to help with what only a leader can do (`read`, `forward`), over
+        the ways that `reachable` has told of.
 
     Drive it like every machine: one input, then events until ``None``, then effects,
     then `messages_to_send`, then the deadline.  Messages may be lost, doubled, delayed
@@ -244,7 +244,7 @@ class Raft:
         Raises `LocalProtocolError`: ``NOT_LEADER``, ``ALREADY_MEMBER``, ``NOT_UNDERSTOOD``,
         ``BAD_ENDPOINT``, ``CONFIGURATION_TOO_LARGE`` (more servers, or longer endpoints, than the
         limits have room for), ``CHANGE_IN_PROGRESS``, ``TRANSFER_IN_PROGRESS``,
-        ``NOTHING_COMMITTED`` (the leader is too young), ``ALREADY_CLOSED``.
+        ``NOTHING_COMMITTED`` (in the leader's own term), ``ALREADY_CLOSED``.
         """
         check_type("server", server, Server)
         leadership = self._leading()
@@ -264,8 +264,8 @@ class Raft:
     def cancel_change(self) -> None:
         """Give up adding or removing a server; `ChangeFailed` follows.
 
-        A server that was told to leave still votes, and stands for election again once all has been
-        silent for two election timeouts.  Raises `LocalProtocolError`: ``NOT_LEADER``,
+        A server that was told to leave still votes, and stands for election again once it has heard
+        from nobody for two election timeouts.  Raises `LocalProtocolError`: ``NOT_LEADER``,
         ``NO_CHANGE``, ``CHANGE_IN_PROGRESS`` (it is in the log already: `ConfigurationChanged` or
         `ChangeFailed` will follow), ``ALREADY_CLOSED``.
         """

@@ -73,14 +73,14 @@ class Limits:
     chunk_size
         Bytes of a snapshot in one request.
     chunk_size_max
-        The limit up to which they double, each time that a newer snapshot replaces the one on its
-        way to a peer, which might never have a whole one otherwise.
+        The limit up to which chunks double, each time that a newer snapshot replaces the one on its
+        way to a peer, which might otherwise never receive a whole one.
     snapshot_distance
         Applied entries after which a snapshot is taken; 0: never.
     trailing_entries
         Entries before a snapshot that are kept for slow followers.
     catch_up_entries
-        The most of them that a leader keeps for followers that answer and lag further.
+        The most entries that a leader keeps for followers that answer and lag further behind.
         While such a follower is being sent a snapshot, the next one is put off until it would stand
         for this many entries.
     proposals_max, proposal_size_max
