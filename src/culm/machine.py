@@ -384,15 +384,24 @@ class Durable(Protocol):
         ...
 
 
-class StreamBase(ABC, Generic[E_co]):
+if TYPE_CHECKING:
+    # By name, not only by its methods: mypy then tells a driver the events of a machine.
+    class _StreamOf(StreamMachine[E_co], Protocol[E_co]): ...
+else:
+
+    class _StreamOf(Generic[E_co]):
+        """The properties of a protocol would be in the way of attributes."""
+
+
+class StreamBase(_StreamOf[E_co], ABC):
     """The base of stream machines: buffering, a single end, trailing data.
 
-    ``E_co`` is the union of the events that a subclass gives: it lets type checkers see whether
-    a ``match`` has a case for each.
+    ``E_co`` is the union of the events that a subclass gives, `Closed` included: it lets type
+    checkers see whether a ``match`` has a case for each.
 
     A subclass provides `_step`, which reads from ``self._inbox`` and writes to
     ``self._outbox``, and says what the end of the stream means (`_step_eof`) and how
-    to say goodbye (`_goodbye`).
+    to say goodbye (`_goodbye`).  Its `state` is a property.
     """
 
     def __init__(self, *, receive_max: int) -> None:
@@ -426,7 +435,7 @@ class StreamBase(ABC, Generic[E_co]):
     def _ended(self, error: RemoteProtocolError | None) -> None:
         """Release what is held; called just before `Closed` is returned."""
 
-    def next_event(self) -> E_co | Closed | None:
+    def next_event(self) -> E_co | None:
         if self._closed is not None:
             return None
         try:
@@ -440,7 +449,7 @@ class StreamBase(ABC, Generic[E_co]):
             if event.error is not None:
                 self._inbox.clear()
             self._ended(event.error)
-        return event
+        return event  # type: ignore[return-value]  # the union has `Closed`
 
     def receive_data(self, data: Buffer) -> None:
         if self._eof:

@@ -16,7 +16,7 @@ from anyio.abc import ByteStream
 from trio.abc import Stream
 from twisted.internet.base import ReactorBase
 
-from culm import garlic, oxen
+from culm import bymux, garlic, oxen
 from culm.garlic import raft
 from culm.garlic.store import Store
 from culm.machine import Closed, StoreFailed
@@ -60,6 +60,20 @@ def at_server(event: oxen.NodeEvent) -> None:
             assert_never(rest)
 
 
+def at_streams(event: bymux.ConnectionEvent) -> None:
+    match event:
+        case bymux.StreamCreated() | bymux.StreamEnded() | bymux.StreamData():
+            pass
+        case bymux.StreamCredit() | bymux.CreationCredit():
+            pass
+        case bymux.PingReceived() | bymux.PongReceived():
+            pass
+        case bymux.CloseReceived() | bymux.StopReadReceived() | Closed():
+            pass
+        case rest:
+            assert_never(rest)
+
+
 def at_node(event: garlic.NodeEvent) -> None:
     match event:
         case garlic.DialWanted() | garlic.LinkClosed():
@@ -74,6 +88,14 @@ def at_peer(event: peer.PeerEvent | DialFailed) -> None:
             pass
         case _:
             pass
+
+
+def streams(connection: bymux.Connection) -> None:
+    """A machine that is made of `StreamBase`."""
+    assert_type(Pump(connection, on_event=at_streams), Pump[bymux.ConnectionEvent])
+    driver = asyncio.MachineProtocol(connection, on_event=at_streams)
+    assert_type(driver, asyncio.MachineProtocol[bymux.ConnectionEvent])
+    Pump(connection, on_event=at_server)  # type: ignore[arg-type]
 
 
 def pumps(replicator: replication.Replicator, node: garlic.Node, server: oxen.Node) -> None:

@@ -104,13 +104,13 @@ class Limits:
         check_numbers(self, low=1)
 
 
-class Connection(StreamBase[Requested | Responded]):
+class Connection(StreamBase[ConnectionEvent]):
     """One end of a connection, which carries requests and their answers by turns."""
 
     def __init__(self, *, role: Role, limits: Limits | None = None) -> None:
         self.role = role
         self.limits = limits or Limits()
-        self.state = State.IDLE
+        self._state = State.IDLE
         super().__init__(receive_max=self.limits.message_max)
         self._h11 = h11.Connection(
             h11.CLIENT if role is Role.CLIENT else h11.SERVER,
@@ -120,6 +120,10 @@ class Connection(StreamBase[Requested | Responded]):
         self._head: Any = None
         self._body = bytearray()
 
+    @property
+    def state(self) -> State:
+        return self._state
+
     def request(
         self, method: str, target: str, *, headers: Headers = (), body: Buffer = b""
     ) -> None:
@@ -127,24 +131,24 @@ class Connection(StreamBase[Requested | Responded]):
 
         Raises `LocalProtocolError`: ``OUT_OF_TURN``, ``NOT_HTTP``, ``ALREADY_CLOSED``.
         """
-        self._check_turn(self.role is Role.CLIENT and self.state is State.IDLE)
+        self._check_turn(self.role is Role.CLIENT and self._state is State.IDLE)
         length = [("Content-Length", str(len(body)))] if body else []
         self._send(
             lambda: h11.Request(method=method, target=target, headers=[*headers, *length]), body
         )
-        self.state = State.BUSY
+        self._state = State.BUSY
 
     def respond(self, status: int, *, headers: Headers = (), body: Buffer = b"") -> None:
         """Answer the request.  Raises as `request` does."""
         self._check_turn(self._owes_answer)
         length = ("Content-Length", str(len(body)))
         self._send(lambda: h11.Response(status_code=status, headers=[*headers, length]), body)
-        self.state = State.IDLE
+        self._state = State.IDLE
         self._start_next_cycle()
 
     @property
     def _owes_answer(self) -> bool:
-        return self.role is Role.SERVER and self.state is State.BUSY
+        return self.role is Role.SERVER and self._state is State.BUSY
 
     def _check_turn(self, is_ours: bool) -> None:
         if self._closing or self._closed is not None or self._is_over():
@@ -171,7 +175,7 @@ class Connection(StreamBase[Requested | Responded]):
         """Whether HTTP ends here: by ``Connection: close``, or as another protocol follows."""
         if h11.SWITCHED_PROTOCOL in self._h11.states.values():
             return True
-        return self.state is State.IDLE and self._h11.our_state in _OVER
+        return self._state is State.IDLE and self._h11.our_state in _OVER
 
     def _step(self) -> Requested | Responded | Closed | None:
         while not (self._closing or self._is_over()):
@@ -179,7 +183,7 @@ class Connection(StreamBase[Requested | Responded]):
                 return None
             match self._next():
                 case h11.Request() | h11.Response() as head:
-                    if self.role is Role.CLIENT and self.state is State.IDLE:
+                    if self.role is Role.CLIENT and self._state is State.IDLE:
                         raise RemoteProtocolError(ErrorCode.OUT_OF_TURN)
                     self._head = head
                     if self._h11.they_are_waiting_for_100_continue:
@@ -225,10 +229,10 @@ class Connection(StreamBase[Requested | Responded]):
         self._given = len(self._h11.trailing_data[0])
         headers = tuple((name.decode(), value.decode("latin-1")) for name, value in head.headers)
         if isinstance(head, h11.Response):
-            self.state = State.IDLE
+            self._state = State.IDLE
             self._start_next_cycle()
             return Responded(status=head.status_code, headers=headers, body=body)
-        self.state = State.BUSY
+        self._state = State.BUSY
         return Requested(
             method=head.method.decode(), target=head.target.decode(), headers=headers, body=body
         )
@@ -250,5 +254,5 @@ class Connection(StreamBase[Requested | Responded]):
             status = error.code if error.code >= 400 else ErrorCode.MALFORMED
             headers = [("Content-Length", "0"), ("Connection", "close")]
             self._outbox.append(self._h11.send(h11.Response(status_code=status, headers=headers)))
-        self.state = State.CLOSED
+        self._state = State.CLOSED
         self._head, self._body = None, bytearray()

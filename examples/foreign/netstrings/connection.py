@@ -70,7 +70,7 @@ class Limits:
         check_numbers(self, low=1)
 
 
-class Connection(StreamBase[Joined | Said]):
+class Connection(StreamBase[ConnectionEvent]):
     """One end of a chat; both ends are alike.
 
     name: tells the peer who we are.  Raises as `say` does.
@@ -78,11 +78,15 @@ class Connection(StreamBase[Joined | Said]):
 
     def __init__(self, *, name: str, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self.state = State.INTRODUCING
+        self._state = State.INTRODUCING
         most = max(self.limits.name_max, self.limits.text_max)
         self._digits_max = len(str(most))
         super().__init__(receive_max=self._digits_max + len(":") + most + len(","))
         self._outbox.append(_netstring("name", name, self.limits.name_max))
+
+    @property
+    def state(self) -> State:
+        return self._state
 
     @property
     def unsent_size(self) -> int:
@@ -111,14 +115,14 @@ class Connection(StreamBase[Joined | Said]):
             text = content.decode()
         except UnicodeDecodeError:
             raise RemoteProtocolError(ErrorCode.NOT_TEXT) from None
-        if self.state is State.TALKING:
+        if self._state is State.TALKING:
             return Said(text=text)
-        self.state = State.TALKING
+        self._state = State.TALKING
         return Joined(name=text)
 
     def _take_netstring(self) -> bytes | None:
         """The content of the next netstring, once all of it is there."""
-        size_max = self.limits.text_max if self.state is State.TALKING else self.limits.name_max
+        size_max = self.limits.text_max if self._state is State.TALKING else self.limits.name_max
         head = _HEAD.match(self._inbox.peek(self._digits_max + 1))
         assert head is not None
         digits, colon = head.groups()
@@ -144,7 +148,7 @@ class Connection(StreamBase[Joined | Said]):
         self._outbox.append(_GOODBYE)
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
-        self.state = State.CLOSED
+        self._state = State.CLOSED
 
 
 def _netstring(what: str, text: str, size_max: int) -> bytes:

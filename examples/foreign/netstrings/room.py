@@ -33,11 +33,9 @@ class Room:
     def enter(self) -> MachineProtocol[ConnectionEvent]:
         """A protocol for one more member."""
         member = Member()
-
-        def on_event(event: ConnectionEvent) -> None:
-            self._heard(member, event)
-
-        protocol = MachineProtocol[ConnectionEvent](member.machine, on_event=on_event)
+        protocol = MachineProtocol(
+            member.machine, on_event=lambda event: self._heard(member, event)
+        )
         self._members[member] = protocol
         return protocol
 

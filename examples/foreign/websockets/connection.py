@@ -102,16 +102,20 @@ class Limits:
         check_numbers(self, low=1)
 
 
-class Connection(StreamBase[Opened | Received]):
+class Connection(StreamBase[ConnectionEvent]):
     """The server's end: the handshake is accepted, pings and the goodbye are answered."""
 
     def __init__(self, *, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self.state = State.CONNECTING
+        self._state = State.CONNECTING
         most = max(self.limits.head_max, self.limits.message_max + _FRAME_HEADER_MAX)
         super().__init__(receive_max=most)
         self._ws = wsproto.WSConnection(wsproto.ConnectionType.SERVER)
         self._message = bytearray()  # the one under way; of text, its UTF-8
+
+    @property
+    def state(self) -> State:
+        return self._state
 
     def send(self, data: str | bytes) -> None:
         """Send a message of text or bytes.
@@ -124,14 +128,14 @@ class Connection(StreamBase[Opened | Received]):
             message = TextMessage(data=data)
         else:
             message = BytesMessage(data=bytes(memoryview(data)))
-        if self._closing or self.state is State.CLOSED:
+        if self._closing or self._state is State.CLOSED:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
-        if self.state is State.CONNECTING:
+        if self._state is State.CONNECTING:
             raise LocalProtocolError(ErrorCode.NOT_OPEN)
         self._outbox.append(self._ws.send(message))
 
     def _step(self) -> Opened | Received | Closed | None:
-        if self.state is State.CONNECTING:
+        if self._state is State.CONNECTING:
             return self._shake_hands()
         while not self._is_congested and (frame := self._take_frame()):
             self._ws.receive_data(frame)
@@ -163,7 +167,7 @@ class Connection(StreamBase[Opened | Received]):
             raise RemoteProtocolError(ErrorCode.NO_HANDSHAKE) from None
         assert isinstance(request, Request)
         self._outbox.append(self._ws.send(AcceptConnection()))
-        self.state = State.OPEN
+        self._state = State.OPEN
         return Opened(target=request.target)
 
     def _take_frame(self) -> bytes | None:
@@ -211,19 +215,19 @@ class Connection(StreamBase[Opened | Received]):
     def _step_eof(self) -> Closed | None:
         if self._is_congested:
             return None  # there may be frames to read
-        if self.state is State.CONNECTING and not len(self._inbox):
+        if self._state is State.CONNECTING and not len(self._inbox):
             return Closed()
         raise RemoteProtocolError(ErrorCode.CUT_SHORT)  # a WebSocket ends with a goodbye
 
     def _goodbye(self) -> None:
-        if self.state is State.OPEN:
+        if self._state is State.OPEN:
             self._outbox.append(self._ws.send(CloseConnection(code=1000)))
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
-        if error is not None and self.state is State.CONNECTING:
+        if error is not None and self._state is State.CONNECTING:
             self._outbox.append(_BAD_REQUEST)
         elif error is not None and self._ws.state is ConnectionState.OPEN:
             code = max(error.code, ErrorCode.PROTOCOL_ERROR)
             self._outbox.append(self._ws.send(CloseConnection(code=code)))
-        self.state = State.CLOSED
+        self._state = State.CLOSED
         self._message.clear()
