@@ -48,6 +48,7 @@ def _returned(machine: type[Any], method: str) -> tuple[type[Any], ...]:
         for parameter, argument in zip(
             getattr(get_origin(base), "__parameters__", ()), get_args(base), strict=False
         )
+        if argument is not parameter  # which a base only hands on
     }
     found = dict.fromkeys(_members(returned, given))
     return tuple(each for each in found if each is not NoneType)
