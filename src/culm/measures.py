@@ -1,4 +1,4 @@
-"""Numbers of machines for whoever watches them: sizes, positions, and counts of what happened.
+"""Numbers of machines, for those who watch them: sizes, positions, and counts of what happened.
 
 `measures` reads any machine; `Tally` counts what it tells.  Both give `Measure`, from which an
 exporter (`culm_io.metrics`) makes whatever a system for metrics wants.

@@ -1,4 +1,4 @@
-"""Numbers of machines, for whoever watches them."""
+"""Numbers of machines, for those who watch them."""
 
 from __future__ import annotations
 

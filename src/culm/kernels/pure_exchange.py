@@ -42,8 +42,8 @@ the sum.  The share of part i of a count c is ``c * (i + 1) // n - c * i // n``.
 the bits if at most four items were listed, else as many bytes as are needed follow.  On 1
 and 8 follows 0 or 1, on 5 follows 4 or 5.
 
-**Equal steps**: of both bounds the first 8 bytes behind what they have in common, with zeros
-behind their ends, are numbers l < u, where u is 2**64 for the end of all keys; u - l is at least
+**Equal steps**: the first 8 bytes of both bounds after what they have in common, with zeros
+after their ends, are numbers l < u, where u is 2**64 for the end of all keys; u - l is at least
 n.  Part i begins at ``l + (u - l) * i // n``, written without the zeros at its end.
 
 In an **explicit** round nothing has to be remembered: it is a row of lower bounds (cut against

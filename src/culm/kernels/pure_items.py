@@ -108,9 +108,9 @@ class Items:
         return mixed >> 32
 
     def can_name(self, difference: int, count: int) -> bool:
-        """Whether so many items can be named among `count` by what their states combine to.
+        """Whether `difference` items can be named, among `count`, by the sum of their states.
 
-        That another one has the same sum has a chance of 2**-24 at most.
+        Other items have the same sum with a probability of 2**-24 at most.
         """
         if difference not in (1, 2) or (difference == 2 and count > _PAIR_ITEMS_MAX):
             return False

@@ -27,7 +27,7 @@ class Fault(IntEnum):
     CUT = 1  # it goes on after the end
     KIND = 2  # nothing of that kind can be said there
     NUMBER = 3  # not in its shortest form, too large or too small
-    BOUND = 4  # not inside of the range, or no room for so many parts
+    BOUND = 4  # not inside the range, or no room for that many parts
     ITEM = 5  # not inside of the range, or not above the one before
     RANGES = 6  # too many ranges are asked about
     MORE = 7  # all has been answered

@@ -181,7 +181,7 @@ class Difference:
         return 0
 
     def peel(self, symbols: Symbols) -> bool:
-        """Take our own symbols from theirs, and find what is left; whether that was all.
+        """Take our own symbols from theirs, and find what is left; returns whether all was found.
 
         `symbols` are no fewer than have been heard.  Pure ones are looked for in a queue, in
         which a symbol stands once: first those that are new, then those that have changed.

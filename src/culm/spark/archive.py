@@ -98,7 +98,7 @@ _SIZES = Struct("<I4xQQ")
 _NEAR, _FAR = 1 << 12, 1 << 20
 # A block is closed once it has this many bytes.
 _BLOCK_SIZE = 4 << 20
-# Within so many bytes from its beginning a block does not repeat its marker.
+# Within this many bytes from its beginning a block does not repeat its marker.
 _BEGINNING_SIZE = _BLOCK.size + _MARKER_SIZE - 1
 # Limit for a first block that proves the header damaged without a second one.
 _SHARED_SIZE = 2 * _BLOCK_SIZE

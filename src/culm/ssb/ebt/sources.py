@@ -158,9 +158,9 @@ class Sources:
     tell: gets the events.
     searches: feeds that do not move, for which others are asked besides the source.
 
-    Peers that claim more of a feed stand in a line: each at the place of its session's number, and
-    after a turn behind all sessions that exist by then.  While a feed moves, the peer that claims
-    most comes first, since then no other one has to be asked.  If a feed does not move, the peer
+    Peers that claim more of a feed stand in a line: each at the place of its session's number and,
+    once it has had a turn, at the end of the line as it is then.  While a feed moves, the peer that
+    claims most comes first, since then no other one has to be asked.  If it does not move, the peer
     that has waited longest comes first, whatever others claim: a promise costs nothing, and neither
     does taking it back, nor a new name.  Every other turn is for peers whose names cost something,
     if there are any: the feed's author, then peers that we follow.  At the head of the line are
