@@ -52,8 +52,9 @@ suppress_warnings = ["ref.python"]
 # Every page holds the tree of all pages; with every object in it, that takes minutes.
 toc_object_entries = False
 html_theme = "furo"
+html_logo = html_favicon = "static/logo.svg"
 html_static_path = ["static"]
-html_css_files = ["narrow.css"]
+html_css_files = ["site.css"]
 html_title = f"culm {release}"
 html_show_sphinx = False
 

@@ -12,6 +12,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from culm.p2panda import Author
+from culm_io.programs.captures import Captures
 from culm_io.programs.p2panda.command import SCHEMA
 from culm_io.programs.p2panda.links import ADDRESS_MAX, PEERS_MAX, Node
 from culm_io.programs.tables import Teller
@@ -34,6 +35,7 @@ def node(store: OperationSqliteStore, told: list[str]) -> Node:
         peers_max=PEERS_MAX,
         address_max=ADDRESS_MAX,
         tell=Listening(),
+        captures=Captures(),
     )
 
 

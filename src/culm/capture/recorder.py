@@ -86,8 +86,9 @@ class Tape:
         """
         name = MADE + name_of(cast(type, kind))
         given = {key: self._argument(key, value) for key, value in keywords.items()}
+        build = cast(Callable[..., M], kind)
         try:
-            made = kind(*map(_behind, arguments), **{k: _behind(v) for k, v in keywords.items()})
+            made = build(*map(_behind, arguments), **{k: _behind(v) for k, v in keywords.items()})
         except Exception as error:
             self.note(0, name, arguments, given, None, error=error)
             raise

@@ -139,11 +139,12 @@ class Replay:
         """What makes objects of the class of that name: a machine, or what one is called with."""
         try:
             kind = class_of(name)
+        except (AttributeError, ImportError, TypeError, ValueError) as error:
+            raise CaptureError(ErrorCode.BAD_VALUE, f"{name}: {error}") from None
+        try:
             helpers = lookup(self._header.machine).helpers
         except UnknownMachineError:
             helpers = ()
-        except (AttributeError, ImportError, TypeError, ValueError) as error:
-            raise CaptureError(ErrorCode.BAD_VALUE, f"{name}: {error}") from None
         if kind not in helpers and not set(kind.__mro__) & _MACHINES:
             raise CaptureError(ErrorCode.BAD_VALUE, f"{name} is no machine")
         return partial(self._tape.make, kind)

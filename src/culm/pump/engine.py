@@ -381,7 +381,8 @@ class Engine(ABC, Generic[M_co, E_co]):
             self._deferred.add(effect.ticket)
             self._defer(effect)
         elif self._perform is not None:
-            Answer.of(effect, self._perform).give(self._durable)
+            answer: Answer[Any] = Answer.of(effect, self._perform)
+            answer.give(self._durable)
         else:
             raise TypeError(f"nobody performs {type(effect).__name__}")
         return True
