@@ -1,12 +1,14 @@
 """Sphinx extension: ``plot`` draws what a benchmark has found, and says when and how.
 
 The figures are those in ``benchmarks/recorded.json``, and are changed there.  Like a diagram, a
-plot is two pictures: one for light and one for dark pages.
+plot is two pictures: one for light and one for dark pages.  ``claims`` is the table of what
+``benchmarks/compare.py`` has measured.
 """
 
 from __future__ import annotations
 
 import html
+import json
 import sys
 from pathlib import Path
 
@@ -19,6 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from plot_recorded import RECORDED, Plot, drawn, recorded
 
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "compare.json"
 THEMES = {"light": "only-light", "dark": "only-dark"}
 
 
@@ -59,7 +62,25 @@ class PlotDirective(SphinxDirective):
         return [*pictures, listed]
 
 
+class ClaimsDirective(SphinxDirective):
+    """The claims of ``benchmarks/results/compare.json``, each beside its peer."""
+
+    def run(self) -> list[nodes.Node]:
+        """Make the table."""
+        self.env.note_dependency(str(RESULTS))
+        rows = ["| Claim | culm | Beside | Ratio | Target |", "| --- | ---: | --- | ---: | --- |"]
+        for found in json.loads(RESULTS.read_text(encoding="utf-8"))["claims"]:
+            target = f"{'at most' if found['at_most'] else 'at least'} {found['target']:.3g}"
+            rows.append(
+                f"| {found['claim']} | {found['ours']:,.4g} {found['unit']} "
+                f"| {found['peer']:,.4g}, {found['peer_name']} | {found['ratio']:.2f} "
+                f"| {target}{'' if found['met'] else ': missed'} |"
+            )
+        return self.parse_text_to_nodes("\n".join(rows))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.add_directive("plot", PlotDirective)
+    app.add_directive("claims", ClaimsDirective)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -56,6 +56,16 @@ def test_figures_are_the_same_where_a_table_has_them(name: str, other: str) -> N
     assert [number for number in figures if f"{number:,}" not in cells] == []
 
 
+def test_every_claim_of_the_table_has_its_figures_date_and_verdict() -> None:
+    claims = json.loads((ROOT / "benchmarks/results/compare.json").read_text(encoding="utf-8"))
+    assert len(claims["claims"]) >= 24
+    for found in claims["claims"]:
+        assert date.fromisoformat(found["date"])
+        assert min(found["rounds"]) <= found["ratio"] <= max(found["rounds"])
+        below, above = found["ratio"] <= found["target"], found["ratio"] >= found["target"]
+        assert found["met"] is (below if found["at_most"] else above), found["claim"]
+
+
 @pytest.mark.slow
 def test_oxen_is_as_fast_under_loss_as_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is virtual there, so what differs is that the machine has changed."""
