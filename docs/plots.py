@@ -62,6 +62,11 @@ class PlotDirective(SphinxDirective):
         return [*pictures, listed]
 
 
+def in_short(number: float) -> str:
+    """The number with four digits that count."""
+    return f"{float(f'{number:.4g}'):,.10g}"
+
+
 class ClaimsDirective(SphinxDirective):
     """The claims of ``benchmarks/results/compare.json``, each beside its peer."""
 
@@ -72,8 +77,8 @@ class ClaimsDirective(SphinxDirective):
         for found in json.loads(RESULTS.read_text(encoding="utf-8"))["claims"]:
             target = f"{'at most' if found['at_most'] else 'at least'} {found['target']:.3g}"
             rows.append(
-                f"| {found['claim']} | {found['ours']:,.4g} {found['unit']} "
-                f"| {found['peer']:,.4g}, {found['peer_name']} | {found['ratio']:.2f} "
+                f"| {found['claim']} | {in_short(found['ours'])} {found['unit']} "
+                f"| {in_short(found['peer'])}, {found['peer_name']} | {found['ratio']:.2f} "
                 f"| {target}{'' if found['met'] else ': missed'} |"
             )
         return self.parse_text_to_nodes("\n".join(rows))
