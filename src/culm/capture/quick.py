@@ -158,9 +158,10 @@ def _receive_data(notes: Notes, machine: Any) -> Callable[[Buffer], None]:
         except Exception as error:
             notes.note(0, "receive_data", (data,), {}, None, error=error)
             raise
-        size = len(data)
+        came = bytes(data)  # whatever the format of a view
+        size = len(came)
         waiting.extend(
-            (_SIX + notes.stamp() + front + encode_head(BYTES, size), bytes(data), _NOTHING_CAME)
+            (_SIX + notes.stamp() + front + encode_head(BYTES, size), came, _NOTHING_CAME)
         )
         notes.grow(size)
 
@@ -171,16 +172,16 @@ def _data_to_send(notes: Notes, machine: Any) -> Callable[..., bytes]:
     send, waiting, idle = machine.data_to_send, notes.waiting, IDLE["data_to_send", bytes]
     front = called("data_to_send")
 
-    def data_to_send(*size_max: int | None) -> bytes:
+    def data_to_send(size_max: int | None = None) -> bytes:
         try:
-            data: bytes = send(*size_max)
+            data: bytes = send(size_max)
         except Exception as error:
-            notes.note(0, "data_to_send", size_max, {}, None, error=error)
+            notes.note(0, "data_to_send", (size_max,), {}, None, error=error)
             raise
-        if not (data or size_max):
+        if not data and size_max is None:
             waiting.append(idle)
             return data
-        given = b"\x81" + notes.encode(size_max[0]) if size_max else b"\x80"
+        given = b"\x80" if size_max is None else b"\x81" + notes.encode(size_max)
         head = encode_head(BYTES, len(data))
         waiting.extend((_SIX + notes.stamp() + front + given + b"\xa0" + head, data))
         notes.grow(len(data))
@@ -200,9 +201,10 @@ def _receive_datagram(notes: Notes, machine: Any) -> Callable[..., None]:
         except Exception as error:
             notes.note(0, "receive_datagram", (data,), {"source": source}, None, error=error)
             raise
-        size = len(data)
+        came = bytes(data)
+        size = len(came)
         head = _SIX + notes.stamp() + front + encode_head(BYTES, size)
-        waiting.append(b"".join((head, data, given, encode(source), b"\xf6")))
+        waiting.append(b"".join((head, came, given, encode(source), b"\xf6")))
         if size > SMALL_MAX:
             notes.grow(size)
 

@@ -161,8 +161,8 @@ def restored(machine: StateMachine, image: bytes) -> bool:
 def recover(store: Store, servers: Iterable[Server]) -> Stored:
     """Make a cluster of `servers` from the store of one, when a majority is lost for good.
 
-    All of its log is taken for committed, applied (from behind ``applied_index`` on), and put into
-    a snapshot whose configuration is `servers`.  Called again after a crash on the way, it
+    All of its log is taken for committed, applied (what follows ``applied_index``), and put into a
+    snapshot whose configuration is `servers`.  Called again after a crash on the way, it
     continues.  Returns the state from which that server starts; the others start empty, with
     ``Stored()``, and get the snapshot.
 
