@@ -174,7 +174,7 @@ def _data_to_send(notes: Notes, machine: Any) -> Callable[..., bytes]:
 
     def data_to_send(size_max: int | None = None) -> bytes:
         try:
-            data: bytes = send(size_max)
+            data: bytes = send() if size_max is None else send(size_max)
         except Exception as error:
             notes.note(0, "data_to_send", (size_max,), {}, None, error=error)
             raise
