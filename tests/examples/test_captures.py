@@ -49,6 +49,11 @@ def has(path: Path, good: Callable[[Step], object]) -> bool:
     return path.exists() and path.stat().st_size > 0 and any(map(good, opened(path)))
 
 
+def how_many_have(folder: Path, good: Callable[[Step], object]) -> int:
+    """The number of files in a folder in which such a step is."""
+    return sum(has(path, good) for path in captures_in(folder))
+
+
 @pytest.fixture
 def processes() -> Iterator[list[subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
@@ -138,6 +143,16 @@ def test_servers_of_raft_are_killed(
         command_of("raft", "put", *ask, "colour", "greenish"), capture_output=True, check=False
     )
     assert put.returncode == 0, put
+    index = json.loads(put.stdout)["index"]
+
+    def applied(step: Step) -> bool:
+        effect = step.result if step.name == "next_effect" else None
+        if not isinstance(effect, dict) or effect[""] != "culm.garlic.raft.effects:Apply":
+            return False
+        given = effect["fields"]
+        return index < given["first_index"] + len(given["entries"])
+
+    wait_until(lambda: how_many_have(tmp_path, applied) == 3)
     for number in (1, 2, 3):
         subprocess.run(command_of("raft", "kill", *ask, number), capture_output=True, check=True)
     found = captures_in(tmp_path)
@@ -211,7 +226,7 @@ def test_nodes_of_p2panda_are_killed(
     client = spawn(processes, "p2panda", "sync", "--live", *where, *capture)
     assert client.stdout is not None
     assert any(json.loads(line)["event"] == "live" for line in client.stdout)
-    wait_until(lambda: all(has(path, is_live) for path in captures_in(tmp_path)))
+    wait_until(lambda: how_many_have(tmp_path, is_live) == 2)
     kill(client)
     kill(server)
     found = captures_in(tmp_path)
@@ -221,6 +236,10 @@ def test_nodes_of_p2panda_are_killed(
 
 def is_live(step: Step) -> bool:
     return step.name == "next_event" and "SessionLive" in repr(step.result)
+
+
+def is_connected(step: Step) -> bool:
+    return "PeerConnected" in repr(step.result)
 
 
 @pytest.mark.parametrize("without", ["keys", "nothing"])
@@ -240,13 +259,13 @@ def test_a_pub_of_scuttlebutt_is_killed(
     print(f"follow {there['feed']}", file=me.stdin, flush=True)
     wanted = {"event": "stored", "feed": there["feed"]}
     assert any(wanted.items() <= json.loads(line).items() for line in me.stdout)
-    time.sleep(0.6)  # until the last of it is written
+    wait_until(lambda: how_many_have(tmp_path, is_connected) == 2)
     for each in (pub, me):
         kill(each)
     found = captures_in(tmp_path)
     assert len(found) == 2
     for path in found:
-        assert any("PeerConnected" in repr(step.result) for step in opened(path))
+        assert any(map(is_connected, opened(path)))
         if without == "nothing":
             assert is_replayed(path)
         else:
