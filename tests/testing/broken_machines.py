@@ -31,6 +31,7 @@ from toy_machines import (
     PINGER,
     Frames,
     Keeper,
+    Kept,
     Lanes,
     LineReceived,
     Lines,
@@ -132,6 +133,40 @@ class LosesEventsBeforeAFault(Lines):
             self._events.clear()
             raise
         return self._events.popleft() if self._events else None
+
+
+@breaks(
+    "chunking",
+    KEEPER,
+    "chunking changes",
+    scenarios=[],
+    bad_calls=[],
+    conversations=lambda spec: [
+        Conversation(
+            name="waits for answers",
+            operations=[Receive(b"one\n"), Receive(b"two\n"), Receive(b"three\n")],
+        )
+    ],
+)
+class CutsWhatComesAfterAnAnswer(Keeper):
+    """Ends at once when a peer does not wait for an answer: only one that waits sees the fault."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._answered = 0
+
+    def receive_data(self, data: Buffer) -> None:
+        super().receive_data(data)
+        self._chunk = len(data)
+
+    def _step(self) -> Event | None:
+        if len(self._tickets) and len(self._inbox):
+            raise RemoteProtocolError(ToyErrorCode.LINE_TOO_LONG)
+        event = super()._step()
+        self._answered += isinstance(event, Kept)
+        if isinstance(event, LineReceived) and self._answered == 2:
+            return replace(event, text=event.text[: self._chunk])
+        return event
 
 
 @breaks("chunking", LINES, "chunking changes")

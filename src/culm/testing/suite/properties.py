@@ -108,15 +108,18 @@ def chunking(spec: MachineSpec, draw: Draw) -> None:
     """Every chunking of the peer's bytes gives the same, valid or not.
 
     Compared are events, the state after each, effects, errors, trailing data, and the
-    bytes and the deadline at the end of each run of bytes.  Until then effects are not
-    answered and bytes not taken, since these are inputs or choices of their own.
+    bytes and the deadline at the end of each run of bytes: what the peer sent at once, or all
+    that it sent in a row.  Until then effects are not answered and bytes not taken, since these
+    are inputs or choices of their own.
     """
     told = tightened(spec, conversation(spec, draw), draw)
-    story = merged(
+    story = (
         hostile(spec, told, draw)
         if draw(st.integers(0, 2)) == 2
         else variant(told.operations, draw)
     )
+    if draw(st.booleans()):
+        story = merged(story)
     whole = [[op.data] if isinstance(op, Receive) else [] for op in story]
     cut = [chunks(op.data, draw) if isinstance(op, Receive) else [] for op in story]
     with retold(spec, told):
