@@ -8,7 +8,7 @@ that stands before it is in fields.
 from __future__ import annotations
 
 from culm.capture.dissect.fields import UNREAD, Dissection, DissectionFault, Field, leaves
-from culm.capture.dissect.flows import Moved, StepFields, bytes_of, fields_of
+from culm.capture.dissect.flows import Moved, StepFields, bytes_of, fields_of, with_fields
 from culm.capture.dissect.protocols import PROTOCOLS, dissect
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "dissect",
     "fields_of",
     "leaves",
+    "with_fields",
 ]

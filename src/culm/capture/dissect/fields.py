@@ -20,12 +20,14 @@ __all__ = [
     "DissectionFault",
     "Field",
     "FieldReader",
-    "dissected",
+    "fault_of",
     "leaves",
 ]
 
 UNREAD = "unread"
 """The name of the bytes after a fault; the value names one that concerns these bytes alone."""
+
+_OWED_MIN = 1 << 12
 
 CODES = {"B": 1, "I": 4, "i": 4, "Q": 8}
 """The sizes of numbers in a struct."""
@@ -97,24 +99,32 @@ class FieldReader:
     """Splits bytes into fields, from the front.
 
     Its methods raise `Truncated` where bytes are missing; those that are there are a field then.
+    Only large bytes that stand for themselves, and end what is taken, need not be there (`owed`).
     """
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
         self.at = at
         self.end = len(data)
+        self.owed = 0
+        """Bytes of the last field that are still to come."""
+        self.owed_in: list[Group] = []
+        """The groups of that field, and last the field itself."""
         self._open: list[list[Field]] = [[]]
+        self._groups: list[Group] = []
         self._cut = False  # what is taken is not all there
+        self._bound = 0  # how many judges and limits want all bytes
 
     @property
     def left(self) -> int:
         """Bytes that are not in a field yet."""
         return self.end - self.at
 
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The fields so far."""
-        return tuple(self._open[0])
+    def taken(self) -> tuple[Field, ...]:
+        """The fields since this was asked last."""
+        fields = tuple(self._open[0])
+        self._open[0].clear()
+        return fields
 
     def add(self, name: str, size: int, value: object = None) -> None:
         """Let the next `size` bytes be a field."""
@@ -134,7 +144,14 @@ class FieldReader:
     def raw(self, name: str, size: int) -> bytes:
         """Take bytes that stand for themselves."""
         taken = self.peek(size)
-        self.add(name, size)
+        missing = size - self.left
+        if missing > 0 and size >= _OWED_MIN and not (self._bound or self.owed):
+            if self.left:
+                self._open[-1].append(Field(name, self.at, self.left, continues=True))
+            self.at, self.owed = self.end, missing
+            self.owed_in = [*self._groups, Group(name)]
+        else:
+            self.add(name, size)
         return taken
 
     def uint(self, name: str, size: int, read: Callable[[int], object] = int) -> int:
@@ -180,9 +197,11 @@ class FieldReader:
         """Let all fields taken inside be parts of one."""
         group, start = Group(name), self.at
         self._open.append([])
+        self._groups.append(group)
         try:
             yield group
         finally:
+            self._groups.pop()
             inside = tuple(self._open.pop())
             if inside:
                 size = self.at - start
@@ -197,6 +216,7 @@ class FieldReader:
         outer, outer_cut, whole = self.end, self._cut, self.left >= size
         self.end = min(self.end, self.at + size)
         self._cut = outer_cut or not whole
+        self._bound += 1
         try:
             yield
             if self.left:
@@ -207,9 +227,10 @@ class FieldReader:
                 fault = DecodeError(WireErrorCode.BAD_LENGTH, self.at, "cut short")
             if not (whole and alone):
                 raise fault from None
-            found = _fault(fault, self.at)
+            found = fault_of(fault, 0, self.at)
             self.add(UNREAD, self.left, f"{found.code}: {found.message}")
         finally:
+            self._bound -= 1
             self.end, self._cut = outer, outer_cut
         if not whole:
             raise Truncated(outer)
@@ -230,12 +251,14 @@ class FieldReader:
             fault = error
             if isinstance(error, DecodeError) and not isinstance(error, Truncated):
                 self.end = max(self.at, min(self.end, error.offset))
+        self._bound += 1
         try:
             yield
         except FAULTS:
             if fault is None:
                 raise
         finally:
+            self._bound -= 1
             self.end = outer
         if fault is not None:
             raise fault
@@ -245,20 +268,11 @@ FAULTS = (ValueError, ProtocolError, Violation)
 """The errors by which codecs say that bytes are wrong."""
 
 
-def dissected(data: bytes, step: Callable[[FieldReader], object]) -> Dissection:
-    """Split all of `data`, one `step` after the other, up to the first fault."""
-    reader, fault = FieldReader(data), None
-    while reader.left and fault is None:
-        try:
-            step(reader)
-        except FAULTS as error:
-            fault = _fault(error, reader.at)
-            reader.add(UNREAD, reader.left)
-    return Dissection(reader.fields, fault)
-
-
-def _fault(error: Exception, at: int) -> DissectionFault:
+def fault_of(error: Exception, first: int, at: int) -> DissectionFault:
+    """An error that came up at the byte `at`, while what begins at `first` was taken."""
     code = getattr(error, "code", None) or getattr(error, "reason", None)
     name = type(error).__name__ if code is None else code.name
     message = getattr(error, "message", None) or str(error)
-    return DissectionFault(min(at, getattr(error, "offset", at)), name, message)
+    if isinstance(error, DecodeError):
+        message = message.removesuffix(f" (at byte {error.offset})")
+    return DissectionFault(max(first, min(at, getattr(error, "offset", at))), name, message)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
-from culm.capture.dissect.fields import Dissection, DissectionFault, Field
-from culm.capture.dissect.layers import cut
-from culm.capture.dissect.protocols import dissect
+from culm.capture.dissect.fields import DissectionFault, Field
+from culm.capture.dissect.layers import Item, Layer, Opaque, cut_items
+from culm.capture.dissect.protocols import PROTOCOLS, missing
 from culm.capture.records import Header, Step
+from culm.ssb import Keys
 
-__all__ = ["Moved", "StepFields", "bytes_of", "fields_of", "note_links"]
+__all__ = [
+    "WAITING_MAX",
+    "Moved",
+    "StepFields",
+    "bytes_of",
+    "fields_of",
+    "note_links",
+    "with_fields",
+]
 
 
 class Moved(NamedTuple):
@@ -61,18 +72,6 @@ class StepFields(NamedTuple):
     fault: DissectionFault | None
 
 
-@dataclass(slots=True)
-class _Flow:
-    """One direction of one connection: its bytes, and which step has moved which of them."""
-
-    data: bytearray = field(default_factory=bytearray)
-    pieces: list[tuple[int, int, Moved]] = field(default_factory=list[tuple[int, int, Moved]])
-
-    def add(self, number: int, moved: Moved) -> None:
-        self.pieces.append((number, len(self.data), moved))
-        self.data += moved.data
-
-
 # How to dissect the bytes of the machines of culm.
 _PROTOCOL_OF = {
     "bymux": "bymux",
@@ -93,63 +92,215 @@ _PROTOCOL_OF = {
 _MUXRPC_FLAGS_MAX = b"\x0f"
 
 
+WAITING_MAX = 1 << 12
+"""How many steps wait, at most, for the end of a field that began in one of them."""
+_WAITING_SIZE_MAX = 1 << 26
+
+
 def fields_of(header: Header, steps: Iterable[Step]) -> dict[int, list[StepFields]]:
     """For the number of each step that has moved bytes, these and their fields.
 
     The bytes of a machine of which nobody knows the protocol are one field.
     """
-    streams: dict[tuple[int, bool], _Flow] = {}
-    datagrams: list[tuple[bool, _Flow]] = []
-    links: dict[int, int] = {}
-    keys: dict[bool, dict[str, Any]] = {}
-    for number, step in enumerate(steps, 1):
-        note_links(step.result, links)
-        keys = keys or _keys_in(step.result)
+    numbered = enumerate(with_fields(header, steps), 1)
+    return {number: parts for number, (_, parts) in numbered if parts}
+
+
+def with_fields(header: Header, steps: Iterable[Step]) -> Iterator[tuple[Step, list[StepFields]]]:
+    """All steps in order, each with the bytes that it has moved and their fields.
+
+    Steps wait for the ends of their fields, but not for more than `WAITING_MAX` steps: a field that
+    has not ended by then is shown as far as it goes.
+    """
+    flows = _Flows(header)
+    for step in steps:
+        yield from flows.take(step)
+    yield from flows.finish()
+
+
+@dataclass(slots=True)
+class _Told:
+    """A step, and its bytes, of which some may have no fields yet."""
+
+    step: Step
+    parts: list[StepFields | _Flow]
+
+    @property
+    def is_ready(self) -> bool:
+        return all(isinstance(each, StepFields) for each in self.parts)
+
+
+@dataclass(slots=True)
+class _Flow:
+    """One direction of one connection: its layer, and the steps that wait for it."""
+
+    layer: Layer
+    size: int = 0
+    known: int = 0
+    is_broken: bool = False
+    items: deque[Item] = field(default_factory=deque[Item])
+    pieces: deque[tuple[_Told, int, int, Moved]] = field(
+        default_factory=deque[tuple[_Told, int, int, Moved]]
+    )
+
+    def add(self, told: _Told, moved: Moved) -> None:
+        self.pieces.append((told, len(told.parts), self.size, moved))
+        told.parts.append(self)
+        self.size += len(moved.data)
+        self._take(self.layer.feed(moved.data))
+
+    def look_again(self) -> None:
+        """Something has become known that its layer may have waited for."""
+        self._take(self.layer.feed(b""))
+
+    def force(self) -> None:
+        """Show what waits as far as it goes."""
+        self._take(self.layer.force())
+
+    def finish(self) -> None:
+        """No more bytes come."""
+        if self.layer.is_amid and not self.is_broken and self.pieces:
+            # Nothing is wrong before the last of them.
+            *before, last = self.pieces
+            self.pieces = deque(before)
+            self.force()
+            self.pieces.append(last)
+            self._take((), missing(self.layer, self.size))
+        else:
+            self.force()
+
+    def _take(self, items: Iterable[Item], end: DissectionFault | None = None) -> None:
+        for each in items:
+            self.items.append(each)
+            self.known = max(self.known, each.end)
+        while self.pieces and self.pieces[0][2] + len(self.pieces[0][3].data) <= self.known:
+            told, index, start, moved = self.pieces.popleft()
+            stop = start + len(moved.data)
+            fields = tuple(cut_items(self.items, start, stop, 0))
+            fault = self._fault(start, stop) or end
+            if fault is not None:
+                self.is_broken = True
+                fault = replace(fault, offset=fault.offset - start)
+            told.parts[index] = StepFields(moved, fields, fault)
+
+    def _fault(self, start: int, stop: int) -> DissectionFault | None:
+        """The first fault of all, if it is here."""
+        faults = [each for each in self.layer.faults if start <= each.offset < stop]
+        if self.is_broken or not faults:
+            return None
+        return min(faults, key=lambda each: each.offset)
+
+
+class _Flows:
+    """All flows of a machine."""
+
+    def __init__(self, header: Header) -> None:
+        self._header = header
+        self._streams: dict[tuple[int, bool], _Flow] = {}
+        self._links: dict[int, int] = {}
+        self._keys: dict[bool, Keys] | None = None  # unknown as yet
+        self._told: deque[_Told] = deque()
+        self._waiting_size = 0
+
+    def take(self, step: Step) -> Iterator[tuple[Step, list[StepFields]]]:
+        """A step; those of which all is known, in order."""
+        note_links(step.result, self._links)
+        if self._keys is None:
+            self._keys = _keys_in(step.result)
+            if self._keys is not None:
+                self._look_again()
+        told = _Told(step, [])
+        self._told.append(told)
         for moved in bytes_of(step):
+            self._waiting_size += len(moved.data)
             if moved.peer is None:
-                key = links.get(moved.on, moved.on), moved.received
-                streams.setdefault(key, _Flow()).add(number, moved)
+                self._stream(moved).add(told, moved)
             else:
-                datagrams.append((moved.received, flow := _Flow()))
-                flow.add(number, moved)
-    flows = [(received, flow) for (_, received), flow in streams.items()] + datagrams
-    found: dict[int, list[StepFields]] = {}
-    for received, flow in flows:
-        options = {**_options(header, received), **keys.get(received, {})}
-        for number, parts in _parts(flow, _dissected(header.machine, bytes(flow.data), options)):
-            found.setdefault(number, []).append(parts)
-    return found
+                told.parts.append(self._datagram(moved))
+        yield from self._ready()
+        while len(self._told) > WAITING_MAX or self._waiting_size > _WAITING_SIZE_MAX:
+            for part in list(self._told[0].parts):
+                if isinstance(part, _Flow):
+                    part.force()
+            yield from self._ready()
+
+    def finish(self) -> Iterator[tuple[Step, list[StepFields]]]:
+        """No more steps come."""
+        for flow in self._streams.values():
+            flow.finish()
+        yield from self._ready()
+
+    def _ready(self) -> Iterator[tuple[Step, list[StepFields]]]:
+        while self._told and self._told[0].is_ready:
+            told = self._told.popleft()
+            parts = [each for each in told.parts if isinstance(each, StepFields)]
+            self._waiting_size -= sum(len(each.moved.data) for each in parts)
+            yield told.step, parts
+
+    def _stream(self, moved: Moved) -> _Flow:
+        key = self._links.get(moved.on, moved.on), moved.received
+        if key not in self._streams:
+            self._streams[key] = _Flow(self._layer(moved))
+        return self._streams[key]
+
+    def _datagram(self, moved: Moved) -> StepFields:
+        flow, told = _Flow(self._layer(moved)), _Told(_NO_STEP, [])
+        flow.add(told, moved)
+        flow.finish()
+        [found] = told.parts
+        assert isinstance(found, StepFields)
+        return found
+
+    def _layer(self, moved: Moved) -> Layer:
+        machine = self._header.machine
+        protocol = _PROTOCOL_OF.get(machine)
+        if machine == "ssb-peer" and moved.data[:1] > _MUXRPC_FLAGS_MAX:
+            protocol = None  # the connection is sealed, with keys that only the peer has
+        if protocol is None:
+            return Opaque("bytes")
+        try:
+            return PROTOCOLS[protocol](**self._options(moved.received))
+        except ValueError:  # a setting that somebody has made up
+            return Opaque("bytes")
+
+    def _options(self, received: bool) -> dict[str, Any]:
+        """The settings of the machine that concern its bytes."""
+        header = self._header
+        given = header.config
+        options: dict[str, Any] = {"dialect": str(given["dialect"])} if "dialect" in given else {}
+        if header.machine == "ssb-handshake":
+            client = (header.role == "CLIENT") is not received
+            options["role"] = "client" if client else "server"
+            options["keys_of"] = partial(self._keys_of, received)
+        return options
+
+    def _keys_of(self, received: bool) -> Keys | None:
+        return None if self._keys is None else self._keys[received]
+
+    def _look_again(self) -> None:
+        """Boxes can be opened now, or never."""
+        for flow in self._streams.values():
+            flow.look_again()
 
 
-def _dissected(machine: str, data: bytes, options: Mapping[str, Any]) -> Dissection:
-    protocol = _PROTOCOL_OF.get(machine)
-    if machine == "ssb-peer" and data[:1] > _MUXRPC_FLAGS_MAX:
-        protocol = None  # the connection is sealed, with keys that only the peer has
-    if protocol is None:
-        return Dissection((Field("bytes", 0, len(data)),))
-    return dissect(protocol, data, **options)
-
-
-def _options(header: Header, received: bool) -> dict[str, Any]:
-    """The settings of the machine that concern its bytes."""
-    options = {"dialect": header.config["dialect"]} if "dialect" in header.config else {}
-    if header.machine == "ssb-handshake":
-        client = (header.role == "CLIENT") is not received
-        options["role"] = "client" if client else "server"
-    return options
-
-
-def _keys_in(result: Any) -> dict[bool, dict[str, Any]]:
-    """The keys of a session, if the event of a handshake has them and they were not left out."""
+def _keys_in(result: Any) -> dict[bool, Keys] | None:
+    """The keys of a session, if this is the event of a handshake; none if they were left out."""
     if not isinstance(result, dict) or not str(result.get("")).endswith(":Authenticated"):
-        return {}
+        return None
     keys = result.get("fields", {}).get("keys")
-    if not isinstance(keys, dict):
+    try:
+        both = [keys["fields"][name]["fields"] for name in ("send", "receive")]
+        pairs = [(each["key"], each["nonce"]) for each in both]
+    except (KeyError, TypeError):
         return {}
-    both = {name: keys["fields"][name]["fields"] for name in ("send", "receive")}
-    if not all(isinstance(part, bytes) for each in both.values() for part in each.values()):
+    if not all(_is_key(key, 32) and _is_key(nonce, 24) for key, nonce in pairs):
         return {}
-    return {False: both["send"], True: both["receive"]}
+    sent, received = (Keys(*pair) for pair in pairs)
+    return {False: sent, True: received}
+
+
+def _is_key(value: object, size: int) -> bool:
+    return isinstance(value, bytes) and len(value) == size
 
 
 def note_links(value: Any, links: dict[int, int]) -> None:
@@ -163,11 +314,4 @@ def note_links(value: Any, links: dict[int, int]) -> None:
             note_links(each, links)
 
 
-def _parts(flow: _Flow, found: Dissection) -> Iterator[tuple[int, StepFields]]:
-    for number, start, moved in flow.pieces:
-        end = start + len(moved.data)
-        fault = found.fault
-        if fault is not None:
-            here = start <= fault.offset < end or fault.offset == end == len(flow.data)
-            fault = replace(fault, offset=fault.offset - start) if here else None
-        yield number, StepFields(moved, tuple(cut(found.fields, start, end, 0)), fault)
+_NO_STEP = Step(0.0, 0, "", [], {}, None)

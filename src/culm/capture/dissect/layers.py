@@ -1,82 +1,337 @@
-"""Layers: the bytes that packets carry are split again, and the fields put into the packets."""
+"""Layers: bytes become fields as they come, and what they carry becomes the fields inside.
+
+A layer takes the bytes of one direction, and gives items: fields that are complete, or that are as
+complete as they will be shown.  It holds the bytes of what is not complete yet, and no others.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any
 
-from culm.capture.dissect.fields import Dissection, DissectionFault, Field, leaves
+from culm.capture.dissect.fields import (
+    FAULTS,
+    UNREAD,
+    DissectionFault,
+    Field,
+    FieldReader,
+    fault_of,
+    leaves,
+)
+from culm.wire.errors import Truncated
 
-__all__ = ["carried", "cut"]
+__all__ = ["ITEM_SIZE_MAX", "Carried", "Item", "Items", "Layer", "Opaque", "cut", "cut_items"]
 
-K = TypeVar("K", bound=Hashable)
+ITEM_SIZE_MAX = 1 << 26
+"""The largest item, in bytes, that is waited for."""
+
+_FEW = 1 << 12  # bytes that are looked at again whenever some more have come
+
+Step = Callable[[FieldReader], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Fields in order.
+
+    base: the byte of the layer's stream from which offsets count.
+    data: the bytes that leaves carry, at their offsets.
+    """
+
+    base: int
+    fields: tuple[Field, ...]
+    data: bytes = b""
+
+    @property
+    def end(self) -> int:
+        """The byte after it."""
+        last = self.fields[-1]
+        return self.base + last.offset + last.size
+
+
+class Layer:
+    """Splits the bytes of one direction."""
+
+    def __init__(self) -> None:
+        self.faults: list[DissectionFault] = []
+        """What was found wrong, with offsets in the stream; the user takes them out."""
+
+    @property
+    def is_amid(self) -> bool:
+        """Whether it ends within an item."""
+        return False
+
+    def feed(self, data: bytes) -> list[Item]:
+        """More bytes; what is known with them, in order."""
+        raise NotImplementedError
+
+    def force(self) -> list[Item]:
+        """What is not known yet, as far as it goes; more of it may follow."""
+        return []
+
+
+class Opaque(Layer):
+    """Bytes that nobody can read."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[Item]:
+        start, self._size = self._size, self._size + len(data)
+        return [Item(start, (Field(self._name, 0, len(data)),))] if data else []
+
+
+class Items(Layer):
+    """Items of one kind after each other.
+
+    step: takes one.
+    first: takes the first one, if that is another kind.
+    """
+
+    def __init__(self, step: Step, first: Step | None = None) -> None:
+        super().__init__()
+        self._step = first or step
+        self._then = step
+        self._buffer = bytearray()
+        self._start = 0  # of the buffer, in the stream
+        self._wanted = 1  # with fewer bytes it is not tried again
+        self._told = 0  # bytes of the buffer that were shown already
+        self._owed: tuple[int, list[Any]] = (0, [])
+        self._broken = False
+
+    @property
+    def is_amid(self) -> bool:
+        return bool(self._owed[0] or self._buffer)
+
+    def feed(self, data: bytes) -> list[Item]:
+        found: list[Item] = []
+        if self._owed[0] and data:
+            data = self._go_on(data, found)
+        if self._broken and data:
+            found.append(Item(self._start, (Field(UNREAD, 0, len(data)),)))
+            self._start += len(data)
+            return found
+        self._buffer += data
+        if len(self._buffer) >= self._wanted:
+            self._split(found)
+        return found
+
+    def force(self) -> list[Item]:
+        if len(self._buffer) == self._told:
+            return []
+        found: list[Item] = []
+        self._split(found)
+        if not self._buffer:
+            return found
+        reader = FieldReader(bytes(self._buffer))
+        try:
+            self._step(reader)
+        except FAULTS:
+            reader.add(UNREAD, reader.left)
+        self._told = len(self._buffer)
+        return [*found, Item(self._start, reader.taken(), reader.data)]
+
+    def _go_on(self, data: bytes, found: list[Item]) -> bytes:
+        """Take what was owed; what is left of the data."""
+        owed, groups = self._owed
+        size = min(owed, len(data))
+        self._owed = owed - size, groups
+        *outer, leaf = groups
+        made = Field(leaf.name, 0, size, continues=size < owed)
+        for group in reversed(outer):
+            made = Field(group.name, 0, size, group.value, (made,), made.continues)
+        found.append(Item(self._start, (made,), data[:size]))
+        self._start += size
+        return data[size:]
+
+    def _split(self, found: list[Item]) -> None:
+        reader, begun = FieldReader(bytes(self._buffer)), 0
+        while reader.left:
+            try:
+                self._step(reader)
+            except Truncated as error:
+                if reader.end - begun <= ITEM_SIZE_MAX:
+                    break
+                self._fail(reader, begun, error)
+            except FAULTS as error:
+                self._fail(reader, begun, error)
+            self._step = self._then
+            fields = reader.taken()
+            if reader.owed:
+                self._owed = reader.owed, reader.owed_in
+                fields = (*fields[:-1], _unfinished(fields[-1], len(reader.owed_in)))
+            found.append(Item(self._start, fields, reader.data))
+            begun = reader.at
+        del self._buffer[:begun]
+        self._start += begun
+        if begun:
+            self._told = 0
+        left = len(self._buffer)
+        self._wanted = max(1, left + 1 if left < _FEW else 2 * left)
+
+    def _fail(self, reader: FieldReader, begun: int, error: Exception) -> None:
+        fault = fault_of(error, begun, reader.at)
+        self.faults.append(replace(fault, offset=fault.offset + self._start))
+        self._broken = True
+        reader.add(UNREAD, reader.left)
+
+
+def _unfinished(field: Field, depth: int) -> Field:
+    """A field of which the last part goes on, so many fields deep."""
+    inside = field.inside
+    if depth > 1 and inside and (depth > 2 or inside[-1].continues):
+        inside = (*inside[:-1], _unfinished(inside[-1], depth - 1))
+    return replace(field, inside=inside, continues=True)
 
 
 @dataclass(slots=True)
 class _Channel:
-    """The stream that some fields carry: where each of them begins, in it and in all bytes."""
+    """What some fields carry, as a stream of its own."""
 
-    starts: list[int] = field(default_factory=list[int])
-    offsets: list[int] = field(default_factory=list[int])
+    layer: Layer | None  # None: it is left as it is
+    items: deque[Item] = field(default_factory=deque[Item])
     size: int = 0
+    known: int = 0
 
-    def add(self, offset: int, size: int) -> None:
-        self.starts.append(self.size)
-        self.offsets.append(offset)
-        self.size += size
+    def add(self, items: Iterable[Item]) -> None:
+        for each in items:
+            self.items.append(each)
+            self.known = max(self.known, each.end)
 
-    def place(self, at: int) -> int:
-        """The place among all bytes of the byte `at` of the stream."""
-        index = max(0, bisect_right(self.starts, at) - 1)
-        return self.offsets[index] + at - self.starts[index]
+    def fields(self, start: int, end: int, offset: int) -> tuple[Field, ...]:
+        """Those from `start` to `end`, at `offset`; what is before them is forgotten."""
+        return tuple(cut_items(self.items, start, end, offset))
 
 
-def carried(
-    lower: Dissection,
-    data: bytes,
-    *,
-    channel_of: Callable[[Field], K | None],
-    split: Callable[[K, bytes], Dissection | None],
-) -> Dissection:
-    """The fields of a lower layer, with those of the upper one inside.
+@dataclass(slots=True)
+class _Waiting:
+    """An item, and for the offset of each leaf that carries something which part of a channel."""
 
-    data: the bytes that the leaves of the lower layer carry, at their offsets.
+    item: Item
+    parts: dict[int, tuple[_Channel, int, int]]
+
+    @property
+    def is_ready(self) -> bool:
+        return all(end <= channel.known for channel, _, end in self.parts.values())
+
+
+class Carried(Layer):
+    """A layer, with another one in what some of its fields carry.
+
     channel_of: the channel to which a leaf belongs; ``None`` if it carries nothing.
-    split: dissects the bytes of a channel; ``None`` to leave them as they are.
+    upper: the layer of a channel; ``None`` to leave it as it is.
     """
-    channels: dict[K, _Channel] = {}
-    for leaf in leaves(lower.fields):
-        key = channel_of(leaf)
-        if key is not None:
-            channels.setdefault(key, _Channel()).add(leaf.offset, leaf.size)
-    parts: dict[int, tuple[Field, ...]] = {}
-    faults = [lower.fault] if lower.fault is not None else []
-    for key, channel in channels.items():
-        found = split(key, _joined(channel, data))
-        if found is None:
-            continue
-        parts.update(_placed(channel, found.fields))
-        if found.fault is not None:
-            faults.append(replace(found.fault, offset=channel.place(found.fault.offset)))
-    return Dissection(tuple(_filled(lower.fields, parts)), _first(faults))
+
+    def __init__(
+        self,
+        lower: Layer,
+        *,
+        channel_of: Callable[[Field], Hashable | None],
+        upper: Callable[[Any], Layer | None],
+    ) -> None:
+        super().__init__()
+        self._lower = lower
+        self._channel_of = channel_of
+        self._upper = upper
+        self._channels: dict[Hashable, _Channel] = {}
+        self._waiting: deque[_Waiting] = deque()
+        self._fed = 0  # up to this byte what is carried was handed on
+
+    @property
+    def is_amid(self) -> bool:
+        layers = (each.layer for each in self._channels.values())
+        return self._lower.is_amid or any(each is not None and each.is_amid for each in layers)
+
+    def feed(self, data: bytes) -> list[Item]:
+        self._take(self._lower.feed(data))
+        return self._ready()
+
+    def force(self) -> list[Item]:
+        self._take(self._lower.force())
+        for channel in self._channels.values():
+            if channel.layer is not None:
+                channel.add(channel.layer.force())
+                self._note_faults(channel)
+        return self._ready()
+
+    def _take(self, items: Iterable[Item]) -> None:
+        for item in items:
+            waiting = _Waiting(item, {})
+            self._waiting.append(waiting)
+            for leaf in leaves(item.fields):
+                if (key := self._channel_of(leaf)) is not None:
+                    self._hand_on(key, item, leaf, waiting)
+            self._fed = max(self._fed, item.end)
+        self.faults += self._lower.faults
+        self._lower.faults.clear()
+
+    def _hand_on(self, key: Hashable, item: Item, leaf: Field, waiting: _Waiting) -> None:
+        channel = self._channels.get(key)
+        if channel is None:
+            channel = self._channels[key] = _Channel(self._upper(key))
+        if channel.layer is None:
+            return
+        before = max(0, self._fed - item.base - leaf.offset)  # which was shown unfinished
+        data = item.data[leaf.offset : leaf.offset + leaf.size][before:]
+        start = channel.size - before
+        channel.size += len(data)
+        waiting.parts[leaf.offset] = channel, start, channel.size
+        channel.add(channel.layer.feed(data))
+        self._note_faults(channel)
+
+    def _note_faults(self, channel: _Channel) -> None:
+        assert channel.layer is not None
+        for fault in channel.layer.faults:
+            self.faults.append(replace(fault, offset=self._place(channel, fault.offset)))
+        channel.layer.faults.clear()
+
+    def _place(self, channel: _Channel, at: int) -> int:
+        """The byte that carries the byte `at` of a channel, or after which that would be."""
+        found = 0
+        for waiting in self._waiting:
+            for offset, (which, start, end) in waiting.parts.items():
+                if which is channel and (start <= at or not found):
+                    found = waiting.item.base + offset + min(at, end) - start
+        return found
+
+    def _ready(self) -> list[Item]:
+        found = []
+        while self._waiting and self._waiting[0].is_ready:
+            waiting = self._waiting.popleft()
+            item = waiting.item
+            if waiting.parts:
+                inside = {
+                    offset: channel.fields(start, end, offset)
+                    for offset, (channel, start, end) in waiting.parts.items()
+                }
+                item = replace(item, fields=tuple(_filled(item.fields, inside)))
+            found.append(item)
+        return found
 
 
-def _sizes(channel: _Channel) -> Iterator[tuple[int, int, int]]:
-    for index, (start, offset) in enumerate(zip(channel.starts, channel.offsets, strict=True)):
-        end = channel.starts[index + 1] if index + 1 < len(channel.starts) else channel.size
-        yield start, end, offset
+def _filled(fields: Sequence[Field], parts: dict[int, tuple[Field, ...]]) -> Iterator[Field]:
+    for each in fields:
+        if each.inside:
+            yield replace(each, inside=tuple(_filled(each.inside, parts)))
+        elif inside := parts.get(each.offset):
+            yield replace(each, inside=inside)
+        else:
+            yield each
 
 
-def _joined(channel: _Channel, data: bytes) -> bytes:
-    return b"".join(data[offset : offset + end - start] for start, end, offset in _sizes(channel))
-
-
-def _placed(channel: _Channel, fields: Sequence[Field]) -> Iterator[tuple[int, tuple[Field, ...]]]:
-    """For each place that carries bytes, the fields in it."""
-    for start, end, offset in _sizes(channel):
-        yield offset, tuple(cut(fields, start, end, offset))
+def cut_items(items: deque[Item], start: int, end: int, offset: int) -> Iterator[Field]:
+    """The parts of items from `start` to `end`, at `offset`; items that end there are dropped."""
+    while items and items[0].base < end:
+        item = items[0]
+        yield from cut(item.fields, start - item.base, end - item.base, offset)
+        if item.end > end:
+            break
+        items.popleft()
 
 
 def cut(fields: Sequence[Field], start: int, end: int, offset: int) -> Iterator[Field]:
@@ -97,18 +352,3 @@ def cut(fields: Sequence[Field], start: int, end: int, offset: int) -> Iterator[
 
 def _offset(field: Field) -> int:
     return field.offset
-
-
-def _filled(fields: Sequence[Field], parts: Mapping[int, tuple[Field, ...]]) -> Iterator[Field]:
-    for each in fields:
-        if each.inside:
-            yield replace(each, inside=tuple(_filled(each.inside, parts)))
-        elif inside := parts.get(each.offset):
-            yield replace(each, inside=inside)
-        else:
-            yield each
-
-
-def _first(faults: Sequence[DissectionFault]) -> DissectionFault | None:
-    """The first one; bytes that are only missing are the last to be told of."""
-    return min(faults, key=lambda each: (each.code == "TRUNCATED", each.offset), default=None)

@@ -20,6 +20,7 @@ from culm.wire.multihash import YASMF
 __all__ = ["NAMES", "items_of", "take_message", "take_operation"]
 
 _DEPTH_MAX = 16
+_SIZE_MAX = 1 << 26
 _ONE_BYTE = b"\x18"  # the type is in the next one
 _T = MessageType
 # The items of each message, after its type.
@@ -61,7 +62,7 @@ def _decode(dialect: Dialect, data: bytes, at: int) -> object:
     found = data[at:]
     value, end = cbor.decode_first(found, 0, _DEPTH_MAX)
     if end < 0:
-        scanner = cbor.Scanner(size_max=len(data) + 1, depth_max=_DEPTH_MAX)
+        scanner = cbor.Scanner(size_max=_SIZE_MAX, depth_max=_DEPTH_MAX)
         try:
             whole = scanner.scan(found, len(found))
         except DecodeError as error:

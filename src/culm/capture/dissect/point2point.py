@@ -7,8 +7,8 @@ from functools import partial
 from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE
 from culm.capture.dissect.bamboo import take_entry
 from culm.capture.dissect.bymux import DATA, take_packet
-from culm.capture.dissect.fields import Dissection, Field, FieldReader, dissected
-from culm.capture.dissect.layers import carried
+from culm.capture.dissect.fields import Field, FieldReader
+from culm.capture.dissect.layers import Carried, Items, Layer
 from culm.point2point.codec import (
     ADJUST_NUMBERS,
     EAGERNESS,
@@ -25,28 +25,25 @@ from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.messages import CancelReason
 from culm.wire.multihash import HashFamily
 
-__all__ = ["NAMES", "PAYLOADS", "dissect_connection"]
+__all__ = ["NAMES", "PAYLOADS", "connection"]
 
 _CONTROL, _DATA = f"{DATA}0", f"{DATA}1"
 
 
-def dissect_connection(data: bytes, family: HashFamily) -> Dissection:
+def connection(family: HashFamily) -> Layer:
     """One direction of a connection."""
     steps = {_CONTROL: _take_control, _DATA: _take_data}
 
-    def split(channel: str, joined: bytes) -> Dissection:
-        return dissected(joined, partial(steps[channel], family=family))
+    def upper(channel: str) -> Layer:
+        return Items(partial(steps[channel], family=family))
 
     def channel_of(field: Field) -> str | None:
         return field.name if field.name in steps else None
 
-    return carried(dissected(data, _take), data, channel_of=channel_of, split=split)
+    return Carried(Items(take_packet, _take_setup), channel_of=channel_of, upper=upper)
 
 
-def _take(reader: FieldReader) -> None:
-    if reader.at:
-        take_packet(reader)
-        return
+def _take_setup(reader: FieldReader) -> None:
     with reader.group("setup"), reader.judged(lambda data, _: decode_setup(data)):
         reader.uint("flags", 1, bin)
         reader.varu64("send_window_max")

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from culm.buffer import ReceiveBuffer
-from culm.capture.dissect.fields import (
-    UNREAD,
-    Dissection,
-    DissectionFault,
-    Field,
-    FieldReader,
-    dissected,
-)
-from culm.capture.dissect.layers import carried
+from culm.capture.dissect.fields import UNREAD, DissectionFault, Field, FieldReader
+from culm.capture.dissect.layers import Carried, Item, Items, Layer, Opaque, cut
 from culm.capture.dissect.syntax import take_json
 from culm.machine import Closed, DataReceived, RemoteProtocolError
 from culm.ssb import BoxStream, Keys, SessionKeys
@@ -23,7 +17,7 @@ from culm.ssb.feed_id import is_feed_id
 from culm.ssb.muxrpc import BodyType
 from culm.ssb.muxrpc.calls import GOODBYE, HEADER_SIZE, peek_header
 
-__all__ = ["HANDSHAKE", "dissect_boxes", "take_packet"]
+__all__ = ["HANDSHAKE", "Boxes", "Session", "take_packet"]
 
 _TAG_SIZE = 16
 _BODY = "body"
@@ -91,58 +85,147 @@ HANDSHAKE = {
 }
 
 
-def dissect_session(data: bytes, role: str, keys: Keys | None) -> Dissection:
+KeysOf = Callable[[], Keys | None]
+"""Asked for the keys of a direction when its first box has come: ``None`` while they are unknown.
+
+Raises `LookupError` if nobody will know them.
+"""
+
+
+class Session(Layer):
     """One side's part of the handshake, then its boxes."""
-    parts = HANDSHAKE[role]
-    size = sum(part_size for _, inside in parts for _, part_size in inside)
 
-    def take(reader: FieldReader) -> None:
-        for name, inside in parts:
-            with reader.group(name):
-                for part, part_size in inside:
-                    reader.raw(part, part_size)
+    def __init__(self, role: str, keys_of: KeysOf) -> None:
+        super().__init__()
+        parts = HANDSHAKE[role]
+        self._left = self._size = sum(size for _, inside in parts for _, size in inside)
 
-    handshake = dissected(data[:size], take)
-    return dissect_boxes(data, keys, handshake.fields, size) if len(data) > size else handshake
+        def take(reader: FieldReader) -> None:
+            for name, inside in parts:
+                with reader.group(name):
+                    for part, part_size in inside:
+                        reader.raw(part, part_size)
+
+        self._handshake = Items(take)
+        self._boxes = Boxes(keys_of)
+
+    @property
+    def is_amid(self) -> bool:
+        return self._handshake.is_amid or self._boxes.is_amid
+
+    def feed(self, data: bytes) -> list[Item]:
+        first, rest = data[: self._left], data[self._left :]
+        self._left -= len(first)
+        found = self._handshake.feed(first) if first else []
+        return [*found, *self._after(self._boxes.feed(rest))] if rest else found
+
+    def force(self) -> list[Item]:
+        return [*self._handshake.force(), *self._after(self._boxes.force())]
+
+    def _after(self, items: Sequence[Item]) -> list[Item]:
+        size = self._size
+        self.faults += [replace(each, offset=each.offset + size) for each in self._boxes.faults]
+        self._boxes.faults.clear()
+        return [replace(each, base=each.base + size) for each in items]
 
 
-def dissect_boxes(
-    data: bytes, keys: Keys | None, before: Sequence[Field] = (), start: int = 0
-) -> Dissection:
-    """One direction of a box stream, sealed with `keys`; without them, its bytes.
+class Boxes(Layer):
+    """One direction of a box stream; without keys, its bytes."""
 
-    before: of the bytes up to `start`.
-    """
-    rest = len(data) - start
-    if keys is None:
-        return Dissection((*before, *((Field("boxes", start, rest),) if rest else ())))
-    stream = BoxStream(keys=SessionKeys(send=keys, receive=keys))
-    stream.receive_data(data[start:])
-    reader, plain, fault = FieldReader(data, start), bytearray(data), None
-    while (event := stream.next_event()) is not None:
-        match event:
-            case DataReceived(data=body):
-                with reader.group("box") as box:
-                    box.tell(len(body))
-                    _take_header(reader, len(body))
-                    plain[reader.at : reader.at + len(body)] = body
-                    reader.raw(_BODY, len(body))
-            case Closed(error=None):
-                with reader.group("GOODBYE"):
-                    _take_header(reader, 0)
-            case Closed(error=RemoteProtocolError() as error):
-                fault = DissectionFault(reader.at, error.code.name, error.message)
-    if reader.left:
-        reader.add("box" if fault is None else UNREAD, reader.left)
-    boxes = Dissection((*before, *reader.fields), fault)
+    def __init__(self, keys_of: KeysOf) -> None:
+        super().__init__()
+        self._keys_of = keys_of
+        self._waiting = b""
+        self._layer: Layer | None = None
 
-    def split(_channel: bool, joined: bytes) -> Dissection:
-        return dissected(joined, take_packet)
+    @property
+    def is_amid(self) -> bool:
+        return bool(self._waiting) or (self._layer is not None and self._layer.is_amid)
 
-    def channel_of(field: Field) -> bool | None:
-        return field.name == _BODY or None
+    def feed(self, data: bytes) -> list[Item]:
+        self._waiting += data
+        try:
+            if self._layer is None and (keys := self._keys_of()) is not None:
+                self._layer = Carried(
+                    _Opened(keys),
+                    channel_of=lambda field: field.name == _BODY or None,
+                    upper=lambda _: Items(take_packet),
+                )
+        except LookupError:
+            self._layer = Opaque("boxes")
+        if self._layer is None:
+            return []
+        taken, self._waiting = self._waiting, b""
+        return self._told(self._layer, self._layer.feed(taken))
 
-    return carried(boxes, bytes(plain), channel_of=channel_of, split=split)
+    def force(self) -> list[Item]:
+        if self._layer is not None:
+            return self._told(self._layer, self._layer.force())
+        self._layer = Opaque("boxes")
+        return self.feed(b"")
+
+    def _told(self, layer: Layer, items: list[Item]) -> list[Item]:
+        self.faults += layer.faults
+        layer.faults.clear()
+        return items
+
+
+class _Opened(Layer):
+    """Boxes, sealed with `keys`; what they carry is what was in them."""
+
+    def __init__(self, keys: Keys) -> None:
+        super().__init__()
+        self._stream = BoxStream(keys=SessionKeys(send=keys, receive=keys))
+        self._buffer = b""
+        self._start = 0
+        self._broken = False
+
+    @property
+    def is_amid(self) -> bool:
+        return bool(self._buffer)
+
+    def feed(self, data: bytes) -> list[Item]:
+        self._buffer += data
+        if not self._broken:
+            self._stream.receive_data(data)
+        found = []
+        reader = FieldReader(self._buffer)
+        while (event := self._stream.next_event()) is not None:
+            start, plain = reader.at, b""
+            match event:
+                case DataReceived(data=plain):
+                    with reader.group("box") as box:
+                        box.tell(len(plain))
+                        _take_header(reader, len(plain))
+                        reader.add(_BODY, len(plain))
+                case Closed(error=None):
+                    with reader.group("GOODBYE"):
+                        _take_header(reader, 0)
+                case Closed(error=RemoteProtocolError() as error):
+                    fault = DissectionFault(self._start + reader.at, error.code.name, error.message)
+                    self.faults.append(fault)
+                    self._broken = True
+                    continue
+                case _:
+                    continue
+            found.append(self._item(reader, start, plain))
+        if self._broken and reader.left:
+            start = reader.at
+            reader.add(UNREAD, reader.left)
+            found.append(self._item(reader, start, b""))
+        self._buffer = self._buffer[reader.at :]
+        self._start += reader.at
+        return found
+
+    def force(self) -> list[Item]:
+        if not self._buffer:
+            return []
+        return [Item(self._start, (Field("box", 0, len(self._buffer), continues=True),))]
+
+    def _item(self, reader: FieldReader, start: int, plain: bytes) -> Item:
+        fields = tuple(cut(reader.taken(), start, reader.at, 0))
+        size = reader.at - start
+        return Item(self._start + start, fields, bytes(size - len(plain)) + plain)
 
 
 def _take_header(reader: FieldReader, size: int) -> None:
