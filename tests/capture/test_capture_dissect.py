@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from random import Random
+from subprocess import run
 from typing import Any
 
 import pytest
@@ -212,3 +214,28 @@ def test_entries_and_operations_of_p2panda_are_complete() -> None:
         entry, operation = bytes.fromhex(row["entry"]), bytes.fromhex(row["operation"])
         check_complete(dissect("bamboo", entry, family="YASMF"), len(entry))
         check_complete(dissect("p2panda-operation", operation), len(operation))
+
+
+WITHOUT_LIBRARIES = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("nacl", "blake3", "cbor2", "xxhash"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+from culm.capture.dissect import dissect
+
+for protocol, digits in (("bymux", "000105"), ("oxen", "64323a6b6169316565")):
+    found = dissect(protocol, bytes.fromhex(digits))
+    print(found.fields[0].name, found.fault)
+print(dissect("garlic", bytes(26)).fault.code)
+"""
+
+
+def test_protocols_without_cryptography_are_dissected_without_its_libraries() -> None:
+    """As in a browser, for which some of them cannot be had."""
+    found = run([sys.executable, "-c", WITHOUT_LIBRARIES], capture_output=True, text=True)
+    assert found.stderr == ""
+    assert found.stdout.splitlines() == ["CREDIT None", "keepalive None", "UNKNOWN_MESSAGE_TYPE"]

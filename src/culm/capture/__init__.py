@@ -3,17 +3,15 @@
 `record` stands in for a machine and tells a sink of bytes all that is done to it and all that comes
 of it; `read` reads what the sink was told, and `replay` does it again with a new machine.  Nothing
 here opens a file: bytes in, bytes out.
+
+Each name is imported when it is first asked for: `culm.capture.dissect` needs none of them, nor the
+libraries behind them.
 """
 
 from __future__ import annotations
 
-from culm.capture.blocks import BLOCK_SIZE_MAX
-from culm.capture.errors import CaptureError, ErrorCode
-from culm.capture.recorder import Recorder, record
-from culm.capture.records import Capture, Header, Step, read
-from culm.capture.redaction import Redact
-from culm.capture.replay import Difference, Replay, machine_of, replay
-from culm.capture.values import RecordedError
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __all__ = [
     "BLOCK_SIZE_MAX",
@@ -32,3 +30,32 @@ __all__ = [
     "record",
     "replay",
 ]
+
+_MODULES = {
+    "blocks": ("BLOCK_SIZE_MAX",),
+    "errors": ("CaptureError", "ErrorCode"),
+    "recorder": ("Recorder", "record"),
+    "records": ("Capture", "Header", "Step", "read"),
+    "redaction": ("Redact",),
+    "replaying": ("Difference", "Replay", "machine_of", "replay"),
+    "values": ("RecordedError",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+if TYPE_CHECKING:
+    from culm.capture.blocks import BLOCK_SIZE_MAX
+    from culm.capture.errors import CaptureError, ErrorCode
+    from culm.capture.recorder import Recorder, record
+    from culm.capture.records import Capture, Header, Step, read
+    from culm.capture.redaction import Redact
+    from culm.capture.replaying import Difference, Replay, machine_of, replay
+    from culm.capture.values import RecordedError

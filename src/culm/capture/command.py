@@ -19,7 +19,7 @@ from culm.capture.errors import CaptureError
 from culm.capture.pcap import pcap
 from culm.capture.qlog import qlog
 from culm.capture.records import Capture, Step
-from culm.capture.replay import Replay, replay
+from culm.capture.replaying import Replay, replay
 from culm.capture.text import is_idle, line_of, plain, plain_step, words_of
 from culm.capture.values import to_value
 from culm.capture.view import page

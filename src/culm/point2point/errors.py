@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from culm.machine import ProtocolErrorCode
+from culm.machine import ProtocolError, ProtocolErrorCode
 from culm.wire.errors import DecodeError, Truncated
 
 __all__ = ["ErrorCode", "Violation", "decoding"]
@@ -78,13 +78,10 @@ class ErrorCode(ProtocolErrorCode):
     INFLATION = 85
 
 
-class Violation(Exception):
+class Violation(ProtocolError):
     """A rule of the protocol is broken; the caller knows by whom."""
 
-    def __init__(self, code: ErrorCode, message: str = "") -> None:
-        super().__init__(code, message)
-        self.code = code
-        self.message = message
+    code: ErrorCode
 
 
 @contextmanager

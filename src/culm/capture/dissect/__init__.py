@@ -7,8 +7,10 @@ that stands before it is in fields.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from culm.capture.dissect.fields import UNREAD, Dissection, DissectionFault, Field, leaves
-from culm.capture.dissect.flows import Moved, StepFields, bytes_of, fields_of, with_fields
 from culm.capture.dissect.protocols import PROTOCOLS, dissect
 
 __all__ = [
@@ -25,3 +27,16 @@ __all__ = [
     "leaves",
     "with_fields",
 ]
+
+_OF_CAPTURES = frozenset({"Moved", "StepFields", "bytes_of", "fields_of", "with_fields"})
+"""Names that need the format of captures, and its libraries."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _OF_CAPTURES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.flows"), name)
+
+
+if TYPE_CHECKING:
+    from culm.capture.dissect.flows import Moved, StepFields, bytes_of, fields_of, with_fields

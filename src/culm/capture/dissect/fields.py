@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from culm.machine import ProtocolError
-from culm.point2point.errors import Violation
 from culm.wire import varu64
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
-from culm.wire.multihash import HashFamily
+
+if TYPE_CHECKING:  # the codecs of hashes wait for libraries that others do without
+    from culm.wire.multihash import HashFamily
 
 __all__ = [
     "CODES",
@@ -264,7 +266,7 @@ class FieldReader:
             raise fault
 
 
-FAULTS = (ValueError, ProtocolError, Violation)
+FAULTS = (ValueError, ProtocolError)
 """The errors by which codecs say that bytes are wrong."""
 
 

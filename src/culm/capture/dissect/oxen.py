@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from culm.capture.dissect.fields import FieldReader
-from culm.capture.dissect.syntax import take_xenc
+from culm.capture.dissect.xenc import take_xenc
 from culm.oxen.messages import Dialect, MessageData, ParcelError, decode_parcel, read_message
-from culm.oxen.seal import NONCE
 
 __all__ = ["take_datagram"]
 
@@ -29,11 +28,12 @@ def _name_or_none(data: bytes, dialect: Dialect) -> str | None:
 
 def take_datagram(reader: FieldReader, dialect: Dialect) -> None:
     """Take a datagram.  What is sealed is shown as it is: only holders of the key can read it."""
-
     if reader.peek(1) == b"d":
         with reader.judged(lambda data, at: _name(data[at:], dialect)):
             take_xenc(reader, _name_or_none(reader.peek(reader.left), dialect) or "parcel")
             return
+    from culm.oxen.seal import NONCE  # without keys there is no need to wait for PyNaCl
+
     with reader.group("sealed"):
         for name, size in NONCE:
             reader.uint(name, size)

@@ -1,52 +1,84 @@
-"""The protocols by name."""
+"""The protocols by name.
+
+What one needs is imported when it is first asked for: some need neither libsodium nor the like.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from culm.buffer import Buffer
-from culm.capture.dissect.bamboo import take_entry
-from culm.capture.dissect.bymux import take_packet as take_bymux_packet
 from culm.capture.dissect.fields import Dissection, DissectionFault, fault_of
-from culm.capture.dissect.garlic import take_frame
 from culm.capture.dissect.layers import Items, Layer, cut_items
-from culm.capture.dissect.oxen import take_datagram
-from culm.capture.dissect.p2panda import take_message, take_operation
-from culm.capture.dissect.point2point import connection
-from culm.capture.dissect.ssb import Boxes, KeysOf, Session
-from culm.capture.dissect.ssb import take_packet as take_muxrpc_packet
-from culm.oxen.messages import Dialect as OxenDialect
-from culm.p2panda.codec import Dialect as P2pandaDialect
-from culm.ssb import Keys
 from culm.wire.errors import Truncated
-from culm.wire.multihash import FAMILIES
+
+if TYPE_CHECKING:
+    from culm.capture.dissect.ssb import KeysOf
+    from culm.ssb import Keys
 
 __all__ = ["PROTOCOLS", "dissect", "missing"]
 
 
 def _bamboo(family: str = "YAMF") -> Layer:
+    from culm.capture.dissect.bamboo import take_entry
+    from culm.wire.multihash import FAMILIES
+
     return Items(partial(take_entry, family=FAMILIES[family]))
 
 
-def _point2point(family: str = "YAMF") -> Layer:
-    return connection(FAMILIES[family])
+def _bymux() -> Layer:
+    from culm.capture.dissect.bymux import take_packet
+
+    return Items(take_packet)
+
+
+def _garlic() -> Layer:
+    from culm.capture.dissect.garlic import take_frame
+
+    return Items(take_frame)
 
 
 def _oxen(dialect: str = "keyed") -> Layer:
-    return Items(partial(take_datagram, dialect=OxenDialect(dialect.lower())))
+    from culm.capture.dissect.oxen import take_datagram
+    from culm.oxen.messages import Dialect
+
+    return Items(partial(take_datagram, dialect=Dialect(dialect.lower())))
 
 
 def _p2panda(dialect: str = "seed") -> Layer:
-    return Items(partial(take_message, dialect=P2pandaDialect(dialect.lower())))
+    from culm.capture.dissect.p2panda import take_message
+    from culm.p2panda.codec import Dialect
+
+    return Items(partial(take_message, dialect=Dialect(dialect.lower())))
+
+
+def _operation() -> Layer:
+    from culm.capture.dissect.p2panda import take_operation
+
+    return Items(take_operation)
+
+
+def _point2point(family: str = "YAMF") -> Layer:
+    from culm.capture.dissect.point2point import connection
+    from culm.wire.multihash import FAMILIES
+
+    return connection(FAMILIES[family])
+
+
+def _muxrpc() -> Layer:
+    from culm.capture.dissect.ssb import take_packet
+
+    return Items(take_packet)
 
 
 def _keys_of(key: bytes | None, nonce: bytes, keys_of: KeysOf | None) -> KeysOf:
     """The function that gives the keys, if there are any."""
     if keys_of is not None:
         return keys_of
+    from culm.ssb import Keys
 
     def known() -> Keys:
         if key is None:
@@ -59,6 +91,8 @@ def _keys_of(key: bytes | None, nonce: bytes, keys_of: KeysOf | None) -> KeysOf:
 def _boxes(
     key: bytes | None = None, nonce: bytes = bytes(24), keys_of: KeysOf | None = None
 ) -> Layer:
+    from culm.capture.dissect.ssb import Boxes
+
     return Boxes(_keys_of(key, nonce, keys_of))
 
 
@@ -68,20 +102,22 @@ def _session(
     nonce: bytes = bytes(24),
     keys_of: KeysOf | None = None,
 ) -> Layer:
+    from culm.capture.dissect.ssb import Session
+
     return Session(role.lower(), _keys_of(key, nonce, keys_of))
 
 
 PROTOCOLS: dict[str, Callable[..., Layer]] = {
     "bamboo": _bamboo,
-    "bymux": lambda: Items(take_bymux_packet),
-    "garlic": lambda: Items(take_frame),
+    "bymux": _bymux,
+    "garlic": _garlic,
     "oxen": _oxen,
     "p2panda": _p2panda,
-    "p2panda-operation": lambda: Items(take_operation),
+    "p2panda-operation": _operation,
     "point2point": _point2point,
     "ssb-box-stream": _boxes,
     "ssb-handshake": _session,
-    "ssb-muxrpc": lambda: Items(take_muxrpc_packet),
+    "ssb-muxrpc": _muxrpc,
 }
 
 

@@ -1,4 +1,4 @@
-"""CBOR, XENC and JSON: values inside each other, by the names that they have there."""
+"""CBOR and JSON: values inside each other, by the names that they have there."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from culm.capture.dissect.fields import FieldReader
+from culm.capture.dissect.xenc import DEPTH_MAX, check_depth
 from culm.kernels import cbor as _kernel
 from culm.ssb.v8json import JsonValue, parse
-from culm.wire import cbor, xenc
-from culm.wire.errors import DecodeError, Truncated, WireErrorCode
+from culm.wire import cbor
+from culm.wire.errors import DecodeError, WireErrorCode
 
-__all__ = ["Inner", "take_cbor", "take_json", "take_xenc"]
+__all__ = ["Inner", "take_cbor", "take_json"]
 
-_DEPTH_MAX = 64
 _HEAD_SIZE_MAX = 9
 
 Inner = Mapping[str, Callable[[FieldReader], object]]
 """How to split the bytes under a name."""
-
-
-def _check_depth(reader: FieldReader, depth: int) -> None:
-    if depth > _DEPTH_MAX:
-        raise DecodeError(WireErrorCode.LIMIT_EXCEEDED, reader.at, "nested too deep")
 
 
 # CBOR.
@@ -41,7 +36,7 @@ def take_cbor(
     names: those of its own items, if it is an array.
     inner: how to split byte strings, by name.
     """
-    _check_depth(reader, depth)
+    check_depth(reader, depth)
     kind, argument, size = _kernel.head(reader.peek(_HEAD_SIZE_MAX), 0)
     if size == _kernel.TRUNCATED:
         reader.add(name, reader.left + 1)
@@ -80,56 +75,6 @@ def _take_pair(reader: FieldReader, inner: Inner | None, depth: int) -> None:
         take_cbor(reader, str(key), (), inner, depth + 1)
 
 
-# XENC.
-
-_NUMBER = re.compile(rb"i-?[0-9]+e|t-?[0-9]+\.[0-9]+e")
-_OCTETS = re.compile(rb"([0-9]{1,19}):")
-_BEGINS_OCTETS = frozenset(b"0123456789")
-
-
-def take_xenc(reader: FieldReader, name: str, depth: int = 0, before: int = 0) -> None:
-    """Take a value.
-
-    before: bytes in front of it that belong to its name.
-    """
-    _check_depth(reader, depth)
-    first = reader.data[reader.at + before : reader.end][:1]
-    if first in (b"l", b"d"):
-        with reader.group(name):
-            reader.add("", before + 1)
-            index = 0
-            while reader.peek(1) != b"e":
-                key, size = (f"{index}", 0) if first == b"l" else _key(reader)
-                take_xenc(reader, key, depth + 1, size)
-                index += 1
-            reader.add("", 1)
-        return
-    size = before + _scalar_size(reader, before)
-    encoded = reader.peek(size)[before:]
-    reader.add(name, size, xenc.decode(encoded) if size <= reader.left else None)
-
-
-def _scalar_size(reader: FieldReader, before: int) -> int:
-    """Bytes of the number or the octets after `before` bytes; more than there are if they end."""
-    at = reader.at + before
-    if at < reader.end and reader.data[at] in _BEGINS_OCTETS:
-        found = _OCTETS.match(reader.data, at, reader.end)
-        if found is not None:
-            return found.end() - at + int(found[1])
-    elif (found := _NUMBER.match(reader.data, at, reader.end)) is not None:
-        return found.end() - at
-    return reader.left + 1
-
-
-def _key(reader: FieldReader) -> tuple[str, int]:
-    found = _OCTETS.match(reader.data, reader.at, reader.end)
-    if found is None:
-        reader.add("key", reader.left + 1)
-        raise Truncated(reader.end)
-    key = reader.data[found.end() : found.end() + int(found[1])]
-    return key.decode("latin-1"), found.end() - reader.at + int(found[1])
-
-
 # JSON.
 
 _SIGN = re.compile(rb"[\s,]*")
@@ -146,7 +91,7 @@ def take_json(reader: FieldReader, name: str, reading: Reading = lambda _, value
 
     reading: makes of a value and its name what is to be shown.
     """
-    parse(reader.peek(reader.left), depth_max=_DEPTH_MAX)
+    parse(reader.peek(reader.left), depth_max=DEPTH_MAX)
     _take_value(reader, name, reading, 0)
     rest = reader.left
     if rest:
