@@ -14,8 +14,6 @@ from culm.bamboo.entry import LogKey
 from culm.bamboo.records import StoredEntry
 from culm.point2point import Part, Piece, Proposal
 from culm.point2point.replication.decisions import (
-    Action,
-    Plan,
     answer,
     answer_compared,
     cut_off,
@@ -36,11 +34,13 @@ from culm.point2point.replication.steps import (
     PEER_STAGES,
     STAGES,
     STANDINGS,
+    Action,
     Aim,
     Answer,
     Facts,
     HeadPayload,
     PeerStage,
+    Plan,
     Purpose,
     Service,
     Stage,

@@ -12,43 +12,11 @@ from typing import NamedTuple
 
 from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE, LogKey, decode_prefix
 from culm.bamboo.forks import ForkProof
+from culm.point2point import messages
 from culm.point2point.errors import ErrorCode, Violation, decoding
-from culm.point2point.messages import (
-    EVERYTHING,
-    NOTIFY,
-    Adjust,
-    Cancel,
-    CancelReason,
-    ControlMessage,
-    Eagerness,
-    GrantCredit,
-    Mode,
-    Proposal,
-    Propose,
-    Setup,
-    payloads_up_to,
-)
 from culm.wire import varu64
 from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
-
-__all__ = [
-    "ADJUST_NUMBERS",
-    "EAGERNESS",
-    "EAGERNESS_UP_TO",
-    "NUMBERS",
-    "REQUEST_FINITE",
-    "REQUEST_OFFSET",
-    "Metadata",
-    "PacketType",
-    "decode_control",
-    "decode_metadata",
-    "decode_setup",
-    "encode_control",
-    "encode_setup",
-    "message_size_max",
-    "metadata_size_max",
-]
 
 # Setups.
 
@@ -56,16 +24,16 @@ _SEND_GREEDILY = 0b10  # the seventh bit, counted from the most significant one
 _RECEIVE_GREEDILY = 0b01
 
 
-def encode_setup(setup: Setup) -> bytes:
+def encode_setup(setup: messages.Setup) -> bytes:
     """Flags byte, send window, receive window."""
-    flags = (_SEND_GREEDILY if setup.send_mode is Mode.GREEDY else 0) | (
-        _RECEIVE_GREEDILY if setup.receive_mode is Mode.GREEDY else 0
+    flags = (_SEND_GREEDILY if setup.send_mode is messages.Mode.GREEDY else 0) | (
+        _RECEIVE_GREEDILY if setup.receive_mode is messages.Mode.GREEDY else 0
     )
     windows = setup.send_window_max, setup.receive_window_max
     return bytes([flags]) + varu64.encode_many(windows)
 
 
-def decode_setup(data: bytes) -> tuple[Setup, int]:
+def decode_setup(data: bytes) -> tuple[messages.Setup, int]:
     """Decode a setup at the start of `data`; returns it and its size.
 
     The first six bits are ignored.  Raises `culm.wire.errors.Truncated`.
@@ -73,9 +41,11 @@ def decode_setup(data: bytes) -> tuple[Setup, int]:
     send_window, end = varu64.decode(data, 1)
     receive_window, end = varu64.decode(data, end)
     return (
-        Setup(
-            send_mode=Mode.GREEDY if data[0] & _SEND_GREEDILY else Mode.SAFE,
-            receive_mode=Mode.GREEDY if data[0] & _RECEIVE_GREEDILY else Mode.SAFE,
+        messages.Setup(
+            send_mode=messages.Mode.GREEDY if data[0] & _SEND_GREEDILY else messages.Mode.SAFE,
+            receive_mode=messages.Mode.GREEDY
+            if data[0] & _RECEIVE_GREEDILY
+            else messages.Mode.SAFE,
             send_window_max=send_window,
             receive_window_max=receive_window,
         ),
@@ -110,29 +80,29 @@ _REQUEST_FLAGS = (
     (0b0000_0001, "payload_mandatory"),
 )
 
-_FIRST_CANCEL, _LAST_CANCEL = min(CancelReason), max(CancelReason)
+_FIRST_CANCEL, _LAST_CANCEL = min(messages.CancelReason), max(messages.CancelReason)
 
 
-def encode_control(message: ControlMessage) -> bytes:
+def encode_control(message: messages.ControlMessage) -> bytes:
     """Encode a message that is well-formed.
 
     Raises `OverflowError` for a number that is not one of 64 bits, and `ValueError` for an
     author that is no public key.
     """
     match message:
-        case GrantCredit():
+        case messages.GrantCredit():
             return b"\0" + varu64.encode(message.amount)
-        case Adjust():
+        case messages.Adjust():
             return _encode_adjust(message)
-        case Cancel():
+        case messages.Cancel():
             return _encode_cancel(message)
-        case Propose():
+        case messages.Propose():
             return _encode_propose(message.request_id, message.proposal)
 
 
 def decode_control(
     data: bytes, offset: int = 0, *, family: HashFamily
-) -> tuple[ControlMessage, int]:
+) -> tuple[messages.ControlMessage, int]:
     """Decode the message that starts at `offset`; returns it and the index after it.
 
     Raises `Truncated` if more bytes could complete it, `Violation` if none can.
@@ -142,7 +112,7 @@ def decode_control(
     first = data[offset]
     if first == _GRANT_CREDIT:
         amount, end = varu64.decode(data, offset + 1)
-        return GrantCredit(amount=amount), end
+        return messages.GrantCredit(amount=amount), end
     if first < _REQUEST:
         return _decode_adjust(data, offset)
     if first & EAGERNESS:
@@ -158,26 +128,30 @@ def message_size_max(family: HashFamily) -> int:
     return 1 + 9 + 2 * entry
 
 
-def _encode_eagerness(eagerness: Eagerness | None) -> tuple[int, bytes]:
+def _encode_eagerness(eagerness: messages.Eagerness | None) -> tuple[int, bytes]:
     """The two flag bits of an eagerness and the bytes that they append."""
     if eagerness is None:
         return 0, b""
-    if eagerness == NOTIFY:
+    if eagerness == messages.NOTIFY:
         return _EAGERNESS_NOTIFY, b""
-    if eagerness == EVERYTHING:
+    if eagerness == messages.EVERYTHING:
         return _EAGERNESS_ALL, b""
     return EAGERNESS_UP_TO, varu64.encode(eagerness.payload_size_max)
 
 
-def _decode_eagerness(flags: int, data: bytes, offset: int) -> tuple[Eagerness | None, int]:
+def _decode_eagerness(
+    flags: int, data: bytes, offset: int
+) -> tuple[messages.Eagerness | None, int]:
     kind = flags & EAGERNESS
     if kind == EAGERNESS_UP_TO:
         size, offset = varu64.decode(data, offset)
-        return payloads_up_to(size), offset
-    return {_EAGERNESS_NOTIFY: NOTIFY, _EAGERNESS_ALL: EVERYTHING}.get(kind), offset
+        return messages.payloads_up_to(size), offset
+    return {_EAGERNESS_NOTIFY: messages.NOTIFY, _EAGERNESS_ALL: messages.EVERYTHING}.get(
+        kind
+    ), offset
 
 
-def _encode_adjust(message: Adjust) -> bytes:
+def _encode_adjust(message: messages.Adjust) -> bytes:
     flags, size = _encode_eagerness(message.eagerness)
     if message.allow_skipping:
         flags |= _ADJUST_SKIPPING
@@ -190,7 +164,7 @@ def _encode_adjust(message: Adjust) -> bytes:
     return bytes([flags]) + varu64.encode(message.request_id) + b"".join(parts)
 
 
-def _decode_adjust(data: bytes, offset: int) -> tuple[Adjust, int]:
+def _decode_adjust(data: bytes, offset: int) -> tuple[messages.Adjust, int]:
     flags = data[offset]
     request_id, offset = varu64.decode(data, offset + 1)
     eagerness, offset = _decode_eagerness(flags, data, offset)
@@ -199,7 +173,7 @@ def _decode_adjust(data: bytes, offset: int) -> tuple[Adjust, int]:
         if flags & flag:
             numbers[name], offset = varu64.decode(data, offset)
     return (
-        Adjust(
+        messages.Adjust(
             request_id=request_id,
             eagerness=eagerness,
             allow_skipping=bool(flags & _ADJUST_SKIPPING),
@@ -209,7 +183,7 @@ def _decode_adjust(data: bytes, offset: int) -> tuple[Adjust, int]:
     )
 
 
-def _encode_cancel(message: Cancel) -> bytes:
+def _encode_cancel(message: messages.Cancel) -> bytes:
     encoded = bytes([message.reason]) + varu64.encode(message.request_id)
     if message.entry is not None:
         encoded += message.entry.encode()
@@ -220,17 +194,17 @@ def _encode_cancel(message: Cancel) -> bytes:
     return encoded
 
 
-def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[Cancel, int]:
-    reason = CancelReason(data[offset])
+def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[messages.Cancel, int]:
+    reason = messages.CancelReason(data[offset])
     request_id, offset = varu64.decode(data, offset + 1)
     entry = seqnum = proof = None
     match reason:
-        case CancelReason.HASH_MISMATCH:
+        case messages.CancelReason.HASH_MISMATCH:
             with decoding(ErrorCode.BOGUS_PROOF):
                 entry, offset = decode_prefix(data, offset, family=family)
-        case CancelReason.END_OF_LOG:
+        case messages.CancelReason.END_OF_LOG:
             seqnum, offset = varu64.decode(data, offset)
-        case CancelReason.FORK:
+        case messages.CancelReason.FORK:
             with decoding(ErrorCode.BOGUS_PROOF):
                 first, offset = decode_prefix(data, offset, family=family)
                 second, offset = decode_prefix(data, offset, family=family)
@@ -241,12 +215,14 @@ def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[Cancel
         case _:
             pass  # the others carry nothing more
     return (
-        Cancel(request_id=request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof),
+        messages.Cancel(
+            request_id=request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof
+        ),
         offset,
     )
 
 
-def _encode_propose(request_id: int, proposal: Proposal) -> bytes:
+def _encode_propose(request_id: int, proposal: messages.Proposal) -> bytes:
     eagerness_flags, eagerness_size = _encode_eagerness(proposal.eagerness)
     flags = _REQUEST | eagerness_flags
     if len(proposal.log.author) != AUTHOR_SIZE:
@@ -272,7 +248,7 @@ def _encode_propose(request_id: int, proposal: Proposal) -> bytes:
     return bytes([flags]) + b"".join(fixed) + b"".join(appended)
 
 
-def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[Propose, int]:
+def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[messages.Propose, int]:
     flags = data[offset]
     request_id, offset = varu64.decode(data, offset + 1)
     author = data[offset : offset + AUTHOR_SIZE]
@@ -295,7 +271,7 @@ def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[Propo
         upper_certpool, offset = varu64.decode(data, offset)
     if flags & REQUEST_OFFSET:
         start_offset, offset = varu64.decode(data, offset)
-    proposal = Proposal(
+    proposal = messages.Proposal(
         log=LogKey(author, log_id),
         start=start,
         lower_certpool=lower_certpool,
@@ -308,7 +284,7 @@ def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[Propo
         size_max=size_max,
         **{name: bool(flags & flag) for flag, name in _REQUEST_FLAGS},
     )
-    return Propose(request_id=request_id, proposal=proposal), offset
+    return messages.Propose(request_id=request_id, proposal=proposal), offset
 
 
 # Packets of the data channel.

@@ -37,8 +37,6 @@ from culm.point2point.timeouts import Timeouts
 from culm.wire.errors import Truncated
 from culm.wire.multihash import YAMF, HashFamily
 
-__all__ = ["Connection"]
-
 _CONTROL, _DATA = 0, 1
 _SETUP_SIZE_MAX = 1 + 2 * 9
 # As much of a Write, or the rest of it, is waited for: entries arrive on slow lines, too.
@@ -165,10 +163,7 @@ class Connection(StreamBase[ConnectionEvent]):
             output=output, requests=self._control.requests, in_runs=in_runs, verifier=verifier
         )
         self._timeouts = Timeouts(
-            output=output,
-            requests=self._control.requests,
-            receiver=self._receiver,
-            timing=timing,
+            output=output, requests=self._control.requests, receiver=self._receiver, timing=timing
         )
         self._outbox.append(encode_setup(self._setup))
         self._control.grant(limits.requests_max)

@@ -11,36 +11,14 @@ from culm.bamboo.entry import LogKey
 from culm.buffer import Buffer, ReceiveBuffer
 from culm.bymux import Role
 from culm.intervals import Intervals
+from culm.point2point import events, messages
 from culm.point2point.codec import decode_control, encode_control, message_size_max
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.events import (
-    Adjusted,
-    Cancelled,
-    Confirmed,
-    ConnectionEvent,
-    CreditReceived,
-    GivenUp,
-    ProposalDropped,
-    Proposed,
-    RequestEnded,
-    RequestGivenUp,
-)
 from culm.point2point.handles import Request
-from culm.point2point.messages import (
-    Adjust,
-    Cancel,
-    CancelReason,
-    ControlMessage,
-    GrantCredit,
-    Proposal,
-    Propose,
-)
 from culm.point2point.output import Output
 from culm.point2point.states import Input, RequestState
 from culm.wire.errors import Truncated
 from culm.wire.varu64 import MAX
-
-__all__ = ["ControlChannel", "RequestTable"]
 
 
 class RequestTable:
@@ -128,7 +106,7 @@ class RequestTable:
 
     # The life of a request.
 
-    def open(self, request_id: int, proposal: Proposal, *, ours: bool) -> Request:
+    def open(self, request_id: int, proposal: messages.Proposal, *, ours: bool) -> Request:
         """It has been proposed, under an id that has been checked."""
         request = Request(request_id, proposal, self._output, ours=ours)
         self._requests[request_id] = request
@@ -211,9 +189,9 @@ class ControlChannel:
         """Proposals that the peer may send."""
         self._output = output
         self._inbox = ReceiveBuffer()
-        self._events: deque[ConnectionEvent] = deque()
+        self._events: deque[events.ConnectionEvent] = deque()
 
-    def next_event(self) -> ConnectionEvent | None:
+    def next_event(self) -> events.ConnectionEvent | None:
         """The next event, in order."""
         return self._events.popleft() if self._events else None
 
@@ -228,11 +206,11 @@ class ControlChannel:
         """Let the peer make `amount` more proposals."""
         _check_credit(self.granted, amount)
         self.granted += amount
-        self._output.say(encode_control(GrantCredit(amount=amount)))
+        self._output.say(encode_control(messages.GrantCredit(amount=amount)))
 
-    def propose(self, proposal: Proposal, request_id: int | None = None) -> Request:
+    def propose(self, proposal: messages.Proposal, request_id: int | None = None) -> Request:
         """Spend a unit of credit on a proposal."""
-        check_type("proposal", proposal, Proposal)
+        check_type("proposal", proposal, messages.Proposal)
         if request_id is not None:
             check_int("request id", request_id)
         proposal.check(family=self._output.family)
@@ -241,17 +219,17 @@ class ControlChannel:
         if request_id is None:
             request_id = self.requests.free_id()
         self.requests.check_id(request_id, ours=True)
-        encoded = encode_control(Propose(request_id=request_id, proposal=proposal))
+        encoded = encode_control(messages.Propose(request_id=request_id, proposal=proposal))
         request = self.requests.open(request_id, proposal, ours=True)
         self.credit -= 1
         self._output.say(encoded)
         self._drop_overlaps(request)
         return request
 
-    def give_up(self, request: Request, reason: GivenUp) -> None:
+    def give_up(self, request: Request, reason: events.GivenUp) -> None:
         """Cancel a request that we give up."""
         request.give_up()
-        self._events.append(RequestGivenUp(request_id=request.request_id, reason=reason))
+        self._events.append(events.RequestGivenUp(request_id=request.request_id, reason=reason))
 
     # The peer's messages.
 
@@ -272,23 +250,23 @@ class ControlChannel:
         self._take(message)
         return True
 
-    def _take(self, message: ControlMessage) -> None:
+    def _take(self, message: messages.ControlMessage) -> None:
         match message:
-            case GrantCredit():
+            case messages.GrantCredit():
                 self._take_credit(message.amount)
-            case Propose():
+            case messages.Propose():
                 self._take_proposal(message)
-            case Adjust():
+            case messages.Adjust():
                 self._take_adjust(message)
-            case Cancel():
+            case messages.Cancel():
                 self._take_cancel(message)
 
     def _take_credit(self, amount: int) -> None:
         _check_credit(self.credit, amount)
         self.credit += amount
-        self._events.append(CreditReceived(amount=amount, credit=self.credit))
+        self._events.append(events.CreditReceived(amount=amount, credit=self.credit))
 
-    def _take_proposal(self, message: Propose) -> None:
+    def _take_proposal(self, message: messages.Propose) -> None:
         request_id, proposal = message.request_id, message.proposal
         if self.granted == 0:
             raise Violation(ErrorCode.NO_CREDIT, f"proposal {request_id}")
@@ -296,10 +274,10 @@ class ControlChannel:
         proposal.check(family=self._output.family)
         self.granted -= 1
         request = self.requests.open(request_id, proposal, ours=False)
-        self._events.append(Proposed(request_id=request_id, proposal=proposal))
+        self._events.append(events.Proposed(request_id=request_id, proposal=proposal))
         self._drop_overlaps(request)
 
-    def _take_adjust(self, message: Adjust) -> None:
+    def _take_adjust(self, message: messages.Adjust) -> None:
         request = self.requests.addressed(message.request_id)
         if request is None:
             return
@@ -314,7 +292,7 @@ class ControlChannel:
         if answers:
             request.answer()
         outgoing.adjust(message, demand)
-        event = Confirmed if before is RequestState.PROPOSED_BY_US else Adjusted
+        event = events.Confirmed if before is RequestState.PROPOSED_BY_US else events.Adjusted
         self._events.append(event(request_id=request.request_id, adjustment=message))
         if before is not RequestState.CONFIRMED:  # data follows it
             incoming.adjust(message)
@@ -322,22 +300,24 @@ class ControlChannel:
         incoming.may_adjust(message)
         count_max = self._output.limits.request_adjustments_max
         if ambiguous or incoming.candidates.count > count_max:
-            self.give_up(request, GivenUp.UNTRACEABLE)
+            self.give_up(request, events.GivenUp.UNTRACEABLE)
 
-    def _take_cancel(self, message: Cancel) -> None:
+    def _take_cancel(self, message: messages.Cancel) -> None:
         request = self.requests.addressed(message.request_id)
         if request is None:
             return
         message.check(request.proposal)
-        confirms = message.reason is CancelReason.CONFIRM
+        confirms = message.reason is messages.CancelReason.CONFIRM
         crossed = request.life is RequestState.CANCELLING
         request.move(Input.PEER_CONFIRM_CANCEL if confirms else Input.PEER_CANCEL)
         request.answer()
         request_id = request.request_id
         if not confirms:
-            self._events.append(Cancelled(request_id=request_id, cancel=message))
+            self._events.append(events.Cancelled(request_id=request_id, cancel=message))
         if not crossed:
-            request.say_cancel(Cancel(request_id=request_id, reason=CancelReason.CONFIRM))
+            request.say_cancel(
+                messages.Cancel(request_id=request_id, reason=messages.CancelReason.CONFIRM)
+            )
         self.end_if_due(request)
 
     # Ends of requests.
@@ -349,13 +329,13 @@ class ControlChannel:
         self.requests.end(request)
         if not request.ours and self.granted < MAX:
             self.grant(1)
-        self._events.append(RequestEnded(request_id=request.request_id))
+        self._events.append(events.RequestEnded(request_id=request.request_id))
 
     def _drop_overlaps(self, new: Request) -> None:
         """As if the losers had never been sent: both ends give the credit back to the proposer."""
         for loser, winner in self.requests.overlaps(new):
             self.requests.drop(loser)
-            dropped = ProposalDropped(
+            dropped = events.ProposalDropped(
                 request_id=loser.request_id, ours=loser.ours, winner_id=winner.request_id
             )
             self._events.append(dropped)

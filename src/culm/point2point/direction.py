@@ -25,8 +25,6 @@ from culm.point2point.events import SkipReason
 from culm.point2point.messages import Adjust, Demand
 from culm.point2point.pieces import Candidates, Cursor, Part, Piece, PieceRange, Possible
 
-__all__ = ["Direction", "EntryRun", "Incoming", "Intake", "Last", "Outgoing"]
-
 # Hashes of link targets are pruned to those that later entries can reach when there are
 # more than this; open_targets() never has more than 42.
 _LINKS_MAX = 128

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from culm.machine import ProtocolError, ProtocolErrorCode
 from culm.wire.errors import DecodeError, Truncated
 
-__all__ = ["ErrorCode", "Violation", "decoding"]
-
 
 class ErrorCode(ProtocolErrorCode):
     """Which rule was broken.

@@ -12,31 +12,6 @@ from culm.machine import Closed, Event
 from culm.point2point.messages import Adjust, Cancel, Negotiated, Proposal
 from culm.point2point.pieces import Part
 
-__all__ = [
-    "Adjusted",
-    "Apologized",
-    "Cancelled",
-    "Closed",
-    "Confirmed",
-    "ConnectionEvent",
-    "CreditReceived",
-    "EntriesReceived",
-    "EntryWanted",
-    "Established",
-    "ForkSuspected",
-    "GivenUp",
-    "HashWanted",
-    "MetadataReceived",
-    "Notified",
-    "PayloadReceived",
-    "PayloadSkipped",
-    "ProposalDropped",
-    "Proposed",
-    "RequestEnded",
-    "RequestGivenUp",
-    "SkipReason",
-]
-
 
 class SkipReason(Enum):
     """Reasons to pass over a payload."""

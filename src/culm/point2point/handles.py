@@ -14,28 +14,17 @@ from culm.bamboo.records import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.machine import ContractErrorCode, LocalProtocolError
+from culm.point2point import messages
 from culm.point2point.codec import PacketType, encode_control
 from culm.point2point.direction import Incoming, Intake, Outgoing
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
-from culm.point2point.messages import (
-    Adjust,
-    Cancel,
-    CancelReason,
-    Changes,
-    Demand,
-    Eagerness,
-    Proposal,
-    check_end,
-)
 from culm.point2point.output import Output
 from culm.point2point.pieces import Cursor, Part, Piece, PieceRange
 from culm.point2point.runs import write_run
 from culm.point2point.states import Input, RequestState, after
 from culm.wire import varu64
 from culm.wire.multihash import HashFamily
-
-__all__ = ["Request", "check_knowledge", "local"]
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="Openable")
@@ -106,7 +95,9 @@ class Request:
         "unanswered",
     )
 
-    def __init__(self, request_id: int, proposal: Proposal, output: Output, *, ours: bool) -> None:
+    def __init__(
+        self, request_id: int, proposal: messages.Proposal, output: Output, *, ours: bool
+    ) -> None:
         self.request_id = request_id
         self.proposal = proposal
         self.ours = ours
@@ -115,7 +106,7 @@ class Request:
         """Whether the other side has yet to answer it."""
         self.life = RequestState.PROPOSED_BY_US if ours else RequestState.PROPOSED_BY_PEER
         """Its place in the table of states, also when it is too late for any verb."""
-        range_, demand = PieceRange.of(proposal), Demand.of(proposal)
+        range_, demand = PieceRange.of(proposal), messages.Demand.of(proposal)
         self.incoming = Incoming(range_, demand if ours else None)
         self.outgoing = Outgoing(range_, None if ours else demand)
         self.incoming.face(self.outgoing)
@@ -205,12 +196,12 @@ class Request:
         return self.outgoing.apology_owed
 
     @property
-    def peer_demand(self) -> Demand | None:
+    def peer_demand(self) -> messages.Demand | None:
         """The peer's demand on us; ``None`` before it has confirmed."""
         return self.outgoing.demand
 
     @property
-    def our_demand(self) -> Demand | None:
+    def our_demand(self) -> messages.Demand | None:
         """Our demand on the peer; ``None`` before we have confirmed."""
         return self.incoming.demand
 
@@ -248,11 +239,11 @@ class Request:
     @local
     def confirm(
         self,
-        eagerness: Eagerness,
+        eagerness: messages.Eagerness,
         *,
         links: Mapping[int, bytes] | None = None,
         verifier: PayloadVerifier | None = None,
-        **changes: Unpack[Changes],
+        **changes: Unpack[messages.Changes],
     ) -> None:
         """Accept the peer's proposal; from now on data may flow in both directions.
 
@@ -262,7 +253,7 @@ class Request:
         proposal's ``start_offset``.  `changes`: see `adjust`.
         """
         check_knowledge(links, verifier, family=self._output.family)
-        adjust = Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
+        adjust = messages.Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
         if adjust.eagerness is None:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
         demand, encoded = self._checked(adjust, Input.CONFIRM)
@@ -275,21 +266,23 @@ class Request:
         self.incoming.know_beginning(verifier)
 
     @local
-    def adjust(self, *, eagerness: Eagerness | None = None, **changes: Unpack[Changes]) -> None:
+    def adjust(
+        self, *, eagerness: messages.Eagerness | None = None, **changes: Unpack[messages.Changes]
+    ) -> None:
         """Narrow the range, or change our demand on the peer.
 
         `changes` are the other fields of `Adjust`: `allow_skipping`, `end`, `upper_certpool`,
         `size_min`, `size_max`.  An `end` or `upper_certpool` that is not less than the one in
         force is ignored.
         """
-        adjust = Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
+        adjust = messages.Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
         demand, encoded = self._checked(adjust, Input.ADJUST)
         self.move(Input.ADJUST)
         self.incoming.may_adjust(adjust, demand)
         self.outgoing.adjust(adjust)
         self._output.say(encoded)
 
-    def _checked(self, adjust: Adjust, input: Input) -> tuple[Demand, bytes]:
+    def _checked(self, adjust: messages.Adjust, input: Input) -> tuple[messages.Demand, bytes]:
         """Our demand after a valid adjustment, and its bytes."""
         demand = self.incoming.demand_after(adjust)
         self.check_adjust(adjust)
@@ -299,17 +292,17 @@ class Request:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {self.request_id}")
         return demand, encode_control(adjust)
 
-    def check_adjust(self, adjust: Adjust) -> None:
+    def check_adjust(self, adjust: messages.Adjust) -> None:
         """An adjustment has to change something, its end and upper certpool info have to fit.
 
         Raises `Violation`.
         """
-        if adjust == Adjust(request_id=adjust.request_id):
+        if adjust == messages.Adjust(request_id=adjust.request_id):
             raise Violation(ErrorCode.EMPTY_PACKET, "adjustment of nothing")
         bounds = self.outgoing.cursor.range.bounds.tightened(adjust.end, None)
-        check_end(self.proposal.start, bounds.end, adjust.upper_certpool)
+        messages.check_end(self.proposal.start, bounds.end, adjust.upper_certpool)
 
-    def is_ambiguous(self, adjust: Adjust) -> bool:
+    def is_ambiguous(self, adjust: messages.Adjust) -> bool:
         """Whether it is impossible to tell the entry of data that crosses the adjustment.
 
         The path through a sparse range depends on its end.  Metadata tells by its signature what
@@ -326,7 +319,7 @@ class Request:
     @local
     def cancel(
         self,
-        reason: CancelReason,
+        reason: messages.CancelReason,
         *,
         entry: Entry | None = None,
         seqnum: int | None = None,
@@ -337,9 +330,9 @@ class Request:
         `entry` is needed with ``HASH_MISMATCH``, `seqnum` with ``END_OF_LOG`` and `proof`
         with ``FORK``.
         """
-        if reason is CancelReason.CONFIRM:
+        if reason is messages.CancelReason.CONFIRM:
             raise Violation(ErrorCode.BAD_CANCEL_CONFIRMATION, "nothing to confirm")
-        cancel = Cancel(
+        cancel = messages.Cancel(
             request_id=self.request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof
         )
         cancel.check(self.proposal)
@@ -347,14 +340,16 @@ class Request:
 
     def give_up(self) -> None:
         """Cancel on our own account."""
-        self._end_with(Cancel(request_id=self.request_id, reason=CancelReason.RESOURCE_LIMIT))
+        self._end_with(
+            messages.Cancel(request_id=self.request_id, reason=messages.CancelReason.RESOURCE_LIMIT)
+        )
 
-    def _end_with(self, cancel: Cancel) -> None:
+    def _end_with(self, cancel: messages.Cancel) -> None:
         self.move(Input.CANCEL)
         self.incoming.discard()
         self.say_cancel(cancel)
 
-    def say_cancel(self, cancel: Cancel) -> None:
+    def say_cancel(self, cancel: messages.Cancel) -> None:
         """Send a cancel, and the marker after the last of our data."""
         if not self.ours:
             self.answer()

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from culm.arguments import check_numbers, check_type
 
-__all__ = ["ENTRY_SIZE", "INFLATION_FACTOR", "Limits", "ReplicatorLimits", "Timing"]
-
 # Packets that we send expand to this many times their size at most; the peer's may, by default.
 INFLATION_FACTOR = 256
 

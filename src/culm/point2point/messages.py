@@ -18,27 +18,6 @@ from culm.point2point.errors import ErrorCode, Violation
 from culm.wire.multihash import HashFamily
 from culm.wire.varu64 import MAX
 
-__all__ = [
-    "EVERYTHING",
-    "NOTIFY",
-    "Adjust",
-    "Cancel",
-    "CancelReason",
-    "Changes",
-    "ControlMessage",
-    "Demand",
-    "Eagerness",
-    "GrantCredit",
-    "Mode",
-    "Negotiated",
-    "Proposal",
-    "Propose",
-    "Setup",
-    "Wishes",
-    "check_end",
-    "payloads_up_to",
-]
-
 
 class Mode(Enum):
     """Whether data may be sent before it is verified."""
@@ -431,10 +410,7 @@ class Demand:
     def of(cls, proposal: Proposal) -> Demand:
         """The wishes of the proposing endpoint."""
         return cls(
-            proposal.eagerness,
-            not proposal.payload_mandatory,
-            proposal.size_min,
-            proposal.size_max,
+            proposal.eagerness, not proposal.payload_mandatory, proposal.size_min, proposal.size_max
         )
 
     def adjusted(self, adjust: Adjust) -> Demand:

@@ -12,8 +12,6 @@ from culm.wire import varu64
 from culm.wire.lzfoo import Compressor
 from culm.wire.multihash import HashFamily
 
-__all__ = ["Output"]
-
 # Compressing is tried for fewer and fewer packets while it does not pay: after each
 # failure twice as many packets go out raw, up to this many.
 _RAW_RUN_MAX = 32

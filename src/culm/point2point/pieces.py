@@ -16,17 +16,6 @@ from culm.bamboo.links import SEQNUM_MAX, lower_pool, shortest_path, upper_pool
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.messages import Demand, Proposal
 
-__all__ = [
-    "Bounds",
-    "Candidates",
-    "Cursor",
-    "Part",
-    "Piece",
-    "PieceRange",
-    "Possible",
-    "TooManyCandidates",
-]
-
 _WHOLE = 1 << 64  # more than any offset
 
 # Ranges times places, where these differ: more than honest adjustments bring about.  Each
@@ -377,12 +366,7 @@ class Candidates:
         self._place(self._apart(1))
 
     def may_be_retargeted(
-        self,
-        end: int | None,
-        upper_certpool: int | None,
-        other: Candidates,
-        *,
-        by_sender: bool,
+        self, end: int | None, upper_certpool: int | None, other: Candidates, *, by_sender: bool
     ) -> None:
         """A smaller range applies to the sender, now or later.
 

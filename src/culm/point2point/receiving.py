@@ -7,29 +7,11 @@ from typing import NamedTuple, TypeAlias
 from culm.bamboo.entry import Entry, decode, verify_signature
 from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.buffer import Buffer, ReceiveBuffer
-from culm.point2point.codec import (
-    NUMBERS,
-    Metadata,
-    PacketType,
-    decode_metadata,
-    metadata_size_max,
-)
+from culm.point2point import events
+from culm.point2point.codec import NUMBERS, Metadata, PacketType, decode_metadata, metadata_size_max
 from culm.point2point.control import RequestTable
 from culm.point2point.direction import Intake
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.events import (
-    Apologized,
-    ConnectionEvent,
-    EntriesReceived,
-    EntryWanted,
-    ForkSuspected,
-    HashWanted,
-    MetadataReceived,
-    Notified,
-    PayloadReceived,
-    PayloadSkipped,
-    SkipReason,
-)
 from culm.point2point.handles import Request
 from culm.point2point.messages import Mode, Negotiated
 from culm.point2point.output import Output
@@ -39,8 +21,6 @@ from culm.point2point.states import Input, RequestState
 from culm.wire import varu64
 from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
-
-__all__ = ["DataReceiver", "MarkerReceived", "Outcome", "Untraceable"]
 
 _PACKET_HEADER_SIZE_MAX = 1 + 2 * 9
 
@@ -57,7 +37,7 @@ class Untraceable(NamedTuple):
     request: Request
 
 
-Outcome: TypeAlias = ConnectionEvent | MarkerReceived | Untraceable
+Outcome: TypeAlias = events.ConnectionEvent | MarkerReceived | Untraceable
 
 
 class DataReceiver:
@@ -184,7 +164,7 @@ class DataReceiver:
                 return outcome
         return None
 
-    def _take_run(self) -> ConnectionEvent | None:
+    def _take_run(self) -> events.ConnectionEvent | None:
         """Many entries at a time, if that is wanted and possible."""
         request = self._current
         if self._runs is None or request is None or self._inbox[0] != PacketType.METADATA:
@@ -194,7 +174,7 @@ class DataReceiver:
             return None
         entries = self._runs.take(request.proposal.log, request.incoming)
         if entries:
-            return EntriesReceived(request_id=request.request_id, entries=entries)
+            return events.EntriesReceived(request_id=request.request_id, entries=entries)
         if self._runs.waits:
             raise Truncated(0)  # for verdicts
         self._runs.check()
@@ -254,7 +234,7 @@ class DataReceiver:
                 raise Violation(ErrorCode.NOT_CONFIRMED, "and now cancelled")
         return request
 
-    def _take_for_current(self, first: int, numbers: list[int]) -> ConnectionEvent | None:
+    def _take_for_current(self, first: int, numbers: list[int]) -> events.ConnectionEvent | None:
         request = self._data_request()
         number = numbers[0]
         if request.incoming.discarding and first not in (PacketType.RAW, PacketType.COMPRESSED):
@@ -273,21 +253,23 @@ class DataReceiver:
             case PacketType.COMPRESSED:
                 return self._begin_payload(request, number, numbers[1])
             case _:
-                return self._take_skip(request, SkipReason(first))
+                return self._take_skip(request, events.SkipReason(first))
 
-    def _take_notification(self, request: Request, count: int) -> ConnectionEvent:
+    def _take_notification(self, request: Request, count: int) -> events.ConnectionEvent:
         possible = request.incoming.check_notify(count)
         piece = request.incoming.pass_over(possible, count)
-        return Notified(
+        return events.Notified(
             request_id=request.request_id, seqnum=piece.seqnum, part=piece.part, count=count
         )
 
-    def _take_skip(self, request: Request, reason: SkipReason) -> ConnectionEvent:
+    def _take_skip(self, request: Request, reason: events.SkipReason) -> events.ConnectionEvent:
         possible = request.incoming.check_skip(reason)
         piece = request.incoming.pass_over(possible, 1)
-        return PayloadSkipped(request_id=request.request_id, seqnum=piece.seqnum, reason=reason)
+        return events.PayloadSkipped(
+            request_id=request.request_id, seqnum=piece.seqnum, reason=reason
+        )
 
-    def _take_jump(self, request: Request, size: int) -> ConnectionEvent | None:
+    def _take_jump(self, request: Request, size: int) -> events.ConnectionEvent | None:
         wanted = self._want_entry(request)
         if wanted is not None:
             return wanted
@@ -295,7 +277,7 @@ class DataReceiver:
         possible = incoming.check_jump(size)
         seqnum, offset = possible.piece.seqnum, possible.cursors[0].offset
         finished = incoming.jump(possible, size)
-        return PayloadReceived(
+        return events.PayloadReceived(
             request_id=request.request_id,
             seqnum=seqnum,
             offset=offset + size,
@@ -303,17 +285,17 @@ class DataReceiver:
             finished=finished,
         )
 
-    def _take_apology(self, request: Request) -> ConnectionEvent:
+    def _take_apology(self, request: Request) -> events.ConnectionEvent:
         if self._safe:
             raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
         pieces = request.incoming.check_apology()
         request.incoming.apologize(pieces)
         seqnum, part = pieces[0]
-        return Apologized(request_id=request.request_id, seqnum=seqnum, part=part)
+        return events.Apologized(request_id=request.request_id, seqnum=seqnum, part=part)
 
     # Metadata.
 
-    def _take_metadata(self, first: int) -> ConnectionEvent | None:
+    def _take_metadata(self, first: int) -> events.ConnectionEvent | None:
         if first > PacketType.METADATA_END_OF_LOG:
             raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
         metadata, size = decode_metadata(
@@ -329,33 +311,35 @@ class DataReceiver:
             rebuilt = rebuild_one(request, possible, metadata, family=self._family)
         except HashMissing as missing:
             incoming.wait()
-            return HashWanted(request_id=request.request_id, seqnum=missing.seqnum)
+            return events.HashWanted(request_id=request.request_id, seqnum=missing.seqnum)
         entry = rebuilt.entry
         if not rebuilt.signed and self._safe:
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
         self._inbox.consume(size)
         if rebuilt.signed and not rebuilt.linked:
             incoming.discard()
-            return ForkSuspected(request_id=request.request_id, entry=entry)
+            return events.ForkSuspected(request_id=request.request_id, entry=entry)
         if rebuilt.signed:
             incoming.take_metadata(possible, entry, valid=True)
         else:
             incoming.take_invalid_metadata(possible, entry)
-        return MetadataReceived(request_id=request.request_id, entry=entry, verified=rebuilt.signed)
+        return events.MetadataReceived(
+            request_id=request.request_id, entry=entry, verified=rebuilt.signed
+        )
 
     # Payloads.
 
-    def _want_entry(self, request: Request) -> ConnectionEvent | None:
+    def _want_entry(self, request: Request) -> events.ConnectionEvent | None:
         """Ask for the entry whose payload is due, unless it is known."""
         seqnum = request.incoming.unknown_payload()
         if seqnum is None:
             return None
         request.incoming.wait()
-        return EntryWanted(request_id=request.request_id, seqnum=seqnum)
+        return events.EntryWanted(request_id=request.request_id, seqnum=seqnum)
 
     def _begin_payload(
         self, request: Request, size: int, packed_size: int | None
-    ) -> ConnectionEvent | None:
+    ) -> events.ConnectionEvent | None:
         if not request.incoming.discarding:
             wanted = self._want_entry(request)
             if wanted is not None:
@@ -365,7 +349,7 @@ class DataReceiver:
         self._body.begin(size, packed_size)
         return None
 
-    def _bring(self, request: Request, data: bytes) -> ConnectionEvent | None:
+    def _bring(self, request: Request, data: bytes) -> events.ConnectionEvent | None:
         """Bytes of a payload have come (none: of an empty one)."""
         incoming = request.incoming
         if incoming.discarding or not (data or self._body.is_empty):
@@ -374,7 +358,7 @@ class DataReceiver:
         finished, verified = incoming.take_payload(data)
         if verified is False and self._safe:
             raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {seqnum}")
-        return PayloadReceived(
+        return events.PayloadReceived(
             request_id=request.request_id,
             seqnum=seqnum,
             offset=offset,

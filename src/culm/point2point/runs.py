@@ -27,8 +27,6 @@ from culm.wire.errors import DecodeError, Truncated
 from culm.wire.lzfoo import Decompressor
 from culm.wire.multihash import HashFamily
 
-__all__ = ["Inflation", "PayloadBody", "RunReader", "RunVerifier", "write_run"]
-
 
 class RunVerifier(NamedTuple):
     """Has the signatures of runs of at most `count_max` entries verified (`culm.signatures`)."""

@@ -10,8 +10,6 @@ from enum import Enum
 
 from culm.point2point.errors import ErrorCode, Violation
 
-__all__ = ["TRANSITIONS", "Input", "RequestState", "State", "after"]
-
 
 class State(Enum):
     """Where a connection stands."""

@@ -16,8 +16,6 @@ from culm.point2point.states import RequestState
 from culm.replication import Debts, Liveness
 from culm.timers import earliest
 
-__all__ = ["Debt", "Owed", "Timeouts"]
-
 _CANCELLED = frozenset({RequestState.CANCELLING, RequestState.CANCELLED})
 
 
@@ -63,12 +61,7 @@ class Timeouts:
     )
 
     def __init__(
-        self,
-        *,
-        output: Output,
-        requests: RequestTable,
-        receiver: DataReceiver,
-        timing: Timing,
+        self, *, output: Output, requests: RequestTable, receiver: DataReceiver, timing: Timing
     ) -> None:
         self._requests = requests
         self._output = output

@@ -13,87 +13,56 @@ from culm.bamboo.records import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.messages import Proposal
 from culm.point2point.pieces import Part, Piece
+from culm.point2point.replication import steps
 from culm.point2point.replication.events import Want
-from culm.point2point.replication.steps import (
-    Action,
-    Aim,
-    Answer,
-    Facts,
-    HeadPayload,
-    Plan,
-    Purpose,
-    Service,
-    Stage,
-    Standing,
-    Stock,
-)
-
-__all__ = [
-    "answer",
-    "answer_compared",
-    "cut_off",
-    "decide",
-    "end_of_next",
-    "give_way",
-    "is_settled",
-    "is_wanted",
-    "lacks_next",
-    "last_before_fork",
-    "may_rest",
-    "propose",
-    "propose_forked",
-    "start_of",
-    "start_of_next",
-    "still_wants",
-    "wish",
-]
-
 
 # Room is not owed.
-_WITHOUT_ROOM: Final = frozenset({Stage.QUEUED, Stage.TURNED_AWAY, Stage.DEFERRED})
+_WITHOUT_ROOM: Final = frozenset(
+    {steps.Stage.QUEUED, steps.Stage.TURNED_AWAY, steps.Stage.DEFERRED}
+)
 _Links = Mapping[int, bytes]  # hashes of stored entries, by sequence number
 
 
 # Our requests.
 
 
-def decide(purpose: Purpose, stage: Stage, facts: Facts) -> Action:
+def decide(purpose: steps.Purpose, stage: steps.Stage, facts: steps.Facts) -> steps.Action:
     """The action for our request for that purpose."""
     # Entries still on their way into the store would be fetched again.
-    if stage is not Stage.IDLE or facts.stock is not Stock.KNOWN:
-        return Action.WAIT
+    if stage is not steps.Stage.IDLE or facts.stock is not steps.Stock.KNOWN:
+        return steps.Action.WAIT
     return wish(purpose, facts)
 
 
-def wish(purpose: Purpose, facts: Facts) -> Action:
+def wish(purpose: steps.Purpose, facts: steps.Facts) -> steps.Action:
     """The proposal to make, if nothing is under way."""
     match purpose:
-        case Purpose.NEXT:
+        case steps.Purpose.NEXT:
             return _wish_for_next(facts)
-        case Purpose.RANGE:
-            return Action.FETCH_RANGE if facts.ranges else Action.WAIT
-        case Purpose.FORK:
+        case steps.Purpose.RANGE:
+            return steps.Action.FETCH_RANGE if facts.ranges else steps.Action.WAIT
+        case steps.Purpose.FORK:
             fork, told = facts.fork, facts.fork_told
             knows = fork is None or (told is not None and told <= fork)
-            return Action.WAIT if knows else Action.SHOW_FORK
+            return steps.Action.WAIT if knows else steps.Action.SHOW_FORK
 
 
-def _wish_for_next(facts: Facts) -> Action:
+def _wish_for_next(facts: steps.Facts) -> steps.Action:
     if facts.probe is not None:
-        return Action.PROBE
+        return steps.Action.PROBE
     if not lacks_next(facts):
-        return Action.WAIT
-    return Action.RESUME if _payload_comes_first(facts) else Action.GO_ON
+        return steps.Action.WAIT
+    return steps.Action.RESUME if _payload_comes_first(facts) else steps.Action.GO_ON
 
 
-def lacks_next(facts: Facts) -> bool:
+def lacks_next(facts: steps.Facts) -> bool:
     """Whether to propose the entries after ours."""
-    if facts.standing is Standing.REFUSED or facts.aim is Aim.RANGES:
+    if facts.standing is steps.Standing.REFUSED or facts.aim is steps.Aim.RANGES:
         return False
     return _is_endless(facts) or _is_behind(facts) or _lacks_begun(facts)
 
 
-def start_of_next(facts: Facts) -> Piece:
+def start_of_next(facts: steps.Facts) -> Piece:
     """The piece at which a proposal for the next entries starts."""
     if _payload_comes_first(facts):
         return Piece(facts.position, Part.PAYLOAD)
@@ -106,55 +75,57 @@ def start_of(proposal: Proposal) -> Piece:
     return Piece(proposal.start, Part.PAYLOAD if inside else Part.METADATA)
 
 
-def end_of_next(facts: Facts) -> int | None:
+def end_of_next(facts: steps.Facts) -> int | None:
     """The last entry of such a proposal; ``None``: it has no end."""
     return None if _is_endless(facts) else max(facts.offered or 0, facts.begun, facts.position)
 
 
-def still_wants(purpose: Purpose, proposal: Proposal, facts: Facts) -> bool:
+def still_wants(purpose: steps.Purpose, proposal: Proposal, facts: steps.Facts) -> bool:
     """Whether a proposal that has waited for credit is still the right one."""
     match purpose:
-        case Purpose.NEXT:
+        case steps.Purpose.NEXT:
             current = proposal.start == start_of_next(facts).seqnum and _is_endless(facts)
             return proposal.end is not None or current
-        case Purpose.RANGE:
+        case steps.Purpose.RANGE:
             return True
-        case Purpose.FORK:
-            shows = wish(purpose, facts) is Action.SHOW_FORK
+        case steps.Purpose.FORK:
+            shows = wish(purpose, facts) is steps.Action.SHOW_FORK
             return shows and proposal.start == facts.fork
 
 
-def is_settled(purpose: Purpose, stage: Stage, facts: Facts, *, endless: bool) -> bool:
+def is_settled(
+    purpose: steps.Purpose, stage: steps.Stage, facts: steps.Facts, *, endless: bool
+) -> bool:
     """Whether nothing is under way that will end by itself.
 
     `endless`: there is a request, and it has no end.
     """
-    if stage is Stage.PREPARING:  # the store will answer
+    if stage is steps.Stage.PREPARING:  # the store will answer
         return False
     if stage in _WITHOUT_ROOM:
         return True
     match purpose:
-        case Purpose.NEXT:
-            return facts.standing is Standing.REFUSED or not _is_behind(facts)
-        case Purpose.RANGE:
+        case steps.Purpose.NEXT:
+            return facts.standing is steps.Standing.REFUSED or not _is_behind(facts)
+        case steps.Purpose.RANGE:
             return endless or not facts.ranges
-        case Purpose.FORK:
+        case steps.Purpose.FORK:
             return True
 
 
-def may_rest(facts: Facts, *, patient: bool) -> bool:
+def may_rest(facts: steps.Facts, *, patient: bool) -> bool:
     """Whether both have all there is of the log.
 
     If not `patient`, as far as is known, and but for the rest of a payload that does not come.
     """
     if _is_behind(facts) or _lacks_begun(facts):
         return False
-    return not patient or (facts.stock is not Stock.GROWING and facts.offered is not None)
+    return not patient or (facts.stock is not steps.Stock.GROWING and facts.offered is not None)
 
 
-def _is_behind(facts: Facts) -> bool:
+def _is_behind(facts: steps.Facts) -> bool:
     """Whether the peer has entries for us."""
-    if facts.aim is Aim.RANGES:
+    if facts.aim is steps.Aim.RANGES:
         return False
     position, offered = facts.position, facts.offered or 0
     if max(position, facts.passed) < offered:
@@ -162,34 +133,34 @@ def _is_behind(facts: Facts) -> bool:
     return _payload_comes_first(facts) and position <= offered
 
 
-def _lacks_begun(facts: Facts) -> bool:
+def _lacks_begun(facts: steps.Facts) -> bool:
     """Whether the peer has an entry for us of whose payload it may have a part only."""
-    return facts.aim is not Aim.RANGES and max(facts.position, facts.passed) < facts.begun
+    return facts.aim is not steps.Aim.RANGES and max(facts.position, facts.passed) < facts.begun
 
 
-def _is_endless(facts: Facts) -> bool:
+def _is_endless(facts: steps.Facts) -> bool:
     """Whether a proposal without end is due.
 
     If the log is forked, or a request of the peer is open already, it only tells the peer of our
     entries, and is cancelled at once.
     """
-    if facts.aim is not Aim.LIVE:
+    if facts.aim is not steps.Aim.LIVE:
         return False
-    if facts.fork is None and facts.standing is not Standing.RESTING:
+    if facts.fork is None and facts.standing is not steps.Standing.RESTING:
         return facts.joined is None or facts.told is None
     return facts.told is None or facts.told < start_of_next(facts)
 
 
-def _payload_comes_first(facts: Facts) -> bool:
+def _payload_comes_first(facts: steps.Facts) -> bool:
     """Whether the payload at the head comes before other entries, rather than by itself."""
-    return facts.payload is HeadPayload.DUE
+    return facts.payload is steps.HeadPayload.DUE
 
 
 # Proposals.
 
 
 def propose(
-    log: LogKey, plan: Plan, facts: Facts, links: _Links, begun: PayloadVerifier | None
+    log: LogKey, plan: steps.Plan, facts: steps.Facts, links: _Links, begun: PayloadVerifier | None
 ) -> Proposal | None:
     """The proposal; ``None`` if a link that it needs is missing, or it is no longer wanted.
 
@@ -197,20 +168,20 @@ def propose(
     payload of `Plan.entry`, unless that is complete.
     """
     match plan.action:
-        case Action.PROBE:
+        case steps.Action.PROBE:
             return _propose_probe(log, plan.seqnum, links)
-        case Action.RESUME if begun is None:
+        case steps.Action.RESUME if begun is None:
             return None
-        case Action.RESUME | Action.GO_ON if lacks_next(facts):
+        case steps.Action.RESUME | steps.Action.GO_ON if lacks_next(facts):
             return _propose_next(log, plan, links, begun, end=end_of_next(facts))
-        case Action.FETCH_RANGE:
+        case steps.Action.FETCH_RANGE:
             return _propose_range(log, plan.want, links, begun, newest=facts.offered or 0)
         case _:
             return None
 
 
 def _propose_next(
-    log: LogKey, plan: Plan, links: _Links, begun: PayloadVerifier | None, *, end: int | None
+    log: LogKey, plan: steps.Plan, links: _Links, begun: PayloadVerifier | None, *, end: int | None
 ) -> Proposal | None:
     """The entries after ours, starting inside a payload if need be."""
     if begun is not None:
@@ -279,72 +250,76 @@ def propose_forked(proof: ForkProof) -> Proposal:
 # The peer's requests.
 
 
-def answer(proposal: Proposal, facts: Facts) -> Answer:
+def answer(proposal: Proposal, facts: steps.Facts) -> steps.Answer:
     """The answer to a proposal of the peer, once our store's part of the log is known."""
     forked = cut_off(proposal, facts)
     if forked is not None:
         return forked
     if facts.end is not None and proposal.first_seqnum > facts.end:
-        return Answer.SHOW_END
+        return steps.Answer.SHOW_END
     if proposal.expected_seqnum > facts.newest:
-        return Answer.PASS
-    return Answer.COMPARE
+        return steps.Answer.PASS
+    return steps.Answer.COMPARE
 
 
-def cut_off(proposal: Proposal, facts: Facts) -> Answer | None:
+def cut_off(proposal: Proposal, facts: steps.Facts) -> steps.Answer | None:
     """The answer to a request of either side that begins at the fork or after it."""
     if facts.fork is None or proposal.start < facts.fork:
         return None
     # Something of its certificate pool may come before the fork.
-    return Answer.REFUSE if proposal.first_seqnum < facts.fork else Answer.SHOW_FORK
+    return steps.Answer.REFUSE if proposal.first_seqnum < facts.fork else steps.Answer.SHOW_FORK
 
 
-def answer_compared(proposal: Proposal, facts: Facts, stored: StoredEntry | None) -> Answer:
+def answer_compared(
+    proposal: Proposal, facts: steps.Facts, stored: StoredEntry | None
+) -> steps.Answer:
     """The same after the look: `stored` is our entry in the place whose hash the peer sent."""
     if stored is not None and stored.hash != proposal.expected_hash:
-        return Answer.SHOW_ENTRY
+        return steps.Answer.SHOW_ENTRY
     if not _in_reach(proposal, facts, stored):
-        return Answer.PASS
-    return cut_off(proposal, facts) or Answer.CONFIRM
+        return steps.Answer.PASS
+    return cut_off(proposal, facts) or steps.Answer.CONFIRM
 
 
-def give_way(proposal: Proposal, facts: Facts, stage: Stage, *, unanswered: bool) -> Answer:
+def give_way(
+    proposal: Proposal, facts: steps.Facts, stage: steps.Stage, *, unanswered: bool
+) -> steps.Answer:
     """The answer to a proposal in which we do not take part.
 
     If a proposal of ours begins before it, the overlap rule drops it.  `stage` is that of our
     request for the next entries, and `unanswered` whether the peer has yet to answer that.
     """
-    coming = stage is Stage.PREPARING or unanswered
-    if coming and facts.aim is Aim.LIVE and start_of_next(facts).seqnum < proposal.start:
-        return Answer.AWAIT_OURS
-    return Answer.DEFER if is_wanted(proposal, facts) else Answer.REFUSE
+    coming = stage is steps.Stage.PREPARING or unanswered
+    if coming and facts.aim is steps.Aim.LIVE and start_of_next(facts).seqnum < proposal.start:
+        return steps.Answer.AWAIT_OURS
+    return steps.Answer.DEFER if is_wanted(proposal, facts) else steps.Answer.REFUSE
 
 
-def is_wanted(proposal: Proposal, facts: Facts) -> bool:
+def is_wanted(proposal: Proposal, facts: steps.Facts) -> bool:
     """Whether we want the peer's entries there, now and later."""
     endless = proposal.end is None and not proposal.payload_only
-    return endless and facts.aim is Aim.LIVE
+    return endless and facts.aim is steps.Aim.LIVE
 
 
-def _in_reach(proposal: Proposal, facts: Facts, stored: StoredEntry | None) -> bool:
+def _in_reach(proposal: Proposal, facts: steps.Facts, stored: StoredEntry | None) -> bool:
     """Whether the range begins where our log ends, or before.
 
     `stored` is the entry inside whose payload the range starts, if it does.
     """
     wanted = is_wanted(proposal, facts)
-    if not wanted and facts.service is Service.NOTHING:
+    if not wanted and facts.service is steps.Service.NOTHING:
         return False
     if proposal.end is not None:
         return proposal.first_seqnum <= facts.newest
     if not wanted:
         return proposal.start <= facts.position
-    if proposal.start == facts.position and facts.payload is not HeadPayload.SETTLED:
+    if proposal.start == facts.position and facts.payload is not steps.HeadPayload.SETTLED:
         # The peer may have more than we of the payload that is due to both.
         return stored is None or (proposal.start_offset or 0) <= stored.payload_stored
     return proposal.start <= start_of_next(facts).seqnum
 
 
-def last_before_fork(facts: Facts, upper_certpool: int | None) -> int | None:
+def last_before_fork(facts: steps.Facts, upper_certpool: int | None) -> int | None:
     """The entry before the fork, if a range with that pool reaches past it."""
     if facts.fork is None or (upper_certpool is not None and upper_certpool < facts.fork):
         return None

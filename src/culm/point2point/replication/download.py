@@ -18,17 +18,7 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.effects import Place, StoreWork
 from culm.intervals import Intervals
 from culm.machine import Event
-from culm.point2point.events import (
-    Apologized,
-    EntriesReceived,
-    EntryWanted,
-    ForkSuspected,
-    HashWanted,
-    MetadataReceived,
-    Notified,
-    PayloadReceived,
-    PayloadSkipped,
-)
+from culm.point2point import events
 from culm.point2point.handles import Request
 from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.pieces import Part, Piece
@@ -36,8 +26,6 @@ from culm.point2point.replication import steps
 from culm.point2point.replication.events import EntryStored, PayloadProgress, PiecesNotified
 from culm.replication import Writes
 from culm.wire.multihash import HashFamily
-
-__all__ = ["Download"]
 
 
 class _Batch(NamedTuple):
@@ -139,16 +127,16 @@ class _Batches:
 
     def payload_over(self, staging: StagedPayload) -> list[Event]:
         """No more of a payload will be written; returns the events for that."""
-        events: list[Event] = []
+        told: list[Event] = []
         if staging.writing is Writing.STORED:
-            self._inputs.put(self._log, steps.PayloadStored(staging.entry), events)
+            self._inputs.put(self._log, steps.PayloadStored(staging.entry), told)
         if staging is self._unfinished:
             self._unfinished = None
             self.flush()
             self._inputs.put(self._log, steps.Happening.WRITE_ENDED)
         if staging.writing is Writing.LOST:
             self._inputs.put(self._log, steps.PayloadLost(staging.entry.seqnum))
-        return events
+        return told
 
     def _answered(self, batch: _Batch, result: object) -> None:
         self._work.release(batch.size)
@@ -261,31 +249,31 @@ class Download:
     def handle(self, event: Event) -> None:
         """Take one event of the connection about this request."""
         match event:
-            case MetadataReceived():
+            case events.MetadataReceived():
                 self._take_metadata(event)
-            case PayloadReceived():
+            case events.PayloadReceived():
                 self._take_payload(event)
-            case EntriesReceived():
+            case events.EntriesReceived():
                 self._give_up_payload()
                 self._batches.add(event.entries)
-            case Notified():
+            case events.Notified():
                 self._give_up_payload()
                 self._tell(event)
-            case PayloadSkipped():
+            case events.PayloadSkipped():
                 self._give_up_payload()
-            case Apologized():
+            case events.Apologized():
                 self._take_back()
-            case ForkSuspected():
+            case events.ForkSuspected():
                 forked = event.entry.seqnum - 1
                 self._put(steps.Suspected(self.request, forked, Reason.WRONG_BACKLINK))
-            case HashWanted():
+            case events.HashWanted():
                 self._work.ask(
                     ReadHashes,
                     lambda hashes: self._provide_hash(event.seqnum, hashes),
                     log=self._log,
                     seqnums=(event.seqnum,),
                 )
-            case EntryWanted():
+            case events.EntryWanted():
                 self._work.ask(
                     ReadEntry,
                     lambda stored: self._provide_entry(event.seqnum, stored),
@@ -300,7 +288,7 @@ class Download:
     def _put(self, input: steps.Input) -> None:
         self._inputs.put(self._log, input)
 
-    def _tell(self, event: Notified) -> None:
+    def _tell(self, event: events.Notified) -> None:
         cursor = self.request.receive_cursor
         passed = cursor.range.end if cursor.piece is None else cursor.piece.seqnum - 1
         self._put(steps.Passed(passed or 0))
@@ -339,14 +327,14 @@ class Download:
 
     # Payloads.
 
-    def _take_metadata(self, event: MetadataReceived) -> None:
+    def _take_metadata(self, event: events.MetadataReceived) -> None:
         self._give_up_payload()
         if event.verified:
             self._entry, self._source = event.entry, _EntrySource.PEER
             if self.request.receive_cursor.piece != _payload_of(event.entry):
                 self._give_up_payload()  # metadata only
 
-    def _take_payload(self, event: PayloadReceived) -> None:
+    def _take_payload(self, event: events.PayloadReceived) -> None:
         entry = self._entry_of(event)
         if entry is None:
             return
@@ -378,7 +366,7 @@ class Download:
         )
         return wanted and self._source is _EntrySource.PEER and self._is_large(entry)
 
-    def _stage_pieces(self, entry: Entry, event: PayloadReceived) -> None:
+    def _stage_pieces(self, entry: Entry, event: events.PayloadReceived) -> None:
         """Write a large payload in pieces of one size, however it comes."""
         size = self._limits.payload_piece_size
         while self._pieces_size >= size:
@@ -389,7 +377,7 @@ class Download:
             self._staging.finish(verified=event.verified is True)
             self._entry = self._staging = None
 
-    def _entry_of(self, event: PayloadReceived) -> Entry | None:
+    def _entry_of(self, event: events.PayloadReceived) -> Entry | None:
         """The entry of that payload; ``None`` if its metadata was not verified."""
         entry = self._entry
         if entry is not None and entry.seqnum == event.seqnum:

@@ -16,22 +16,6 @@ from culm.point2point.pieces import Part
 from culm.signatures import Verify
 from culm.wire.varu64 import MAX
 
-__all__ = [
-    "EntryStored",
-    "ForkFound",
-    "Interest",
-    "LogEnded",
-    "LogOffered",
-    "LogRefused",
-    "LogSynced",
-    "PayloadProgress",
-    "PiecesNotified",
-    "ReplicatorEffect",
-    "ReplicatorEvent",
-    "Settled",
-    "Want",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEvent(Event):

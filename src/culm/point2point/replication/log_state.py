@@ -15,45 +15,27 @@ from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
 from culm.point2point.pieces import Piece
 from culm.point2point.replication import decisions, steps
-from culm.point2point.replication.events import (
-    EntryStored,
-    Interest,
-    LogEnded,
-    LogSynced,
-    Want,
-)
-from culm.point2point.replication.steps import (
-    STAGES,
-    STANDINGS,
-    Aim,
-    Facts,
-    HeadPayload,
-    PeerStage,
-    Purpose,
-    Service,
-    Stage,
-    Standing,
-    StandingChange,
-    Step,
-    Stock,
-)
+from culm.point2point.replication.events import EntryStored, Interest, LogEnded, LogSynced, Want
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
-__all__ = ["LogState", "Ours", "Theirs", "without"]
-
 V = TypeVar("V")
 
-_TAKES_PART: Final = (PeerStage.JOINING, PeerStage.JOINED, PeerStage.LEAVING)
+_TAKES_PART: Final = (steps.PeerStage.JOINING, steps.PeerStage.JOINED, steps.PeerStage.LEAVING)
 _WAITS: Final = frozenset(
-    {PeerStage.WAITING, PeerStage.COMPARING, PeerStage.JOINING, PeerStage.AWAITING_OURS}
+    {
+        steps.PeerStage.WAITING,
+        steps.PeerStage.COMPARING,
+        steps.PeerStage.JOINING,
+        steps.PeerStage.AWAITING_OURS,
+    }
 )
 
 
 class Ours(NamedTuple):
     """One proposal of ours at a time, from the wish to the end of the request."""
 
-    stage: Stage = Stage.IDLE
+    stage: steps.Stage = steps.Stage.IDLE
     request: Request | None = None  # from its proposal to its end
 
     @property
@@ -69,14 +51,14 @@ class Ours(NamedTuple):
     @property
     def is_turned_away(self) -> bool:
         """Whether there was no room for it, and there is none yet as far as we know."""
-        return self.stage in (Stage.TURNED_AWAY, Stage.DEFERRED)
+        return self.stage in (steps.Stage.TURNED_AWAY, steps.Stage.DEFERRED)
 
 
 class Theirs(NamedTuple):
     """A request of the peer, and its stage."""
 
     request: Request
-    stage: PeerStage = PeerStage.WAITING
+    stage: steps.PeerStage = steps.PeerStage.WAITING
 
     @property
     def waits(self) -> bool:
@@ -98,10 +80,10 @@ class LogState:
 
     log: LogKey
     family: HashFamily
-    aim: Aim
-    aim_at_next: Aim
+    aim: steps.Aim
+    aim_at_next: steps.Aim
     only_stored: bool
-    service: Service
+    service: steps.Service
     want: Want  # of the next entries
     # Fork, unbroken log and newest entry, as far as the store has told of them.
     loaded: bool = False
@@ -124,12 +106,14 @@ class LogState:
     synced: int | None = None  # the entry of the last LogSynced
     # Our wishes of the moment.
     probe: int | None = None  # an entry of which the peer may have a different one
-    standing: Standing = Standing.LASTING
+    standing: steps.Standing = steps.Standing.LASTING
     ranges: tuple[Want, ...] = ()
     received: bool = False  # the peer has sent all of the first of them,
     lost: bool = False  # and a part of that is not in the store after all
     # The requests, and those for which data may flow, now or once they are confirmed.
-    ours: Mapping[Purpose, Ours] = field(default_factory=lambda: dict.fromkeys(Purpose, Ours()))
+    ours: Mapping[steps.Purpose, Ours] = field(
+        default_factory=lambda: dict.fromkeys(steps.Purpose, Ours())
+    )
     theirs: Mapping[int, Theirs] = field(default_factory=dict[int, Theirs])
     under_way: Mapping[int, Request] = field(default_factory=dict[int, Request])
     _commands: list[steps.Command] = field(default_factory=list[steps.Command])  # of this step
@@ -145,14 +129,14 @@ class LogState:
         only_stored: bool = False,
     ) -> Self:
         """A log of which nothing is known yet; `following`: the next entries are wanted."""
-        want, at_next = interest.want, Aim.LIVE if interest.live else Aim.OFFERED
+        want, at_next = interest.want, steps.Aim.LIVE if interest.live else steps.Aim.OFFERED
         return cls(
             log=log,
             family=family,
-            aim=at_next if following else Aim.RANGES,
+            aim=at_next if following else steps.Aim.RANGES,
             aim_at_next=at_next,
             only_stored=only_stored,
-            service=Service.STORED if interest.offer_stored else Service.NOTHING,
+            service=steps.Service.STORED if interest.offer_stored else steps.Service.NOTHING,
             want=Want() if want is None or want.is_range else want,
         )
 
@@ -175,10 +159,10 @@ class LogState:
         return min(found, key=lambda each: _TAKES_PART.index(each.stage), default=None)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> steps.Facts:
         """The grounds for all decisions."""
         position, joined, fork = self.position, self.joined, self.fork
-        return Facts(
+        return steps.Facts(
             stock=self._stock,
             position=position,
             newest=self.newest,
@@ -199,17 +183,17 @@ class LogState:
         )
 
     @property
-    def _stock(self) -> Stock:
+    def _stock(self) -> steps.Stock:
         if not self.loaded:
-            return Stock.UNKNOWN
-        return Stock.GROWING if self.writing else Stock.KNOWN
+            return steps.Stock.UNKNOWN
+        return steps.Stock.GROWING if self.writing else steps.Stock.KNOWN
 
     @property
-    def _head_payload(self) -> HeadPayload:
+    def _head_payload(self) -> steps.HeadPayload:
         if not self.payload_due:
-            return HeadPayload.SETTLED
+            return steps.HeadPayload.SETTLED
         apart = Want.payload_of(self.position) in self.ranges
-        return HeadPayload.APART if apart else HeadPayload.DUE
+        return steps.HeadPayload.APART if apart else steps.HeadPayload.DUE
 
     def _before_fork(self, seqnum: int) -> int:
         """That entry, or the last valid one before it."""
@@ -237,7 +221,7 @@ class LogState:
         """Whether it is settled, and no request (made or planned), range or question is left."""
         if self.under_way or self.writing or self.questions or self.ranges or self.theirs:
             return False
-        idle = all(ours.stage is Stage.IDLE for ours in self.ours.values())
+        idle = all(ours.stage is steps.Stage.IDLE for ours in self.ours.values())
         return idle and self.settled
 
     @property
@@ -245,7 +229,7 @@ class LogState:
         """Whether nothing is left but a proposal for which the peer has no room."""
         if self.writing or self.questions or self.ranges or self.theirs:
             return False
-        request = self.ours[Purpose.NEXT].request
+        request = self.ours[steps.Purpose.NEXT].request
         if any(other is not request for other in self.under_way.values()):
             return False
         if request is None:
@@ -255,7 +239,7 @@ class LogState:
     @property
     def wanted(self) -> Want | None:
         """Our wishes for the next entries; ``None``: none are wanted."""
-        return None if self.aim is Aim.RANGES else self.want
+        return None if self.aim is steps.Aim.RANGES else self.want
 
     def decode(self, stored: StoredEntry) -> Entry:
         """An entry as the store has it."""
@@ -271,7 +255,7 @@ class LogState:
         if request.state is not RequestState.CONFIRMED or request.proposal.end is not None:
             return False
         joined = None if ours or self.joined is None else self.joined.request
-        if request is not self.ours[Purpose.NEXT].request and request is not joined:
+        if request is not self.ours[steps.Purpose.NEXT].request and request is not joined:
             return False
         return decisions.may_rest(self.facts, patient=patient)
 
@@ -280,7 +264,7 @@ class LogState:
         same = not wish.plan.is_next or wish.plan.want == self.want
         return same and decisions.still_wants(wish.purpose, wish.proposal, self.facts)
 
-    def purpose_of(self, request_id: int) -> Purpose | None:
+    def purpose_of(self, request_id: int) -> steps.Purpose | None:
         """The purpose of the request, if it is ours."""
         for purpose, (_, request) in self.ours.items():
             if request is not None and request.request_id == request_id:
@@ -337,18 +321,18 @@ class LogState:
         if seqnum == self.position:
             self.payload_due = False
 
-    def _move(self, purpose: Purpose, step: Step) -> None:
+    def _move(self, purpose: steps.Purpose, step: steps.Step) -> None:
         stage, request = self.ours[purpose]
-        self.ours = {**self.ours, purpose: Ours(STAGES[stage][step], request)}
+        self.ours = {**self.ours, purpose: Ours(steps.STAGES[stage][step], request)}
 
-    def _make_room(self, *purposes: Purpose) -> None:
+    def _make_room(self, *purposes: steps.Purpose) -> None:
         """If there was no room for them, there may be now."""
         for purpose in purposes:
-            if Step.MAKE_ROOM in STAGES[self.ours[purpose].stage]:
-                self._move(purpose, Step.MAKE_ROOM)
+            if steps.Step.MAKE_ROOM in steps.STAGES[self.ours[purpose].stage]:
+                self._move(purpose, steps.Step.MAKE_ROOM)
 
-    def _change(self, change: StandingChange) -> None:
-        self.standing = STANDINGS[self.standing].get(change, self.standing)
+    def _change(self, change: steps.StandingChange) -> None:
+        self.standing = steps.STANDINGS[self.standing].get(change, self.standing)
 
     def _plan(self, action: steps.Action) -> steps.Plan:
         match action:
@@ -359,14 +343,14 @@ class LogState:
             case _:
                 return steps.Plan(action, self.position, self.want)
 
-    def _in(self, stage: PeerStage) -> list[Theirs]:
+    def _in(self, stage: steps.PeerStage) -> list[Theirs]:
         return [each for each in self.theirs.values() if each.stage is stage]
 
     def _will_displace(self, proposal: Proposal) -> bool:
-        ours = self.ours[Purpose.NEXT]
+        ours = self.ours[steps.Purpose.NEXT]
         if ours.request is not None and ours.unanswered:
             return ours.request.proposal.start < proposal.start
-        return ours.stage in (Stage.PREPARING, Stage.QUEUED)
+        return ours.stage in (steps.Stage.PREPARING, steps.Stage.QUEUED)
 
     def _peer_knows(self, fork: ForkProof) -> None:
         self.fork_told = min(fork.seqnum, self.fork_told or fork.seqnum)
@@ -405,7 +389,7 @@ class LogState:
         batch = stored.batch
         self._store_all(batch)
         self._tell_news()
-        if self.aim is Aim.RANGES:  # there may be gaps before it
+        if self.aim is steps.Aim.RANGES:  # there may be gaps before it
             for new in batch:
                 if new.entry.end_of_log:
                     self._emit(LogEnded(log=self.log, seqnum=new.entry.seqnum))
@@ -436,9 +420,9 @@ class LogState:
 
     def _tell_news(self) -> None:
         position, offered = self.position, self._before_fork(self.offered or 0)
-        if self.aim is Aim.RANGES or self.payload_due or position < offered:
+        if self.aim is steps.Aim.RANGES or self.payload_due or position < offered:
             return
-        if self.aim is Aim.LIVE and position > offered:
+        if self.aim is steps.Aim.LIVE and position > offered:
             return  # the peer's next live entry may be on its way
         if self.synced == position:
             return

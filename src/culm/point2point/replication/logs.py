@@ -30,8 +30,6 @@ from culm.point2point.replication.upload import Upload
 from culm.point2point.states import State
 from culm.replication import Room, Turns
 
-__all__ = ["Logs", "Transfers"]
-
 _LOOKS_MAX: Final = 64  # at logs that might give up their places, in one go
 
 

@@ -16,19 +16,9 @@ from culm.bamboo.errors import Reason
 from culm.bymux import Role
 from culm.effects import StoreWork
 from culm.machine import Closed, Event, Ticket, check_time
+from culm.point2point import events
 from culm.point2point.connection import Connection
 from culm.point2point.errors import ErrorCode
-from culm.point2point.events import (
-    Cancelled,
-    Confirmed,
-    CreditReceived,
-    Established,
-    ProposalDropped,
-    Proposed,
-    RequestEnded,
-    RequestEvent,
-    RequestGivenUp,
-)
 from culm.point2point.events import GivenUp as WhyGivenUp
 from culm.point2point.handles import Request
 from culm.point2point.limits import ReplicatorLimits, Timing
@@ -50,8 +40,6 @@ from culm.replication import DurableBase, Quiet
 from culm.signatures import asks
 from culm.timers import earliest
 from culm.wire.multihash import YAMF, HashFamily
-
-__all__ = ["Replicator"]
 
 R = TypeVar("R")
 
@@ -116,7 +104,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._interest = interest
         self._family = family
         # Open proposals of the peer whose logs wait for a place, by their requests
-        self._newcomers: OrderedDict[int, Proposed] = OrderedDict()
+        self._newcomers: OrderedDict[int, events.Proposed] = OrderedDict()
         # Logs of ours that wait for a place, because they have grown or have made way for the
         # peer's, and our wishes for them.
         self._again: OrderedDict[LogKey, Want | None] = OrderedDict()
@@ -136,7 +124,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             count_max=limits.logs_max,
         )
         # Proposals that wait until the logs of the store are known; ``None``: they are.
-        self._early: list[Proposed] | None = []
+        self._early: list[events.Proposed] | None = []
         self._quiet = Quiet(timing.settle_s)
 
     @property
@@ -349,15 +337,17 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 self._transfers.finish()
                 if error is not None and error.code is ErrorCode.INVALID_DATA:
                     self._blame_log()
-            case Established():
+            case events.Established():
                 self._read_logs(_Unread(None))
-            case CreditReceived():
+            case events.CreditReceived():
                 self._logs.go_on()
                 self._logs.retry_crowded()
-            case Proposed():
+            case events.Proposed():
                 self._consider(event)
-            case RequestEvent():
-                if isinstance(event, Cancelled | ProposalDropped | RequestEnded):
+            case events.RequestEvent():
+                if isinstance(
+                    event, events.Cancelled | events.ProposalDropped | events.RequestEnded
+                ):
                     self._newcomers.pop(event.request_id, None)
                 log = self._transfers.log_of(event.request_id)
                 if log is not None:
@@ -365,18 +355,18 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             case _:
                 pass
 
-    def _tell(self, log: LogKey, event: RequestEvent) -> None:
+    def _tell(self, log: LogKey, event: events.RequestEvent) -> None:
         match event:
-            case Cancelled():
+            case events.Cancelled():
                 self._logs.tell(log, event)
-            case ProposalDropped() | RequestEnded():
+            case events.ProposalDropped() | events.RequestEnded():
                 self._transfers.forget(event.request_id)
                 self._logs.ended(event.request_id)
                 self._logs.tell(log, event)
-            case RequestGivenUp(reason=WhyGivenUp.STALLED):
+            case events.RequestGivenUp(reason=WhyGivenUp.STALLED):
                 self._logs.tell(log, GivenUp(self.connection.request(event.request_id)))
             case _:
-                if isinstance(event, Confirmed):
+                if isinstance(event, events.Confirmed):
                     self._logs.tell(log, event)
                 self._transfers.handle(event)
 
@@ -455,7 +445,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._logs.tell(log, Wanted(want))
         return True
 
-    def _consider(self, event: Proposed) -> None:
+    def _consider(self, event: events.Proposed) -> None:
         log, request = event.proposal.log, self._request_of(event)
         known, accepted = log in self._logs, self._interest.accept_new_logs
         if not known and self._early is not None:
@@ -476,7 +466,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
             request.cancel(CancelReason.DO_NOT_RETRY)
 
-    def _request_of(self, event: Proposed) -> Request | None:
+    def _request_of(self, event: events.Proposed) -> Request | None:
         """The request; ``None``: dropped or cancelled since, and the id perhaps used again."""
         request = self.connection.requests.get(event.request_id)
         return request if request is not None and request.proposal is event.proposal else None

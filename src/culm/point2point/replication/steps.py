@@ -159,10 +159,7 @@ PEER_STAGES: Final[dict[PeerStage, dict[Answer, PeerStage]]] = {
 }
 
 # The stages that take the place of others if we want the entries of the request.
-WANTED: Final = {
-    PeerStage.COMPARING: PeerStage.JOINING,
-    PeerStage.SERVING: PeerStage.JOINED,
-}
+WANTED: Final = {PeerStage.COMPARING: PeerStage.JOINING, PeerStage.SERVING: PeerStage.JOINED}
 
 
 class Standing(Enum):

@@ -26,9 +26,6 @@ from culm.point2point.states import RequestState
 from culm.replication import Room, Turns
 from culm.wire.multihash import HashFamily
 
-__all__ = ["Upload"]
-
-
 _NOTHING = memoryview(b"")
 
 
@@ -218,14 +215,7 @@ class Reading:
         if size < left:
             size -= size % min(size, self._limits.connection.packet_size_max)  # whole packets
         self._hold(self._size + size)
-        self._work.ask(
-            ReadPayload,
-            got,
-            log=self._log,
-            seqnum=seqnum,
-            offset=offset,
-            size=size,
-        )
+        self._work.ask(ReadPayload, got, log=self._log, seqnum=seqnum, offset=offset, size=size)
 
 
 class Upload:
@@ -251,12 +241,7 @@ class Upload:
         self._limits = limits
         self._turns = turns
         self._reading = Reading(
-            request,
-            family=logs[self.log].family,
-            work=work,
-            limits=limits,
-            room=room,
-            turns=turns,
+            request, family=logs[self.log].family, work=work, limits=limits, room=room, turns=turns
         )
         self._missing_from: int | None = None  # the store has nothing from here on
         self._lacks_payload: int | None = None  # of this entry, and none is on its way
