@@ -24,6 +24,7 @@ from culm.p2panda import (
 )
 from culm.p2panda.codec import Codec
 from culm.p2panda.messages import Have, Message, SendEntry, SyncDone, SyncRequest
+from culm.signatures import with_signatures
 
 LEFT_OUT = left_out()
 
@@ -284,3 +285,29 @@ def test_however_much_is_left_out_it_does_not_end_the_connection():
     assert [type(each) for each in victim.tell(*bad[:5])] == [OperationLeftOut] * 5
     victim.tell(*VALID)
     assert victim.entries() == {each.entry for each in VALID}
+
+
+@pytest.mark.parametrize("verifying_max", [0, 4])
+@pytest.mark.parametrize("kind", BLAMED)
+def test_the_store_is_asked_the_same_however_the_bytes_are_cut(kind: str, verifying_max: int):
+    bad, _ = BLAMED[kind]
+    limits = {"unwritten_size_max": 4000, "verifying_max": verifying_max}
+    for place in places():
+        said = b"".join(map(CODEC.encode, [*VALID[:place], bad, *VALID[place:]]))
+        asked = [asked_when_all_is_heard(cut(said), limits) for cut in CUTS.values()]
+        assert asked[0] == asked[1] == asked[2], place
+
+
+def asked_when_all_is_heard(pieces: Sequence[bytes], limits: dict[str, int]) -> list[Any]:
+    """The effects of a replicator that takes all pieces before the store answers any."""
+    victim = Victim(**limits)
+    victim.begin()
+    machine, asked = victim.machine, []
+    for piece in pieces:
+        machine.receive_data(piece)
+        list(iter(machine.next_event, None))
+    while (effect := machine.next_effect()) is not None:
+        asked.append(effect)
+        machine.complete(effect.ticket, with_signatures(victim.node.store.perform)(effect))
+        list(iter(machine.next_event, None))
+    return asked

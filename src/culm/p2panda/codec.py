@@ -42,7 +42,7 @@ from culm.wire.cbor import ARRAY, BYTES, Scanner, encode_head
 from culm.wire.errors import DecodeError, WireErrorCode
 from culm.wire.multihash import YASMF
 
-__all__ = ["ENTRY_SIZE_MAX", "Codec", "Dialect", "Framer", "MessageBounds"]
+__all__ = ["ENTRY_OVERHEAD", "ENTRY_SIZE_MAX", "Codec", "Dialect", "Framer", "MessageBounds"]
 
 
 ENTRY_SIZE_MAX = encoded_size_max(YASMF)
@@ -55,6 +55,8 @@ _ONE_BYTE = 24
 _TYPE_SIZE_MAX = 3  # of the bytes that tell a message's type
 _ENTRY = b"\x84\x02"  # the first bytes of an entry's message, before the session id
 _FRONT_SIZE_MAX = 2 + 3 * 9  # of an entry's message, besides the entry and the operation
+ENTRY_OVERHEAD = 1500
+"""Bytes that an entry takes besides those of itself and its operation, until it is stored."""
 _RUN_MAX = 64
 _RUN_SIZE_MAX = 1 << 16
 
@@ -388,16 +390,18 @@ class Framer:
             return inbox[3]
         return None
 
-    def take_entries(self) -> tuple[tuple[bytes, bytes], ...]:
+    def take_entries(self, size_max: int) -> tuple[tuple[bytes, bytes], ...]:
         """Entries and operations of the session that `entry_session` returned, in order.
 
-        Only complete ones, up to the first that is unusual: that one is left for `take`.
+        Only complete ones, up to the first that is unusual: that one is left for `take`.  The last
+        is the one that exceeds `size_max`, if any does; see `ENTRY_OVERHEAD`.
         """
         data = self._inbox.peek(_RUN_SIZE_MAX)
         front = data[: 4 if data[2] == _ONE_BYTE else 3]
         found: list[tuple[bytes, bytes]] = []
         end_of_last = 0
-        while len(found) < _RUN_MAX and data.startswith(front, end_of_last):
+        room = size_max
+        while room >= 0 and len(found) < _RUN_MAX and data.startswith(front, end_of_last):
             message, end = cbor.decode_first(data, end_of_last, 1)
             if end < 0:
                 break
@@ -405,6 +409,7 @@ class Framer:
             if not self._codec.is_entry(entry, operation):
                 break
             found.append((entry, operation))
+            room -= ENTRY_OVERHEAD + len(entry) + len(operation)
             end_of_last = end
         self._inbox.consume(end_of_last)
         return tuple(found)

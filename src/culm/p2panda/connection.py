@@ -27,6 +27,7 @@ __all__ = ["Connection"]
 _DEFAULT_LIMITS: Final = Limits()
 _DEFAULT_TIMING: Final = Timing()
 _MODES: Final = {int(mode): mode for mode in Mode}
+_RUN_SIZE_MAX: Final = 1 << 20
 
 
 class Interests:
@@ -93,7 +94,7 @@ class Connection(StreamBase[ConnectionEvent]):
         Bounds of the time that it may take; those of pauses are a replicator's.
     in_runs
         Whether entries are reported many at a time (`EntriesReceived`) where their bytes have
-        arrived together.
+        arrived together; see `limit_runs`.
 
     Its methods raise `LocalProtocolError` if a rule forbids the message, or if the connection has
     ended (``ContractErrorCode.ALREADY_CLOSED``); nothing has changed then.
@@ -120,6 +121,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._outbox = self._answers = AnswerOutbox()
         self._limits = limits
         self._in_runs = in_runs
+        self._run_size_max = _RUN_SIZE_MAX
         self._codec = Codec(dialect=dialect, limits=limits)
         self._framer = Framer(self._inbox, self._codec, skip_max=limits.operation_skip_max)
         self._ours, self._theirs = Interests(), Interests()
@@ -137,6 +139,13 @@ class Connection(StreamBase[ConnectionEvent]):
         if self._closed is None:
             return State.OPEN
         return State.CLOSED if self._closed.error is None else State.FAILED
+
+    def limit_runs(self, size_max: int) -> None:
+        """Have runs end with the entry that exceeds this size, from now on.
+
+        Counted are entries and operations in bytes, and `ENTRY_OVERHEAD` for each.
+        """
+        self._run_size_max = size_max
 
     @property
     def announced(self) -> tuple[str, ...]:
@@ -278,7 +287,7 @@ class Connection(StreamBase[ConnectionEvent]):
         session_id = self._framer.entry_session()
         if session_id is None or not self._sessions.accepts_entries(session_id):
             return None
-        entries = self._framer.take_entries()
+        entries = self._framer.take_entries(self._run_size_max)
         return self._sessions.hear_entries(session_id, entries) if entries else None
 
     def _receive(self, message: Message) -> ConnectionEvent | None:

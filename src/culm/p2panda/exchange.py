@@ -89,6 +89,7 @@ class Exchange:
         self._repeated = 0  # entries that we had already, less new ones since
         self._end: Place | None = None  # the place for the event about the session's end
         self._cut_off = False  # by the end of the connection
+        self._blamed = False  # for an entry, to be told in its turn
 
     # For the intake of its entries.
 
@@ -103,6 +104,14 @@ class Exchange:
     @property
     def broken(self) -> bool:
         return self.phase is _BROKEN
+
+    @property
+    def takes_entries(self) -> bool:
+        return not self._blamed and self.phase is not _BROKEN
+
+    def blame(self) -> None:
+        """Note that an entry has come for which the peer is to blame, and take no more."""
+        self._blamed = True
 
     def expect(self, count: int) -> None:
         """Note that this many entries have arrived."""

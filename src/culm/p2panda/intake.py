@@ -16,6 +16,7 @@ from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.entry import decode as decode_entry
 from culm.effects import Place, StoreWork
 from culm.machine import RemoteProtocolError
+from culm.p2panda.codec import ENTRY_OVERHEAD
 from culm.p2panda.effects import (
     AppendOperations,
     Conflict,
@@ -40,9 +41,6 @@ __all__ = ["Arrival", "Intake"]
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-# The overhead of an entry, which is kept as it came, and decoded.
-_ENTRY_SIZE = 1500
 
 _REASONS = {
     LogReason.BAD_SIGNATURE: Reason.BAD_SIGNATURE,
@@ -158,9 +156,9 @@ class Intake:
         blame: _Blame | None = None
         for (encoded, payload), entry, hash in zip(entries, decoded, hashes, strict=True):
             if entry is None or (payload is not None and not _belongs(payload, hash, entry)):
-                blame = _Blame(sender, _fault_of(encoded, entry), _ENTRY_SIZE)
+                blame = _Blame(sender, _fault_of(encoded, entry), ENTRY_OVERHEAD)
                 break
-            size = _ENTRY_SIZE + len(encoded)
+            size = ENTRY_OVERHEAD + len(encoded)
             if payload is None:
                 operation = self._missing_operation(entry)
             else:
@@ -174,6 +172,7 @@ class Intake:
         if blame is not None:
             self._work.hold(blame.size)
             sender.expect(1)
+            sender.blame()
         if self._verification is None:
             self._writes.extend(taken, sizes)
             if blame is not None:

@@ -234,6 +234,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             return True
         return any(exchange.opening for exchange in self._exchanges.values())
 
+    def _read(self) -> Event | None:
+        self.connection.limit_runs(self._limits.unwritten_size_max - self._work.unwritten_size)
+        return super()._read()
+
     def _over(self) -> None:
         self._exchanges.clear()
 
@@ -314,7 +318,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._exchanges[exchange.session_id] = self._exchanges.pop(session_id)
 
     def _take(self, exchange: Exchange, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
-        if not exchange.broken:
+        if exchange.takes_entries:
             self._intake.take(exchange, entries)
 
     def _add(self, session: Session) -> Exchange:

@@ -211,7 +211,8 @@ class Comparison:
     kept: the items that an effect puts into the store, or, where there is none, that an event
         hands to the user; none for all others.  Without it the law of faults does not apply.
     is_answer: whether a peer's message answers something that the machine has said, and so means
-        nothing, or another thing, before that.
+        nothing, or another thing, before that.  Of a machine whose answers have chance in them
+        that the peer repeats: true of all.
     """
 
     lazy_output: bool = False
