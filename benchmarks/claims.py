@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import driven
 from clock import frozen
+from sampled import watched
 from samples import loop_encode, numbers, readings, text
 
 __all__ = ["CLAIMS", "Absent", "Claim", "Effort"]
@@ -88,7 +89,7 @@ def speed(work: Work, amount: float, clock: Callable[[], float] = process_time) 
     """Amount a second of the clock; what is there already is no garbage to look through."""
     with frozen():
         start = clock()
-        work()
+        watched(work)
         return amount / (clock() - start)
 
 
@@ -263,7 +264,7 @@ def ssb_in_memory(effort: Effort) -> Contest:
     with ssb.served(count) as port:
 
         def ours() -> float:
-            _, processor, store = asyncio.run(ssb.fetch(port, count))
+            _, processor, store = watched(lambda: asyncio.run(ssb.fetch(port, count)))
             assert len(list(store.messages(ssb.feed_of("alice")))) == count
             return count / processor
 

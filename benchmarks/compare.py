@@ -6,6 +6,9 @@ workload, ours, peer, peer_name, unit, clock, ratio, target, met, rounds}``.  `o
 are medians, and the ratio is the median of the rounds' ratios, so that other load on the machine
 hits both alike.  A claim whose peer is not at hand is left out, and the reason is printed.
 
+culm's side works once more, and the functions that take its processor time are told as well
+(`sampled`), with their parts of it: ``profile``.  What happens in other processes is not seen.
+
 The exit status is 1 if a target is missed, with ``--strict``; what a target means stands in
 docs/benchmarks.md.
 """
@@ -19,11 +22,13 @@ import platform
 import sys
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE), str(HERE.parent / "examples"), str(HERE.parent / "tests" / "oxen")]
 
 from claims import CLAIMS, Absent, Claim, Effort  # noqa: E402
+from sampled import profiled, shares  # noqa: E402
 
 RESULTS = HERE / "results" / "compare.json"
 
@@ -32,6 +37,8 @@ def compare(claim: Claim, effort: Effort) -> dict[str, object]:
     """Let both sides of a claim take turns.  Raises `Absent`."""
     with claim.contest(effort) as (ours, peer):
         found = [(ours(), peer()) for _ in range(claim.rounds or effort.rounds)]
+        with profiled() as taken:
+            ours()
     ratio = median(one / other for one, other in found)
     return {
         "claim": claim.name,
@@ -46,15 +53,19 @@ def compare(claim: Claim, effort: Effort) -> dict[str, object]:
         "met": ratio <= claim.target if claim.at_most else ratio >= claim.target,
         "at_most": claim.at_most,
         "rounds": [round(one / other, 3) for one, other in found],
+        "profile": shares(taken),
     }
 
 
 def line(found: dict[str, object]) -> str:
     sign = "<=" if found["at_most"] else ">="
     verdict = "" if found["met"] else "  missed"
+    profile: Any = found["profile"]
+    parts = "".join(f"\n{part:>12.1%}  {name}" for name, part in profile.items())
+    peer = f"({found['peer_name']})"
     return (
         f"{found['claim']:<44}{found['ours']:>14,} {found['peer']:>14,} {found['unit']:<16}"
-        f"{found['ratio']:>7.2f}  {sign} {found['target']:<5}{verdict}   ({found['peer_name']})"
+        f"{found['ratio']:>7.2f}  {sign} {found['target']:<5}{verdict}   {peer}{parts}"
     )
 
 

@@ -68,19 +68,28 @@ def in_short(number: float) -> str:
 
 
 class ClaimsDirective(SphinxDirective):
-    """The claims of ``benchmarks/results/compare.json``, each beside its peer."""
+    """The claims of ``benchmarks/results/compare.json``, each beside its peer.
+
+    Below the table: the functions that take the time where a target is missed.
+    """
 
     def run(self) -> list[nodes.Node]:
-        """Make the table."""
+        """Make the table and the list."""
         self.env.note_dependency(str(RESULTS))
+        claims = json.loads(RESULTS.read_text(encoding="utf-8"))["claims"]
         rows = ["| Claim | culm | Beside | Ratio | Target |", "| --- | ---: | --- | ---: | --- |"]
-        for found in json.loads(RESULTS.read_text(encoding="utf-8"))["claims"]:
+        for found in claims:
             target = f"{'at most' if found['at_most'] else 'at least'} {found['target']:.3g}"
             rows.append(
                 f"| {found['claim']} | {in_short(found['ours'])} {found['unit']} "
                 f"| {in_short(found['peer'])}, {found['peer_name']} | {found['ratio']:.2f} "
                 f"| {target}{'' if found['met'] else ': missed'} |"
             )
+        rows.append("")
+        for found in claims:
+            if not found["met"] and (profile := found.get("profile")):
+                parts = (f"`{name}` {part:.1%}" for name, part in profile.items())
+                rows.append(f"- {found['claim']}: {', '.join(parts).replace('`others`', 'others')}")
         return self.parse_text_to_nodes("\n".join(rows))
 
 
