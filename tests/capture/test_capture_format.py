@@ -107,7 +107,9 @@ def test_any_bytes_may_be_in_a_block(data: bytes) -> None:
 def test_what_is_no_capture() -> None:
     assert code_of(b"") is ErrorCode.NO_CAPTURE
     assert code_of(b"GIF89a..") is ErrorCode.NO_CAPTURE
-    assert code_of(MAGIC[:-1] + b"\2") is ErrorCode.UNKNOWN_VERSION
+    assert code_of(MAGIC[:-1] + b"\3") is ErrorCode.UNKNOWN_VERSION
+    assert code_of(MAGIC[:-1] + b"\2\7") is ErrorCode.UNKNOWN_COMPRESSION
+    assert code_of(MAGIC[:-1] + b"\2") is ErrorCode.NO_CAPTURE
     assert code_of(MAGIC + write_block(step(1).encode())) is ErrorCode.BAD_RECORD
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "BLOCK_SIZE_MAX",
     "Capture",
     "CaptureError",
+    "Compression",
     "Difference",
     "ErrorCode",
     "Header",
@@ -33,6 +34,7 @@ __all__ = [
 
 _MODULES = {
     "blocks": ("BLOCK_SIZE_MAX",),
+    "compression": ("Compression",),
     "errors": ("CaptureError", "ErrorCode"),
     "recorder": ("Recorder", "record"),
     "records": ("Capture", "Header", "Step", "read"),
@@ -53,6 +55,7 @@ def __getattr__(name: str) -> object:
 
 if TYPE_CHECKING:
     from culm.capture.blocks import BLOCK_SIZE_MAX
+    from culm.capture.compression import Compression
     from culm.capture.errors import CaptureError, ErrorCode
     from culm.capture.recorder import Recorder, record
     from culm.capture.records import Capture, Header, Step, read

@@ -1,11 +1,12 @@
 """The container: records in blocks that are complete or not there.
 
-A capture is the eight bytes `MAGIC`, of which the last one is the version, and blocks::
+A capture is the eight bytes `MAGIC`, of which the last one is the version, and blocks.  In version
+2 a byte more says how blocks are compressed (`Compression`); in version 1 it is LZFoo::
 
     size of what is stored     4 bytes, big-endian, above 0
     size of what that is of    4 bytes, big-endian; the same if it is not compressed
     CRC-32 of what is stored   4 bytes, big-endian
-    what is stored             the records, compressed with LZFoo if that makes them smaller
+    what is stored             the records, compressed if that makes them smaller
 
 It grows at its end only.  A last block that is not all there, as a killed process or a full disk
 leaves it, is dropped and told (`BlockReader.torn`).  Compressed blocks stand alone.
@@ -16,24 +17,67 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count, groupby
 from struct import Struct
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 from zlib import crc32
 
+from culm.capture.compression import Compression, compress, decompress
 from culm.capture.errors import CaptureError, ErrorCode
-from culm.wire import lzfoo
-from culm.wire.errors import DecodeError
 
-__all__ = ["BLOCK_SIZE_MAX", "MAGIC", "BlockReader", "block_of", "write_block"]
+__all__ = [
+    "BLOCK_SIZE_MAX",
+    "FRONT_SIZE_MAX",
+    "HEAD_SIZE",
+    "MAGIC",
+    "BlockHead",
+    "BlockReader",
+    "block_of",
+    "compression_of",
+    "front_of",
+    "open_block",
+    "write_block",
+]
 
-VERSION = 1
-MAGIC = b"culmcap" + bytes([VERSION])
+_NAME = b"culmcap"
+MAGIC = _NAME + b"\1"
+_MAGIC_OF_ANY = _NAME + b"\2"
+FRONT_SIZE_MAX = len(MAGIC) + 1
+"""Bytes in front of the first block, at most."""
 BLOCK_SIZE_MAX = 1 << 26
 """The default limit, in bytes: a block holds at least one record, whatever its size."""
 
 _HEAD = Struct(">III")
-_WINDOW = (1 << 16) - 1
+HEAD_SIZE = _HEAD.size
 _COMPRESSED_MIN = 64  # what is smaller gains nothing
 _LARGE, _SAMPLE = 1 << 14, 1 << 12
+
+
+def front_of(compression: Compression) -> bytes:
+    """What a capture begins with."""
+    if compression is Compression.LZFOO:
+        return MAGIC
+    return _MAGIC_OF_ANY + bytes([compression])
+
+
+def compression_of(front: bytes) -> tuple[Compression, int] | None:
+    """What the first bytes of a capture say, and how many they are; ``None`` for too few.
+
+    Raises `CaptureError`: ``NO_CAPTURE``, ``UNKNOWN_VERSION``, ``UNKNOWN_COMPRESSION``.
+    """
+    if front[: len(_NAME)] != _NAME[: len(front)]:
+        raise CaptureError(ErrorCode.NO_CAPTURE, "it begins otherwise", offset=0)
+    magic, more = front[: len(MAGIC)], front[len(MAGIC) : FRONT_SIZE_MAX]
+    if magic == MAGIC:
+        return Compression.LZFOO, len(MAGIC)
+    if len(magic) == len(MAGIC) and magic != _MAGIC_OF_ANY:
+        at = len(_NAME)
+        raise CaptureError(ErrorCode.UNKNOWN_VERSION, f"version {front[at]}", offset=at)
+    if not more:
+        return None
+    try:
+        return Compression(more[0]), FRONT_SIZE_MAX
+    except ValueError:
+        at = len(MAGIC)
+        raise CaptureError(ErrorCode.UNKNOWN_COMPRESSION, f"number {more[0]}", offset=at) from None
 
 
 def write_block(records: bytes) -> bytes:
@@ -41,11 +85,14 @@ def write_block(records: bytes) -> bytes:
     return b"".join(block_of([records]))
 
 
-def block_of(records: Sequence[bytes]) -> list[bytes]:
-    """A block of records that are in pieces, in pieces: large ones are not copied."""
+def block_of(records: Sequence[bytes], compression: Compression = Compression.LZFOO) -> list[bytes]:
+    """A block of records that are in pieces, in pieces: large ones are not copied.
+
+    Raises `CaptureError` (``UNKNOWN_COMPRESSION``) if nothing here compresses so.
+    """
     size = sum(map(len, records))
     if size >= _COMPRESSED_MIN and _is_worth_it(records, size):
-        stored = lzfoo.Compressor(_WINDOW).compress(b"".join(records), size - 1)
+        stored = compress(compression, b"".join(records), size - 1)
         if stored is not None:
             return [_HEAD.pack(len(stored), size, crc32(stored)) + stored]
     pieces = [b"".join(run) for _, run in groupby(records, _which_run())]
@@ -55,13 +102,47 @@ def block_of(records: Sequence[bytes]) -> list[bytes]:
     return [_HEAD.pack(size, size, checksum) + pieces[0], *pieces[1:]]
 
 
+class BlockHead(NamedTuple):
+    """The numbers in front of a block."""
+
+    stored_size: int
+    size: int
+    checksum: int
+
+    @classmethod
+    def at(cls, data: bytes | bytearray, at: int = 0) -> BlockHead | None:
+        """The head at a byte; ``None`` if it is not all there."""
+        return None if len(data) - at < HEAD_SIZE else cls(*_HEAD.unpack_from(data, at))
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a block can have these sizes."""
+        return 0 < self.stored_size <= self.size
+
+
+def open_block(head: BlockHead, stored: bytes, compression: Compression) -> bytes:
+    """The records of a block.
+
+    Raises `ValueError` if it is not as it was written, and `CaptureError`
+    (``UNKNOWN_COMPRESSION``) if nothing here can decompress it.
+    """
+    if crc32(stored) != head.checksum:
+        raise ValueError("a block with a wrong checksum")
+    if head.stored_size == head.size:
+        return stored
+    records = decompress(compression, stored, head.size)
+    if len(records) != head.size:
+        raise ValueError("a block of another size than it says")
+    return records
+
+
 def _is_worth_it(records: Sequence[bytes], size: int) -> bool:
     """Whether the largest piece, if large ones are most of a block, begins with what shrinks."""
     large = [each for each in records if len(each) >= _LARGE]
     if sum(map(len, large)) < size * 3 // 4:
         return True
     sample = max(large, key=len)[:_SAMPLE]
-    return lzfoo.Compressor(_WINDOW).compress(sample, len(sample) * 15 // 16) is not None
+    return compress(Compression.LZFOO, sample, len(sample) * 15 // 16) is not None
 
 
 def _which_run() -> Callable[[bytes], int]:
@@ -89,7 +170,7 @@ class BlockReader:
         self._size_max = size_max
         self._buffer = bytearray()
         self._offset = 0  # of the buffer in the capture
-        self._begun = False
+        self._compression: Compression | None = None  # nothing has come yet
         self.torn = 0
         """Bytes of a last block that is not all there; of meaning after `finish`."""
 
@@ -98,13 +179,21 @@ class BlockReader:
         self._buffer += data
         found: list[bytes] = []
         at = 0
-        if not self._begun:
-            if len(self._buffer) < len(MAGIC):
+        if self._compression is None:
+            begun = compression_of(bytes(self._buffer[:FRONT_SIZE_MAX]))
+            if begun is None:
                 return found
-            self._check_magic()
-            at = len(MAGIC)
-        while (end := self._end_of_block(at)) is not None:
-            found.append(self._records(at, end))
+            self._compression, at = begun
+        while (head := BlockHead.at(self._buffer, at)) is not None:
+            self._check(head, at)
+            end = at + HEAD_SIZE + head.stored_size
+            if end > len(self._buffer):
+                break
+            stored = bytes(self._buffer[at + HEAD_SIZE : end])
+            try:
+                found.append(open_block(head, stored, self._compression))
+            except ValueError as error:
+                self._fail(ErrorCode.DAMAGED, str(error), at)
             at = end
         del self._buffer[:at]
         self._offset += at
@@ -112,44 +201,16 @@ class BlockReader:
 
     def finish(self) -> None:
         """There are no more bytes.  Raises `CaptureError` if they were no capture at all."""
-        if not self._begun:
+        if self._compression is None:
             self._fail(ErrorCode.NO_CAPTURE, "it ends before it has begun", 0)
         self.torn = len(self._buffer)
 
-    def _check_magic(self) -> None:
-        if self._buffer[: len(MAGIC) - 1] != MAGIC[:-1]:
-            self._fail(ErrorCode.NO_CAPTURE, "it begins otherwise", 0)
-        version = self._buffer[len(MAGIC) - 1]
-        if version != VERSION:
-            self._fail(ErrorCode.UNKNOWN_VERSION, f"version {version}", len(MAGIC) - 1)
-        self._begun = True
-
-    def _end_of_block(self, at: int) -> int | None:
-        """The end of the block that begins at `at`; ``None`` if it is not all there."""
-        if len(self._buffer) - at < _HEAD.size:
-            return None
-        stored_size, size, _ = _HEAD.unpack_from(self._buffer, at)
-        if max(stored_size, size) > self._size_max:
-            self._fail(ErrorCode.TOO_LARGE, f"a block of {max(stored_size, size)} bytes", at)
-        if not 0 < stored_size <= size:
+    def _check(self, head: BlockHead, at: int) -> None:
+        if max(head.stored_size, head.size) > self._size_max:
+            size = max(head.stored_size, head.size)
+            self._fail(ErrorCode.TOO_LARGE, f"a block of {size} bytes", at)
+        if not head.is_possible:
             self._fail(ErrorCode.DAMAGED, "a block of impossible size", at)
-        end = at + _HEAD.size + stored_size
-        return end if end <= len(self._buffer) else None
-
-    def _records(self, at: int, end: int) -> bytes:
-        stored_size, size, checksum = _HEAD.unpack_from(self._buffer, at)
-        stored = bytes(self._buffer[at + _HEAD.size : end])
-        if crc32(stored) != checksum:
-            self._fail(ErrorCode.DAMAGED, "a block with a wrong checksum", at)
-        if stored_size == size:
-            return stored
-        try:
-            records = lzfoo.decompress(stored, size, _WINDOW)
-        except DecodeError as error:
-            self._fail(ErrorCode.DAMAGED, str(error), at)
-        if len(records) != size:
-            self._fail(ErrorCode.DAMAGED, "a block of another size than it says", at)
-        return records
 
     def _fail(self, code: ErrorCode, message: str, at: int) -> NoReturn:
         raise CaptureError(code, message, offset=self._offset + at)

@@ -23,6 +23,8 @@ class ErrorCode(IntEnum):
     """A value could not be written, or was left out, so the call cannot be made again."""
     NO_MACHINE = 8
     """The capture does not say which machine it is of, or no machine can be made so."""
+    UNKNOWN_COMPRESSION = 9
+    """Its blocks are compressed in a way that nothing here knows."""
 
 
 class CaptureError(Exception):

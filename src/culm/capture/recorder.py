@@ -16,8 +16,9 @@ from inspect import isfunction
 from typing import Any, ParamSpec, TypeVar, cast
 
 import culm
-from culm.capture.blocks import MAGIC, block_of
+from culm.capture.blocks import block_of, front_of
 from culm.capture.chance import Chance, RecordedChance
+from culm.capture.compression import Compression, compress
 from culm.capture.encoding import Encoder, encode_uint
 from culm.capture.quick import WAITING_MAX, quick_calls
 from culm.capture.records import IDLE, Header, Step, encode_step
@@ -189,6 +190,9 @@ class Recorder(Tape):
     clock: the monotonic time in seconds, for the time between steps.
     began: the wall clock's time now, in seconds since 1970.
     redact: the parts that are left out.  A replay ends at the call that was given one of them.
+    compression: of the blocks.
+
+    Raises `CaptureError` (``UNKNOWN_COMPRESSION``) if what compresses so is not installed.
     """
 
     def __init__(
@@ -201,9 +205,12 @@ class Recorder(Tape):
         clock: Callable[[], float] | None = None,
         began: float | None = None,
         redact: Set[Redact] = frozenset({Redact.KEYS}),
+        compression: Compression = Compression.LZFOO,
     ) -> None:
         super().__init__(clock=clock, redact=redact)
+        compress(compression, b"", 0)  # now, and not when the first block is full
         self._sink = sink
+        self._compression = compression
         self._encoder = Encoder(self._special)
         self.encode = self._encoder.encode
         header = Header(
@@ -217,7 +224,7 @@ class Recorder(Tape):
         )
         self.waiting = [header.encode()]
         self._waiting_size = len(self.waiting[0])
-        sink(MAGIC)
+        sink(front_of(compression))
 
     def chance(self, rng: random.Random) -> random.Random:
         """A generator for the machine to come, whose draws are recorded: a replay has the same.
@@ -262,7 +269,7 @@ class Recorder(Tape):
     def flush(self) -> None:
         """Hand everything to the sink: what comes later may be lost with the process."""
         if self.waiting:
-            block = block_of(self.waiting)
+            block = block_of(self.waiting, self._compression)
             self.waiting.clear()  # the calls of machines know this list
             self._waiting_size = 0
             for piece in block:
