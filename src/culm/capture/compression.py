@@ -52,31 +52,31 @@ _WINDOW = (1 << 16) - 1
 _LEVEL = 3  # zstd's own default
 
 
-class _Codec(NamedTuple):
+class _Zstd(NamedTuple):
     compress: Callable[[bytes], bytes]
     decompress: Callable[[bytes, int], bytes]
 
 
-def _of_python(module: Any) -> _Codec:
+def _of_python(module: Any) -> _Zstd:
     def decompress(stored: bytes, size_max: int) -> bytes:
         found: bytes = module.ZstdDecompressor().decompress(stored, size_max)
         return found
 
-    return _Codec(partial(module.compress, level=_LEVEL), decompress)
+    return _Zstd(partial(module.compress, level=_LEVEL), decompress)
 
 
-def _of_package(module: Any) -> _Codec:
+def _of_package(module: Any) -> _Zstd:
     def decompress(stored: bytes, size_max: int) -> bytes:
         found: bytes = module.ZstdDecompressor().stream_reader(stored).read(size_max)
         return found
 
-    return _Codec(lambda data: module.ZstdCompressor(_LEVEL).compress(data), decompress)
+    return _Zstd(lambda data: module.ZstdCompressor(_LEVEL).compress(data), decompress)
 
 
 _MODULES = {"compression.zstd": _of_python, "zstandard": _of_package}
 
 
-def _zstd() -> _Codec:
+def _zstd() -> _Zstd:
     for name, codec_of in _MODULES.items():
         try:
             return codec_of(import_module(name))

@@ -25,7 +25,7 @@ from culm.wire import cbor
 from culm.wire.cbor import ARRAY, Scanner, encode_head
 from culm.wire.errors import DecodeError
 
-__all__ = ["Capture", "Header", "Step", "read"]
+__all__ = ["Capture", "Header", "Step", "read", "records_in"]
 
 _NAMES = (
     "next_event",
@@ -216,6 +216,12 @@ class Capture:
 def read(data: bytes) -> Capture:
     """The capture that these bytes are.  Raises `CaptureError`."""
     return Capture([data])
+
+
+def records_in(records: bytes) -> Iterator[Header | Step]:
+    """The records of a block.  Raises `CaptureError`."""
+    for found in _items(records):
+        yield _header(found) if isinstance(found, dict) else _step(found)
 
 
 def _items(records: bytes) -> Iterator[Any]:

@@ -8,6 +8,7 @@ Some names are those of modules, too: ``from culm.spark import audit`` gives the
 
 from culm.spark.audit import Audit, audit
 from culm.spark.audits import Audits
+from culm.spark.captures import decode_captures
 from culm.spark.delta import DeltaAudits, append_once, merge_rows
 from culm.spark.errors import ColumnError, OnError, SparkSetupError, UnreadableError
 from culm.spark.face import decode, read, verify
@@ -49,6 +50,7 @@ __all__ = [
     "audit",
     "count_faults",
     "decode",
+    "decode_captures",
     "decode_operations",
     "decode_raft_entries",
     "divergent_ranges",

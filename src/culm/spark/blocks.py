@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from culm.bamboo.errors import Reason
 from culm.bamboo.links import SEQNUM_MAX, open_targets
+from culm.spark.columns import arrow_schema
 from culm.spark.reasons import bits
 
 if TYPE_CHECKING:
@@ -297,7 +298,7 @@ def summaries(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.Record
     """Summaries of all blocks of a partition, sorted by log, ordinal and hash: ``mapInArrow``."""
     import pyarrow
 
-    schema = _arrow_schema()
+    schema = arrow_schema(SUMMARY)
     made: list[dict[str, Any]] = []
     for rows in _blocks(batches):
         summary = summarise(rows)
@@ -306,24 +307,3 @@ def summaries(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.Record
             yield pyarrow.RecordBatch.from_pylist(made, schema)
             made = []
     yield pyarrow.RecordBatch.from_pylist(made, schema)
-
-
-def _arrow_schema() -> pyarrow.Schema:
-    import pyarrow
-
-    number, octets = pyarrow.int64(), pyarrow.binary()
-    mark = [("n", number), ("hash", octets), ("bits", pyarrow.int32())]
-    link = [
-        ("n", number), ("target", number), ("link", octets), ("hash", octets),
-        ("bits", pyarrow.int32()),
-    ]  # fmt: skip
-    opened = [("n", number), ("hashes", pyarrow.list_(octets))]
-    lists = {"marks": mark, "links": link, "opens": opened}
-    return pyarrow.schema(
-        [
-            (name, pyarrow.list_(pyarrow.struct(lists[name])))
-            if name in lists
-            else (name, octets if kind == "binary" else number)
-            for name, kind in SUMMARY
-        ]
-    )

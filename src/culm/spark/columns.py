@@ -6,6 +6,7 @@ Python, goes through `map_rows` and `row_batches`.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -238,16 +239,31 @@ def arrow_schema(columns: Iterable[tuple[str, str]]) -> pyarrow.Schema:
     """The same as an Arrow schema, for the types that rows here have."""
     import pyarrow
 
-    kinds = {
-        "binary": pyarrow.binary(),
-        "string": pyarrow.string(),
-        "bigint": pyarrow.int64(),
-        "int": pyarrow.int32(),
-        "double": pyarrow.float64(),
-        "boolean": pyarrow.bool_(),
-        "array<binary>": pyarrow.list_(pyarrow.binary()),
-    }
-    return pyarrow.schema([(name, kinds[kind]) for name, kind in columns])
+    return pyarrow.schema([(name, _arrow_type(kind)) for name, kind in columns])
+
+
+_NESTED = re.compile(r"(array|struct)<(.*)>")
+_PART = re.compile(r"(?:[^,<>]|<(?:[^<>]|<[^<>]*>)*>)+")
+
+
+def _arrow_type(kind: str) -> pyarrow.DataType:
+    import pyarrow
+
+    nested = _NESTED.fullmatch(kind)
+    if nested is None:
+        plain: dict[str, pyarrow.DataType] = {
+            "binary": pyarrow.binary(),
+            "string": pyarrow.string(),
+            "bigint": pyarrow.int64(),
+            "int": pyarrow.int32(),
+            "double": pyarrow.float64(),
+            "boolean": pyarrow.bool_(),
+        }
+        return plain[kind]
+    if nested[1] == "array":
+        return pyarrow.list_(_arrow_type(nested[2]))
+    parts = (part.partition(":") for part in _PART.findall(nested[2]))
+    return pyarrow.struct([(name, _arrow_type(inner)) for name, _, inner in parts])
 
 
 def row_batches(

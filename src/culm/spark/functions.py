@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from culm.bamboo.errors import Reason
 from culm.spark.columns import arrow_schema, batch_of, schema_text
 from culm.spark.decode import DECODED, VERIFIED, batch_mapper, family_named
+from culm.spark.dissection import DISSECTED, dissected_rows
 from culm.spark.operations import OPERATIONS, operation_rows
 from culm.spark.ssb import MESSAGES, message_rows
 
@@ -75,6 +76,15 @@ def _of_rows(
     return _struct([batch_of(list(make(rows)), arrow_schema(gives))], gives)
 
 
+def _of_bytes(data: pyarrow.Array, protocols: pyarrow.Array) -> pyarrow.Array:
+    """Bytes, and the names of their protocols."""
+    import pyarrow
+
+    schema = arrow_schema(DISSECTED)
+    pairs = zip(data.to_pylist(), protocols.to_pylist(), strict=True)
+    return pyarrow.array([dissected_rows(*each) for each in pairs], pyarrow.struct(list(schema)))
+
+
 def _struct(batches: Sequence[pyarrow.RecordBatch], gives: _Columns) -> pyarrow.Array:
     import pyarrow
 
@@ -129,6 +139,13 @@ FUNCTIONS = (
         OPERATIONS,
         partial(_of_rows, name="payload", make=operation_rows, gives=OPERATIONS),
         "what an operation of p2panda says",
+    ),
+    Function(
+        "culm_dissect",
+        (("data", "binary"), ("protocol", "string")),
+        DISSECTED,
+        _of_bytes,
+        "the fields of what one side has sent, by a protocol of `culm.capture.dissect`",
     ),
     # Spark refuses to explode the result of a function written in SQL.
     Function(

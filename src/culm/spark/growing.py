@@ -1,12 +1,12 @@
 """Growing files, read as a stream: the position in each, and the parts to be read next.
 
-An offset of the stream maps each file to the number of bytes that have been read.  An archive is
-read up to its last complete block, lines up to the last line feed: the rest may be unfinished, and
-is read once it is complete.  A table has to be complete when it gets its name, and so does a
-compressed file; the stream waits for a table that is not.  Bytes between readable blocks are
-damage, and are reported.  A file that has become shorter than the part already read, or a complete
-one of another size, must be another one in its place: that is reported, too, and it is read from
-its beginning.
+An offset of the stream maps each file to the number of bytes that have been read.  An archive
+or a capture is read up to its last complete block, lines up to the last line feed: the rest may be
+unfinished, and is read once it is complete.  A table has to be complete when it gets its name, and
+so does a compressed file; the stream waits for a table that is not.  Bytes between readable blocks
+are damage, and are reported.  A file that has become shorter than the part already read, or a
+complete one of another size, must be another one in its place: that is reported, too, and it is
+read from its beginning.
 
 An unreadable file has no known size, so nothing of it counts as read: it is reported once
 (``WAITING``), and read when that is possible.  An offset notes this as ``[read, told]``.
@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from culm.spark.archive import ArchiveFault, whole_until
+from culm.spark.capture_files import captured_until
 from culm.spark.errors import OnError
 from culm.spark.files import Found, WatchedFile, absolute, open_file
 from culm.spark.lines import lines_until
@@ -137,6 +138,8 @@ class Growing:
             return size
         if form is FileForm.LINES:
             return lines_until(file, start=start, size=size)
+        if form is FileForm.CAPTURE:
+            return captured_until(file, start=start, size=size)
         return whole_until(file, start=start, size=size, size_max=self._reading.block_size_max)
 
 

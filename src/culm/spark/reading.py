@@ -21,6 +21,7 @@ from culm.spark.archive import (
     find_header,
     read_blocks,
 )
+from culm.spark.capture_files import KIND, read_capture
 from culm.spark.columns import BATCH_SIZE, arrow_schema, cuts_of, parts_of, validity
 from culm.spark.errors import OnError, UnreadableError
 from culm.spark.files import WatchedFile, open_file
@@ -35,9 +36,9 @@ __all__ = ["ROWS", "read_split", "rest_of"]
 
 #: The columns of rows that are read.  ``kind`` is declared by the archive, ``block`` is the byte of
 #: the file at which the row's block, line or row group begins, ``row`` its number within that.  For
-#: an unreadable part of a file, ``fault`` is the cause (`ArchiveFault`, `LineFault`, `TableFault`)
-#: and ``block`` the place; ``entry`` and ``payload`` are null then, and so is ``row`` unless it is
-#: known.  ``block_end`` is the end of that part, if that is known.
+#: an unreadable part of a file, ``fault`` is the cause (`ArchiveFault`, `LineFault`, `TableFault`,
+#: `CaptureFault`) and ``block`` the place; ``entry`` and ``payload`` are null then, and so is
+#: ``row`` unless it is known.  ``block_end`` is the end of that part, if that is known.
 #: Lines and tables have no ``kind``.
 ROWS = (
     ("entry", "binary"),
@@ -183,11 +184,24 @@ def _read_table(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marke
         yield batch, _Mark(group.offset, group.first + count)
 
 
+def _read_capture(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marked]:
+    """A row for each block: its records are one value, since they make sense in order only."""
+    size = split.stop if split.size is None else split.size
+    for part in read_capture(file, start=mark.offset, size=size, size_max=split.block_size_max):
+        said = {"kind": KIND, "file": split.path, "block": part.offset}
+        if part.fault is None:
+            row = said | {"entry": part.records, "row": 0}
+        else:
+            row = said | {"fault": str(part.fault), "block_end": part.end}
+        yield _batch_of([row]), _Mark(part.end)
+
+
 _READ = {
     FileForm.ARCHIVE: _read_archive,
     FileForm.LINES: _read_lines,
     FileForm.GZIP_LINES: _read_gzip,
     FileForm.TABLE: _read_table,
+    FileForm.CAPTURE: _read_capture,
 }
 
 

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from culm.bamboo.errors import Reason
 from culm.spark.audit import FORKS, LOGS, VERDICT
+from culm.spark.captures import CAPTURED
 from culm.spark.decode import VERIFIED
+from culm.spark.dissection import DISSECTED
 from culm.spark.fingerprint import PIECES, RANGES
 from culm.spark.meanings import meanings
 from culm.spark.operations import OPERATIONS
@@ -240,6 +242,56 @@ SCHEMAS: Mapping[str, Schema] = {
             "fault": "null, or why a configuration cannot be decoded",
         },
     ),
+    "captured": _schema(
+        "Steps of captures, messages in them, and broken rules",
+        "decode_captures",
+        CAPTURED,
+        {
+            "file": "the capture",
+            "block": "the byte where the block of the record begins",
+            "row": "the record's number there, from 0 on",
+            "machine": "its name in the registry; empty if it has none",
+            "session": "what tells the capture from others",
+            "step": "its number, from 1 on; null if a part before it could not be read",
+            "at": "seconds since the capture began; null as above, 0 without a clock",
+            "time": "the same since 1970; null if it does not say when it began",
+            "part": "0: the step itself; from 1 on, what it has moved or broken",
+            "what": "`step`; `message`; `violation`: the peer broke a rule, as the machine says, or"
+            " as bytes show that cannot be split; `refused`: the caller broke one",
+            "kind": "of a step: `received`, `sent`, `event`, `effect`, `answer`, `time`,"
+            " `deadline`, `call`; `idle` if it took nothing",
+            "call": "the method that was called; with a `!` a verb of the registry",
+            "handle": "the object of the machine that was called; 0 is the machine",
+            "link": "the connection, of a machine that has several",
+            "state": "of the machine, after an event",
+            "received": "whether the bytes are the peer's; null where there are none",
+            "peer": "the address of a datagram",
+            "name": "of the message, or the class of the event, the effect or the error",
+            "code": "of the error, or of what is wrong with the bytes",
+            "within": "the packet that carries the message; null if none does",
+            "offset": "of the message, or the first wrong byte, in the bytes of the step",
+            "size": "of the bytes of the step, or of the message in them",
+            "continues": "whether more of the message comes with a later step",
+            "said": "JSON: arguments and result of the call, or an error's message",
+            "data": "the bytes of the step, if they are of one stream or datagram",
+            "fields": "of a message, each with the ones inside it after it",
+            "fault": "null, or why this part of the file cannot be read",
+            "block_end": "the end of a part that could not be read, if known; null otherwise",
+        },
+        "file block",
+    ),
+    "dissected": _schema(
+        "Fields of bytes",
+        "culm_dissect` (SQL) as a struct; `fields` also by `decode_captures",
+        DISSECTED,
+        {
+            "fields": "in order, each with the ones inside it after it; values as a `number` (from"
+            " 2**63 on negative), a `text` or `bytes`",
+            "fault": "null, or the code of what is wrong; `TRUNCATED` if more bytes could go on",
+            "fault_offset": "the first wrong byte",
+        },
+        "fields",
+    ),
     "quarantine": _schema(
         "Rows that were set aside",
         "quarantined",
@@ -319,6 +371,9 @@ def _lines() -> Iterator[str]:
 
 def _spelled(kind: str) -> str:
     inner = kind.partition("<")[2].removesuffix(">")
+    if kind.startswith("array<struct"):
+        parts = inner.partition("<")[2].removesuffix(">").split(",")
+        return f"array of struct: {', '.join(part.replace(':', ' ') for part in parts)}"
     if kind.startswith("array"):
         return f"array of {inner}"
     if kind.startswith("map"):

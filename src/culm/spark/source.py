@@ -10,11 +10,13 @@ suffix of a file's name tells its form:
   compressed one;
 - ``.parquet``: a table with a column of records (option ``column``, by default ``entry``) and,
   if there, one named ``payload``;
+- ``.culmcap``: a capture, each block of which is a record (`culm.spark.captures`);
 - anything else: an archive of `culm.spark.archive`.
 
-All but compressed ones are read in parts of `split_size` bytes, cut where blocks, lines or row
-groups begin; many small parts make one task.  If the file system fails, so does the task, or
-(``on_io_error=quarantine``) a row names the part that could not be read; `read_again` reads it.
+All but compressed ones and captures are read in parts of `split_size` bytes, cut where blocks,
+lines or row groups begin; many small parts make one task.  If the file system fails, so does the
+task, or (``on_io_error=quarantine``) a row names the part that could not be read; `read_again`
+reads it.
 
 Writing takes the columns ``entry`` and, if present, ``payload``, and makes one archive of each
 partition, all in a directory of their own.  That is hidden until all are written; on file systems

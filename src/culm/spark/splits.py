@@ -38,11 +38,18 @@ class FileForm(Enum):
     """The same, compressed."""
     TABLE = auto()
     """Parquet."""
+    CAPTURE = auto()
+    """`culm.capture`."""
 
     @property
     def grows(self) -> bool:
         """Whether appended bytes can be read by themselves; other files have to be whole."""
-        return self in (FileForm.ARCHIVE, FileForm.LINES)
+        return self in (FileForm.ARCHIVE, FileForm.LINES, FileForm.CAPTURE)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it can be read from the middle on."""
+        return self not in (FileForm.GZIP_LINES, FileForm.CAPTURE)
 
 
 _FORMS = {
@@ -51,6 +58,7 @@ _FORMS = {
     (".jsonl", ".gz"): FileForm.GZIP_LINES,
     (".ndjson", ".gz"): FileForm.GZIP_LINES,
     (".parquet",): FileForm.TABLE,
+    (".culmcap",): FileForm.CAPTURE,
 }
 
 
@@ -82,7 +90,7 @@ class Split(NamedTuple):
 
 def cut(path: str, start: int, stop: int, split_size: int, column: str) -> list[Split]:
     """Cut a file into at least one part, from `start` up to `stop`, its end."""
-    if form_of(path) is FileForm.GZIP_LINES:
+    if not form_of(path).is_cut:
         split_size = max(stop - start, 1)
     return [
         Split(path, at, min(at + split_size, stop), column, stop, at == start)

@@ -102,9 +102,9 @@ def _session(
     nonce: bytes = bytes(24),
     keys_of: KeysOf | None = None,
 ) -> Layer:
-    from culm.capture.dissect.ssb import Session
+    from culm.capture.dissect.ssb import Handshaken
 
-    return Session(role.lower(), _keys_of(key, nonce, keys_of))
+    return Handshaken(role.lower(), _keys_of(key, nonce, keys_of))
 
 
 PROTOCOLS: dict[str, Callable[..., Layer]] = {

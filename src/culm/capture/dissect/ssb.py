@@ -17,7 +17,7 @@ from culm.ssb.feed_id import is_feed_id
 from culm.ssb.muxrpc import BodyType
 from culm.ssb.muxrpc.calls import GOODBYE, HEADER_SIZE, peek_header
 
-__all__ = ["HANDSHAKE", "Boxes", "Session", "take_packet"]
+__all__ = ["HANDSHAKE", "Boxes", "Handshaken", "take_packet"]
 
 _TAG_SIZE = 16
 _BODY = "body"
@@ -92,7 +92,7 @@ Raises `LookupError` if nobody will know them.
 """
 
 
-class Session(Layer):
+class Handshaken(Layer):
     """One side's part of the handshake, then its boxes."""
 
     def __init__(self, role: str, keys_of: KeysOf) -> None:

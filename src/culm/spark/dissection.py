@@ -1,0 +1,77 @@
+"""Fields of dissected bytes as a nested column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Any
+
+from culm.capture.dissect import Field, dissect
+from culm.capture.text import words_of
+from culm.capture.values import to_value
+
+__all__ = ["DISSECTED", "FIELDS", "dissected_rows", "field_rows"]
+
+#: The type of a column of fields, those inside others after them, with their ``depth``.  A field
+#: has its value as a ``number``, a ``text`` or ``bytes``, numbers of 2^63 and more as negative
+#: ones; those with a name (codes, flags) as both of the former.  Bytes that stand for themselves
+#: are there as ``bytes``; a field whose parts say it all has no value.
+FIELDS = (
+    "array<struct<name:string,depth:int,offset:int,size:int,number:bigint,text:string,"
+    "bytes:binary,continues:boolean>>"
+)
+#: What `culm_dissect` gives: the fields and, if the bytes break the protocol, its code, the place.
+DISSECTED = (("fields", FIELDS), ("fault", "string"), ("fault_offset", "int"))
+
+_WORD, _HALF = 1 << 64, 1 << 63
+
+
+def field_rows(fields: Sequence[Field], data: bytes, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """The elements of the column for fields of `data`."""
+    for each in fields:
+        yield {
+            "name": each.name,
+            "depth": depth,
+            "offset": each.offset,
+            "size": each.size,
+            **_value(each, data),
+            "continues": each.continues,
+        }
+        yield from field_rows(each.inside, data, depth + 1)
+
+
+def _value(field: Field, data: bytes) -> dict[str, Any]:
+    value = field.value
+    if value is None:
+        if field.inside:
+            return {}
+        return {"bytes": data[field.offset : field.offset + field.size]}
+    if isinstance(value, (bytes, bytearray)):
+        return {"bytes": bytes(value)}
+    said: dict[str, Any] = {}
+    if isinstance(value, int) and not isinstance(value, bool) and -_HALF <= value < _WORD:
+        said["number"] = int(value) - _WORD if value >= _HALF else int(value)
+        if type(value) is int:
+            return said
+    if isinstance(value, Enum):
+        return {**said, "text": value.name}
+    return {**said, "text": value if isinstance(value, str) else words_of(to_value(value))}
+
+
+def dissected_rows(data: bytes | None, protocol: str | None) -> dict[str, Any] | None:
+    """The columns `DISSECTED` for the bytes that one side has sent; null for null.
+
+    Raises `ValueError` for a protocol that is not known.
+    """
+    if data is None or protocol is None:
+        return None
+    try:
+        found = dissect(protocol, data)
+    except KeyError:
+        raise ValueError(f"no protocol has the name {protocol}") from None
+    fault = found.fault
+    return {
+        "fields": list(field_rows(found.fields, data)),
+        "fault": None if fault is None else fault.code,
+        "fault_offset": None if fault is None else fault.offset,
+    }
