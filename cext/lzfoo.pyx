@@ -3,10 +3,10 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from libc.stddef cimport ptrdiff_t
 from libc.string cimport memmove
 
 include "octets.pxi"
+include "elements.pxi"
 include "match_finder.pxi"
 
 cdef enum:
@@ -26,10 +26,6 @@ cdef enum:
     # A buffer is not kept if it is larger by so much than the history calls for.
     TRIM_SIZE = 262144
 
-    # The table of the match finder: see the pure twin.
-    TABLE_BITS_MIN = 8
-    TABLE_BITS_MAX = 17
-
 BAD_LENGTH = FAULT_LENGTH
 ZERO_OFFSET = FAULT_ZERO_OFFSET
 FAR_OFFSET = FAULT_FAR_OFFSET
@@ -46,150 +42,7 @@ cdef size_t window_of(object window) except? 0:
     return window
 
 
-cdef class Compressor:
-    """One direction's history, and packets made with its help."""
-
-    cdef readonly size_t window
-    cdef uint32_t *table
-    cdef int table_bits
-    # The history and then the packet at hand: `size` bytes, the first of which is
-    # byte `base` of the stream (modulo 2**32); SPARE more are allocated.
-    cdef uint8_t *buffer
-    cdef size_t capacity
-    cdef size_t size
-    cdef uint32_t base
-    cdef bint busy
-
-    def __cinit__(self, window):
-        self.window = window_of(window)
-        self.table_bits = max(TABLE_BITS_MIN, min(TABLE_BITS_MAX, high_bit(self.window | 1) - 1))
-
-    def __dealloc__(self):
-        PyMem_Free(self.table)
-        PyMem_Free(self.buffer)
-
-    def compress(self, data, size_max=None):
-        """The elements for `data`; ``None``, and no change, if larger than `size_max`."""
-        cdef Py_buffer view
-        if size_max is not None and size_max < 0:
-            raise ValueError("size_max is negative")
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        try:
-            if self.busy:
-                raise RuntimeError("another thread is compressing")
-            return self.compress_packet(<const uint8_t *>view.buf, view.len, size_max)
-        finally:
-            PyBuffer_Release(&view)
-
-    cdef object compress_packet(self, const uint8_t *data, size_t size, size_max):
-        cdef size_t room = size + (size >> 8) + 2
-        cdef uint32_t *saved = NULL
-        cdef PyObject *packet
-        cdef uint8_t *end
-        if size == 0:
-            return b""
-        if size_max is not None and size_max < room:
-            room = size_max
-        self.reserve(size)
-        memcpy(self.buffer + self.size, data, size)
-        if size_max is not None:
-            saved = self.save_table(size)
-        try:
-            packet = new_bytes(NULL, room + SPARE)
-            end = self.run(size, <uint8_t *>bytes_data(packet), room)
-            if end == NULL:
-                self.restore_table(saved, size)
-                Py_DECREF(<object>packet)
-                return None
-        finally:
-            PyMem_Free(saved)
-        self.size += size
-        if self.capacity > 2 * self.window + TRIM_SIZE:
-            self.move_history(0)
-        return shrink(packet, end - <uint8_t *>bytes_data(packet))
-
-    cdef uint8_t *run(self, size_t size, uint8_t *target, size_t room) noexcept:
-        """Write the elements for the newest `size` bytes; NULL if they take more than `room`."""
-        cdef Finder finder = self.finder(size)
-        cdef uint8_t *end
-        if size < UNLOCKED_SIZE_MIN:
-            return write_elements(&finder, finder.end - size, target, target + room)
-        self.busy = True
-        with nogil:
-            end = write_elements(&finder, finder.end - size, target, target + room)
-        self.busy = False
-        return end
-
-    cdef Finder finder(self, size_t size) noexcept:
-        """What the match finder needs to know when `size` bytes follow the history."""
-        return Finder(
-            self.table,
-            64 - self.table_bits,
-            <uint32_t>self.window,
-            self.base,
-            self.buffer,
-            self.buffer + self.size + size,
-        )
-
-    cdef int reserve(self, size_t size) except -1:
-        """Make room for `size` bytes after the history, at an amortized cost of O(size)."""
-        cdef size_t kept = min(self.size, self.window)
-        cdef size_t dropped = self.size - kept
-        if self.table == NULL:
-            self.table = <uint32_t *>PyMem_Calloc(<size_t>1 << self.table_bits, sizeof(uint32_t))
-        if self.table == NULL or size > PACKET_SIZE_MAX:
-            raise MemoryError
-        if self.buffer != NULL and size <= self.capacity - self.size:
-            return 0
-        if dropped >= kept and kept + size <= self.capacity:
-            memmove(self.buffer, self.buffer + dropped, kept)
-            self.base += <uint32_t>dropped
-            self.size = kept
-        elif not self.move_history(kept + size):
-            raise MemoryError
-        return 0
-
-    cdef bint move_history(self, size_t room) noexcept:
-        """Go over to a buffer with `room` bytes after the history; False if memory is out."""
-        cdef size_t kept = min(self.size, self.window)
-        cdef uint8_t *buffer = <uint8_t *>PyMem_Malloc(kept + room + SPARE)
-        if buffer == NULL:
-            return False
-        if kept:
-            memcpy(buffer, self.buffer + self.size - kept, kept)
-        PyMem_Free(self.buffer)
-        self.buffer = buffer
-        self.capacity = kept + room
-        self.base += <uint32_t>(self.size - kept)
-        self.size = kept
-        return True
-
-    cdef uint32_t *save_table(self, size_t size) except NULL:
-        """Copy the table, or only those entries that `size` new bytes can touch."""
-        cdef Finder finder = self.finder(size)
-        cdef size_t entries = <size_t>1 << self.table_bits
-        cdef uint32_t *saved = <uint32_t *>PyMem_Malloc(min(entries, size) * sizeof(uint32_t))
-        cdef const uint8_t *here = finder.end - size
-        cdef size_t index
-        if saved == NULL:
-            raise MemoryError
-        if size >= entries:
-            memcpy(saved, self.table, entries * sizeof(uint32_t))
-        else:
-            for index in range(places(size)):
-                saved[index] = slot(&finder, here + index)[0]
-        return saved
-
-    cdef void restore_table(self, const uint32_t *saved, size_t size) noexcept:
-        cdef Finder finder = self.finder(size)
-        cdef size_t entries = <size_t>1 << self.table_bits
-        cdef const uint8_t *here = finder.end - size
-        cdef size_t index
-        if size >= entries:
-            memcpy(self.table, saved, entries * sizeof(uint32_t))
-        else:
-            for index in range(places(size)):
-                slot(&finder, here + index)[0] = saved[index]
+include "compressor.pxi"
 
 
 cdef inline void repeat(uint8_t *target, size_t distance, size_t size) noexcept nogil:

@@ -5,7 +5,7 @@
 # alignment, and compilers make one instruction (plus a byte swap) of each, nearly always.
 
 from cpython.ref cimport Py_DECREF, PyObject
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "Python.h":
     PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL

@@ -171,6 +171,27 @@ def test_a_large_window_takes_no_memory_before_there_is_data(lzfoo):
     assert size < 2_000_000
 
 
+def test_the_table_is_as_large_as_what_was_sent(lzfoo_twins):
+    """Who has sent nothing, or nothing that was worth it, keeps no table at all."""
+    lzfoo, _ = lzfoo_twins
+    chance = random.Random(7)
+
+    def memory(*packets: bytes) -> int:
+        tracemalloc.start()
+        try:
+            compressor = lzfoo.Compressor(lzfoo.WINDOW_MAX)
+            for packet in packets:
+                compressor.compress(packet, len(packet) - 1)
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    assert memory() < 300
+    assert memory(chance.randbytes(50)) < 1000
+    assert memory(bytes(300)) < 4000
+    assert memory(*[bytes(300)] * 10) < 30_000
+
+
 def test_memory_is_given_back_after_a_large_packet(lzfoo):
     tracemalloc.start()
     try:

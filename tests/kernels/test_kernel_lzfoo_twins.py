@@ -46,6 +46,27 @@ def test_twins_compress_alike(lzfoo_twins, window, data, size_max):
         assert compiled.compress(text, size_max) == pure.compress(text, size_max)
 
 
+@pytest.mark.parametrize("window", [1, 100, 1000, 20_000, 65536, 70_000])
+def test_twins_compress_packets_of_all_sizes_alike(lzfoo_twins, window):
+    """Through every size of the table, cut packets, and packets that are refused between."""
+    text = Path(sysconfig.get_path("stdlib"), "argparse.py").read_bytes()
+    chance = random.Random(window)
+    twins = [twin.Compressor(window) for twin in lzfoo_twins]
+    decompressor = lzfoo_twins[0].Decompressor(window)
+    for size in (0, 7, 8, 90, 700, 40_000, 300, 5000, 2 * window + 1, 9, 600):
+        data = b"".join(text[at : at + 300] for at in chance.choices(range(90_000), k=size // 300))
+        data = (data + text)[:size]
+        noise = chance.randbytes(size)
+        for packet, size_max in ((noise, size - 1), (data, None), (noise[:50], None)):
+            if size_max is not None and size_max < 0:
+                continue
+            first, second = (twin.compress(packet, size_max) for twin in twins)
+            assert first == second
+            if first:
+                decompressor.begin(len(packet))
+                assert decompressor.decode(first, 0, len(packet)) == (packet, len(first))
+
+
 @given(windows, texts, packets, sizes, st.randoms(use_true_random=False))
 def test_twins_decode_arbitrary_elements_alike(lzfoo_twins, window, history, packet, size, chance):
     twins = [primed(twin, window, history) for twin in lzfoo_twins]

@@ -10,14 +10,19 @@ The format leaves the compressor free.  Ours gives the same bytes as its compile
 on every machine:
 
 - A table of ``2**bits`` entries, indexed by a hash of six bytes, holds where such bytes
-  were seen last, as a position in the stream modulo 2**32.
-- A match is what starts there, if that is within the window and saves at least two bytes.
-- A longer match one byte later is taken instead, again and again.  What is equal before
-  the match is added to it.
+  were seen last, as a position in the stream: modulo 2**16 if the window is not larger,
+  else modulo 2**32.  It grows with the history, all of which then enters the larger one.
+- A match is what starts there, if that is at least six bytes, is within the window and saves
+  at least two bytes.  None starts in the last seven bytes.
+- As long as a match is short, a better one that starts one or two bytes later is taken
+  instead: one that makes the packet shorter, if far offsets are taken to cost two bytes.
+- What is equal before the match is added to it.
 - Four places in what was matched are entered into the table, and every place that was
   looked at.
 - After every 64 places without a match the step grows by one: what does not compress
   costs little time.
+- A large packet after others is cut after one window.  The rest of it can be looked at
+  where it is, because nothing before the packet is near enough to be copied.
 
 Kernels know nothing of the rest of culm: faults in the data are numbers with a position,
 which `culm.wire.lzfoo` turns into errors.  What is wrong with a call is raised.
@@ -41,9 +46,14 @@ _LONG = 120
 _WIDE = 248
 
 _SEQUENCE = 6
+_PLACE = 8  # bytes at a place where a match may start
 _STEP_BITS = 6
+_LATER = 2
+_GOOD = 20
 _TABLE_BITS_MIN = 8
 _TABLE_BITS_MAX = 17
+_NARROW = 2**16
+_CUT_SIZE_MIN = 32768
 _MULTIPLIER = 0x9E3779B185EBCA87
 
 
@@ -52,15 +62,14 @@ class Compressor:
 
     `window` is how far back copies may point: 0..WINDOW_MAX bytes.  With 0 there are
     literals only.  The compiled twin takes memory for two windows at most, a table of up
-    to two windows and 512 KiB, and what one packet takes, and only as data comes.
+    to one window or 512 KiB, and what one packet takes, and only as data comes.
     """
 
     def __init__(self, window: int) -> None:
         self.window = _checked_window(window)
-        bits = max(_TABLE_BITS_MIN, min(_TABLE_BITS_MAX, self.window.bit_length() - 2))
-        self._shift = 64 - bits
-        self._slots_count = 1 << bits
+        self._modulus = 2**16 if window <= _NARROW else 2**32
         self._table: list[int] = []  # made with the first packet: who sends none needs none
+        self._shift = 64
         self._data = bytearray()  # the history and then the packet at hand
         self._base = 0  # the position of its first byte in the stream
 
@@ -72,36 +81,56 @@ class Compressor:
         """
         if size_max is not None and size_max < 0:
             raise ValueError("size_max is negative")
-        history_size = len(self._data)
-        self._table = self._table or [0] * self._slots_count
-        saved = None if size_max is None else self._table.copy()
-        self._data += _octets(data)
-        packet = self._elements(history_size)
-        if saved is not None and size_max is not None and len(packet) > size_max:
-            self._table = saved
+        octets = _octets(data)
+        if not octets:
+            return b""
+        if not self.window:
+            packet = _literal(octets)
+            return packet if size_max is None or len(packet) <= size_max else None
+        history_size, size = len(self._data), len(octets)
+        saved = (self._table if size_max is None else self._table.copy()), self._shift
+        self._grow(size)
+        if history_size and size > max(2 * self.window, _CUT_SIZE_MIN):
+            packet = b"".join(map(self._elements, (octets[: self.window], octets[self.window :])))
+        else:
+            packet = self._elements(octets)
+        if size_max is not None and len(packet) > size_max:
+            self._table, self._shift = saved
             del self._data[history_size:]
             return None
         self._forget()
         return packet
 
-    def _elements(self, here: int) -> bytes:
-        """The elements for ``self._data`` from index `here` on."""
+    def _grow(self, size: int) -> None:
+        """Have a table as large as `size` more bytes call for, with all of the history in it."""
+        wanted = min(self.window, len(self._data) + size)
+        bits = max(_TABLE_BITS_MIN, min(_TABLE_BITS_MAX, (wanted - 1 | 1).bit_length() - 1))
+        if self._table and bits <= 64 - self._shift:
+            return
+        self._table, self._shift = [0] * (1 << bits), 64 - bits
+        first = max(0, len(self._data) - self.window)
+        for place in range(first, len(self._data) - _PLACE + 1):
+            self._enter(place)
+
+    def _elements(self, octets: bytes | memoryview) -> bytes:
+        """The elements for `octets`, which are appended to what is there."""
         packet = bytearray()
-        pending = here  # from here on nothing is written yet
+        here = pending = len(self._data)  # from `pending` on nothing is written yet
+        self._data += octets
+        last = len(self._data) - _PLACE
         effort = 1 << _STEP_BITS
-        last = len(self._data) - _SEQUENCE
         while here <= last:
-            length, distance = self._match(here)
+            distance = self._enter(here)
+            following = here + (effort >> _STEP_BITS)
+            if following > last:
+                break
+            length = self._match(here, distance)
             if not length:
-                here += effort >> _STEP_BITS
+                here = following
                 effort += 1
                 continue
             effort = 1 << _STEP_BITS
-            while here < last:
-                longer, other = self._match(here + 1)
-                if longer <= length:
-                    break
-                here, length, distance = here + 1, longer, other
+            here, length, distance = self._better(here, length, distance)
             while (
                 here > pending
                 and here > distance
@@ -113,27 +142,39 @@ class Compressor:
             pending = here + length
             if pending <= last:
                 for place in (here + 1, here + 3, pending - 4, pending - 2):
-                    self._table[self._slot(place)] = self._position(place)
+                    self._enter(place)
             here = pending
         packet += _literal(self._data[pending:])
         return bytes(packet)
 
-    def _match(self, here: int) -> tuple[int, int]:
-        """Length and offset of the match at `here`, (0, 0) if none pays; and enter `here`."""
-        slot, position = self._slot(here), self._position(here)
-        distance = (position - self._table[slot]) % 2**32
-        self._table[slot] = position
-        if not 1 <= distance <= min(self.window, here):
-            return 0, 0
-        length = _common(self._data, here - distance, here)
-        return (length, distance) if length >= 3 + len(_varu64(distance)) else (0, 0)
+    def _better(self, here: int, length: int, distance: int) -> tuple[int, int, int]:
+        """The place, length and distance of what is taken instead of a match, or that itself."""
+        last = len(self._data) - _PLACE
+        later = 1
+        while length < _GOOD and later <= _LATER and here + later <= last:
+            following = here + later
+            other = self._enter(following)
+            longer = self._match(following, other)
+            # So long a copy would be shorter by a byte, with the literals before it.
+            if longer and longer >= length + later - _far(distance) + _far(other):
+                here, length, distance, later = following, longer, other, 0
+            later += 1
+        return here, length, distance
 
-    def _slot(self, here: int) -> int:
+    def _enter(self, here: int) -> int:
+        """Enter a place into the table; how far back the one is that was there."""
         sequence = int.from_bytes(self._data[here : here + _SEQUENCE], "little") << 16
-        return sequence * _MULTIPLIER % 2**64 >> self._shift
+        slot = sequence * _MULTIPLIER % 2**64 >> self._shift
+        position = (self._base + here) % self._modulus
+        before, self._table[slot] = self._table[slot], position
+        return (position - before) % self._modulus
 
-    def _position(self, here: int) -> int:
-        return (self._base + here) % 2**32
+    def _match(self, here: int, distance: int) -> int:
+        """Length of the match from so far back, 0 if there is none that pays."""
+        if not 1 <= distance <= min(self.window, here):
+            return 0
+        length = _common(self._data, here - distance, here)
+        return length if length >= max(_SEQUENCE, 3 + len(_varu64(distance))) else 0
 
     def _forget(self) -> None:
         """Drop bytes older than the window, seldom enough to cost little."""
@@ -311,7 +352,12 @@ def _common(data: bytearray, one: int, other: int) -> int:
     return length
 
 
-def _literal(data: bytearray) -> bytes:
+def _far(distance: int) -> int:
+    """How many bytes a copy from there takes more than one from near by."""
+    return 0 if distance < _WIDE else 2
+
+
+def _literal(data: bytes | bytearray | memoryview) -> bytes:
     return _header(0, len(data)) + data if data else b""
 
 

@@ -45,8 +45,8 @@ _FAULTS = {
 #: result is ``None`` and the compressor is as before, so that `data` can be sent raw.
 #:
 #: The same calls give the same bytes on every machine.  Memory: two windows, the table of
-#: the match finder (up to two windows, 1 KiB at least, 512 KiB at most) and what one
-#: packet takes; none of it before there is data.
+#: the match finder (as large as what has been compressed, up to one window and 512 KiB) and
+#: what one packet takes; none of it before there is data.
 Compressor = _kernel.Compressor
 
 
@@ -166,8 +166,9 @@ def decompress(data: Buffer, size_max: int, window: int) -> bytes:
     kernel.begin(size_max)
     pieces: list[bytes] = []
     offset, size = 0, memoryview(data).nbytes
+    piece_size = max(_PIECE_SIZE, _EXPANSION * size)
     while offset < size or kernel.pending:
-        output, read = kernel.decode(data, offset, _PIECE_SIZE)
+        output, read = kernel.decode(data, offset, piece_size)
         if kernel.fault:
             code, message = _FAULTS[kernel.fault]
             if kernel.fault in (_kernel.BAD_LENGTH, _kernel.TRAILING):
@@ -180,5 +181,6 @@ def decompress(data: Buffer, size_max: int, window: int) -> bytes:
     return b"".join(pieces)
 
 
-# What `decompress` decodes at a time.
+# What `decompress` decodes at a time: as a rule all, so that no pieces have to be joined.
 _PIECE_SIZE = 1 << 20
+_EXPANSION = 4

@@ -1,0 +1,227 @@
+# LZFoo's compressor: what it keeps from packet to packet.  A part of lzfoo.pyx.
+
+cdef enum:
+    # The table of the match finder, and the packets that are cut: see the pure twin.
+    TABLE_BITS_MIN = 8
+    TABLE_BITS_MAX = 17
+    NARROW = 65536
+    CUT_SIZE_MIN = 32768
+
+
+cdef class Compressor:
+    """One direction's history, and packets made with its help."""
+
+    cdef readonly size_t window
+    # Where sequences were seen last, in so many bits of their positions as the window needs.
+    cdef void *table
+    cdef int table_bits
+    cdef size_t entry_size
+    # The history and then the packet at hand: `size` bytes, the first of which is
+    # byte `base` of the stream (modulo 2**32).
+    cdef uint8_t *buffer
+    cdef size_t capacity
+    cdef size_t size
+    cdef uint32_t base
+    cdef bint busy
+
+    def __cinit__(self, window):
+        self.window = window_of(window)
+        self.entry_size = sizeof(uint16_t) if self.window <= NARROW else sizeof(uint32_t)
+
+    def __dealloc__(self):
+        PyMem_Free(self.table)
+        PyMem_Free(self.buffer)
+
+    def compress(self, data, size_max=None):
+        """The elements for `data`; ``None``, and no change, if larger than `size_max`."""
+        cdef Py_buffer view
+        if size_max is not None and size_max < 0:
+            raise ValueError("size_max is negative")
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if self.busy:
+                raise RuntimeError("another thread is compressing")
+            if view.len == 0:
+                return b""
+            return self.compress_packet(<const uint8_t *>view.buf, view.len, size_max)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef object compress_packet(self, const uint8_t *data, size_t size, size_max):
+        cdef size_t room = size + (size >> 8) + 2
+        cdef void *table = self.table
+        cdef int bits = self.table_bits
+        cdef void *saved = NULL
+        cdef PyObject *packet
+        cdef uint8_t *end
+        if size > PACKET_SIZE_MAX:
+            raise MemoryError
+        if size_max is not None and size_max < room:
+            room = size_max
+        packet = new_bytes(NULL, room + SPARE)
+        try:
+            if self.window:
+                self.prepare(size)
+                if self.table == table and size_max is not None:
+                    saved = self.save_table(data, size)
+            end = self.run(data, size, <uint8_t *>bytes_data(packet), room)
+        except:
+            Py_DECREF(<object>packet)
+            raise
+        if end == NULL:
+            Py_DECREF(<object>packet)
+            if saved != NULL:
+                self.restore_table(saved, data, size)
+            if self.table != table:
+                PyMem_Free(self.table)
+                self.table = table
+                self.table_bits = bits
+            PyMem_Free(saved)
+            return None
+        if self.table != table:
+            PyMem_Free(table)
+        PyMem_Free(saved)
+        self.remember(data, size)
+        return shrink(packet, end - <uint8_t *>bytes_data(packet))
+
+    cdef int prepare(self, size_t size) except -1:
+        """Have all the memory that it takes to look at `size` bytes, and to remember them."""
+        self.reserve(min(size, self.window) if self.looks_in_place(size) else size)
+        self.grow_table(size)
+        return 0
+
+    cdef bint looks_in_place(self, size_t size) noexcept nogil:
+        """Whether a packet can do without a copy: nothing is before it, or little of it is near."""
+        return self.size == 0 or size > max(2 * self.window, <size_t>CUT_SIZE_MIN)
+
+    cdef uint8_t *run(
+        self, const uint8_t *data, size_t size, uint8_t *target, size_t room
+    ) noexcept:
+        """Write the elements for `data`; NULL if they take more than `room`."""
+        cdef uint8_t *end
+        if size < UNLOCKED_SIZE_MIN:
+            return self.write(data, size, target, target + room)
+        self.busy = True
+        with nogil:
+            end = self.write(data, size, target, target + room)
+        self.busy = False
+        return end
+
+    cdef uint8_t *write(
+        self, const uint8_t *data, size_t size, uint8_t *target, const uint8_t *limit
+    ) noexcept nogil:
+        cdef uint32_t window = <uint32_t>self.window
+        cdef Finder finder = Finder(data, data + size, self.base, window, self.table_bits)
+        cdef size_t copied = 0
+        if window == 0:
+            return put_rest(target, limit, data, data + size)
+        if self.size:
+            copied = window if self.looks_in_place(size) else size
+            memcpy(self.buffer + self.size, data, copied)
+            finder.low = self.buffer
+            finder.end = self.buffer + self.size + copied
+            target = self.write_part(&finder, self.buffer + self.size, target, limit)
+            if copied == size or target == NULL:
+                return target
+            finder = Finder(data, data + size, self.base + <uint32_t>self.size, window, self.table_bits)
+        return self.write_part(&finder, data + copied, target, limit)
+
+    cdef uint8_t *write_part(
+        self, const Finder *finder, const uint8_t *here, uint8_t *target, const uint8_t *limit
+    ) noexcept nogil:
+        if self.entry_size == sizeof(uint16_t):
+            return write_quickly(finder, <uint16_t *>self.table, here, target, limit)
+        return write_quickly(finder, <uint32_t *>self.table, here, target, limit)
+
+    cdef void remember(self, const uint8_t *data, size_t size) noexcept:
+        """Let what has been compressed be history."""
+        cdef size_t kept = min(size, self.window)
+        if self.window == 0:
+            return
+        if self.looks_in_place(size):
+            memcpy(self.buffer, data + size - kept, kept)
+            self.base += <uint32_t>(self.size + size - kept)
+            self.size = kept
+        else:
+            self.size += size
+        if self.capacity > 2 * self.window + TRIM_SIZE:
+            self.move_history(0)
+
+    cdef int reserve(self, size_t size) except -1:
+        """Make room for `size` bytes after the history, at an amortized cost of O(size)."""
+        cdef size_t kept = min(self.size, self.window)
+        cdef size_t dropped = self.size - kept
+        if self.buffer != NULL and size <= self.capacity - self.size:
+            return 0
+        if dropped >= kept and kept + size <= self.capacity:
+            memmove(self.buffer, self.buffer + dropped, kept)
+            self.base += <uint32_t>dropped
+            self.size = kept
+        elif not self.move_history(kept + size):
+            raise MemoryError
+        return 0
+
+    cdef bint move_history(self, size_t room) noexcept:
+        """Go over to a buffer with `room` bytes after the history; False if memory is out."""
+        cdef size_t kept = min(self.size, self.window)
+        cdef uint8_t *buffer = <uint8_t *>PyMem_Malloc(kept + room)
+        if buffer == NULL:
+            return False
+        if kept:
+            memcpy(buffer, self.buffer + self.size - kept, kept)
+        PyMem_Free(self.buffer)
+        self.buffer = buffer
+        self.capacity = kept + room
+        self.base += <uint32_t>(self.size - kept)
+        self.size = kept
+        return True
+
+    cdef int grow_table(self, size_t size) except -1:
+        """Have a table as large as `size` more bytes call for, with all of the history in it.
+
+        A new one takes the place of the old one, which is not freed.
+        """
+        cdef size_t wanted = min(self.window, self.size + size)
+        cdef int bits = max(TABLE_BITS_MIN, min(TABLE_BITS_MAX, high_bit((wanted - 1) | 1)))
+        cdef Finder finder
+        cdef void *table
+        cdef const uint8_t *here
+        if self.table != NULL and bits <= self.table_bits:
+            return 0
+        table = PyMem_Calloc(<size_t>1 << bits, self.entry_size)
+        if table == NULL:
+            raise MemoryError
+        finder = Finder(self.buffer, self.buffer + self.size, self.base, 0, bits)
+        here = finder.end - min(self.size, self.window)
+        while finder.end - here >= PLACE:
+            if self.entry_size == sizeof(uint16_t):
+                enter(&finder, <uint16_t *>table, here)
+            else:
+                enter(&finder, <uint32_t *>table, here)
+            here += 1
+        self.table = table
+        self.table_bits = bits
+        return 0
+
+    cdef void *save_table(self, const uint8_t *data, size_t size) except NULL:
+        """Copy the table, or only those entries that `data` can touch."""
+        cdef size_t entries = <size_t>1 << self.table_bits
+        cdef void *saved = PyMem_Malloc(min(entries, size) * self.entry_size)
+        if saved == NULL:
+            raise MemoryError
+        if size >= entries:
+            memcpy(saved, self.table, entries * self.entry_size)
+        elif self.entry_size == sizeof(uint16_t):
+            save_entries(self.table_bits, <uint16_t *>self.table, <uint16_t *>saved, data, size)
+        else:
+            save_entries(self.table_bits, <uint32_t *>self.table, <uint32_t *>saved, data, size)
+        return saved
+
+    cdef void restore_table(self, const void *saved, const uint8_t *data, size_t size) noexcept:
+        cdef size_t entries = <size_t>1 << self.table_bits
+        if size >= entries:
+            memcpy(self.table, saved, entries * self.entry_size)
+        elif self.entry_size == sizeof(uint16_t):
+            restore_entries(self.table_bits, <uint16_t *>self.table, <uint16_t *>saved, data, size)
+        else:
+            restore_entries(self.table_bits, <uint32_t *>self.table, <uint32_t *>saved, data, size)
