@@ -328,6 +328,7 @@ class Simulation:
         self._closed: list[Life] = []
         self._messages = 0
         self._scars = scars
+        self._tree: set[tuple[bytes, bytes]] = set()  # of unbroken links, once others are broken
         self._seeds = seeds
         self._pieces = pieces
         self._keys = keys
@@ -377,6 +378,8 @@ class Simulation:
 
     def helper(self, sid: bytes) -> bytes | None:
         others = [host.address for host in self.running() if host.address != sid]
+        if self._tree:
+            others = [other for other in others if (sid, other) in self._tree]
         return self.rng.choice(others) if others else None  # type: ignore[return-value]
 
     def send(
@@ -638,6 +641,8 @@ class Simulation:
         """Whoever has an unbroken link between them is made known to each other."""
         for sid, helper in [(tree[0][0], None), *((sid, helper) for helper, sid in tree)]:
             host = self.cluster[sid]
+            if helper is not None:
+                self._tree |= {(sid, helper), (helper, sid)}
             if not host.running:
                 self.boot(sid, helper)
             elif helper is not None:
@@ -882,6 +887,8 @@ class Simulation:
             and not self._seeds
         ):
             host.after(0.1, lambda: self._ask_again(host))
+        elif isinstance(event, PeerUnreachable) and (host.address, event.peer) in self._tree:
+            host.after(0.1, lambda: self.join(host, event.peer))
 
     def _ask_again(self, host: Host) -> None:
         helper = self.helper(host.address)  # type: ignore[arg-type]

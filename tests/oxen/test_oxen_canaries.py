@@ -188,7 +188,7 @@ def numbers_start_over_after_giving_up(patch: pytest.MonkeyPatch) -> None:
 
     def over(self: Outgoing, broadcast: int) -> list[Any]:
         lost = restart(self, broadcast)
-        self._one.restart(self._one.last - len(lost))
+        self.one.restart(self.one.last - len(lost))
         return lost
 
     patch.setattr(Outgoing, "restart", over)

@@ -41,7 +41,11 @@ WEATHERS: dict[str, Callable[[int], dict[str, bool]]] = {
         "suspicion": seed % 4 == 1,
     },
     # They nearly know the numbers of members, in whose names they start anew and leave.
-    "liars have had their say": lambda seed: {"liars": True},
+    "liars have had their say": lambda seed: {
+        "liars": True,
+        "scars": seed % 3 == 1,
+        "tags": seed % 2 == 1,
+    },
     # What is on its way to it is paid for by who says so, and comes when it is back.
     "somebody dead is said to be there": lambda seed: {"rumours": True},
 }
