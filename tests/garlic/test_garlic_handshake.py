@@ -100,7 +100,7 @@ def test_first_request_is_challenged_and_the_second_connection_upgrades(user: st
 
 
 def head_of(data: bytes) -> tuple[str, dict[str, str]]:
-    """RequestFrame line and headers, with their names in lower case."""
+    """Request line and headers, with their names in lower case."""
     first, *lines = data.decode().removesuffix("\r\n\r\n").split("\r\n")
     pairs = (line.split(": ", 1) for line in lines)
     return first, {name.lower(): value for name, value in pairs}

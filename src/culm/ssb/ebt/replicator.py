@@ -198,7 +198,7 @@ class Replicator:
     # Requests of the user
 
     def follow(self, feed: str, value: bool = True) -> None:
-        """FeedExchange a feed with all peers, or stop doing so.  Again: no effect.
+        """Exchange a feed with all peers, or stop doing so.  Again: no effect.
 
         Raises `LocalProtocolError` (``ALREADY_CLOSED``), `ValueError` for something that is not a
         feed's id.
