@@ -11,26 +11,26 @@ from oxen_throughput import Bottleneck, Pair, Reno, rate
 from culm.oxen.flight import Flight
 from culm.oxen.limits import Timing
 from culm.oxen.roundtrip import RoundTrip
-from culm.oxen.stream import Item
+from culm.oxen.stream import Item, Stream
 from culm.oxen.window import WINDOW_FIRST, Window
 from culm.testing.network import Conditions
 
 USUAL = 6000  # messages a second without loss, with delays of 10 to 20 ms
 
 
-@pytest.mark.parametrize(("loss", "share"), [(0.01, 0.25), (0.05, 0.1)])
+@pytest.mark.parametrize(("loss", "share"), [(0.01, 0.6), (0.05, 0.35)])
 def test_a_few_lost_datagrams_cost_a_part_of_the_speed(loss: float, share: float) -> None:
-    """The window still grows here: it is less than in the long run, and was 0.04 and 0.02."""
-    assert rate(loss, 500) > share * USUAL
+    for seed in range(3):
+        assert rate(loss, 1000, seed=seed) > share * rate(0.0, 1000, seed=seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_one_loss_in_a_hundred_costs_less_than_half_of_the_speed(seed: int) -> None:
+def test_one_loss_in_a_hundred_leaves_two_thirds_of_the_speed(seed: int) -> None:
     usual = rate(0.0, 5000, seed=seed)
     assert usual > 0.9 * USUAL
-    assert rate(0.01, 5000, seed=seed) > 0.5 * usual
-    assert rate(0.05, 5000, seed=seed) > 0.25 * usual
+    assert rate(0.01, 5000, seed=seed) > 0.65 * usual
+    assert rate(0.05, 5000, seed=seed) > 0.45 * usual
     assert rate(0.2, 1000, seed=seed) > 0.01 * usual
 
 
@@ -263,6 +263,68 @@ def rounds(window: Window, *, arrived: int, lost: int = 0, long: bool = False) -
     return window.size
 
 
+def lossy(*, long: bool = False) -> tuple[Flight, Item, float]:
+    """A flight with many equal round trips behind it, a lost message of a stream, and the time."""
+    way, stream, now = flight(), Stream(0, 256), 0.0
+    seconds = 0.2 if long else 0.1
+    for _ in range(9):
+        items = [send(way, now) for _ in range(10)]
+        now += seconds
+        for item in items:
+            way.acknowledge(item.id, now)
+    lost = Item(1, b"", stream, 1)
+    way.dispatch(lost, now)
+    later = [send(way, now) for _ in range(3)]
+    now += seconds
+    for item in later:
+        way.acknowledge(item.id, now)
+    way.look(now + 0.2)
+    return way, lost, now + 0.2
+
+
+def test_what_others_wait_for_is_sent_twice_the_second_time() -> None:
+    way, lost, now = lossy()
+    assert way.take_lost(now) == [lost]
+    room = way.room
+    assert way.copies_of([lost]) == [lost]
+    assert way.room == room - 1  # a copy takes room as any other message
+
+
+def test_nothing_is_sent_twice_where_something_queues() -> None:
+    way, lost, now = lossy(long=True)
+    assert way.take_lost(now) == [lost]
+    assert way.copies_of([lost]) == []
+
+
+def test_a_copy_is_sent_only_where_there_is_room_and_something_waits() -> None:
+    way, lost, now = lossy()
+    way.take_lost(now)
+    assert way.copies_of([Item(2, b"")]) == []
+    while way.room:
+        send(way, now)
+    assert way.copies_of([lost]) == []
+
+
+def test_late_is_what_takes_longer_than_all_of_late() -> None:
+    trip = RoundTrip(Timing())
+    for index in range(64):
+        trip.sample(0.1 if index % 2 else 0.2, 1.0)
+    assert trip.usual > 0.3
+    trip.end_round()
+    assert trip.usual > 0.3  # as of the last sample
+    trip.sample(0.1, 1.0)
+    assert trip.usual == 0.2
+    assert trip.timeout > 0.3
+    trip.late(0.3)  # it was too soon
+    trip.sample(0.1, 2.0)
+    assert trip.usual == 0.3
+    for _ in range(128):
+        trip.sample(0.1, 3.0)
+        trip.end_round()
+    trip.sample(0.1, 3.0)
+    assert trip.usual == 0.1
+
+
 def test_the_window_doubles_until_something_queues() -> None:
     window = Window()
     assert rounds(window, arrived=16) == 2 * WINDOW_FIRST
@@ -274,16 +336,28 @@ def test_the_window_doubles_until_something_queues() -> None:
 def test_where_something_queues_a_loss_halves_the_window_as_in_tcp() -> None:
     window = Window()
     rounds(window, arrived=84)
-    assert rounds(window, arrived=99, lost=1, long=True) == 50
-    assert rounds(window, arrived=50, long=True) == 51
+    assert rounds(window, arrived=99, lost=1, long=True) == 101  # it may be the slowest alone
+    assert rounds(window, arrived=100, lost=1, long=True) == 50.5
+    assert rounds(window, arrived=50, long=True) == 51.5
 
 
 def test_where_nothing_queues_it_shrinks_by_half_of_what_is_lost() -> None:
     window = Window()
-    rounds(window, arrived=84)
-    assert window.size == 100
-    assert rounds(window, arrived=80, lost=20) == 100 + 4 - 10
-    assert rounds(window, arrived=90, lost=0) == 98
+    assert rounds(window, arrived=84) == 100
+    assert rounds(window, arrived=72, lost=28) == 100 + 4 - 14
+    assert rounds(window, arrived=90, lost=0) == 94
+    assert rounds(window, arrived=84, lost=16) == pytest.approx(94 + 4 - 0.08 * 94)
+    before = window.size
+    assert rounds(window, arrived=88, lost=12) == before + 4  # so few say nothing
+
+
+def test_the_window_doubles_on_unless_many_are_lost() -> None:
+    window = Window()
+    assert rounds(window, arrived=9, lost=7) == 25  # a large part, but of few: it may be chance
+    assert rounds(window, arrived=21, lost=4) == 46
+    assert rounds(window, arrived=38, lost=8) == 84
+    assert rounds(window, arrived=40, lost=44) < 84
+    assert rounds(window, arrived=40) < 88
 
 
 def test_a_window_that_is_not_used_does_not_grow() -> None:

@@ -48,6 +48,7 @@ class Flight:
         self._doubt: float | None = None  # when the oldest message is to be taken for lost
         self._way = 0
         self._way_until = 0.0
+        self._copies = self._copies_before = 0  # sent in this round and the one before
 
     def __len__(self) -> int:
         return len(self.under_way) + len(self.lost)
@@ -72,8 +73,9 @@ class Flight:
 
     @property
     def room(self) -> int:
-        """Number of further messages that may be under way."""
-        return int(self._window.size) - len(self.under_way)
+        """Number of further messages that may be under way; copies count for a round or two."""
+        copies = self._copies + self._copies_before
+        return int(self._window.size) - len(self.under_way) - copies
 
     def limit(self) -> None:
         """Note that there was not enough room."""
@@ -114,6 +116,19 @@ class Flight:
             items.append(item)
         return items
 
+    def copies_of(self, items: list[Item]) -> list[Item]:
+        """Those of `items`, sent again now, of which to send a copy, as there is room for it.
+
+        All later ones in the stream wait for them, and the fourth transmission is far away.  But
+        where messages queue, more of them is no help against losses.
+        """
+        if not self._window.clear:
+            return []
+        copies = [item for item in items if item.stream is not None and not item.way]
+        del copies[max(0, self.room) :]
+        self._copies += len(copies)
+        return copies
+
     def look(self, now: float) -> list[Item]:
         """Detect the messages lost by `now`; returns the probe to be sent at once, if any."""
         if self._doubt is not None and self._doubt <= now:
@@ -139,11 +154,14 @@ class Flight:
             item = self.lost.pop(id, None)
             if item is None:
                 return None
+            self._round_trip.late(now - item.sent)
         elif item.before is None:
             seconds = now - item.sent
             self._round_trip.sample(seconds, now)
         else:
             found = now - item.sent < self._round_trip.least  # answers the previous transmission
+            if found:
+                self._round_trip.late(now - item.before)
         if found:
             self._window.found()
         elif item.order > self._newest:
@@ -216,6 +234,8 @@ class Flight:
 
     def _end_round(self) -> None:
         self._round_end = self._order + 1
+        self._copies_before, self._copies = self._copies, 0
+        self._round_trip.end_round()
         self._window.end_round(self._round_trip.unhurried)
 
     def _time_out(self, now: float) -> None:
@@ -225,6 +245,7 @@ class Flight:
         self.under_way.clear()
         self._doubt = None
         self._window.collapse()
+        self._copies = self._copies_before = 0
         if not self._backoff:
             self._silent_since = self._since
         self._backoff = min(self._backoff + 1, _BACKOFF_MAX)

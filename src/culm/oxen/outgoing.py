@@ -235,7 +235,7 @@ class Outgoing:
     def ready(self, now: float) -> list[Item]:
         """Take the messages that may be sent now: first lost ones, then waiting ones."""
         flight = self.flight
-        items = flight.take_lost(now) if flight.lost else []
+        items = again = flight.take_lost(now) if flight.lost else []
         if not self.open:
             return items
         if self.resting:
@@ -247,6 +247,8 @@ class Outgoing:
                 flight.dispatch(item, now)
             room -= len(fresh)
             items = items + fresh if items else fresh
+        if again:
+            items = items + flight.copies_of(again)
         if room <= 0:
             flight.limit()
         return items

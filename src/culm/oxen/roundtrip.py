@@ -27,15 +27,22 @@ _QUEUE_VARIATIONS = 2
 # The path without queues takes the shortest time of the last one to two periods.
 _LEAST_PERIOD_S = 10.0
 
+# A round trip that is longer than so many of whole rounds is unusual.  In parts of rounds the
+# shortest come first.
+_SAMPLES_MIN = 64
+
 
 class RoundTrip:
     """Estimates from samples in seconds, of messages that were sent once (Karn's algorithm)."""
 
     __slots__ = (
         "_before",
+        "_longest",
+        "_longest_before",
         "_max_s",
         "_min_s",
         "_now",
+        "_samples",
         "_turn",
         "_variation",
         "probe",
@@ -58,6 +65,9 @@ class RoundTrip:
         self._variation = 0.0
         self._turn = -math.inf
         self._before = self._now = math.inf
+        self._samples = 0
+        self._longest = 0.0
+        self._longest_before: float | None = None  # of the former samples, once there are enough
 
     @property
     def unhurried(self) -> float:
@@ -70,6 +80,17 @@ class RoundTrip:
         """The shortest recent round trip; infinite before the first sample."""
         return min(self._before, self._now)
 
+    def late(self, seconds: float) -> None:
+        """Take the round trip of a message that was taken for lost too soon."""
+        if seconds > self._longest:
+            self._longest = seconds
+
+    def end_round(self) -> None:
+        """All messages that were under way at the end of the former round are settled."""
+        if self._samples >= _SAMPLES_MIN:
+            self._samples = 0
+            self._longest, self._longest_before = 0.0, self._longest
+
     def sample(self, seconds: float, now: float) -> None:
         """Take an acknowledgement that came at `now`, `seconds` after its message was sent."""
         if now >= self._turn:
@@ -77,6 +98,9 @@ class RoundTrip:
             self._before, self._now = self._now, seconds
         elif seconds < self._now:
             self._now = seconds
+        if seconds > self._longest:
+            self._longest = seconds
+        self._samples += 1
         if self.smoothed is None:
             self.smoothed = seconds
             self._variation = seconds / 2
@@ -84,9 +108,16 @@ class RoundTrip:
             error = seconds - self.smoothed
             self._variation += _VARIATION_GAIN * (abs(error) - self._variation)
             self.smoothed += _GAIN * error
-        self.usual = usual = self.smoothed + _VARIATIONS * self._variation
+        usual = self.smoothed + _VARIATIONS * self._variation
         timeout = self._min_s if usual < self._min_s else usual
         self.timeout = timeout = self._max_s if timeout > self._max_s else timeout
         probe = _PROBE_ROUND_TRIPS * self.smoothed
         probe = _PROBE_MIN_S if probe < _PROBE_MIN_S else probe
         self.probe = timeout if probe > timeout else probe
+        longest = self._longest_before
+        if longest is not None:
+            longest = self._longest if self._longest > longest else longest
+            usual = probe if probe > usual else usual
+            usual = longest if usual > longest else usual
+            self.probe = usual if usual > _PROBE_MIN_S else _PROBE_MIN_S
+        self.usual = usual

@@ -17,8 +17,12 @@ _WINDOW_MIN = 2
 # Growth in messages a round while nothing queues; while messages queue it is one, as in TCP.
 _STEP = 4
 
-# The window stops doubling once this part of a round is lost.
-_TOO_FAR = 1 / 8
+# Where nothing queues, a loss of less than this part of a round says nothing about the window.
+_TOO_MUCH = 1 / 8
+
+# The window stops doubling once this part of a round is lost; fewer messages may be chance.
+_TOO_FAR = 1 / 4
+_TOO_FAR_MIN = 8
 
 # Round trips needed to judge whether all of a round were long.
 _SAMPLES_MIN = 8
@@ -37,8 +41,10 @@ class Window:
         "_least",
         "_limited",
         "_lost",
+        "_queued",
         "_samples",
         "_threshold",
+        "clear",
         "size",
     )
 
@@ -46,6 +52,9 @@ class Window:
         self.size = float(WINDOW_FIRST)
         self._threshold = math.inf  # the size up to which the window doubles
         self._former: tuple[float, float] | None = None  # size and threshold before a timeout
+        self.clear = False
+        """Whether it is known of the last round that nothing queued."""
+        self._queued = False  # in the last round
         self._begin()
 
     def _begin(self) -> None:
@@ -81,15 +90,21 @@ class Window:
         """Adapt the size at the end of a round; round trips all above `unhurried` mean a queue."""
         arrived, lost = self._arrived, self._lost
         share = lost / (arrived + lost) if lost else 0.0
-        queues = self._samples >= _SAMPLES_MIN and self._least > unhurried
-        if self.size < self._threshold and not queues and share < _TOO_FAR:
+        known = self._samples >= _SAMPLES_MIN
+        queues = known and self._least > unhurried
+        queued, self._queued = self._queued, queues
+        self.clear = known and not queues
+        too_far = share >= _TOO_FAR and lost >= _TOO_FAR_MIN
+        if self.size < self._threshold and not queues and not too_far:
             if self._limited:
                 self.size = min(self.size + arrived, self._threshold)
         elif queues:
-            self.size = self.size / 2 if lost else self.size + self._limited
+            # A round that only the slowest were left for looks the same, once.
+            self.size = self.size / 2 if lost and queued else self.size + self._limited
             self._threshold = self.size
         else:
-            self.size += _STEP * self._limited - share / 2 * self.size
+            loss = share / 2 * self.size if share >= _TOO_MUCH else 0.0
+            self.size += _STEP * self._limited - loss
             self._threshold = self.size
         self.size = max(self.size, _WINDOW_MIN)
         self._former = None
@@ -99,6 +114,7 @@ class Window:
         """Begin again after a timeout, and double up to half of the former size."""
         if self._former is None:
             self._former = self.size, self._threshold
+        self.clear = False
         self._threshold = max(self.size / 2, _WINDOW_MIN)
         self.size = float(_WINDOW_MIN)
         self._begin()
