@@ -26,6 +26,7 @@ extensions = [
     "navigation",
     "notebooks",
     "offline",
+    "playground.site",
     "plots",
     "reference",
 ]

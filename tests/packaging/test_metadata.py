@@ -114,7 +114,7 @@ def test_every_page_of_the_site_is_reached_from_its_index():
 def test_decisions_are_named_by_what_they_are_about():
     """By a room of the package, or a part of the house that is none: never by a number."""
     rooms = {path.stem for path in (ROOT / "src/culm").glob("[a-z]*")}
-    others = {"contract", "p2p", "stores", "directory"}
+    others = {"contract", "p2p", "site", "stores", "directory"}
     for path in (ROOT / "docs/decisions").glob("*.md"):
         assert path.stem == "index" or path.stem.split("-")[0] in rooms | others, path.name
 
