@@ -123,6 +123,30 @@ def lzfoo_contest(effort: Effort, *, sample: Callable[[int], bytes], verb: str) 
 
 
 @contextmanager
+def lzfoo_streams(effort: Effort, *, verb: str, level: int = 1) -> Contest:
+    needs("lz4")
+    import lzfoo_streams as streams
+
+    payloads = streams.payloads_of(readings(effort.amount(10_000) * streams.SIZE))
+    mb = len(payloads) * streams.SIZE / 1e6
+    ours, theirs = streams.compress(payloads, level), streams.compress_lz4(payloads)
+    assert streams.decompress(ours) == streams.decompress_lz4(theirs) == payloads
+    match verb:
+        case "compress":
+            yield (
+                lambda: speed(lambda: streams.compress(payloads, level), mb),
+                lambda: speed(lambda: streams.compress_lz4(payloads), mb),
+            )
+        case "decompress":
+            yield (
+                lambda: speed(lambda: streams.decompress(ours), mb),
+                lambda: speed(lambda: streams.decompress_lz4(theirs), mb),
+            )
+        case _:
+            yield lambda: float(sum(map(len, ours))), lambda: float(sum(map(len, theirs)))
+
+
+@contextmanager
 def varu64_array(effort: Effort) -> Contest:
     from culm.wire import varu64
 
@@ -526,6 +550,15 @@ def _lzfoo_claims() -> Iterator[Claim]:
         contest = partial(lzfoo_contest, sample=sample, verb="size")
         name = f"LZFoo, size, {told}"
         yield Claim(name, workload, "python-lz4", "bytes", 1.0, contest, "none", True, 1)
+    workload = "10,000 payloads of 300 bytes of JSON lines, shared history"
+    peer = "python-lz4, a rolling dictionary"
+    for verb, name in (("compress", "compression"), ("decompress", "decompression")):
+        contest = partial(lzfoo_streams, verb=verb)
+        yield Claim(f"LZFoo, {name}, a stream", workload, peer, "MB/s", 1.0, contest)
+    for level, target in ((1, 1.0), (2, 0.9)):
+        contest = partial(lzfoo_streams, verb="size", level=level)
+        name = f"LZFoo, size, a stream, level {level}"
+        yield Claim(name, workload, peer, "bytes", target, contest, "none", True, 1)
 
 
 CLAIMS: tuple[Claim, ...] = (

@@ -4,15 +4,20 @@ cdef enum:
     # The table of the match finder, and the packets that are cut: see the pure twin.
     TABLE_BITS_MIN = 8
     TABLE_BITS_MAX = 17
+    CHAINS_BITS_MAX = 19
     NARROW = 65536
     CUT_SIZE_MIN = 32768
+    QUICK = 1
+    THOROUGH = 2
 
 
 cdef class Compressor:
     """One direction's history, and packets made with its help."""
 
     cdef readonly size_t window
-    # Where sequences were seen last, in so many bits of their positions as the window needs.
+    cdef readonly int level
+    # Where sequences were seen last, in so many bits of their positions as the window needs;
+    # for the second level, where each chain begins, and then their links.
     cdef void *table
     cdef int table_bits
     cdef size_t entry_size
@@ -23,10 +28,16 @@ cdef class Compressor:
     cdef size_t size
     cdef uint32_t base
     cdef bint busy
+    # What the second level weighs, while it does.
+    cdef Weighed *places
 
-    def __cinit__(self, window):
+    def __cinit__(self, window, level=QUICK):
         self.window = window_of(window)
-        self.entry_size = sizeof(uint16_t) if self.window <= NARROW else sizeof(uint32_t)
+        if level not in (QUICK, THOROUGH):
+            raise ValueError(f"a level is 1 or 2, not {level}")
+        self.level = level
+        narrow = self.level == QUICK and self.window <= NARROW
+        self.entry_size = sizeof(uint16_t) if narrow else sizeof(uint32_t)
 
     def __dealloc__(self):
         PyMem_Free(self.table)
@@ -68,11 +79,14 @@ cdef class Compressor:
         except:
             Py_DECREF(<object>packet)
             raise
+        finally:
+            PyMem_Free(self.places)
+            self.places = NULL
         if end == NULL:
             Py_DECREF(<object>packet)
-            if saved != NULL:
+            if self.table == table:
                 self.restore_table(saved, data, size)
-            if self.table != table:
+            else:
                 PyMem_Free(self.table)
                 self.table = table
                 self.table_bits = bits
@@ -88,6 +102,10 @@ cdef class Compressor:
         """Have all the memory that it takes to look at `size` bytes, and to remember them."""
         self.reserve(min(size, self.window) if self.looks_in_place(size) else size)
         self.grow_table(size)
+        if self.level == THOROUGH:
+            self.places = <Weighed *>PyMem_Malloc((min(size, BLOCK) + PLACE) * sizeof(Weighed))
+            if self.places == NULL:
+                raise MemoryError
         return 0
 
     cdef bint looks_in_place(self, size_t size) noexcept nogil:
@@ -129,6 +147,10 @@ cdef class Compressor:
     cdef uint8_t *write_part(
         self, const Finder *finder, const uint8_t *here, uint8_t *target, const uint8_t *limit
     ) noexcept nogil:
+        if self.level == THOROUGH:
+            return write_thoroughly(
+                finder, <uint32_t *>self.table, self.places, here, target, limit
+            )
         if self.entry_size == sizeof(uint16_t):
             return write_quickly(finder, <uint16_t *>self.table, here, target, limit)
         return write_quickly(finder, <uint32_t *>self.table, here, target, limit)
@@ -182,31 +204,44 @@ cdef class Compressor:
         A new one takes the place of the old one, which is not freed.
         """
         cdef size_t wanted = min(self.window, self.size + size)
-        cdef int bits = max(TABLE_BITS_MIN, min(TABLE_BITS_MAX, high_bit((wanted - 1) | 1)))
-        cdef Finder finder
+        cdef int most = CHAINS_BITS_MAX if self.level == THOROUGH else TABLE_BITS_MAX
+        cdef int bits = max(TABLE_BITS_MIN, min(most, high_bit((wanted - 1) | 1)))
         cdef void *table
-        cdef const uint8_t *here
         if self.table != NULL and bits <= self.table_bits:
             return 0
-        table = PyMem_Calloc(<size_t>1 << bits, self.entry_size)
+        table = PyMem_Calloc(self.entries(bits), self.entry_size)
         if table == NULL:
             raise MemoryError
-        finder = Finder(self.buffer, self.buffer + self.size, self.base, 0, bits)
-        here = finder.end - min(self.size, self.window)
-        while finder.end - here >= PLACE:
-            if self.entry_size == sizeof(uint16_t):
-                enter(&finder, <uint16_t *>table, here)
-            else:
-                enter(&finder, <uint32_t *>table, here)
-            here += 1
         self.table = table
         self.table_bits = bits
+        self.enter_history()
         return 0
 
-    cdef void *save_table(self, const uint8_t *data, size_t size) except NULL:
-        """Copy the table, or only those entries that `data` can touch."""
-        cdef size_t entries = <size_t>1 << self.table_bits
-        cdef void *saved = PyMem_Malloc(min(entries, size) * self.entry_size)
+    cdef size_t entries(self, int bits) noexcept:
+        return <size_t>(3 if self.level == THOROUGH else 1) << bits
+
+    cdef void enter_history(self) noexcept:
+        """Enter all places of the history into a table that is empty."""
+        cdef Finder finder = Finder(
+            self.buffer, self.buffer + self.size, self.base, 0, self.table_bits
+        )
+        cdef const uint8_t *here = finder.end - min(self.size, self.window)
+        while finder.end - here >= PLACE:
+            if self.level == THOROUGH:
+                chain(&finder, <uint32_t *>self.table, here)
+            elif self.entry_size == sizeof(uint16_t):
+                enter(&finder, <uint16_t *>self.table, here)
+            else:
+                enter(&finder, <uint32_t *>self.table, here)
+            here += 1
+
+    cdef void *save_table(self, const uint8_t *data, size_t size) except? NULL:
+        """Copy the table, or only those entries that `data` can touch; NULL for chains."""
+        cdef size_t entries = self.entries(self.table_bits)
+        cdef void *saved
+        if self.level == THOROUGH:
+            return NULL
+        saved = PyMem_Malloc(min(entries, size) * self.entry_size)
         if saved == NULL:
             raise MemoryError
         if size >= entries:
@@ -218,8 +253,13 @@ cdef class Compressor:
         return saved
 
     cdef void restore_table(self, const void *saved, const uint8_t *data, size_t size) noexcept:
-        cdef size_t entries = <size_t>1 << self.table_bits
-        if size >= entries:
+        cdef size_t entries = self.entries(self.table_bits)
+        if self.window == 0:
+            return
+        if self.level == THOROUGH:
+            memset(self.table, 0, entries * self.entry_size)
+            self.enter_history()
+        elif size >= entries:
             memcpy(self.table, saved, entries * self.entry_size)
         elif self.entry_size == sizeof(uint16_t):
             restore_entries(self.table_bits, <uint16_t *>self.table, <uint16_t *>saved, data, size)

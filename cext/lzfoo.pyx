@@ -3,11 +3,12 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from libc.string cimport memmove
+from libc.string cimport memmove, memset
 
 include "octets.pxi"
 include "elements.pxi"
 include "match_finder.pxi"
+include "chains.pxi"
 
 cdef enum:
     FAULT_LENGTH = 1

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+import sys
+import sysconfig
 import threading
 import tracemalloc
+from pathlib import Path
+from types import FrameType
 
 import lzfoo_model as model
 import pytest
@@ -12,20 +16,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lzfoo_model import texts, windows
 
+LEVELS = [1, 2]
+
 
 def size_bound(size: int) -> int:
     return size + size // 256 + 2
 
 
-@given(windows, st.lists(texts, max_size=6))
-def test_packets_decode_and_no_copy_points_beyond_the_window(lzfoo, window, data):
-    compressor = lzfoo.Compressor(window)
+@pytest.mark.parametrize("level", LEVELS)
+@given(window=windows, data=st.lists(texts, max_size=6))
+def test_packets_decode_and_no_copy_points_beyond_the_window(lzfoo, window, data, level):
+    compressor = lzfoo.Compressor(window, level)
     assert model.decode([compressor.compress(text) for text in data], window) == data
 
 
-@given(st.lists(texts, max_size=3))
-def test_without_a_window_there_are_literals_only(lzfoo, data):
-    compressor = lzfoo.Compressor(0)
+@pytest.mark.parametrize("level", LEVELS)
+@given(data=st.lists(texts, max_size=3))
+def test_without_a_window_there_are_literals_only(lzfoo, data, level):
+    compressor = lzfoo.Compressor(0, level)
     for text in data:
         assert model.elements(compressor.compress(text)) == ([text] if text else [])
 
@@ -54,22 +62,77 @@ def test_a_fixed_text_always_gives_the_same_bytes(lzfoo):
     assert compressor.compress(b" of a bamboo log" * 9).hex() == "f89010"
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("unit", [1, 2, 3, 5, 15, 16, 17, 100])
-def test_repetition_takes_a_handful_of_bytes(lzfoo, unit):
+def test_repetition_takes_a_handful_of_bytes(lzfoo, unit, level):
     text = random.Random(unit).randbytes(unit) * (20000 // unit)
-    assert len(lzfoo.Compressor(65536).compress(text)) < unit + 20
+    assert len(lzfoo.Compressor(65536, level).compress(text)) < unit + 20
 
 
-@given(windows, texts, texts, texts, st.integers(0, 300))
+def test_the_second_level_makes_fewer_bytes(lzfoo_twins):
+    lzfoo, _ = lzfoo_twins
+    text = Path(sysconfig.get_path("stdlib"), "argparse.py").read_bytes()
+    quick, thorough = (lzfoo.Compressor(65536, level).compress(text) for level in LEVELS)
+    assert len(thorough) < 0.92 * len(quick)
+
+
+# Texts with which a search may take longer and longer.
+_HOSTILE = {
+    "one letter": lambda size: bytes(size),
+    "two letters": lambda size: bytes(random.Random(8).choices(b"ab", k=size)),
+    "nearly a period": lambda size: (bytes(63) + b"a" + bytes(62) + b"b") * (size // 126),
+    "ever longer": lambda size: b"".join(bytes(run) + b"a" for run in range(size))[:size],
+    "one ending": lambda size: b"".join(
+        b"abcd" + bytes([number % 251]) for number in range(size // 5)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", _HOSTILE)
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_work_grows_with_the_size_and_nothing_else(lzfoo_twins, text, level):
+    """Counted in the pure twin, which looks where the compiled one does: bytes compared."""
+    _, pure = lzfoo_twins
+    work = [compared_bytes(pure, _HOSTILE[text](size), level) for size in (3000, 6000, 12_000)]
+    assert work[2] <= (80, 1200)[level - 1] * 12_000
+    assert work[2] <= 2.3 * work[1] + 1000
+
+
+def compared_bytes(pure, text: bytes, level: int) -> int:
+    compared = 0
+
+    def returned(frame: FrameType, event: str, result: object) -> None:
+        nonlocal compared
+        if event == "return" and frame.f_code.co_name == "_common" and isinstance(result, int):
+            compared += 1 + result
+
+    sys.setprofile(returned)
+    try:
+        pure.Compressor(65536, level).compress(text)
+    finally:
+        sys.setprofile(None)
+    assert compared
+    return compared
+
+
+def test_there_are_two_levels(lzfoo):
+    assert [lzfoo.Compressor(9).level, lzfoo.Compressor(9, level=2).level] == LEVELS
+    for level in (0, 3, -1):
+        with pytest.raises(ValueError, match=f"a level is 1 or 2, not {level}"):
+            lzfoo.Compressor(9, level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@given(window=windows, before=texts, text=texts, after=texts, size_max=st.integers(0, 300))
 def test_what_would_be_too_large_is_refused_and_leaves_no_trace(
-    lzfoo, window, before, text, after, size_max
+    lzfoo, window, before, text, after, size_max, level
 ):
-    compressor, other = lzfoo.Compressor(window), lzfoo.Compressor(window)
+    compressor, other = (lzfoo.Compressor(window, level) for _ in range(2))
     compressor.compress(before)
     other.compress(before)
     packet = compressor.compress(text, size_max)
     if packet is None:
-        assert len(lzfoo_after(lzfoo, window, before, text)) > size_max
+        assert len(lzfoo_after(lzfoo, window, before, text, level)) > size_max
     else:
         assert packet == other.compress(text)
         assert len(packet) <= size_max
@@ -86,8 +149,8 @@ def test_the_size_limit_is_met_to_the_byte(lzfoo, before, text):
     assert len(compressor.compress(text, size)) == size
 
 
-def lzfoo_after(lzfoo, window: int, before: bytes, text: bytes) -> bytes:
-    compressor = lzfoo.Compressor(window)
+def lzfoo_after(lzfoo, window: int, before: bytes, text: bytes, level: int = 1) -> bytes:
+    compressor = lzfoo.Compressor(window, level)
     compressor.compress(before)
     return compressor.compress(text)
 
@@ -102,18 +165,20 @@ def test_a_large_packet_is_refused_without_a_trace(lzfoo):
     assert compressor.compress(text[:5000]) == other.compress(text[:5000])
 
 
-@given(windows, texts)
-def test_nothing_grows_by_more_than_is_promised(lzfoo, window, text):
-    assert len(lzfoo.Compressor(window).compress(text)) <= size_bound(len(text))
+@pytest.mark.parametrize("level", LEVELS)
+@given(window=windows, text=texts)
+def test_nothing_grows_by_more_than_is_promised(lzfoo, window, text, level):
+    assert len(lzfoo.Compressor(window, level).compress(text)) <= size_bound(len(text))
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("run", [113, 120, 250, 257, 263, 300, 1000])
-def test_nothing_grows_by_more_than_is_promised_at_the_worst(lzfoo, run):
+def test_nothing_grows_by_more_than_is_promised_at_the_worst(lzfoo, run, level):
     """Matches that save as little as may be, between runs whose lengths cost the most."""
     chance = random.Random(run)
     seeds = [chance.randbytes(8) for _ in range(40)]
     text = b"".join(seeds) + b"".join(seed + chance.randbytes(run) for seed in seeds * 2)
-    assert len(lzfoo.Compressor(65536).compress(text)) <= size_bound(len(text))
+    assert len(lzfoo.Compressor(65536, level).compress(text)) <= size_bound(len(text))
 
 
 def test_chance_costs_next_to_nothing(lzfoo):

@@ -39,19 +39,27 @@ def assert_decode_alike(twins, packet: bytes, chance: random.Random) -> None:
             return
 
 
-@given(windows, st.lists(texts, max_size=5), st.none() | st.integers(0, 400))
-def test_twins_compress_alike(lzfoo_twins, window, data, size_max):
-    compiled, pure = (twin.Compressor(window) for twin in lzfoo_twins)
+@pytest.mark.parametrize("level", [1, 2])
+@given(
+    window=windows,
+    data=st.lists(texts, max_size=5),
+    size_max=st.none() | st.integers(0, 400),
+)
+def test_twins_compress_alike(lzfoo_twins, window, data, size_max, level):
+    compiled, pure = (twin.Compressor(window, level) for twin in lzfoo_twins)
     for text in data:
         assert compiled.compress(text, size_max) == pure.compress(text, size_max)
 
 
-@pytest.mark.parametrize("window", [1, 100, 1000, 20_000, 65536, 70_000])
-def test_twins_compress_packets_of_all_sizes_alike(lzfoo_twins, window):
+@pytest.mark.parametrize(
+    ("window", "level"),
+    [(window, 1) for window in (1, 100, 1000, 20_000, 65536, 70_000)] + [(1000, 2), (20_000, 2)],
+)
+def test_twins_compress_packets_of_all_sizes_alike(lzfoo_twins, window, level):
     """Through every size of the table, cut packets, and packets that are refused between."""
     text = Path(sysconfig.get_path("stdlib"), "argparse.py").read_bytes()
     chance = random.Random(window)
-    twins = [twin.Compressor(window) for twin in lzfoo_twins]
+    twins = [twin.Compressor(window, level) for twin in lzfoo_twins]
     decompressor = lzfoo_twins[0].Decompressor(window)
     for size in (0, 7, 8, 90, 700, 40_000, 300, 5000, 2 * window + 1, 9, 600):
         data = b"".join(text[at : at + 300] for at in chance.choices(range(90_000), k=size // 300))

@@ -163,6 +163,9 @@ class StreamScope(Scope):
         window = self._receive_window
         # With more credit than this, it is not urgent to restore the window.
         enough = -1 if window is None else (window - self._unconsumed_size) // 2
+        if self.receive_credit - size > enough:
+            self.receive_credit -= size
+            return
         for left in range(size, 0, -piece_size):
             self.receive_credit -= min(left, piece_size)
             if self.receive_credit <= enough:

@@ -24,6 +24,17 @@ on every machine:
 - A large packet after others is cut after one window.  The rest of it can be looked at
   where it is, because nothing before the packet is near enough to be copied.
 
+The second level takes more time, and makes fewer bytes:
+
+- Instead of the table there are chains: a table of ``2**bits`` entries, indexed by a hash of
+  four bytes, says where each begins, and each of the last ``2**(bits + 1)`` places which is next.
+- For each place the 16 nearest candidates are looked at, and the longest copy from less than
+  248 bytes back is kept, and the longest from anywhere if that is longer still.
+- For up to 8,192 places, from the last one on, the cheapest elements are found.  A copy that
+  saves less than two bytes is not taken.
+- A copy of 64 bytes and more is taken at once, and what it covers is not looked at: with that,
+  the work for a byte is limited.
+
 Kernels know nothing of the rest of culm: faults in the data are numbers with a position,
 which `culm.wire.lzfoo` turns into errors.  What is wrong with a call is raised.
 """
@@ -56,19 +67,32 @@ _NARROW = 2**16
 _CUT_SIZE_MIN = 32768
 _MULTIPLIER = 0x9E3779B185EBCA87
 
+_CHAINS_BITS_MAX = 19
+_CHAINS_MULTIPLIER = 0x9E3779B1
+_CANDIDATES = 16
+_LONG_ENOUGH = 64
+_BLOCK = 8192
+_COPY_SIZE_MIN = 4
+
 
 class Compressor:
     """One direction's history, and packets made with its help.
 
     `window` is how far back copies may point: 0..WINDOW_MAX bytes.  With 0 there are
-    literals only.  The compiled twin takes memory for two windows at most, a table of up
-    to one window or 512 KiB, and what one packet takes, and only as data comes.
+    literals only.  `level`: 1 is quick, 2 thorough.  The compiled twin takes memory for two
+    windows at most, a table of up to one window or 512 KiB (for level 2 six windows or 6 MiB),
+    and what one packet takes, and only as data comes.
     """
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, level: int = 1) -> None:
         self.window = _checked_window(window)
-        self._modulus = 2**16 if window <= _NARROW else 2**32
-        self._table: list[int] = []  # made with the first packet: who sends none needs none
+        if level not in (1, 2):
+            raise ValueError(f"a level is 1 or 2, not {level}")
+        self.level = level
+        self._modulus = 2**16 if level == 1 and window <= _NARROW else 2**32
+        # Made with the first packet: who sends none needs none.
+        self._table: list[int] = []  # of the second level the beginnings of chains,
+        self._links: list[int] = []  # and the links
         self._shift = 64
         self._data = bytearray()  # the history and then the packet at hand
         self._base = 0  # the position of its first byte in the stream
@@ -88,35 +112,45 @@ class Compressor:
             packet = _literal(octets)
             return packet if size_max is None or len(packet) <= size_max else None
         history_size, size = len(self._data), len(octets)
-        saved = (self._table if size_max is None else self._table.copy()), self._shift
+        saved = self._saved() if size_max is not None else None
         self._grow(size)
         if history_size and size > max(2 * self.window, _CUT_SIZE_MIN):
             packet = b"".join(map(self._elements, (octets[: self.window], octets[self.window :])))
         else:
             packet = self._elements(octets)
-        if size_max is not None and len(packet) > size_max:
-            self._table, self._shift = saved
+        if saved is not None and size_max is not None and len(packet) > size_max:
+            self._table, self._links, self._shift = saved
             del self._data[history_size:]
             return None
         self._forget()
         return packet
 
+    def _saved(self) -> tuple[list[int], list[int], int]:
+        return self._table.copy(), self._links.copy(), self._shift
+
     def _grow(self, size: int) -> None:
         """Have a table as large as `size` more bytes call for, with all of the history in it."""
         wanted = min(self.window, len(self._data) + size)
-        bits = max(_TABLE_BITS_MIN, min(_TABLE_BITS_MAX, (wanted - 1 | 1).bit_length() - 1))
+        most = _TABLE_BITS_MAX if self.level == 1 else _CHAINS_BITS_MAX
+        bits = max(_TABLE_BITS_MIN, min(most, (wanted - 1 | 1).bit_length() - 1))
         if self._table and bits <= 64 - self._shift:
             return
         self._table, self._shift = [0] * (1 << bits), 64 - bits
+        self._links = [0] * (2 << bits) if self.level > 1 else []
         first = max(0, len(self._data) - self.window)
         for place in range(first, len(self._data) - _PLACE + 1):
-            self._enter(place)
+            self._enter(place) if self.level == 1 else self._chain(place)
 
     def _elements(self, octets: bytes | memoryview) -> bytes:
         """The elements for `octets`, which are appended to what is there."""
-        packet = bytearray()
-        here = pending = len(self._data)  # from `pending` on nothing is written yet
+        start = len(self._data)
         self._data += octets
+        return self._quick_elements(start) if self.level == 1 else self._thorough_elements(start)
+
+    def _quick_elements(self, here: int) -> bytes:
+        """The elements for the data from index `here` on, at the first level."""
+        packet = bytearray()
+        pending = here  # from here on nothing is written yet
         last = len(self._data) - _PLACE
         effort = 1 << _STEP_BITS
         while here <= last:
@@ -175,6 +209,83 @@ class Compressor:
             return 0
         length = _common(self._data, here - distance, here)
         return length if length >= max(_SEQUENCE, 3 + len(_varu64(distance))) else 0
+
+    def _thorough_elements(self, here: int) -> bytes:
+        """The elements for the data from index `here` on, at the second level."""
+        packet = bytearray()
+        pending = start = here  # from `start` on places are to be weighed
+        found: list[list[tuple[int, int]]] = []
+        while here <= len(self._data) - _PLACE:
+            copies = self._copies(here)
+            length, distance = copies[-1] if copies else (0, 0)
+            if length >= _LONG_ENOUGH:
+                pending = self._put_cheapest(packet, pending, start, found)
+                packet += _literal(self._data[pending:here])
+                packet += _header(_COPY, length) + _varu64(distance)
+                pending = start = here + length
+                for place in range(here + 1, min(pending, len(self._data) - _PLACE + 1)):
+                    self._chain(place)
+                here, found = pending, []
+                continue
+            found.append(copies)
+            here += 1
+            if len(found) == _BLOCK:
+                pending = self._put_cheapest(packet, pending, start, found)
+                start, found = here, []
+        found += [[]] * (len(self._data) - here)
+        pending = self._put_cheapest(packet, pending, start, found)
+        packet += _literal(self._data[pending:])
+        return bytes(packet)
+
+    def _chain(self, here: int) -> int:
+        """Put a place before those with the same four bytes; the position of the first of them."""
+        octets = int.from_bytes(self._data[here : here + _COPY_SIZE_MIN], "little")
+        slot = octets * _CHAINS_MULTIPLIER % 2**32 >> self._shift - 32
+        position = (self._base + here) % 2**32
+        before, self._table[slot] = self._table[slot], position
+        self._links[position % len(self._links)] = before
+        return before
+
+    def _copies(self, here: int) -> list[tuple[int, int]]:
+        """Chain a place, and find the longest copies for it: length and distance.
+
+        First that from near by, then the longest of all, if that is another one.
+        """
+        data, candidate = self._data, self._chain(here)
+        reach = min(self.window, here, len(self._links))
+        near, longest, last = (0, 0), (0, 0), 0
+        for _ in range(_CANDIDATES):
+            away = (self._base + here - candidate) % 2**32
+            # Links to what has left the window lead anywhere, but never further back in order.
+            if not last < away <= reach:
+                break
+            last = away
+            end = here + longest[0]  # no longer one has another byte there
+            length = _common(data, here - away, here) if data[end] == data[end - away] else 0
+            if length >= _COPY_SIZE_MIN and length > longest[0]:
+                longest = length, away
+                near = longest if away < _WIDE else near
+                if length >= _LONG_ENOUGH or here + length == len(data):
+                    break
+            candidate = self._links[candidate % len(self._links)]
+        return [copy for copy in dict.fromkeys((near, longest)) if copy[0]]
+
+    def _put_cheapest(
+        self, packet: bytearray, pending: int, start: int, found: list[list[tuple[int, int]]]
+    ) -> int:
+        """Write what is cheapest for the places from `start` on; up to where all is written."""
+        in_literal, after_copy = _weighed(found)
+        here, stop = start, start + len(found)
+        while here < stop:
+            copy = (in_literal if here > pending else after_copy)[here - start]
+            if copy is None:
+                here += 1
+                continue
+            length, distance = copy
+            packet += _literal(self._data[pending:here])
+            packet += _header(_COPY, length) + _varu64(distance)
+            pending = here = here + length
+        return pending
 
     def _forget(self) -> None:
         """Drop bytes older than the window, seldom enough to cost little."""
@@ -350,6 +461,34 @@ def _common(data: bytearray, one: int, other: int) -> int:
         else:
             step //= 2
     return length
+
+
+_Copies = list[tuple[int, int] | None]
+
+
+def _weighed(found: list[list[tuple[int, int]]]) -> tuple[_Copies, _Copies]:
+    """For each place the copy with which what is left costs least, or None for a literal.
+
+    First for the case that a literal goes on there, then for any other.  What is left costs no
+    less where more of it is left: of the copies from one distance the longest is always the best.
+    """
+    in_literal: _Copies = [None] * len(found)
+    after_copy: _Copies = [None] * len(found)
+    literal_costs, copy_costs = [0] * (len(found) + 1), [0] * (len(found) + 1)
+    for index in reversed(range(len(found))):
+        best, cost = None, 2**32
+        for whole, distance in found[index]:
+            length = min(whole, len(found) - index)
+            size = len(_header(_COPY, length) + _varu64(distance))
+            if length >= _COPY_SIZE_MIN and size + copy_costs[index + length] < cost:
+                best, cost = (length, distance), size + copy_costs[index + length]
+        literal_costs[index] = 1 + literal_costs[index + 1]
+        copy_costs[index] = 2 + literal_costs[index + 1]
+        if cost + 1 < literal_costs[index]:
+            in_literal[index], literal_costs[index] = best, cost
+        if cost + 1 < copy_costs[index]:
+            after_copy[index], copy_costs[index] = best, cost
+    return in_literal, after_copy
 
 
 def _far(distance: int) -> int:

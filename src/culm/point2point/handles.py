@@ -423,7 +423,7 @@ class Request:
             size_max=output.limits.packet_size_max,
         )
         if hashes:
-            self._put(packets)
+            self._put(*packets)
             self.outgoing.take_run(hashes)
         return len(hashes)
 

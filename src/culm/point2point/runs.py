@@ -42,6 +42,9 @@ _RUN_SIZE_MAX = 1 << 17
 # used the time before: those after them would be read again and again.
 _COUNT_MIN = 8
 
+# From this size on it pays not to copy a payload once more.
+_APART_SIZE_MIN = 1 << 14
+
 _RAW = bytes([PacketType.RAW])
 _COMPRESSED = bytes([PacketType.COMPRESSED])
 
@@ -390,7 +393,7 @@ def write_run(
     compress: Callable[[bytes], bytes | None],
     family: HashFamily,
     size_max: int,
-) -> tuple[bytes, dict[int, bytes]]:
+) -> tuple[Sequence[bytes], dict[int, bytes]]:
     """The packets of the first of `stored`, about `size_max` bytes, and their hashes.
 
     There are none if something stands in the way: a link, say, to an entry other than the one that
@@ -399,9 +402,9 @@ def write_run(
     sent, received = outgoing.links, outgoing.other.links
     due = outgoing.run_due()
     if due is None or due.size_max < due.size_min:
-        return b"", {}
+        return (), {}
     if any(seqnum >= due.seqnum for seqnum in (*sent, *received)):
-        return b"", {}
+        return (), {}
     chosen = kernel.choose(
         stored,
         log.author + varu64.encode(log.log_id),
@@ -422,4 +425,11 @@ def write_run(
         else:
             packets += metadata, _COMPRESSED, size, varu64.encode(len(packed)), packed
     hashes = (each[0] for each in chosen)
-    return b"".join(packets), dict(zip(count(due.seqnum), hashes, strict=False))
+    return _pieces_of(packets), dict(zip(count(due.seqnum), hashes, strict=False))
+
+
+def _pieces_of(packets: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The bytes in few pieces, without a copy of a large payload at the end."""
+    if not packets or len(packets[-1]) < _APART_SIZE_MIN:
+        return (b"".join(packets),)
+    return b"".join(packets[:-1]), packets[-1]
