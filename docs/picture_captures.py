@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
@@ -133,7 +134,9 @@ def shown() -> str:
     network.now += 0.4
     bob.pump.receive_data(b"\xff\xfe\xfd", network.now)
     network.run(network.now + 3)
-    captures = {"alice": read(alice.capture()), "bob": read(bob.capture())}
+    captures = {
+        name: partial(read, end.capture()) for name, end in (("alice", alice), ("bob", bob))
+    }
     return page(captures)
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from base64 import b64decode
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def conversation() -> dict[str, bytes]:
 
 
 def shown() -> dict[str, Any]:
-    return data_of(page({name: read(data) for name, data in conversation().items()}))
+    return data_of(page({name: partial(read, data) for name, data in conversation().items()}))
 
 
 def test_sides_are_named_and_described() -> None:
@@ -107,7 +108,7 @@ def test_without_a_clock_the_time_that_the_machine_was_told_counts() -> None:
     recorder.put(Step(0.0, 0, "advance", [3.0], {}, None))
     recorder.put(Step(0.0, 0, "receive_data", [b"x"], {}, None))
     recorder.flush()
-    steps = data_of(page({"one": read(b"".join(pieces))}))["steps"]
+    steps = data_of(page({"one": partial(read, b"".join(pieces))}))["steps"]
     assert [(step[2], step[3]) for step in steps] == [(3.0, "time"), (3.0, "received")]
     assert steps[1][4] == "bytes"  # nobody knows the protocol
 
@@ -129,7 +130,7 @@ def test_names_are_text(name: str) -> None:
     pieces: list[bytes] = []
     recorder = Recorder(pieces.append, machine=name)
     recorder.flush()
-    text = page({"one": read(b"".join(pieces))})
+    text = page({"one": partial(read, b"".join(pieces))})
     assert "<b>" not in text
     assert data_of(text)["sides"][0]["machine"] == name
     assert f"<h1>{escape(name)}</h1>" in text
@@ -142,5 +143,37 @@ def test_what_is_no_number_in_json_is_shown_as_text() -> None:
     with pytest.raises(LocalProtocolError):
         machine.advance(float("nan"))
     recorder.flush()
-    [row] = data_of(page({"one": read(b"".join(pieces))}))["steps"]
+    [row] = data_of(page({"one": partial(read, b"".join(pieces))}))["steps"]
     assert row[-1]["call"]["arguments"] == [{"float": "nan"}]
+
+
+def test_a_long_capture_is_shown_through_a_window() -> None:
+    """Each window has what the whole page has there, and the state before it."""
+    captures = {name: partial(read, data) for name, data in conversation().items()}
+    whole = data_of(page(captures))
+    count = len(whole["steps"])
+    assert whole["window"] == [1, count, count]
+    for first in range(1, count + 1, 3):
+        part = data_of(page(captures, first=first, count=4))
+        wanted = whole["steps"][first - 1 : first + 3]
+        assert [row[:5] for row in part["steps"]] == [row[:5] for row in wanted]
+        assert [row[5].get("bytes") for row in part["steps"]] == [
+            row[5].get("bytes") for row in wanted
+        ]
+        assert part["window"] == [first, len(wanted), count]
+        for index, side in enumerate(part["sides"]):
+            states = [
+                row[5]["state"]
+                for row in whole["steps"][: first - 1]
+                if row[0] == index and "state" in row[5]
+            ]
+            if any(row[0] == index for row in wanted):
+                assert side.get("state") == (states[-1] if states else None)
+
+
+def test_the_command_shows_a_window(tmp_path: Path) -> None:
+    path, made = tmp_path / "a.culmcap", tmp_path / "a.html"
+    path.write_bytes(next(iter(conversation().values())))
+    arguments = ["view", str(path), "-o", str(made), "--from", "2", "--steps", "3"]
+    assert main(arguments) is ExitStatus.DONE
+    assert data_of(made.read_text(encoding="utf-8"))["window"][:2] == [2, 3]

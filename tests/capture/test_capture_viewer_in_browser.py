@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ def test_what_a_peer_sends_is_text_and_nothing_else(opened: Opener) -> None:
     while machine.next_event() is not None:
         pass
     recorder.flush()
-    shown = opened("hostile", page({"</script><i>": read(b"".join(pieces))}))
+    shown = opened("hostile", page({"</script><i>": partial(read, b"".join(pieces))}))
     shown.press("#scroll", "Home")
     assert shown.locator("img").count() == 0
     assert "<img src=x onerror=alert(1)>" in shown.inner_text("#step")
@@ -162,7 +163,7 @@ def many_steps() -> str:
         recorder.put(Step(0.001, 0, "receive_data", [b"\x00\x01\x05"], {}, None))
         recorder.put(Step(0.0005, 0, "data_to_send", [], {}, b"\x80\x01"))
     recorder.flush()
-    return page({"long": read(b"".join(pieces))})
+    return page({"long": partial(read, b"".join(pieces))})
 
 
 def test_a_hundred_thousand_steps_are_scrolled_without_stutter(opened: Opener) -> None:

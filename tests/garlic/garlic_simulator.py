@@ -25,6 +25,7 @@ from culm.garlic.raft import Raft, Stored
 from culm.garlic.raft import messages as m
 from culm.garlic.translate import Translator
 from culm.machine import LocalProtocolError
+from culm.testing import captures
 
 # What no peer may send: an unknown type, a response, an oversize log, half a request.
 BAD_FRAMES = (
@@ -122,7 +123,8 @@ class GarlicSimulator(Simulator):
                 return messages
 
         with patch("culm.garlic.node.Raft", Checked):
-            node.core = garlic.Node(
+            node.core = captures.make(
+                garlic.Node,
                 server_id=node.id,
                 stored=stored,
                 timing=garlic.Timing(
@@ -230,7 +232,7 @@ class GarlicSimulator(Simulator):
             data = link.data_to_send()
             for wire in self.wires:
                 for end in (wire.near, wire.far):
-                    if end.link is link:
+                    if end.link == link:  # a recorded one is handed out anew each time
                         self._carry(wire, wire.other(end), data)
 
     def _carry(self, wire: Wire, to: End, data: bytes) -> None:
@@ -359,6 +361,7 @@ class GarlicSimulator(Simulator):
         self.drain(peer)
 
 
+@captures.of_failures
 def run_garlic_seed(seed: int, **options: object) -> GarlicSimulator:
     """Run one seed; a failure names it."""
     simulator = GarlicSimulator(seed, **options)

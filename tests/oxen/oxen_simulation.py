@@ -61,6 +61,7 @@ from culm.oxen.messages import (
 )
 from culm.oxen.seal import close_box
 from culm.oxen.tags import fits
+from culm.testing import captures
 from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions
 
@@ -867,7 +868,8 @@ class Simulation:
 
     def _build(self, host: Host) -> Node:
         rng = self.network.random(f"{host.address!r} {host.incarnation}")
-        return Node(
+        return captures.make(
+            Node,
             me=host.address,  # type: ignore[arg-type]
             rng=rng,
             epoch=EPOCH - (rng.choice(SETBACKS) if self._keys and host.incarnation > 1 else 0.0),
@@ -896,6 +898,7 @@ class Simulation:
             self.join(host, helper)
 
 
+@captures.of_failures
 def simulate(
     seed: int,
     *,

@@ -51,6 +51,7 @@ from culm.p2panda import (
 from culm.p2panda.effects import NewOperation
 from culm.p2panda.store import MemoryStore
 from culm.reconcile import SessionLimits
+from culm.testing import captures
 from culm.wire.multihash import YASMF
 
 NODES_MAX = 20
@@ -231,7 +232,8 @@ class Connection:
         self.ends = tuple(
             End(
                 node,
-                Replicator(
+                captures.make(
+                    Replicator,
                     local_peer=ids[0],
                     remote_peer=ids[1],
                     policy=Policy(asks=asks, mode=mode, live=live),
@@ -559,6 +561,7 @@ def restored(node: Node, rng: Random) -> MemoryStore:
     return store
 
 
+@captures.of_failures
 def run_p2panda_seed(seed: int) -> Simulation:
     """Run one seed, and what is written live in the end."""
     simulation = Simulation(seed)

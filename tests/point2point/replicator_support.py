@@ -29,6 +29,7 @@ from culm.point2point.replication import (
     ReplicatorLimits,
     Settled,
 )
+from culm.testing import captures
 from culm.testing.link import Chunker, whole
 from culm.testing.stores import contents
 from culm.wire.multihash import YAMF
@@ -216,7 +217,8 @@ class Node:
         return self.ends[-1]
 
     def open(self, role: Role) -> End:
-        machine = Replicator(
+        machine = captures.make(
+            Replicator,
             role=role,
             setup=self.setup,
             interest=self.interest,

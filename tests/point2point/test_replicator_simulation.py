@@ -9,16 +9,27 @@ import pytest
 from replicator_parts_random import RandomParts
 from replicator_random import RandomWorld
 
+from culm.testing import captures
 from effort import amount
 
 CHUNK = 25  # seeds a test
 
 
+@captures.of_failures
 def go(seed: int, *, forks: bool) -> None:
     try:
         RandomWorld(seed, forks=forks).go()
     except BaseException as error:
         error.add_note(f"seed {seed}, forks={forks}")
+        raise
+
+
+@captures.of_failures
+def go_for_parts(seed: int) -> None:
+    try:
+        RandomParts(seed).go()
+    except BaseException as error:
+        error.add_note(f"RandomParts({seed})")
         raise
 
 
@@ -37,8 +48,4 @@ def test_forks_are_found_and_what_comes_before_them_is_shared(chunk: int) -> Non
 @pytest.mark.parametrize("chunk", range(amount(2, long=200)))
 def test_whoever_wants_a_part_gets_it_and_can_have_the_rest(chunk: int) -> None:
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
-        try:
-            RandomParts(seed).go()
-        except BaseException as error:
-            error.add_note(f"RandomParts({seed})")
-            raise
+        go_for_parts(seed)

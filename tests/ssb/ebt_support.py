@@ -19,6 +19,7 @@ from culm.ssb.ebt import (
 )
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.store import MemoryStore
+from culm.testing import captures
 
 
 def feed(name: str) -> str:
@@ -74,7 +75,9 @@ class Host:
     def __init__(self, me: str, store: MemoryStore | None = None, **options: Any) -> None:
         self.store = MemoryStore() if store is None else store
         self.now = options.setdefault("now", 0.0)
-        self.machine = Replicator(me=me, stored=self.store.load(), format=PlainFormat(), **options)
+        self.machine = captures.make(
+            Replicator, me=me, stored=self.store.load(), format=PlainFormat(), **options
+        )
         self.events: list[Event] = []
         self.frames: dict[int, list[Any]] = {}
 

@@ -11,18 +11,20 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 from culm.capture.dissect import PROTOCOLS, Field, dissect
 from culm.capture.errors import CaptureError
+from culm.capture.lines import lines
 from culm.capture.pcap import pcap
 from culm.capture.qlog import qlog
 from culm.capture.records import Capture, Step
 from culm.capture.replaying import Replay, replay
 from culm.capture.text import is_idle, line_of, plain, plain_step, words_of
 from culm.capture.values import to_value
-from culm.capture.view import page
+from culm.capture.view import STEPS_MAX, page
 from culm.capture.wireshark import dissectors
 from culm.exits import ExitStatus, exits
 from culm.wire.multihash import FAMILIES
@@ -88,18 +90,34 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     for name, help in (
         ("qlog", "the same as qlog, for tools that read it (JSON text sequences)"),
         ("pcap", "its bytes as packets, for Wireshark"),
+        ("lines", "what the machine was told, for the line driver"),
         ("test", "a test for pytest that replays it"),
     ):
         written = command(name, _converted, help)
         written.add_argument("-o", metavar="FILE", help="where to write it; standard output")
         written.set_defaults(convert=_CONVERTED[name])
-    view = bare("view", _view, "a page that shows one conversation, whole")
-    view.add_argument("file", nargs="+", help="captures of the conversation, one for each side")
-    view.add_argument("-o", required=True, metavar="PAGE", help="where to write it")
-    told = "bytes from standard input, in hexadecimal or as they are, by fields"
+        if name == "test":
+            told = "what it shows is a fault: the test fails for as long as it comes out so"
+            broken = {"action": "store_const", "dest": "convert", "const": _broken_test_of}
+            written.add_argument("--broken", **broken, help=told)
+    _add_view(bare("view", _view, "a page that shows one conversation, whole or a part of it"))
     lua = bare("wireshark", _wireshark, "dissectors for Wireshark, in Lua")
     lua.add_argument("-o", metavar="FILE", help="where to write them; standard output")
-    split = bare("dissect", _dissect, told)
+    told = "bytes from standard input, in hexadecimal or as they are, by fields"
+    _add_dissection(bare("dissect", _dissect, told))
+    return made
+
+
+def _add_view(view: argparse.ArgumentParser) -> None:
+    view.add_argument("file", nargs="+", help="captures of the conversation, one for each side")
+    view.add_argument("-o", required=True, metavar="PAGE", help="where to write it")
+    shown = "of the steps that did something, the first to be shown (default: %(default)s)"
+    view.add_argument("--from", dest="first", type=int, default=1, metavar="N", help=shown)
+    most = "how many are shown at most (default: %(default)s)"
+    view.add_argument("--steps", type=int, default=STEPS_MAX, metavar="N", help=most)
+
+
+def _add_dissection(split: argparse.ArgumentParser) -> None:
     split.add_argument(
         "--protocol", required=True, choices=sorted(PROTOCOLS), help="whose bytes they are"
     )
@@ -107,7 +125,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     split.add_argument("--dialect", help="of p2panda (seed, aquadoggo) or oxen (keyed, flat)")
     split.add_argument("--role", choices=("client", "server"), help="of who sent an ssb-handshake")
     _add_json(split)
-    return made
 
 
 def _add_json(command: argparse.ArgumentParser) -> None:
@@ -165,8 +182,8 @@ def _tell_difference(
 ) -> None:
     plain = {name: None if step is None else plain_step(step) for name, step in steps.items()}
     words = {name: absent if step is None else line_of(step) for name, step in steps.items()}
-    lines = (f"  {name}: {text}" for name, text in words.items())
-    _told(options, {"differs_at": number, **plain}, f"step {number} differs", *lines)
+    rows = (f"  {name}: {text}" for name, text in words.items())
+    _told(options, {"differs_at": number, **plain}, f"step {number} differs", *rows)
 
 
 def _replay_until(options: argparse.Namespace) -> ExitStatus:
@@ -194,15 +211,19 @@ def _diff(options: argparse.Namespace) -> ExitStatus:
     return ExitStatus.DONE
 
 
-def _test_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _test_of(pieces: Iterator[bytes], form: str = "") -> Iterator[bytes]:
     """A module for pytest that has the capture in it."""
     data = b"".join(pieces)
     header = Capture([data]).header
     of = f"{header.machine or 'a machine'}, session {header.session or '-'}"
-    lines = (f'    b"{line.decode()}"' for line in _lines(b64encode(data)))
+    rows = (f'    b"{line.decode()}"' for line in _lines(b64encode(data)))
     # The names are somebody else's: they must not end the text in which they stand.
     words = ascii(of)[1:-1].replace('"', "'")
-    yield _TEST.format(of=words, capture="\n".join(lines)).encode()
+    yield (form or _TEST).format(of=words, capture="\n".join(rows)).encode()
+
+
+def _broken_test_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    return _test_of(pieces, _BROKEN_TEST)
 
 
 def _lines(data: bytes) -> Iterator[bytes]:
@@ -226,9 +247,30 @@ def test_it_comes_out_the_same() -> None:
 '''
 
 
+_BROKEN_TEST = '''"""What was found broken is mended: {of}."""
+
+from base64 import b64decode
+
+from culm.capture import read, replay
+
+CAPTURE = b64decode(
+{capture}
+)
+
+
+def test_it_no_longer_comes_out_so() -> None:
+    assert replay(read(CAPTURE)) is not None, "the machine does what it did when it was broken"
+'''
+
+
+def _lines_of(capture: Capture) -> Iterator[bytes]:
+    return (json.dumps(line).encode() + b"\n" for line in lines(capture))
+
+
 _CONVERTED: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
     "qlog": lambda pieces: qlog(Capture(pieces)),
     "pcap": lambda pieces: pcap(Capture(pieces)),
+    "lines": lambda pieces: _lines_of(Capture(pieces)),
     "test": _test_of,
 }
 
@@ -252,8 +294,9 @@ def _wireshark(options: argparse.Namespace) -> ExitStatus:
 
 
 def _view(options: argparse.Namespace) -> ExitStatus:
-    captures = {_name_of(path): _open(path) for path in options.file}
-    _write(options.o, [page(captures).encode()])
+    captures = {_name_of(path): partial(_open, path) for path in options.file}
+    made = page(captures, first=options.first, count=options.steps)
+    _write(options.o, [made.encode()])
     return ExitStatus.DONE
 
 

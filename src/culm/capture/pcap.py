@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from struct import Struct, pack
 from typing import Any
 
-from culm.capture.dissect.flows import Moved, bytes_of, note_links
+from culm.capture.dissect.flows import Moved, bytes_of
+from culm.capture.links import note_links
 from culm.capture.records import Capture
 
 __all__ = ["PORT", "pcap"]

@@ -1,8 +1,8 @@
 """The viewer: captures as one page that needs nothing else.
 
-The page has all steps that did something, in the order of time, with the fields of all bytes.  Its
-data are JSON, compressed, in a script that the page reads; its script and style are files of this
-package.
+The page has the steps that did something, in the order of time, with the fields of all bytes; of
+long captures it has a window.  Its data are JSON, compressed, in a script that the page reads; its
+script and style are files of this package.
 """
 
 from __future__ import annotations
@@ -11,45 +11,96 @@ import json
 import re
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from itertools import islice
 from typing import Any
 
-from culm.capture.dissect import Field, StepFields, fields_of
-from culm.capture.dissect.flows import note_links
-from culm.capture.meeting import Side, arrivals, in_order
+from culm.capture.dissect import Field, StepFields, with_fields
+from culm.capture.meeting import Place, Side, arrivals, in_order, outline
 from culm.capture.records import Capture, Step
 from culm.capture.text import bytes_words, kind_of, plain, short_words, title_of, words_of
 from culm.capture.values import to_value
 
-__all__ = ["page"]
+__all__ = ["STEPS_MAX", "page"]
 
 _BYTES_SAID = 32  # at most, of a value that may be a text
 _BYTES_MAX = 1 << 16
 """Bytes of one piece that the page shows; of a longer one it has the beginning."""
 
 
-def page(captures: Mapping[str, Capture]) -> str:
+STEPS_MAX = 100_000
+"""How many steps a page shows, unless more are asked for."""
+
+Open = Callable[[], Capture]
+"""Opens a capture, from its beginning."""
+
+
+def page(captures: Mapping[str, Open], *, first: int = 1, count: int = STEPS_MAX) -> str:
     """The page of several captures of the same conversation, or of one.
 
-    captures: by the names under which they are shown.
+    captures: by the names under which they are shown; each is read twice.
+    first, count: the steps that are shown, of those of all sides that did something, in order.
 
-    Raises `CaptureError` as they do.  All steps are in memory.
+    Raises `CaptureError` as they do.  In memory are the steps that are shown, and a few numbers of
+    each other.
     """
-    sides = [_side(name, capture) for name, capture in captures.items()]
+    sides, torn = [], []
+    for name, open_it in captures.items():
+        capture = open_it()
+        sides.append(outline(name, capture.header, capture))
+        torn.append(capture.torn)
     moved = arrivals(sides)
-    shown: list[list[Any]] = []
-    places: dict[tuple[int, int], int] = {}
-    for index, number in in_order(sides, moved):
-        places[index, number] = len(shown)
-        shown.append(_row(sides[index], index, number))
-    for (index, number), (other, arrived) in moved.items():
-        if (index, number) in places and (other, arrived) in places:
-            shown[places[index, number]][-1]["to"] = places[other, arrived]
-            shown[places[other, arrived]][-1]["from"] = places[index, number]
-    data = {"sides": [_about(side) for side in sides], "steps": shown}
-    return _filled(" and ".join(dict.fromkeys(title_of(side.header) for side in sides)), data)
+    last = max(first, 1) - 1
+    shown = list(islice(in_order(sides, moved), last, last + count))
+    places = {place: row for row, place in enumerate(shown)}
+    rows: list[list[Any]] = [[] for _ in shown]
+    about = []
+    for index, (side, open_it) in enumerate(zip(sides, captures.values(), strict=True)):
+        wanted = [number for which, number in shown if which == index]
+        before = _fill(side, index, open_it(), wanted, places, rows)
+        about.append({**_about(side, torn[index]), **before})
+    for place, arrived in moved.items():
+        if place in places and arrived in places:
+            rows[places[place]][-1]["to"] = places[arrived]
+            rows[places[arrived]][-1]["from"] = places[place]
+    window = [last + 1, len(rows), sum(len(side.busy) for side in sides)]
+    title = " and ".join(dict.fromkeys(title_of(side.header) for side in sides))
+    return _filled(title, {"sides": about, "steps": rows, "window": window})
+
+
+def _fill(
+    side: Side,
+    index: int,
+    capture: Capture,
+    wanted: Sequence[int],
+    places: Mapping[Place, int],
+    rows: list[list[Any]],
+) -> dict[str, Any]:
+    """Make the rows of a side; its state, its deadline and its time before them, if it has any."""
+    before: dict[str, Any] = {}
+    if not wanted:
+        return before
+    for number, (step, parts) in enumerate(with_fields(capture.header, capture), 1):
+        row = places.get((index, number))
+        if row is not None:
+            rows[row] = _row(side, index, number, step, parts)
+        elif number < wanted[0]:
+            before |= _changed(step)
+        if number >= wanted[-1]:
+            break
+    return before
+
+
+def _changed(step: Step) -> dict[str, Any]:
+    """What a step tells of the time after it."""
+    kind = kind_of(step)
+    if kind == "deadline":
+        return {"due": plain(step.result)}
+    if kind == "time" and step.arguments:
+        return {"now": plain(step.arguments[0])}
+    return {} if step.state is None else {"state": step.state}
 
 
 def _filled(title: str, data: Mapping[str, Any]) -> str:
@@ -67,16 +118,7 @@ def _filled(title: str, data: Mapping[str, Any]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: content[mark[1]], empty)
 
 
-def _side(name: str, capture: Capture) -> Side:
-    steps = list(capture)
-    links: dict[int, int] = {}
-    for step in steps:
-        note_links(step.result, links)
-    fields = fields_of(capture.header, steps)
-    return Side(name, capture.header, steps, fields, links, capture.torn)
-
-
-def _about(side: Side) -> dict[str, Any]:
+def _about(side: Side, torn: int) -> dict[str, Any]:
     header = side.header
     return {
         "name": side.name,
@@ -87,14 +129,15 @@ def _about(side: Side) -> dict[str, Any]:
         "python": header.python,
         "began": header.began,
         "redacted": sorted(each.value for each in header.redacted),
-        "torn": side.torn,
-        "steps": len(side.steps),
+        "torn": torn,
+        "steps": side.steps,
     }
 
 
-def _row(side: Side, index: int, number: int) -> list[Any]:
+def _row(
+    side: Side, index: int, number: int, step: Step, bytes_moved: Sequence[StepFields]
+) -> list[Any]:
     """Side, number, time, kind, label, and what there is besides."""
-    step = side.steps[number - 1]
     kind = kind_of(step)
     more: dict[str, Any] = {}
     if step.on:
@@ -103,7 +146,6 @@ def _row(side: Side, index: int, number: int) -> list[Any]:
         more["state"] = step.state
     if fault := _fault(step):
         more["fault"] = fault
-    bytes_moved = side.fields.get(number, [])
     if bytes_moved:
         more["bytes"] = [_moved(each) for each in bytes_moved]
         faults = (each.fault for each in bytes_moved if each.fault is not None)

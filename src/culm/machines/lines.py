@@ -45,6 +45,10 @@ class LineDriver:
         """Do the operation that `value` describes; returns its results."""
         yield from self._answer(lambda: self._driver.run(self._read(value)))
 
+    def do_operation(self, operation: Operation) -> Iterator[JSON]:
+        """The same for an operation that is no line, as those of a capture."""
+        yield from self._answer(lambda: self._driver.run(operation))
+
     def refuse(self, error: Exception) -> Iterator[JSON]:
         """The answer to a line that is not JSON."""
         yield {"error": plain_error(error)}

@@ -17,8 +17,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from culm.capture.dissect import Field, StepFields, with_fields
-from culm.capture.dissect.flows import note_links
 from culm.capture.errors import CaptureError
+from culm.capture.links import note_links
 from culm.capture.records import Header, Step, records_in
 from culm.capture.text import is_idle, kind_of, plain, short_words
 from culm.spark.capture_files import KIND, CaptureFault

@@ -3,7 +3,7 @@
 ::
 
     python -m culm.testing.campaign NAME [--specs PLACE] [--conversations N] [--seed S]
-                                         [--law LAW ...]
+                                         [--law LAW ...] [--captures DIRECTORY]
 
 The specs of culm's own machines are in ``tests/specs`` of its repository; those of other packages
 are found by their entry points, or in a module that ``--specs`` names.
@@ -20,9 +20,11 @@ import argparse
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
+from pathlib import Path
 
 from culm.exits import ExitStatus, exits
 from culm.machines import UnknownMachineError
+from culm.testing.captures import FOLDER, keep_stories
 from culm.testing.ending import end_with
 from culm.testing.registry import load, spec_of
 from culm.testing.spec import MachineSpec
@@ -42,8 +44,12 @@ def campaign(
     seed: int,
     laws: Iterable[Property] = PROPERTIES,
     say: Callable[[str], None] = print,
+    captures: Path | None = None,
 ) -> bool:
-    """Try `conversations` with the machine of `spec`; returns whether all laws were kept."""
+    """Try `conversations` with the machine of `spec`; returns whether all laws were kept.
+
+    captures: the directory for captures of what has failed (`culm.testing.captures`).
+    """
     drawn = [law for law in laws if law.check_example is not None and law.applies(spec)]
     shares = sum(law.share for law in drawn)
     tried = broken = 0
@@ -53,8 +59,9 @@ def campaign(
             while found < wanted:  # in slices, because a search keeps all its examples in memory
                 chance = seed * _SEEDS + tried + found
                 found += law.search(spec, min(wanted - found, _SLICE), chance=chance)
-        except Exception:
+        except Exception as error:
             broken += 1
+            keep_stories(error, f"{spec.name}-{law.name}-{seed}", captures)
             say(f"{spec}, {law}: BROKEN (seed {seed})\n{traceback.format_exc()}")
         tried += found
         say(f"{spec}, {law}: {found} conversations")
@@ -98,6 +105,12 @@ def main(arguments: Sequence[str] | None = None) -> ExitStatus:
         metavar="LAW",
         help="only this law (may be repeated; default: all): %(choices)s",
     )
+    parser.add_argument(
+        "--captures",
+        type=Path,
+        metavar="DIRECTORY",
+        help=f"where captures of what has failed are written (default: ${FOLDER}, if that is set)",
+    )
     asked = parser.parse_args(arguments)
     try:
         if asked.specs is not None:
@@ -112,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> ExitStatus:
         seed=asked.seed,
         laws=laws,
         say=lambda line: print(line, flush=True),
+        captures=asked.captures,
     )
     return ExitStatus.DONE if kept else ExitStatus.FAILED
 

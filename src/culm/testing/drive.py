@@ -1,6 +1,7 @@
 """The line driver: any registered machine, driven by lines of JSON.
 
-``python -m culm.testing.drive NAME [--config JSON] [--respond]`` reads an operation a
+``python -m culm.testing.drive NAME [--config JSON] [--respond]`` (or ``--from CAPTURE``, which
+says the machine, its config and the operations) reads an operation a
 line (see `culm.machines.operations`) and writes its results, one JSON object a line:
 first for the new machine, then for every line read.  ``--list`` names the machines;
 ``--help NAME`` lists the keys of that machine's config, and its verbs.
@@ -16,10 +17,12 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import IO
 
 from culm.arguments import is_dict
-from culm.capture import Recorder
+from culm.capture import Capture, CaptureError, Recorder, read
+from culm.capture.lines import operations
 from culm.exits import ExitStatus, exits
 from culm.machines import Config, lookup, names
 from culm.machines.lines import LineDriver, describe
@@ -43,20 +46,33 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitSta
     if options.help == "":
         made.print_help()
         return ExitStatus.DONE
+    with ExitStack() as files:
+        return _drive(options, files)
+
+
+def _drive(options: argparse.Namespace, files: ExitStack) -> ExitStatus:
     try:
         if options.help is not None:
             print("\n".join(describe(lookup(options.help))))
             return ExitStatus.DONE
-        config = from_plain(read_json(options.config))
+        capture = None if options.start is None else _opened(options.start)
+        if capture is not None:
+            name, config = capture.header.machine, dict(capture.header.config)
+        else:
+            name, config = options.name, from_plain(read_json(options.config))
         if not is_dict(config):
             raise ValueError("the config must be a JSON object")
-        driver = LineDriver(lookup(options.name), config, respond=options.respond)
-        recorder = None if options.capture is None else _recorder(options, config, driver)
+        driver = LineDriver(lookup(name), config, respond=options.respond)
+        recorder = None
+        if options.capture is not None:
+            recorder = _recorder(name, options.capture, config, driver, files)
     except Exception as error:  # no such machine, no such config
         _write(sys.stdout, {"error": plain_error(error)})
         return ExitStatus.IMPOSSIBLE
     for value in driver.start():
         _write(sys.stdout, value)
+    if capture is not None:
+        return _drive_capture(driver, capture, recorder)
     for line in sys.stdin.buffer:  # bytes: a line that is not UTF-8 is not JSON either
         if line.strip():
             _drive_line(driver, line)
@@ -65,19 +81,42 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitSta
     return ExitStatus.DONE
 
 
-def _recorder(options: argparse.Namespace, config: Config, driver: LineDriver) -> Recorder:
+def _recorder(
+    name: str, path: str, config: Config, driver: LineDriver, files: ExitStack
+) -> Recorder:
     """Records the machine; the file has all of a line before the next is read."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    file = open(os.open(options.capture, flags, 0o600), "wb", buffering=0)  # noqa: SIM115
+    opened = open(os.open(path, flags, 0o600), "wb", buffering=0)  # noqa: SIM115
+    file = files.enter_context(opened)
     recorder = Recorder(
         file.write,
-        machine=options.name,
+        machine=name,
         config=config,
         clock=time.monotonic,
         began=time.time(),
     )
     driver.record_by(recorder.stand_in, recorder.verb)
     return recorder
+
+
+def _opened(path: str) -> Capture:
+    with open(path, "rb") as file:
+        return read(file.read())
+
+
+def _drive_capture(driver: LineDriver, capture: Capture, recorder: Recorder | None) -> ExitStatus:
+    """Tell the machine what is in a capture."""
+    try:
+        for operation in operations(capture):
+            for said in driver.do_operation(operation):
+                _write(sys.stdout, said)
+    except CaptureError as error:
+        print(error, file=sys.stderr)
+        return ExitStatus.IMPOSSIBLE
+    finally:
+        if recorder is not None:
+            recorder.flush()
+    return ExitStatus.DONE
 
 
 def _drive_line(driver: LineDriver, line: bytes) -> None:
@@ -106,6 +145,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     which = made.add_mutually_exclusive_group(required=True)
     which.add_argument("name", nargs="?", help="the machine, as --list names it")
+    which.add_argument(
+        "--from",
+        dest="start",
+        metavar="CAPTURE",
+        help="drive the machine of a capture by what it was told there, not by lines",
+    )
     which.add_argument("--list", action="store_true", help="name the machines and stop")
     which.add_argument(
         "-h",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from culm.capture.dissect.fields import DissectionFault, Field
 from culm.capture.dissect.layers import Item, Layer, Opaque, cut_items
 from culm.capture.dissect.protocols import PROTOCOLS, missing
+from culm.capture.links import note_links
 from culm.capture.records import Header, Step
 from culm.ssb import Keys
 
@@ -20,7 +21,6 @@ __all__ = [
     "StepFields",
     "bytes_of",
     "fields_of",
-    "note_links",
     "with_fields",
 ]
 
@@ -301,17 +301,6 @@ def _keys_in(result: Any) -> dict[bool, Keys] | None:
 
 def _is_key(value: object, size: int) -> bool:
     return isinstance(value, bytes) and len(value) == size
-
-
-def note_links(value: Any, links: dict[int, int]) -> None:
-    """Remember which handles are the same connection."""
-    if isinstance(value, dict):
-        if value.get("") == "object" and isinstance(value.get("link"), int):
-            links[value["number"]] = -1 - value["link"]
-        value = value.get("items")
-    if isinstance(value, list):
-        for each in value:
-            note_links(each, links)
 
 
 _NO_STEP = Step(0.0, 0, "", [], {}, None)

@@ -14,7 +14,7 @@
   const decoded = (base64) => Uint8Array.from(atob(base64), (sign) => sign.charCodeAt(0));
   const inflated = new Blob([decoded($("data").textContent)])
     .stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  const { sides, steps } = JSON.parse(await new Response(inflated).text());
+  const { sides, steps, window: part } = JSON.parse(await new Response(inflated).text());
   $("data").remove();
   const KINDS = ["received", "sent", "event", "effect", "answer", "call", "time", "deadline"];
   const TITLES = { received: "Bytes", event: "Events", effect: "Effects", call: "Calls", time: "Time" };
@@ -29,7 +29,12 @@
   // State and deadline of each side, by the steps that change them.
   const history = sides.map(() => ({ at: [], state: [], due: [] }));
   {
-    const now = sides.map(() => [null, null]);
+    // What was before the first step that is shown.
+    const now = sides.map((side) => [side.state ?? null, side.due ?? null]);
+    now.forEach(([state, due], side) => {
+      if (state === null && due === null) return;
+      history[side].at.push(-1); history[side].state.push(state); history[side].due.push(due);
+    });
     steps.forEach(([side, , , kind, , more], index) => {
       if (more.state === undefined && kind !== "deadline") return;
       if (more.state !== undefined) now[side][0] = more.state;
@@ -44,7 +49,7 @@
     return low - 1;
   };
   // The time that a machine has been told last, on which its deadlines are.
-  const told = sides.map(() => ({ at: [], now: [] }));
+  const told = sides.map((side) => (typeof side.now === "number" ? { at: [-1], now: [side.now] } : { at: [], now: [] }));
   steps.forEach(([side, , , kind, , more], index) => {
     const now = kind === "time" && more.call && more.call.arguments && more.call.arguments[0];
     if (typeof now === "number") { told[side].at.push(index); told[side].now.push(now); }
@@ -720,6 +725,7 @@
   $("about").textContent = [
     sides.map((side) => side.session && `session ${side.session}`).filter(Boolean).join(", "),
     `${sides.reduce((sum, side) => sum + side.steps, 0).toLocaleString("en")} steps`,
+    part[1] < part[2] ? `shown are ${part[0].toLocaleString("en")} to ${(part[0] + part[1] - 1).toLocaleString("en")} of ${part[2].toLocaleString("en")} that did something` : "",
     end > begin ? seconds(end - begin) : "",
     `culm ${[...new Set(sides.map((side) => side.culm))].join(", ")}`,
     sides.some((side) => side.redacted.length) ? `left out: ${[...new Set(sides.flatMap((side) => side.redacted))].join(", ")}` : "",

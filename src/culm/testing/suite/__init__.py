@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 try:
     from hypothesis import HealthCheck, given, seed, settings
@@ -24,6 +25,7 @@ except ModuleNotFoundError as error:
         "Hypothesis is not installed: python -m pip install 'culm[testing]'", name=error.name
     ) from error
 
+from culm.testing.captures import keep_stories
 from culm.testing.registry import spec_of, specs
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import properties
@@ -75,12 +77,21 @@ class Property:
     def __str__(self) -> str:
         return self.name
 
-    def check(self, spec: MachineSpec) -> None:
-        """Raise the error of the machine of `spec`, if any, in the smallest example found."""
-        if self.check_once is not None:
-            self.check_once(spec)
-        if self.check_example is not None:
-            self.search(spec, max(1, round(settings().max_examples * self.share)))
+    def check(self, spec: MachineSpec, *, captures: Path | None = None) -> None:
+        """Raise the error of the machine of `spec`, if any, in the smallest example found.
+
+        captures: the directory for a capture of that example, which a note of the error names;
+            by default the environment says it (`culm.testing.captures`).
+        """
+        try:
+            if self.check_once is not None:
+                self.check_once(spec)
+            if self.check_example is not None:
+                self.search(spec, max(1, round(settings().max_examples * self.share)))
+        except Exception as error:
+            with watchdog(EXAMPLE_SECONDS_MAX):
+                keep_stories(error, f"{spec.name}-{self.name}", captures)
+            raise
 
     def search(self, spec: MachineSpec, examples: int, *, chance: int | None = None) -> int:
         """Check up to `examples` examples; returns the number of those tried.
@@ -207,12 +218,20 @@ PROPERTIES: tuple[Property, ...] = (
 )
 
 
-def check_machine(spec: MachineSpec | str, laws: Iterable[Property] = PROPERTIES) -> None:
-    """Check `spec` (or the registered spec of that name) against all `laws` that apply."""
+def check_machine(
+    spec: MachineSpec | str,
+    laws: Iterable[Property] = PROPERTIES,
+    *,
+    captures: Path | None = None,
+) -> None:
+    """Check `spec` (or the registered spec of that name) against all `laws` that apply.
+
+    captures: see `Property.check`.
+    """
     found = spec_of(spec) if isinstance(spec, str) else spec
     for law in laws:
         if law.applies(found):
-            law.check(found)
+            law.check(found, captures=captures)
 
 
 def cases(of: Iterable[MachineSpec] | None = None) -> list[tuple[MachineSpec, Property]]:

@@ -26,6 +26,7 @@ from culm.machines.operations import (
 )
 from culm.machines.plain import to_plain
 from culm.testing import record
+from culm.testing.captures import Story, add_story
 from culm.testing.spec import Conversation, MachineSpec
 
 __all__ = [
@@ -154,18 +155,22 @@ class _Witness:
     """Records the operations on the machines of an example, also those of the law itself.
 
     story: all operations on the machine that was driven last, as the line driver reads them.
+    operations: the same as they were done.
     """
 
     def __init__(self, story: Sequence[Operation]) -> None:
         self.story: Sequence[Operation | _Answered] = story
+        self.operations = story
 
     def follow(self, driver: Driver) -> None:
         """Record the operations on the machine of `driver`, and recognize its store's answers."""
         heard: list[Operation | _Answered] = []
+        done: list[Operation] = []
         answers: dict[int, object] = {}
 
         def hear(operation: Operation) -> None:
-            self.story = heard
+            self.story, self.operations = heard, done
+            done.append(operation)
             heard.append(_from_store(operation, answers))
 
         driver.listen(hear)
@@ -223,6 +228,7 @@ def retold(
         config = json.dumps(to_plain(told.config))
         command = f"python -m culm.testing.drive {spec.name} --config '{config}'"
         error.add_note("\n".join([f"{told.name}, to be told to {command}", *witness.lines()]))
+        add_story(error, Story(spec, told, tuple(witness.operations)))
         raise
     finally:
         _witnesses.remove(witness)

@@ -1,0 +1,18 @@
+"""Handles of connections: each is handed out many times, and has its link's number beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["note_links"]
+
+
+def note_links(value: Any, links: dict[int, int]) -> None:
+    """Remember which handles are the same connection: -1 less the number of the link."""
+    if isinstance(value, dict):
+        if value.get("") == "object" and isinstance(value.get("link"), int):
+            links[value["number"]] = -1 - value["link"]
+        value = value.get("items")
+    if isinstance(value, list):
+        for each in value:
+            note_links(each, links)

@@ -1,0 +1,174 @@
+"""Captures of what has failed: the machine of an example of the suite, all machines of a simulator.
+
+They are written if the environment variable `FOLDER` names a directory, or if the suite is given
+one.  The note of the failure says where they are.  ``python -m culm.capture test --broken FILE``
+makes a test of one, which fails for as long as the machine does the same.
+
+A simulator makes its machines by `make` and is itself a function that is decorated with
+`of_failures`: nothing is recorded, until a run fails; then the same run is done again, recorded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial, wraps
+from pathlib import Path
+from random import Random
+from typing import IO, NamedTuple, ParamSpec, TypeVar, cast
+
+from culm.capture import Recorder, Redact
+from culm.machines.operations import Operation
+from culm.testing import record
+from culm.testing.spec import Conversation, MachineSpec
+
+__all__ = ["FOLDER", "Story", "add_story", "folder", "keep_stories", "make", "of_failures"]
+
+FOLDER = "CULM_CAPTURES"
+"""The environment variable with the directory."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# All is kept: the keys of tests are no secrets, and a replay needs them.
+_NOTHING: frozenset[Redact] = frozenset()
+_STORY = "__culm_story__"
+_HOW = "python -m culm.capture test --broken"
+
+
+def folder() -> Path | None:
+    """The directory for captures of failures, if there is one."""
+    named = os.environ.get(FOLDER)
+    return Path(named) if named else None
+
+
+class Story(NamedTuple):
+    """The operations after which an example has failed."""
+
+    spec: MachineSpec
+    told: Conversation
+    operations: Sequence[Operation]
+
+    def capture(self, session: str) -> bytes:
+        """A capture of the operations on a new machine; whatever it raises is in it."""
+        pieces: list[bytes] = []
+        driver = record.driver_for(self.spec.machine, self.told)
+        driver.answer_by(None)
+        recorder = Recorder(
+            pieces.append,
+            machine=self.spec.name,
+            config=self.told.config,
+            session=session,
+            redact=_NOTHING,
+        )
+        driver.wrap(recorder.stand_in(driver.machine))
+        driver.call_by(recorder.verb)
+        with suppress(Exception):
+            driver.tell(self.operations)
+        recorder.flush()
+        return b"".join(pieces)
+
+
+def add_story(error: Exception, story: Story) -> None:
+    """Remember with an error after what it came; of several stories the first one counts."""
+    if not hasattr(error, _STORY):
+        setattr(error, _STORY, story)
+
+
+def keep_stories(error: BaseException, name: str, where: Path | None = None) -> None:
+    """Write the capture of each story of an error, and of those in a group, and say so in a note.
+
+    name: that of the file, without its suffix.
+    where: the directory, instead of that of the environment.
+    """
+    where = where or folder()
+    if where is None:
+        return
+    if isinstance(error, BaseExceptionGroup):
+        for number, each in enumerate(error.exceptions, 1):
+            keep_stories(each, f"{name}-{number}", where)
+        return
+    story: Story | None = getattr(error, _STORY, None)
+    if story is not None:
+        where.mkdir(parents=True, exist_ok=True)
+        path = where / f"{name}.culmcap"
+        path.write_bytes(story.capture(f"{name}: {story.told.name}"))
+        error.add_note(f"capture: {path}; {_HOW} {path}")
+
+
+class _Run:
+    """A run of a simulator that is recorded."""
+
+    def __init__(self, where: Path, name: str) -> None:
+        self._where = where
+        self._name = name
+        self._files = ExitStack()
+        self.paths: list[Path] = []
+        self.recorders: list[Recorder] = []
+
+    def recorder(self, kind: str) -> Recorder:
+        """The recorder of a further machine."""
+        number = len(self.paths) + 1
+        path = self._where / f"{self._name}-{number:03}-{kind.lower()}.culmcap"
+        file: IO[bytes] = self._files.enter_context(path.open("wb"))
+        session = f"{self._name}, {kind} {number}"
+        recorder = Recorder(file.write, session=session, redact=_NOTHING)
+        self.paths.append(path)
+        self.recorders.append(recorder)
+        return recorder
+
+    def end(self) -> None:
+        """Write what is not written."""
+        for recorder in self.recorders:
+            recorder.flush()
+        self._files.close()
+
+
+_runs: list[_Run] = []  # of which the last one is recorded
+
+
+def make(kind: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> T:
+    """A machine of the class `kind`; recorded, with its chance, in a run that is done again."""
+    if not _runs:
+        return kind(*arguments, **keywords)
+    recorder = _runs[-1].recorder(getattr(kind, "__name__", "machine"))
+    given = {
+        name: recorder.chance(value) if isinstance(value, Random) else value
+        for name, value in keywords.items()
+    }
+    return cast(Callable[..., T], recorder.make)(kind, *arguments, **given)
+
+
+def of_failures(simulator: Callable[P, T]) -> Callable[P, T]:
+    """A simulator, called with its seed first; each failure of it comes with captures."""
+
+    @wraps(simulator)
+    def run(*arguments: P.args, **keywords: P.kwargs) -> T:
+        try:
+            return simulator(*arguments, **keywords)
+        except Exception as error:
+            if _runs or (where := folder()) is None:
+                raise
+            name = "-".join(map(str, (simulator.__name__, *arguments[:1])))
+            error.add_note(_recorded(where, name, partial(simulator, *arguments, **keywords)))
+            raise
+
+    return run
+
+
+def _recorded(where: Path, name: str, again: Callable[[], object]) -> str:
+    """Do a run again, recorded; what there is to say about it."""
+    where.mkdir(parents=True, exist_ok=True)
+    run = _Run(where, name)
+    _runs.append(run)
+    found = "which did not fail again"
+    try:
+        again()
+    except Exception as error:
+        found = f"which failed again: {error!r:.200}"
+    finally:
+        _runs.pop()
+        run.end()
+    files = "\n".join(map(str, run.paths))
+    return f"captures of the same run, {found}; {_HOW} FILE\n{files}"
