@@ -303,7 +303,7 @@ def test_large_pieces_that_do_not_shrink_are_stored_as_they_are() -> None:
     assert len(packed) < 2000
     mixed = [random[:20_000], b"x" * 50_000, random[:10]]  # by its largest piece
     assert len(b"".join(block_of(mixed))) < 21_000
-    assert BlockReader().feed(MAGIC + b"".join(block_of(mixed))) == [b"".join(mixed)]
+    assert [*BlockReader().feed(MAGIC + b"".join(block_of(mixed)))] == [b"".join(mixed)]
 
 
 class Fickle:

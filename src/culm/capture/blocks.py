@@ -14,7 +14,7 @@ leaves it, is dropped and told (`BlockReader.torn`).  Compressed blocks stand al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count, groupby
 from struct import Struct
 from typing import NamedTuple, NoReturn
@@ -170,47 +170,51 @@ class BlockReader:
         self._size_max = size_max
         self._buffer = bytearray()
         self._offset = 0  # of the buffer in the capture
+        self._at = 0  # what is before it in the buffer has been taken
         self._compression: Compression | None = None  # nothing has come yet
         self.torn = 0
         """Bytes of a last block that is not all there; of meaning after `finish`."""
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The records of the blocks that are complete with `data`.  Raises `CaptureError`."""
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The records of the blocks that are complete with `data`; take all of them.
+
+        A block is decompressed when it is taken: a few bytes may be many blocks of the greatest
+        size.  Raises `CaptureError`.
+        """
+        del self._buffer[: self._at]
+        self._offset += self._at
+        self._at = 0
         self._buffer += data
-        found: list[bytes] = []
-        at = 0
         if self._compression is None:
             begun = compression_of(bytes(self._buffer[:FRONT_SIZE_MAX]))
             if begun is None:
-                return found
-            self._compression, at = begun
-        while (head := BlockHead.at(self._buffer, at)) is not None:
-            self._check(head, at)
-            end = at + HEAD_SIZE + head.stored_size
+                return
+            self._compression, self._at = begun
+        while (head := BlockHead.at(self._buffer, self._at)) is not None:
+            self._check(head)
+            end = self._at + HEAD_SIZE + head.stored_size
             if end > len(self._buffer):
-                break
-            stored = bytes(self._buffer[at + HEAD_SIZE : end])
+                return
+            stored = bytes(self._buffer[self._at + HEAD_SIZE : end])
             try:
-                found.append(open_block(head, stored, self._compression))
+                records = open_block(head, stored, self._compression)
             except ValueError as error:
-                self._fail(ErrorCode.DAMAGED, str(error), at)
-            at = end
-        del self._buffer[:at]
-        self._offset += at
-        return found
+                self._fail(ErrorCode.DAMAGED, str(error))
+            self._at = end
+            yield records
 
     def finish(self) -> None:
         """There are no more bytes.  Raises `CaptureError` if they were no capture at all."""
         if self._compression is None:
-            self._fail(ErrorCode.NO_CAPTURE, "it ends before it has begun", 0)
-        self.torn = len(self._buffer)
+            self._fail(ErrorCode.NO_CAPTURE, "it ends before it has begun")
+        self.torn = len(self._buffer) - self._at
 
-    def _check(self, head: BlockHead, at: int) -> None:
+    def _check(self, head: BlockHead) -> None:
         if max(head.stored_size, head.size) > self._size_max:
             size = max(head.stored_size, head.size)
-            self._fail(ErrorCode.TOO_LARGE, f"a block of {size} bytes", at)
+            self._fail(ErrorCode.TOO_LARGE, f"a block of {size} bytes")
         if not head.is_possible:
-            self._fail(ErrorCode.DAMAGED, "a block of impossible size", at)
+            self._fail(ErrorCode.DAMAGED, "a block of impossible size")
 
-    def _fail(self, code: ErrorCode, message: str, at: int) -> NoReturn:
-        raise CaptureError(code, message, offset=self._offset + at)
+    def _fail(self, code: ErrorCode, message: str) -> NoReturn:
+        raise CaptureError(code, message, offset=self._offset + self._at)

@@ -35,7 +35,7 @@ from culm.capture.values import CHANCE, Hidden, marked, name_of, to_value
 from culm.machine import Closed, Effect, Event, Link
 from culm.machines import Verb
 
-__all__ = ["Recorder", "Tape", "record"]
+__all__ = ["Recorder", "Tape", "is_stand_in", "record"]
 
 M = TypeVar("M")
 P = ParamSpec("P")
@@ -464,6 +464,11 @@ MADE = "+"
 """The first character of the names of steps that make an object; its class follows."""
 
 _DATA = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def is_stand_in(value: object) -> bool:
+    """Whether a tape has made it: for a machine, or for a handle that one has handed out."""
+    return issubclass(type(value), _StandIn)
 
 
 def _behind(value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from culm.capture.chance import DRAW, ReplayedChance
 from culm.capture.errors import CaptureError, ErrorCode
-from culm.capture.recorder import MADE, Tape
+from culm.capture.recorder import MADE, Tape, is_stand_in
 from culm.capture.records import Capture, Header, Step
 from culm.capture.redaction import Redact, is_secret
 from culm.capture.values import class_of, from_value
@@ -89,7 +89,7 @@ class Replay:
     @property
     def machine(self) -> Any:
         """The machine, which is built when it is first called, since that may draw already."""
-        if not self._objects:
+        if 0 not in self._objects:
             self._built = self._build(self._header, self._chance)
             self._objects[0] = self._tape.stand_in(self._built)
         return self._built
@@ -152,6 +152,8 @@ class Replay:
     def _method(self, step: Step) -> Callable[..., Any]:
         _ = self.machine
         target, name = self._object(step.on), step.name
+        if name.startswith("_"):  # no recorder writes it, and from there everything can be reached
+            raise CaptureError(ErrorCode.BAD_RECORD, f"step {self.number}: {name!a} is private")
 
         def call(*arguments: Any, **keywords: Any) -> Any:
             if name.startswith("!"):
@@ -173,9 +175,12 @@ class Replay:
             ) from None
 
     def _keep(self, recorded: Any, result: Any) -> None:
-        """Remember the handles of a result by their recorded numbers."""
-        if isinstance(recorded, dict) and recorded.get("") == "object":
-            self._objects[recorded["number"]] = result
+        """Remember the handles of a result by their recorded numbers; what is none is no target."""
+        if is_stand_in(result):
+            number = recorded.get("number") if isinstance(recorded, dict) else None
+            if isinstance(number, int):
+                self._objects[number] = result
+            return
         parts = recorded.get("items", []) if isinstance(recorded, dict) else recorded
         if isinstance(parts, list) and isinstance(result, (list, tuple)):
             for part, each in zip(parts, result, strict=False):

@@ -1,0 +1,119 @@
+"""A capture from somebody else does what a driver could do, and costs what it weighs."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from culm.capture import CaptureError, Header, Replay, Step, read
+from culm.capture.blocks import MAGIC, write_block
+from culm.capture.command import main
+from culm.exits import ExitStatus
+from culm.machines import lookup, names
+
+BYMUX = Header(machine="bymux", config={"role": "REACTIVE"})
+
+
+def handle(number: object) -> dict[str, object]:
+    return {"": "object", "number": number}
+
+
+def step(name: str, *arguments: Any, on: int = 0, result: Any = None, **keywords: Any) -> Step:
+    return Step(0.0, on, name, list(arguments), keywords, result)
+
+
+def capture_of(*steps: Step, header: Header = BYMUX) -> bytes:
+    return MAGIC + write_block(b"".join(each.encode() for each in (header, *steps)))
+
+
+def look_up(on: int, name: str, number: int) -> Step:
+    return step("__getattribute__", name, on=on, result=handle(number))
+
+
+def test_no_step_leads_from_a_machine_to_the_interpreter(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    code = f"__import__('pathlib').Path({str(trace)!r}).touch()"
+    path = tmp_path / "hostile"
+    path.write_bytes(
+        capture_of(
+            look_up(0, "close", 1),
+            look_up(1, "__func__", 2),
+            look_up(2, "__globals__", 3),
+            step("get", "__builtins__", on=3, result=handle(4)),
+            step("get", "eval", on=4, result=handle(5)),
+            step("__call__", code, on=5),
+        )
+    )
+    player = Replay(read(path.read_bytes()).header)
+    for each in read(path.read_bytes()):
+        with pytest.raises(CaptureError):
+            player.do(each)
+    for more in ([], ["--until", "6"], ["--json"]):
+        assert main(["replay", str(path), *more]) == ExitStatus.IMPOSSIBLE
+    assert not trace.exists()
+
+
+def test_only_handles_that_were_handed_out_can_be_called() -> None:
+    data = step("trailing_data", result=handle(1))  # bytes, whatever the capture calls them
+    for number in (1, None, [], "1"):
+        taken = step("machine_behind", result=handle(number))
+        player = Replay(BYMUX)
+        for each in (data, taken):
+            player.do(each)
+        with pytest.raises(CaptureError, match="nothing has the number 1"):
+            player.do(step("close", on=1))
+
+
+VALUES: list[Any] = [
+    *(0, -1, 1 << 63, -(1 << 63), True, None, 1.5, "", "role", b"", bytes(32), [], [1], {"a": 1}),
+    *({"": "tuple", "items": [1]}, {"": "chance"}, handle(0), handle(1), handle(2), handle(-1)),
+    {"": "culm.machine:Closed", "fields": {"error": None}},
+    {"": "culm.wire.multihash:HashFamily", "constant": "YAMF"},
+]
+
+
+@pytest.mark.parametrize("name", names())
+def test_calls_that_somebody_makes_up_are_refused_and_nothing_else_is_raised(name: str) -> None:
+    random = Random(name)
+    called = [*dir(lookup(name).make({})), *(f"!{verb}" for verb in lookup(name).verbs)]
+    for _ in range(300):
+        player = Replay(Header(machine=name))
+        for _ in range(6):
+            given = random.choices(VALUES, k=random.randrange(3))
+            found = handle(random.randrange(3))
+            made = step(random.choice(called), *given, on=random.randrange(3), result=found)
+            try:
+                player.do(made)
+            except CaptureError:
+                continue
+            assert not made.name.startswith("_")
+
+
+def test_a_machine_that_was_not_made_has_no_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hostile"
+    made = step("+culm.bymux.connection:Connection", result=handle(5), role=1)
+    path.write_bytes(capture_of(made, header=Header()))
+    assert main(["replay", str(path)]) == ExitStatus.FAILED
+    assert main(["replay", str(path), "--until", "1"]) == ExitStatus.IMPOSSIBLE
+    assert "no machine" in capsys.readouterr().err
+
+
+def test_many_bombs_in_one_piece_take_the_memory_of_one() -> None:
+    size = 1 << 22
+    bomb = write_block(step("receive_data", bytes(size)).encode())
+    assert len(bomb) < 1 << 15
+
+    def peak_of(count: int) -> int:
+        tracemalloc.start()
+        assert sum(1 for _ in read(capture_of() + bomb * count)) == count
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    assert peak_of(20) < peak_of(2) + size
