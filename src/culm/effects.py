@@ -174,7 +174,7 @@ class StoreWork(Tickets[Then, Effect[Any]]):
     @property
     def load(self) -> int:
         """The number of outstanding answers, plus that of events and places in the order."""
-        return len(self) + len(self._order)
+        return len(self._asked) + len(self._open) + len(self._order)
 
     # Effects.
 

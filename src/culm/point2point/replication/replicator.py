@@ -319,9 +319,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         return any(request.unanswered for request in self.connection.requests.values())
 
     def _store_is_behind(self) -> bool:
-        load_max = self._limits.outstanding_max - len(self._early or ())
-        over = self._work.unwritten_size > self._limits.unwritten_size_max
-        return over or self._work.load > load_max
+        limits, work = self._limits, self._work
+        if work.unwritten_size > limits.unwritten_size_max:
+            return True
+        return work.load > limits.outstanding_max - len(self._early or ())
 
     # Events of the connection.
 
