@@ -17,7 +17,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -83,6 +83,11 @@ class Silent(SimpleHTTPRequestHandler):
         """Answer in full: a date tells no two changes in one second apart."""
         del self.headers["If-Modified-Since"]
         return super().send_head()
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        """Send a file, unless the browser has gone on to another page."""
+        with suppress(ConnectionError):
+            super().copyfile(source, outputfile)
 
     def log_message(self, *args: object) -> None:
         """Not on the terminal."""
