@@ -274,7 +274,7 @@ def test_sessions_are_replayed_file_by_file(tmp_path, capsys, spark):
     assert status == ExitStatus.FAILED
     assert (summary["sessions"], summary["refused"]) == (2, 1)
     assert summary["quarantined"] == {"NOT_JSON": 1}
-    assert summary["events"] == {"StreamData": 1}
+    assert summary["events"] == {"Closed": 1, "StreamData": 1}
     assert sum(summary["violations"].values()) == 1
 
 

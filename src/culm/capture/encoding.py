@@ -88,8 +88,7 @@ class Encoder:
     def pieces(self, value: object) -> Sequence[bytes]:
         """The same in pieces: large bytes, or those in a field, are not copied."""
         kind = type(value)
-        if kind is bytes:
-            data = cast(bytes, value)
+        if kind is bytes and len(data := cast(bytes, value)) >= _LARGE:
             return encode_head(BYTES, len(data)), data
         if kind in self._records:
             fronts, parts_of = self._records[kind]

@@ -42,11 +42,11 @@ class Notes(Protocol):
         ...
 
     def stamp(self) -> bytes:
-        """The time since the last step that had one, encoded; hands over many small records."""
+        """The time since the last step that had one, encoded."""
         ...
 
     def grow(self, size: int) -> None:
-        """So many bytes more are waiting."""
+        """So many bytes more are waiting; hands over many of them, or many records."""
         ...
 
     def flush(self) -> None:
@@ -205,7 +205,7 @@ def _receive_datagram(notes: Notes, machine: Any) -> Callable[..., None]:
         size = len(came)
         head = _SIX + notes.stamp() + front + encode_head(BYTES, size)
         waiting.append(b"".join((head, came, given, encode(source), b"\xf6")))
-        if size > SMALL_MAX:
+        if size > SMALL_MAX or len(waiting) > WAITING_MAX:
             notes.grow(size)
 
     return receive_datagram

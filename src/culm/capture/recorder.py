@@ -249,15 +249,13 @@ class Recorder(Tape):
         self.grow(len(encoded))
 
     def grow(self, size: int) -> None:
-        """So many bytes more are waiting."""
+        """So many bytes more are waiting; hands over many of them, or many records."""
         self._waiting_size = size = self._waiting_size + size
-        if size >= _BLOCK_SIZE:
+        if size >= _BLOCK_SIZE or len(self.waiting) > WAITING_MAX:
             self.flush()
 
     def stamp(self) -> bytes:
-        """The time since the last step that had one, encoded; hands over many small records."""
-        if len(self.waiting) > WAITING_MAX:
-            self.flush()
+        """The time since the last step that had one, encoded."""
         if self._clock is None:
             return b"\0"
         before, self._last = self._last, (now := self._clock())

@@ -139,7 +139,10 @@ def encode_step(
     for each in arguments:
         parts += encoder.pieces(each)
     parts.append(encode_map(keywords, encode) if keywords else b"\xa0")
-    parts += encoder.pieces(result)
+    if result is None:
+        parts.append(b"\xf6")
+    else:
+        parts += encoder.pieces(result)
     if state is not None:
         parts.append(STATE + encode(state.name))
     return parts

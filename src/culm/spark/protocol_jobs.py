@@ -166,15 +166,17 @@ def sessions_job(
     tell("replaying them")
     said = store.write(
         "said",
-        replay_sessions(told.select(*dict(LINES)), sessions.machine, config=sessions.config),
+        replay_sessions(told.select(*dict(LINES)), sessions.machine, config=sessions.config).filter(
+            "kind is null or kind <> 'idle'"
+        ),
     )
     faults = fault_counts(rows)
     numbers = {
         **faults,
         "rows_of": dict.fromkeys(sessions.inputs, faults["rows"]),
         "sessions": told.select("session").distinct().count(),
-        "events": counts(said.filter("what = 'event'"), "name"),
-        "violations": counts(said.filter("what = 'violation'"), "code"),
+        "events": counts(said.filter("kind = 'event'"), "name"),
+        "violations": counts(said.filter("what = 'violation' and name is not null"), "code"),
         "refused": said.filter("what = 'refused'").count(),
     }
     return outcome(numbers, "violations", **{REFUSED: numbers["refused"]})

@@ -42,7 +42,7 @@ _COUNTED = {
     "quarantined": ("Set aside, by reason", "rows", "quarantine", "reason = '{}'"),
     "violations": ("Rules that were broken", "times", "violations", "violation = '{}'"),
     "actions": ("Operations, by what they do", "operations", "operations", "action = '{}'"),
-    "events": ("What machines said", "events", "said", "what = 'event' and name = '{}'"),
+    "events": ("What machines said", "events", "said", "kind = 'event' and name = '{}'"),
     "verdicts": ("Runs, by what became of them", "runs", "runs", "verdict = '{}'"),
 }
 # Findings of jobs: in files, in records, and in the contents of these.  Some names have several

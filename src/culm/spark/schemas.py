@@ -65,6 +65,39 @@ _HOLDERS = {
     "payload_holders": "which",
 }
 
+_CAPTURED = {
+    "file": "the capture",
+    "block": "the byte where the block of the record begins",
+    "row": "the record's number there, from 0 on",
+    "machine": "its name in the registry; empty if it has none",
+    "session": "what tells the capture from others",
+    "step": "its number, from 1 on; null if a part before it could not be read",
+    "at": "seconds since the capture began; null as above, 0 without a clock",
+    "time": "the same since 1970; null if it does not say when it began",
+    "part": "0: the step itself; from 1 on, what it has moved or broken",
+    "what": "`step`; `message`; `violation`: the peer broke a rule, as the machine says, or"
+    " as bytes show that cannot be split; `refused`: the caller broke one",
+    "kind": "of a step: `received`, `sent`, `event`, `effect`, `answer`, `time`,"
+    " `deadline`, `call`; `idle` if it took nothing",
+    "call": "the method that was called; with a `!` a verb of the registry",
+    "handle": "the object of the machine that was called; 0 is the machine",
+    "link": "the connection, of a machine that has several",
+    "state": "of the machine, after an event",
+    "received": "whether the bytes are the peer's; null where there are none",
+    "peer": "the address of a datagram",
+    "name": "of the message, or the class of the event, the effect or the error",
+    "code": "of the error, or of what is wrong with the bytes",
+    "within": "the packet that carries the message; null if none does",
+    "offset": "of the message, or the first wrong byte, in the bytes of the step",
+    "size": "of the bytes of the step, or of the message in them",
+    "continues": "whether more of the message comes with a later step",
+    "said": "JSON: arguments and result of the call, or an error's message",
+    "data": "the bytes of the step, if they are of one stream or datagram",
+    "fields": "of a message, each with the ones inside it after it",
+    "fault": "null, or why this part of the file cannot be read",
+    "block_end": "the end of a part that could not be read, if known; null otherwise",
+}
+
 #: All schemas, by short names.
 SCHEMAS: Mapping[str, Schema] = {
     "rows": _schema(
@@ -246,38 +279,7 @@ SCHEMAS: Mapping[str, Schema] = {
         "Steps of captures, messages in them, and broken rules",
         "decode_captures",
         CAPTURED,
-        {
-            "file": "the capture",
-            "block": "the byte where the block of the record begins",
-            "row": "the record's number there, from 0 on",
-            "machine": "its name in the registry; empty if it has none",
-            "session": "what tells the capture from others",
-            "step": "its number, from 1 on; null if a part before it could not be read",
-            "at": "seconds since the capture began; null as above, 0 without a clock",
-            "time": "the same since 1970; null if it does not say when it began",
-            "part": "0: the step itself; from 1 on, what it has moved or broken",
-            "what": "`step`; `message`; `violation`: the peer broke a rule, as the machine says, or"
-            " as bytes show that cannot be split; `refused`: the caller broke one",
-            "kind": "of a step: `received`, `sent`, `event`, `effect`, `answer`, `time`,"
-            " `deadline`, `call`; `idle` if it took nothing",
-            "call": "the method that was called; with a `!` a verb of the registry",
-            "handle": "the object of the machine that was called; 0 is the machine",
-            "link": "the connection, of a machine that has several",
-            "state": "of the machine, after an event",
-            "received": "whether the bytes are the peer's; null where there are none",
-            "peer": "the address of a datagram",
-            "name": "of the message, or the class of the event, the effect or the error",
-            "code": "of the error, or of what is wrong with the bytes",
-            "within": "the packet that carries the message; null if none does",
-            "offset": "of the message, or the first wrong byte, in the bytes of the step",
-            "size": "of the bytes of the step, or of the message in them",
-            "continues": "whether more of the message comes with a later step",
-            "said": "JSON: arguments and result of the call, or an error's message",
-            "data": "the bytes of the step, if they are of one stream or datagram",
-            "fields": "of a message, each with the ones inside it after it",
-            "fault": "null, or why this part of the file cannot be read",
-            "block_end": "the end of a part that could not be read, if known; null otherwise",
-        },
+        _CAPTURED,
         "file block",
     ),
     "dissected": _schema(
@@ -308,20 +310,16 @@ SCHEMAS: Mapping[str, Schema] = {
         "reason",
     ),
     "said": _schema(
-        "What machines said of sessions",
+        "What machines said of sessions, as of captures",
         "replay_sessions",
         SAID,
-        {
+        {name: _CAPTURED[name] for name, _ in SAID if name in _CAPTURED}
+        | {
             "session": "its name",
-            "number": "the line to which the machine said it; 0: before any",
-            "at": "which of all that it said then",
-            "what": "`event`, `effect`, `result`; `violation`: the peer broke a rule, which ended"
-            " the session; `refused`: the line broke one, and changed nothing",
-            "name": "the event's class, or the error's",
-            "code": "the error's",
-            "fields": "JSON as the line driver writes it",
+            "line": "the line to which the machine said it; 0: before any",
+            "step": "its number, from 1 on; null for a line that never got to the machine",
         },
-        "session number at what",
+        "session line part what",
     ),
     "runs": _schema(
         "Runs of a simulator",

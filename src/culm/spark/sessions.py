@@ -1,4 +1,4 @@
-"""Recorded sessions, replayed through their protocol's machine, with a row for each of its outputs.
+"""Recorded sessions, replayed through their protocol's machine, with the rows of a capture of it.
 
 A session is the input of one machine: lines of JSON as `culm.machines.lines` reads them, or bytes
 with the times at which they arrived (`session_lines` turns these into lines).  Every registered
@@ -8,14 +8,18 @@ machine can be named.  A session is replayed by one task, which holds one machin
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from culm.capture.recorder import Tape
+from culm.capture.records import Header, Step
 from culm.machines import lookup
 from culm.machines.lines import LineDriver
+from culm.spark.captures import CAPTURED, step_rows
 from culm.spark.columns import check_columns, row_batches, schema_text
 from culm.wire.json import read_json
 
@@ -34,17 +38,16 @@ RECORDED = (
     ("time", "double"),
     ("bytes", "binary"),
 )
-#: The output of `replay_sessions`: the answers to line ``number`` (0: before any), in the order of
-#: ``at``.  ``what`` is ``event``, ``effect``, ``result``, ``violation`` if the peer has broken a
-#: rule, or ``refused`` if the line breaks one.
+#: The output of `replay_sessions`: what a capture of the session has (`CAPTURED`), without the
+#: place in a file, and the ``line`` that it answers (0: before any).
 SAID = (
     ("session", "string"),
-    ("number", "bigint"),
-    ("at", "int"),
-    ("what", "string"),
-    ("name", "string"),
-    ("code", "string"),
-    ("fields", "string"),
+    ("line", "bigint"),
+    *(
+        (name, kind)
+        for name, kind in CAPTURED
+        if name not in ("file", "block", "row", "machine", "session", "fault", "block_end")
+    ),
 )
 
 
@@ -96,50 +99,70 @@ def replay_batches(
     said = (
         {"session": session, **each}
         for session, lines in groupby(rows, itemgetter("session"))
-        for each in _replay_one(lines, LineDriver(lookup(machine), config, respond=respond))
+        for each in _Replayed(lines, machine, config, respond=respond).rows()
     )
     return row_batches(said, SAID)
 
 
-def _replay_one(lines: Iterator[dict[str, Any]], driver: LineDriver) -> Iterator[dict[str, Any]]:
-    yield from _said(0, driver.start())
-    for row in lines:
-        try:
-            value = read_json(row["line"] or "")
-        except ValueError as error:
-            answer = driver.refuse(error)
-        else:
-            answer = driver.do(value)
-        yield from _said(row["number"], answer)
+class _Replayed(Tape):
+    """A session that is replayed, and recorded as in a capture."""
+
+    def __init__(
+        self,
+        lines: Iterator[dict[str, Any]],
+        machine: str,
+        config: dict[str, Any],
+        *,
+        respond: bool,
+    ) -> None:
+        super().__init__(redact=frozenset())
+        self._header = Header(machine=machine, config=config)
+        self._driver = LineDriver(lookup(machine), config, respond=respond)
+        self._driver.record_by(self.stand_in, self.verb)
+        self._lines = lines
+        self._line = 0
+        self._noted: list[Step] = []
+        self._line_of: deque[int] = deque()  # each step that has no rows yet
+        self._refused: list[dict[str, Any]] = []
+
+    def put(self, step: Step) -> None:
+        self._noted.append(step)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows `SAID`, without the session."""
+        for number, rows in enumerate(step_rows(self._header, self._steps()), 1):
+            place = {"line": self._line_of.popleft(), "step": number}
+            yield from ({**place, **row} for row in rows)
+        yield from self._refused
+
+    def _steps(self) -> Iterator[Step]:
+        yield from self._take(self._driver.start())
+        for row in self._lines:
+            self._line = row["number"]
+            try:
+                value = read_json(row["line"] or "")
+            except ValueError as error:
+                yield from self._take(self._driver.refuse(error))
+            else:
+                yield from self._take(self._driver.do(value))
+
+    def _take(self, answer: Iterator[Any]) -> Iterator[Step]:
+        """The steps of an answer; a line that never got to the machine has none, and is noted."""
+        for said in answer:
+            if "error" in said and not any(step.error for step in self._noted):
+                self._refused.append({"line": self._line, **_refusal(said["error"])})
+        steps, self._noted = self._noted, []
+        for step in steps:
+            self._line_of.append(self._line)
+            yield step
 
 
-def _said(number: int, answer: Iterator[Any]) -> Iterator[dict[str, Any]]:
-    for at, said in enumerate(filter(None, map(_row, answer))):
-        yield {"number": number, "at": at, **said}
-
-
-def _row(said: dict[str, Any]) -> dict[str, Any] | None:
-    """The row for a line of the driver's answer; ``None`` for bytes and for the state."""
-    if "error" in said:
-        return _fault("refused", said["error"])
-    if "event" in said:
-        fields = said["fields"]
-        if said["event"] == "Closed" and fields.get("error") is not None:
-            return _fault("violation", fields["error"])
-        return {"what": "event", "name": said["event"], "fields": json.dumps(fields)}
-    if "effect" in said:
-        return {"what": "effect", "name": said["effect"], "fields": json.dumps(said["fields"])}
-    if "result" in said:
-        return {"what": "result", "fields": json.dumps(said["result"])}
-    return None
-
-
-def _fault(what: str, error: Mapping[str, Any]) -> dict[str, Any]:
+def _refusal(error: Mapping[str, Any]) -> dict[str, Any]:
     code = error.get("code")
-    fields = json.dumps({"message": error.get("message")})
     return {
-        "what": what,
+        "part": 0,
+        "what": "refused",
         "name": error["type"],
         "code": None if code is None else str(code),
-        "fields": fields,
+        "said": json.dumps({"message": error.get("message")}),
     }
