@@ -33,6 +33,7 @@ from culm.garlic.values import (
     encode_configuration,
     encode_entries,
     encode_log,
+    replicated,
 )
 from culm.machine import Closed, LocalProtocolError, RemoteProtocolError
 
@@ -97,6 +98,28 @@ def test_replicated_logs_round_trip_and_agree_with_the_general_codec(log: list[E
     encoded = encode_log(log)
     assert decode_log(encoded, LIMITS) == log
     assert encode_entries(decode_entries(encoded, LIMITS)) == encoded
+
+
+@given(st.data())
+def test_logs_of_equal_sizes_are_read_as_entry_by_entry(data: st.DataObject) -> None:
+    """Values that are all as long as the first are read at once: nothing may differ by that."""
+    size = data.draw(st.integers(0, 5), "size")
+    values = st.binary(min_size=size, max_size=size)
+    logs = st.lists(st.builds(entry, st.sampled_from((1, 1, 1, 2, 9)), values), max_size=5)
+    encoded = bytearray(b"".join(data.draw(logs, "log")))
+    if encoded and data.draw(st.booleans(), "changed"):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+
+    def one_by_one() -> list[Entry]:
+        return [replicated(each, SMALL) for each in decode_entries(bytes(encoded), SMALL)]
+
+    def outcome(read: Callable[[], list[Entry]]) -> object:
+        try:
+            return read()
+        except RemoteProtocolError as error:
+            return error.code
+
+    assert outcome(lambda: decode_log(bytes(encoded), SMALL)) == outcome(one_by_one)
 
 
 DECODERS: list[Callable[[bytes], object]] = [

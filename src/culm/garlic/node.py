@@ -186,10 +186,9 @@ class Node(LinkedMachine[NodeEvent]):
         return self._core.forward_bytes(self._read_values(values))
 
     def _read_values(self, values: Sequence[Buffer]) -> list[bytes]:
-        given, size_max = read_buffers("values", values), self._value_size_max
-        for value in given:
-            if len(value) > size_max:
-                raise LocalProtocolError(ErrorCode.VALUE_TOO_LARGE)
+        given = read_buffers("values", values)
+        if given and max(map(len, given)) > self._value_size_max:
+            raise LocalProtocolError(ErrorCode.VALUE_TOO_LARGE)
         return given
 
     def read(self) -> int:

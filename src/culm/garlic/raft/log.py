@@ -9,14 +9,23 @@ from typing import Protocol
 
 from culm.garlic.raft.model import Entry, Snapshot, Stored
 
-__all__ = ["LogView", "RaftLog", "size_of"]
+__all__ = ["LogView", "RaftLog", "are_values", "size_of"]
 
-_term = itemgetter(0)  # of an entry
+_term, _data = itemgetter(0), itemgetter(1)  # of an entry
+_VALUES = frozenset((bytes,))
 
 
 def size_of(entries: Iterable[Entry]) -> int:
     """Bytes of the values of `entries`."""
-    return sum([len(data) for _, data in entries if type(data) is bytes])
+    values = [*map(_data, entries)]
+    if not are_values(values):
+        values = [data for data in values if type(data) is bytes]
+    return sum(map(len, values))
+
+
+def are_values(data: Iterable[object]) -> bool:
+    """Whether all of `data`, of entries, are values: none is a configuration."""
+    return _VALUES.issuperset(map(type, data))
 
 
 class LogView(Protocol):

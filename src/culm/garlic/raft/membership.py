@@ -8,8 +8,10 @@ than one change apart, and their majorities overlap.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from operator import itemgetter
 
+from culm.garlic.raft.log import are_values
 from culm.garlic.raft.model import Configuration, Entry, Snapshot
 
 __all__ = ["Membership"]
@@ -43,8 +45,10 @@ class Membership:
         """The last configuration at or before `index`, which must be committed."""
         return next(found for at, found in reversed(self._history) if at <= index)
 
-    def append(self, first_index: int, entries: Iterable[Entry]) -> None:
+    def append(self, first_index: int, entries: Sequence[Entry]) -> None:
         """Look for configurations in `entries`, the first of which is at `first_index`."""
+        if are_values(map(itemgetter(1), entries)):
+            return
         found = [
             (index, entry[1])
             for index, entry in enumerate(entries, first_index)

@@ -29,7 +29,7 @@ class _Proposed:
 
     def takes(self, first: int, last: int, term: int) -> bool:
         """Add these values if they continue the run; returns whether they do."""
-        if self.last + 1 != first or self.term != term or not self:
+        if self.last + 1 != first or self.term != term or self.first > self.last:
             return False
         self.last = last
         return True
