@@ -228,12 +228,15 @@ def test_python_in_the_browser_tells_the_same_to_the_byte(page: Any, name: str) 
         assert json.loads(page.evaluate(ask, [name, each])) == json.loads(told(name, each))
 
 
-@pytest.mark.parametrize("size", [WIDE, (900, 700), NARROW], ids=["wide", "middle", "narrow"])
+SIZES = {"wide": WIDE, "middle": (900, 700), "narrow": NARROW, "lying": (844, 390)}
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 def test_nothing_is_beside_the_screen(opened: Opener, size: tuple[int, int]) -> None:
     page = opened("#raft-partition/120", size, python=False)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     assert page.evaluate("document.documentElement.scrollHeight") <= size[1]
-    if size == NARROW:
+    if size in (NARROW, SIZES["lying"]):
         for name in ("steps", "detail", "try"):
             page.locator(f'[data-pane="{name}"][role=tab]').click()
             assert page.locator(f"#{name}").is_visible()

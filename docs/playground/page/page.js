@@ -74,7 +74,7 @@ function goOn(then) {
   const { history: told, at } = now;
   if (at >= told.steps.length - 1) { stop(); return; }
   const from = told.steps[at].at, to = told.steps[at + 1].at;
-  const takes = still.matches ? 0 : now.playing ? Math.min(1100, 220 + (to - from) * 900) : 240;
+  const takes = still.matches ? 0 : now.playing ? Math.min(1000, 150 + (to - from) * 700) : 240;
   const begun = performance.now();
   const draw = (time) => {
     const part = takes ? Math.min(1, (time - begun) / takes) : 1;
@@ -92,7 +92,7 @@ function play() {
   now.playing = true;
   $("play").classList.add("playing"); $("play").setAttribute("aria-label", "Stop");
   if (now.at === now.history.steps.length - 1) go(0);
-  const next = () => { if (now.playing) setTimeout(() => now.playing && goOn(next), still.matches ? 700 : 160); };
+  const next = () => { if (now.playing) setTimeout(() => now.playing && goOn(next), still.matches ? 700 : 100); };
   goOn(next);
 }
 
