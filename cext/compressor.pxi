@@ -16,11 +16,10 @@ cdef class Compressor:
 
     cdef readonly size_t window
     cdef readonly int level
+    cdef int table_bits
     # Where sequences were seen last, in so many bits of their positions as the window needs;
     # for the second level, where each chain begins, and then their links.
     cdef void *table
-    cdef int table_bits
-    cdef size_t entry_size
     # The history and then the packet at hand: `size` bytes, the first of which is
     # byte `base` of the stream (modulo 2**32).
     cdef uint8_t *buffer
@@ -28,16 +27,12 @@ cdef class Compressor:
     cdef size_t size
     cdef uint32_t base
     cdef bint busy
-    # What the second level weighs, while it does.
-    cdef Weighed *places
 
     def __cinit__(self, window, level=QUICK):
         self.window = window_of(window)
         if level not in (QUICK, THOROUGH):
             raise ValueError(f"a level is 1 or 2, not {level}")
         self.level = level
-        narrow = self.level == QUICK and self.window <= NARROW
-        self.entry_size = sizeof(uint16_t) if narrow else sizeof(uint32_t)
 
     def __dealloc__(self):
         PyMem_Free(self.table)
@@ -58,11 +53,21 @@ cdef class Compressor:
         finally:
             PyBuffer_Release(&view)
 
+    def rest(self):
+        """Give back all memory but that of the history; the next packet makes the table anew."""
+        if self.busy:
+            raise RuntimeError("another thread is compressing")
+        PyMem_Free(self.table)
+        self.table = NULL
+        if self.buffer != NULL:
+            self.move_history(0)
+
     cdef object compress_packet(self, const uint8_t *data, size_t size, size_max):
         cdef size_t room = size + (size >> 8) + 2
         cdef void *table = self.table
         cdef int bits = self.table_bits
         cdef void *saved = NULL
+        cdef Weighed *places = NULL
         cdef PyObject *packet
         cdef uint8_t *end
         if size > PACKET_SIZE_MAX:
@@ -73,15 +78,15 @@ cdef class Compressor:
         try:
             if self.window:
                 self.prepare(size)
+                places = self.new_places(size)
                 if self.table == table and size_max is not None:
                     saved = self.save_table(data, size)
-            end = self.run(data, size, <uint8_t *>bytes_data(packet), room)
+            end = self.run(data, size, places, <uint8_t *>bytes_data(packet), room)
         except:
             Py_DECREF(<object>packet)
             raise
         finally:
-            PyMem_Free(self.places)
-            self.places = NULL
+            PyMem_Free(places)
         if end == NULL:
             Py_DECREF(<object>packet)
             if self.table == table:
@@ -102,31 +107,50 @@ cdef class Compressor:
         """Have all the memory that it takes to look at `size` bytes, and to remember them."""
         self.reserve(min(size, self.window) if self.looks_in_place(size) else size)
         self.grow_table(size)
-        if self.level == THOROUGH:
-            self.places = <Weighed *>PyMem_Malloc((min(size, BLOCK) + PLACE) * sizeof(Weighed))
-            if self.places == NULL:
-                raise MemoryError
         return 0
+
+    cdef Weighed *new_places(self, size_t size) except? NULL:
+        """Room for what the second level weighs."""
+        cdef Weighed *places
+        if self.level != THOROUGH:
+            return NULL
+        places = <Weighed *>PyMem_Malloc((min(size, BLOCK) + PLACE) * sizeof(Weighed))
+        if places == NULL:
+            raise MemoryError
+        return places
+
+    cdef bint is_narrow(self) noexcept nogil:
+        """Whether 16 bits of a position are enough."""
+        return self.level == QUICK and self.window <= NARROW
+
+    cdef size_t table_size(self, int bits) noexcept:
+        cdef size_t entries = <size_t>(3 if self.level == THOROUGH else 1) << bits
+        return entries * (sizeof(uint16_t) if self.is_narrow() else sizeof(uint32_t))
 
     cdef bint looks_in_place(self, size_t size) noexcept nogil:
         """Whether a packet can do without a copy: nothing is before it, or little of it is near."""
         return self.size == 0 or size > max(2 * self.window, <size_t>CUT_SIZE_MIN)
 
     cdef uint8_t *run(
-        self, const uint8_t *data, size_t size, uint8_t *target, size_t room
+        self, const uint8_t *data, size_t size, Weighed *places, uint8_t *target, size_t room
     ) noexcept:
         """Write the elements for `data`; NULL if they take more than `room`."""
         cdef uint8_t *end
         if size < UNLOCKED_SIZE_MIN:
-            return self.write(data, size, target, target + room)
+            return self.write(data, size, places, target, target + room)
         self.busy = True
         with nogil:
-            end = self.write(data, size, target, target + room)
+            end = self.write(data, size, places, target, target + room)
         self.busy = False
         return end
 
     cdef uint8_t *write(
-        self, const uint8_t *data, size_t size, uint8_t *target, const uint8_t *limit
+        self,
+        const uint8_t *data,
+        size_t size,
+        Weighed *places,
+        uint8_t *target,
+        const uint8_t *limit,
     ) noexcept nogil:
         cdef uint32_t window = <uint32_t>self.window
         cdef Finder finder = Finder(data, data + size, self.base, window, self.table_bits)
@@ -138,20 +162,25 @@ cdef class Compressor:
             memcpy(self.buffer + self.size, data, copied)
             finder.low = self.buffer
             finder.end = self.buffer + self.size + copied
-            target = self.write_part(&finder, self.buffer + self.size, target, limit)
+            target = self.write_part(&finder, self.buffer + self.size, places, target, limit)
             if copied == size or target == NULL:
                 return target
             finder = Finder(data, data + size, self.base + <uint32_t>self.size, window, self.table_bits)
-        return self.write_part(&finder, data + copied, target, limit)
+        return self.write_part(&finder, data + copied, places, target, limit)
 
     cdef uint8_t *write_part(
-        self, const Finder *finder, const uint8_t *here, uint8_t *target, const uint8_t *limit
+        self,
+        const Finder *finder,
+        const uint8_t *here,
+        Weighed *places,
+        uint8_t *target,
+        const uint8_t *limit,
     ) noexcept nogil:
         if self.level == THOROUGH:
             return write_thoroughly(
-                finder, <uint32_t *>self.table, self.places, here, target, limit
+                finder, <uint32_t *>self.table, places, here, target, limit
             )
-        if self.entry_size == sizeof(uint16_t):
+        if self.is_narrow():
             return write_quickly(finder, <uint16_t *>self.table, here, target, limit)
         return write_quickly(finder, <uint32_t *>self.table, here, target, limit)
 
@@ -209,16 +238,13 @@ cdef class Compressor:
         cdef void *table
         if self.table != NULL and bits <= self.table_bits:
             return 0
-        table = PyMem_Calloc(self.entries(bits), self.entry_size)
+        table = PyMem_Calloc(1, self.table_size(bits))
         if table == NULL:
             raise MemoryError
         self.table = table
         self.table_bits = bits
         self.enter_history()
         return 0
-
-    cdef size_t entries(self, int bits) noexcept:
-        return <size_t>(3 if self.level == THOROUGH else 1) << bits
 
     cdef void enter_history(self) noexcept:
         """Enter all places of the history into a table that is empty."""
@@ -229,39 +255,42 @@ cdef class Compressor:
         while finder.end - here >= PLACE:
             if self.level == THOROUGH:
                 chain(&finder, <uint32_t *>self.table, here)
-            elif self.entry_size == sizeof(uint16_t):
+            elif self.is_narrow():
                 enter(&finder, <uint16_t *>self.table, here)
             else:
                 enter(&finder, <uint32_t *>self.table, here)
             here += 1
 
+    cdef bint fills_table(self, size_t size) noexcept:
+        """Whether so many bytes may touch all of the table."""
+        return size >> self.table_bits > 0
+
     cdef void *save_table(self, const uint8_t *data, size_t size) except? NULL:
         """Copy the table, or only those entries that `data` can touch; NULL for chains."""
-        cdef size_t entries = self.entries(self.table_bits)
+        cdef bint whole = self.fills_table(size)
         cdef void *saved
         if self.level == THOROUGH:
             return NULL
-        saved = PyMem_Malloc(min(entries, size) * self.entry_size)
+        saved = PyMem_Malloc(self.table_size(self.table_bits) if whole else size * sizeof(uint32_t))
         if saved == NULL:
             raise MemoryError
-        if size >= entries:
-            memcpy(saved, self.table, entries * self.entry_size)
-        elif self.entry_size == sizeof(uint16_t):
+        if whole:
+            memcpy(saved, self.table, self.table_size(self.table_bits))
+        elif self.is_narrow():
             save_entries(self.table_bits, <uint16_t *>self.table, <uint16_t *>saved, data, size)
         else:
             save_entries(self.table_bits, <uint32_t *>self.table, <uint32_t *>saved, data, size)
         return saved
 
     cdef void restore_table(self, const void *saved, const uint8_t *data, size_t size) noexcept:
-        cdef size_t entries = self.entries(self.table_bits)
         if self.window == 0:
             return
         if self.level == THOROUGH:
-            memset(self.table, 0, entries * self.entry_size)
+            memset(self.table, 0, self.table_size(self.table_bits))
             self.enter_history()
-        elif size >= entries:
-            memcpy(self.table, saved, entries * self.entry_size)
-        elif self.entry_size == sizeof(uint16_t):
+        elif self.fills_table(size):
+            memcpy(self.table, saved, self.table_size(self.table_bits))
+        elif self.is_narrow():
             restore_entries(self.table_bits, <uint16_t *>self.table, <uint16_t *>saved, data, size)
         else:
             restore_entries(self.table_bits, <uint32_t *>self.table, <uint32_t *>saved, data, size)

@@ -257,6 +257,38 @@ def test_the_table_is_as_large_as_what_was_sent(lzfoo_twins):
     assert memory(*[bytes(300)] * 10) < 30_000
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_one_that_rests_keeps_its_history_alone(lzfoo_twins, level):
+    lzfoo, _ = lzfoo_twins
+    text = Path(sysconfig.get_path("stdlib"), "argparse.py").read_bytes()
+    tracemalloc.start()
+    try:
+        compressor = lzfoo.Compressor(65536, level)
+        compressor.compress(text[:70_000])
+        compressor.rest()
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < 65536 + 1000
+    assert len(compressor.compress(text[30_000:60_000])) < 30
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@given(window=windows, data=st.lists(st.tuples(texts, st.booleans()), max_size=6))
+def test_twins_that_rest_between_packets_go_on_alike(lzfoo_twins, window, data, level):
+    twins = [twin.Compressor(window, level) for twin in lzfoo_twins]
+    packets = []
+    for text, rests in data:
+        first, second = (twin.compress(text, len(text) if rests else None) for twin in twins)
+        assert first == second
+        packets += [(text, first)] if first is not None else []
+        if rests:
+            for twin in twins:
+                twin.rest()
+    texts_sent = [text for text, _ in packets]
+    assert model.decode([packet for _, packet in packets], window) == texts_sent
+
+
 def test_memory_is_given_back_after_a_large_packet(lzfoo):
     tracemalloc.start()
     try:

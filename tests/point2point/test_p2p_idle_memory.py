@@ -8,10 +8,12 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-from culm.bamboo import MemoryStore
+from nacl.signing import SigningKey
+
+from culm.bamboo import LogAuthor, MemoryStore
 from culm.machines.driver import Driver
 from culm.machines.sample_logs import make_log
-from culm.point2point import Connection, Role
+from culm.point2point import Connection, Role, Timing
 from culm.point2point.replication import Interest, Replicator
 from culm.testing.link import MachinePair
 from culm.wire.multihash import YAMF
@@ -77,3 +79,31 @@ def test_what_is_idle_costs_little() -> None:
     assert connection / 2 < alone < connection * TOLERANCE
     assert replicator / 2 < bare < replicator * TOLERANCE
     assert log / 2 < each < log * TOLERANCE
+
+
+def test_a_sender_that_has_nothing_to_send_keeps_its_history_and_no_table() -> None:
+    """Memory counted before and after the first sign of life that is asked for."""
+    author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
+    text = PAGE.read_bytes()
+    full, empty = MemoryStore(family=YAMF), MemoryStore(family=YAMF)
+    full.append(author.log, [author.publish(text[at : at + 900]) for at in range(0, 27_000, 900)])
+    drivers = [
+        Driver(
+            Replicator(role=role, interest=Interest(accept_new_logs=True)), respond=store.perform
+        )
+        for role, store in zip(Role, (full, empty), strict=True)
+    ]
+    tracemalloc.start()
+    try:
+        link = MachinePair(*drivers)
+        sizes = []
+        for until in (5.0, 5.0 + Timing().keepalive_s):
+            link.run(until=until)
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    head = empty.head(author.log)
+    assert head is not None
+    assert head.seqnum == 30
+    assert sizes[1] < sizes[0] - 25_000

@@ -125,6 +125,10 @@ class Compressor:
         self._forget()
         return packet
 
+    def rest(self) -> None:
+        """Give back all memory but that of the history; the next packet makes the table anew."""
+        self._table, self._links, self._shift = [], [], 64
+
     def _saved(self) -> tuple[list[int], list[int], int]:
         return self._table.copy(), self._links.copy(), self._shift
 

@@ -329,6 +329,7 @@ class Connection(StreamBase[ConnectionEvent]):
         asks = self._timeouts.advance(now) and not self._control_stream.ping_waits
         if asks and self._closed is None and not self._output.over:
             self._control_stream.ping()
+            self._output.rest()
 
     def restart_idle_timeout(self) -> None:
         """The peer could not go on because we did not read: its silence does not count."""

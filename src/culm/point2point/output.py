@@ -152,6 +152,11 @@ class Output:
         self._outbox.append(data)
         self.queued_total += len(data)
 
+    def rest(self) -> None:
+        """Nothing has happened for a while: keep no more memory than it takes to go on."""
+        if self._compressor is not None:
+            self._compressor.rest()
+
     def compressed(self, data: Buffer) -> bytes | None:
         """`data` compressed, if that is smaller; it has entered the history then."""
         size = len(data)

@@ -46,6 +46,9 @@ _FAULTS = {
 #: ``len(data) + len(data) // 256 + 2`` bytes.  If it would be larger than `size_max`, the
 #: result is ``None`` and the compressor is as before, so that `data` can be sent raw.
 #:
+#: ``rest()`` gives back all memory but that of the history, for a compressor that has nothing to
+#: do for a while; the next packet makes the table anew.
+#:
 #: The same calls give the same bytes on every machine.  Memory: two windows, the table of
 #: the match finder (as large as what has been compressed, up to one window and 512 KiB; for
 #: level 2 six times as large, up to six windows and 6 MiB) and what one packet takes; none of
