@@ -6,15 +6,17 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from driving import DRIVERS, Drive, connected
 from nacl.signing import SigningKey
 
+import culm_io.verifiers
 from culm import bamboo, p2panda
 from culm.bamboo import LogAuthor
-from culm.machine import Closed, Event
+from culm.machine import Closed, Event, StoreFailed
 from culm.p2panda import Author, OperationStored, Policy, SessionEnded
 from culm.point2point import Role, replication
 from culm.point2point.replication import EntryStored, Interest, LogSynced
@@ -135,6 +137,29 @@ def test_entries_of_a_log_are_verified_in_threads(
     assert closed == Closed()
     assert stored == list(range(1, COUNT + 1))
     check_in_threads(verified_in, verifiers)
+
+
+@pytest.mark.parametrize("name", ["sockets", "asyncio", "twisted"])  # those with a common pool
+def test_without_a_thread_to_verify_in_a_connection_ends_and_says_why(
+    name: str, ends: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = ThreadPoolExecutor(2)
+    pool.shutdown()  # refuses as one does that can start no thread
+    monkeypatch.setattr(culm_io.verifiers, "_pool", lambda _: pool)
+    author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
+    full, empty = bamboo.MemoryStore(family=YAMF), bamboo.MemoryStore(family=YAMF)
+    full.append(author.log, [author.publish(b"one")])
+    heard: list[Event] = []
+    receiver = replication.Replicator(
+        role=Role.PROACTIVE,
+        limits=replication.ReplicatorLimits(verifying_max=4096),
+        interest=Interest(live=False, accept_new_logs=True),
+    )
+    sender = replication.Replicator(role=Role.REACTIVE)
+    with pytest.raises(RuntimeError, match="cannot schedule"):
+        driven(DRIVERS[name], ends, (sender, full), (receiver, empty), heard.append, 2)
+    assert [type(each) for each in heard[-2:]] == [StoreFailed, Closed]
+    assert empty.logs() == []
 
 
 @pytest.mark.parametrize("verifiers", [0, 2])
