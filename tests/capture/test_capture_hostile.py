@@ -117,3 +117,38 @@ def test_many_bombs_in_one_piece_take_the_memory_of_one() -> None:
         return peak
 
     assert peak_of(20) < peak_of(2) + size
+
+
+EVIL = "\x1b[31m\x9b31m\n\u202e\u2028</script>\0"
+"""What would set a terminal's colour, begin a line or turn one around."""
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        step("next_event"),
+        step(f"a{EVIL}"),
+        step("close", EVIL, {EVIL: EVIL}, **{EVIL: EVIL}, result=EVIL),
+        step("next_event", result={"": f"culm.machine:{EVIL}", "fields": {EVIL: EVIL}}),
+        step("next_event", result={"": "culm.machine:Closed", "member": EVIL}),
+        step("receive_data", {"": EVIL}),
+        step(f"+{EVIL}"),
+        Step(0.0, 0, "close", [], {}, None, {"": EVIL, "code": EVIL, "message": EVIL}, EVIL),
+    ],
+)
+@pytest.mark.parametrize("machine", ["bymux", EVIL])
+def test_nothing_of_a_capture_acts_on_the_terminal(
+    made: Step, machine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = Header(machine=machine, session=EVIL, culm=EVIL, python=EVIL, config={})
+    (tmp_path / "hostile").write_bytes(capture_of(made, header=named))
+    (tmp_path / "other").write_bytes(capture_of(step("close")))
+    one, other = str(tmp_path / "hostile"), str(tmp_path / "other")
+    for told in (["show", one], ["replay", one], ["replay", one, "--until", "1"]):
+        main(told)
+    main(["diff", one, other])
+    main(["show", "--json", one])
+    found = capsys.readouterr()
+    for line in (found.out + found.err).split("\n"):
+        assert line.isprintable()
+        assert not line.startswith("\\u202e")

@@ -22,7 +22,7 @@ from culm.capture.pcap import pcap
 from culm.capture.qlog import qlog
 from culm.capture.records import Capture, Step
 from culm.capture.replaying import Replay, replay
-from culm.capture.text import is_idle, line_of, plain, plain_step, words_of
+from culm.capture.text import is_idle, line_of, plain, plain_step, visible, words_of
 from culm.capture.values import to_value
 from culm.capture.view import STEPS_MAX, page
 from culm.capture.wireshark import dissectors
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitSta
     try:
         status: ExitStatus = options.run(options)
     except CaptureError as error:
-        print(error, file=sys.stderr)
+        print(visible(str(error)), file=sys.stderr)
         return ExitStatus.IMPOSSIBLE
     except OSError as error:
         print(f"{error.filename}: {error.strerror}", file=sys.stderr)
@@ -146,15 +146,16 @@ def _show(options: argparse.Namespace) -> ExitStatus:
     header = capture.header
     if not options.json:
         config = json.dumps(plain(dict(header.config))) if header.config else ""
-        print(f"{header.machine or 'a machine without a name'} {config}".rstrip())
-        print(f"session {header.session or '-'}, culm {header.culm}, Python {header.python}")
+        print(visible(f"{header.machine or 'a machine without a name'} {config}".rstrip()))
+        versions = f"culm {header.culm}, Python {header.python}"
+        print(visible(f"session {header.session or '-'}, {versions}"))
     at = 0.0
     for number, step in enumerate(capture, 1):
         at += step.after
         if options.json:
             print(json.dumps({"number": number, "at": at, **plain_step(step)}))
         elif options.all or not is_idle(step):
-            print(f"{number:>7} {at:>12.6f}  {line_of(step)}")
+            print(f"{number:>7} {at:>12.6f}  {visible(line_of(step))}")
     if capture.torn:
         print(f"{capture.torn} bytes at the end are no complete block", file=sys.stderr)
     return ExitStatus.DONE
@@ -174,7 +175,7 @@ def _replay(options: argparse.Namespace) -> ExitStatus:
 
 def _told(options: argparse.Namespace, value: dict[str, Any], *lines: str) -> None:
     """Print what is found, as it is asked for."""
-    print(json.dumps(value) if options.json else "\n".join(lines))
+    print(json.dumps(value) if options.json else "\n".join(map(visible, lines)))
 
 
 def _tell_difference(

@@ -16,6 +16,7 @@ __all__ = [
     "plain_step",
     "short_words",
     "title_of",
+    "visible",
     "words_of",
 ]
 
@@ -69,6 +70,11 @@ def line_of(step: Step) -> str:
     if step.result is not None:
         words += f" -> {words_of(step.result)}"
     return words if step.state is None else f"{words}  [{step.state}]"
+
+
+def visible(text: str) -> str:
+    """A line for a terminal, on which names in it that others have chosen have no effect."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def words_of(value: Any) -> str:
