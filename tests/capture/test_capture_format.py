@@ -34,6 +34,7 @@ from culm.capture import (
 from culm.capture.blocks import MAGIC, BlockReader, block_of, write_block
 from culm.capture.redaction import SECRET_CALLS
 from culm.capture.values import from_value, to_value
+from culm.machine import Closed
 from culm.machines import lookup, names
 from culm.oxen import Node
 from culm.wire import lzfoo
@@ -496,3 +497,25 @@ class Taker:
 
     def take(self, key: SigningKey) -> int:
         return len(bytes(key))
+
+
+def test_a_sink_that_raises_ends_the_capture_and_not_the_machine() -> None:
+    pieces: list[bytes] = []
+
+    def sink(piece: bytes) -> None:
+        if len(pieces) > 1:
+            raise OSError(28, "the disk is full")
+        pieces.append(piece)
+
+    recorder = Recorder(sink, machine="bymux", config={})
+    machine = recorder.stand_in(lookup("bymux").make({}))
+    recorder.flush()
+    for _ in range(10_000):
+        machine.receive_data(b"")
+        assert len(recorder.waiting) < 1100  # nothing gathers
+    assert recorder.error is not None
+    machine.receive_eof()
+    assert type(machine.next_event()) is Closed
+    with pytest.raises(OSError, match="full"):
+        recorder.flush()
+    assert list(read(b"".join(pieces))) == []

@@ -49,8 +49,8 @@ class Notes(Protocol):
         """So many bytes more are waiting; hands over many of them, or many records."""
         ...
 
-    def flush(self) -> None:
-        """Hand over what is waiting."""
+    def hand_over(self) -> None:
+        """Hand over what is waiting; raises nothing."""
         ...
 
     def note(self, *of: Any, **more: Any) -> None:
@@ -87,7 +87,7 @@ def _next_event(notes: Notes, machine: Any) -> Callable[[], Any]:
         if len(encoded) > SMALL_MAX:
             notes.grow(len(encoded))
         if type(event) is Closed:
-            notes.flush()
+            notes.hand_over()
         return event
 
     return next_event
@@ -109,7 +109,7 @@ def _advance(notes: Notes, machine: Any) -> Callable[[float], None]:
         else:
             append(front + notes.encode(now) + _NOTHING_CAME)
         if len(waiting) > WAITING_MAX:
-            notes.flush()
+            notes.hand_over()
 
     return advance
 

@@ -224,6 +224,8 @@ class Recorder(Tape):
         )
         self.waiting = [header.encode()]
         self._waiting_size = len(self.waiting[0])
+        self.error: Exception | None = None
+        """What the sink has raised: the capture ended there, and the machine goes on."""
         sink(front_of(compression))
 
     def chance(self, rng: random.Random) -> random.Random:
@@ -252,7 +254,7 @@ class Recorder(Tape):
         """So many bytes more are waiting; hands over many of them, or many records."""
         self._waiting_size = size = self._waiting_size + size
         if size >= _BLOCK_SIZE or len(self.waiting) > WAITING_MAX:
-            self.flush()
+            self.hand_over()
 
     def stamp(self) -> bytes:
         """The time since the last step that had one, encoded."""
@@ -265,13 +267,28 @@ class Recorder(Tape):
         return {} if self._payloads_out else quick_calls(self, machine)
 
     def flush(self) -> None:
-        """Hand everything to the sink: what comes later may be lost with the process."""
-        if self.waiting:
-            block = block_of(self.waiting, self._compression)
-            self.waiting.clear()  # the calls of machines know this list
-            self._waiting_size = 0
-            for piece in block:
+        """Hand everything to the sink: what comes later may be lost with the process.
+
+        Raises what the sink has raised, now or before.  That ends the capture.
+        """
+        self.hand_over()
+        if self.error is not None:
+            raise self.error
+
+    def hand_over(self) -> None:
+        """The same within a call of the machine, which is done and has its outcome to tell."""
+        if not self.waiting:
+            return
+        records = self.waiting.copy()
+        self.waiting.clear()  # the calls of machines know this list
+        self._waiting_size = 0
+        if self.error is not None:
+            return
+        try:
+            for piece in block_of(records, self._compression):
                 self._sink(piece)
+        except Exception as error:  # whatever it is: the machine goes on, unrecorded
+            self.error = error
 
     def note(
         self,
@@ -292,7 +309,7 @@ class Recorder(Tape):
             self.waiting += pieces
             self.grow(sum(map(len, pieces)))
         if state is not None and isinstance(result, Closed):
-            self.flush()
+            self.hand_over()
 
 
 def record(machine: M, sink: Sink, /, **of: Any) -> M:
