@@ -79,6 +79,10 @@ class Tape:
         self._has_machine = True
         return cast(M, _stand_in(machine, self, 0))
 
+    def handle(self, behind: Any, number: int) -> Any:
+        """The handle of that number again, for what was handed out as it."""
+        return _stand_in(behind, self, number)
+
     def make(self, kind: Callable[P, M], /, *arguments: P.args, **keywords: P.kwargs) -> M:
         """An object of the class `kind`, with every call noted, and how it was made.
 

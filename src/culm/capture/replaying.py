@@ -168,7 +168,8 @@ class Replay:
         if number == -1:
             return self._chance
         try:
-            return self._objects[number]
+            found = self._objects[number]
+            return self._tape.handle(found, number) if number else found
         except KeyError:
             raise CaptureError(
                 ErrorCode.BAD_RECORD, f"step {self.number}: nothing has the number {number}"
@@ -179,7 +180,8 @@ class Replay:
         if is_stand_in(result):
             number = recorded.get("number") if isinstance(recorded, dict) else None
             if isinstance(number, int):
-                self._objects[number] = result
+                # A stand-in for it is made when it is called: there may be very many handles.
+                self._objects[number] = result.machine_behind if number else result
             return
         parts = recorded.get("items", []) if isinstance(recorded, dict) else recorded
         if isinstance(parts, list) and isinstance(result, (list, tuple)):
