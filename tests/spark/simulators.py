@@ -1,13 +1,16 @@
 """The simulators of all protocols, as functions of a seed that tell steps and bytes.
 
 Each is in the room of its protocol; `ROOMS` says which directories have to be on the path, this one
-besides.  What a run has carried is null where messages travel as objects.
+besides.  What a run has carried is null where messages travel as objects.  A failure comes with
+captures if they are wanted (`culm.testing.captures`).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import NamedTuple
+
+from culm.testing.captures import of_failures
 
 #: Directories below ``tests``, by the name of the simulator.
 ROOMS = {
@@ -36,6 +39,7 @@ def modules_of(name: str) -> list[str]:
     return [str(here), str(here.parent / ROOMS[name])]
 
 
+@of_failures
 def ebt(seed: int) -> Run:
     """Replicators of Epidemic Broadcast Trees, up to ten; steps are frames."""
     from ebt_simulator import Simulation
@@ -84,6 +88,7 @@ def p2panda(seed: int) -> Run:
     return Run(simulation.steps, simulation.bytes)
 
 
+@of_failures
 def point2point(seed: int) -> Run:
     """Replicators over Point-2-Point, whose stores become equal."""
     from replicator_random import RandomWorld
@@ -91,6 +96,7 @@ def point2point(seed: int) -> Run:
     return _replicated(RandomWorld(seed))
 
 
+@of_failures
 def point2point_forks(seed: int) -> Run:
     """The same, with authors who fork their logs."""
     from replicator_random import RandomWorld
@@ -98,6 +104,7 @@ def point2point_forks(seed: int) -> Run:
     return _replicated(RandomWorld(seed, forks=True))
 
 
+@of_failures
 def point2point_parts(seed: int) -> Run:
     """Readers who want different parts of a log."""
     from replicator_parts_random import RandomParts

@@ -7,12 +7,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from culm.bymux import Connection, Role
-from culm.capture import Compression, Recorder, read
+from culm.capture import Compression, Header, Recorder, Step, read
 from culm.capture.dissect import bytes_of, dissect, leaves, with_fields
 from culm.capture.text import is_idle
 from culm.spark import (
@@ -25,7 +26,7 @@ from culm.spark import (
 from culm.spark import read as read_files
 from culm.spark.capture_files import captured_until, read_capture
 from culm.spark.captures import CAPTURED, decode_blocks
-from culm.spark.columns import arrow_schema
+from culm.spark.columns import arrow_schema, row_batches
 from culm.testing.record import conversations, driver_for
 from specs import SPECS
 
@@ -241,6 +242,39 @@ def test_any_byte_may_be_wrong():
             pass
         for _ in decode_blocks(one_file(capture[:at])):
             pass
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_captures_of_strangers_are_rows_or_faults(spec):
+    """Whatever stands in records, sound blocks of them become rows of the right types."""
+    rng = Random(spec.name)
+    blocks = one_file(recorded(spec, conversations(spec)[0]))
+    for _ in range(60):
+        changed = [dict(block) for block in blocks]
+        block = rng.choice(changed)
+        records = bytearray(block["entry"])
+        for _ in range(rng.randrange(1, 4)):
+            records[rng.randrange(len(records))] = rng.choice([rng.randrange(256), 0xA0, 0x1B])
+        block["entry"] = bytes(records)
+        batches = list(row_batches(decode_blocks(changed), CAPTURED))
+        assert batches
+
+
+def test_numbers_of_strangers_are_no_larger_than_spark_has():
+    handle = {"": "object", "number": 2**64 - 1, "link": 2**64 - 1}
+    steps = [
+        Step(0.0, 0, "links", [], {}, [handle, {"": "object", "link": 1}]),
+        Step(2.0**40, 2**64 - 1, "receive_data", [b"x"], {}, None, {"code": {"member": 3}}),
+        Step(0.0, 0, "next_event", [], {}, {"": 3, "fields": {"error": {"": [], "code": 3}}}),
+        Step(0.0, 0, "receive_datagram", [b"\xff"], {"source": {"": {}}}, None),
+    ]
+    records = Header(machine="oxen", config={"dialect": "no such"}).encode()
+    records += b"".join(step.encode() for step in steps)
+    block = {"file": "a", "block": 8, "entry": records, "fault": None, "block_end": None}
+    [batch] = row_batches(decode_blocks([block]), CAPTURED)
+    rows = batch.to_pylist()
+    assert [row["call"] for row in rows if row["what"] == "step"] == [step.name for step in steps]
+    assert {row["handle"] for row in rows} == {0, -1}
 
 
 def test_a_block_that_is_too_large_is_passed_over():

@@ -85,8 +85,10 @@ def _operations(capture: Capture, effects: dict[object, str]) -> Iterator[Operat
     for number, step in enumerate(capture, 1):
         note_links(step.result, links)
         if step.name == "next_effect" and isinstance(step.result, dict):
-            ticket = step.result.get("fields", {}).get("ticket")
-            effects[ticket] = step.result.get("", "")
+            fields, kind_of_it = step.result.get("fields"), step.result.get("")
+            ticket = fields.get("ticket") if isinstance(fields, dict) else None
+            if isinstance(ticket, int) and isinstance(kind_of_it, str):
+                effects[ticket] = kind_of_it
         link = -1 - links[step.on] if step.on in links else None
         if step.on and link is None:
             raise CaptureError(ErrorCode.OPAQUE, f"step {number} calls a handle")

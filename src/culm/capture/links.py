@@ -10,8 +10,9 @@ __all__ = ["note_links"]
 def note_links(value: Any, links: dict[int, int]) -> None:
     """Remember which handles are the same connection: -1 less the number of the link."""
     if isinstance(value, dict):
-        if value.get("") == "object" and isinstance(value.get("link"), int):
-            links[value["number"]] = -1 - value["link"]
+        number, link = value.get("number"), value.get("link")
+        if value.get("") == "object" and isinstance(number, int) and isinstance(link, int):
+            links[number] = -1 - link
         value = value.get("items")
     if isinstance(value, list):
         for each in value:

@@ -169,13 +169,20 @@ def step_rows(header: Header | None, steps: Iterable[Step]) -> Iterator[list[dic
         at += step.after
         began = None if header is None else header.began
         rows = [_step_row(step, parts), *_message_rows(parts), *_broken_rules(step, parts)]
-        common: dict[str, Any] = {"handle": step.on, "call": step.name}
+        common: dict[str, Any] = {"handle": _bigint(step.on), "call": step.name}
         if step.on in links:
-            common["link"] = -1 - links[step.on]
+            common["link"] = _bigint(-1 - links[step.on])
         if header is not None:
             common["at"] = at
             common["time"] = None if began is None else began + at
         yield [{**common, "part": part, **row} for part, row in enumerate(rows)]
+
+
+def _bigint(value: int) -> int | None:
+    """A number as Spark has it: from 2^63 on negative; ``None`` if it has more than 64 bits."""
+    if not -(1 << 63) <= value < 1 << 64:
+        return None
+    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def _step_row(step: Step, moved: Sequence[StepFields]) -> dict[str, Any]:
@@ -263,6 +270,6 @@ def _error(error: Any) -> dict[str, Any]:
     name = _name_of(parts) or parts.get("type")
     return {
         "name": name if isinstance(name, str) else None,
-        "code": code["member"] if isinstance(code, dict) and "member" in code else None,
+        "code": str(code["member"]) if isinstance(code, dict) and "member" in code else None,
         "said": json.dumps({"message": plain(parts.get("message"))}),
     }
