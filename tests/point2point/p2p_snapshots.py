@@ -82,7 +82,7 @@ def direction_as_it_is(direction: Direction) -> DirectionSnapshot:
     return DirectionSnapshot(
         cursors=tuple(cursor.copy() for cursor in direction.candidates),
         demands=direction.candidates.possible.demands,
-        ranges=direction.candidates.ranges,
+        ranges=tuple(direction.candidates.ranges),
         metadata=direction.metadata.runs(),
         links=dict(direction.links),
         end_of_log=direction.end_of_log,

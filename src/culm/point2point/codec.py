@@ -14,6 +14,7 @@ from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE, LogKey, decode_prefix
 from culm.bamboo.forks import ForkProof
 from culm.point2point import messages
 from culm.point2point.errors import ErrorCode, Violation, decoding
+from culm.point2point.messages import Adjust, Cancel, CancelReason, Mode, Proposal, Propose, Setup
 from culm.wire import varu64
 from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
@@ -24,16 +25,16 @@ _SEND_GREEDILY = 0b10  # the seventh bit, counted from the most significant one
 _RECEIVE_GREEDILY = 0b01
 
 
-def encode_setup(setup: messages.Setup) -> bytes:
+def encode_setup(setup: Setup) -> bytes:
     """Flags byte, send window, receive window."""
-    flags = (_SEND_GREEDILY if setup.send_mode is messages.Mode.GREEDY else 0) | (
-        _RECEIVE_GREEDILY if setup.receive_mode is messages.Mode.GREEDY else 0
+    flags = (_SEND_GREEDILY if setup.send_mode is Mode.GREEDY else 0) | (
+        _RECEIVE_GREEDILY if setup.receive_mode is Mode.GREEDY else 0
     )
     windows = setup.send_window_max, setup.receive_window_max
     return bytes([flags]) + varu64.encode_many(windows)
 
 
-def decode_setup(data: bytes) -> tuple[messages.Setup, int]:
+def decode_setup(data: bytes) -> tuple[Setup, int]:
     """Decode a setup at the start of `data`; returns it and its size.
 
     The first six bits are ignored.  Raises `culm.wire.errors.Truncated`.
@@ -41,11 +42,9 @@ def decode_setup(data: bytes) -> tuple[messages.Setup, int]:
     send_window, end = varu64.decode(data, 1)
     receive_window, end = varu64.decode(data, end)
     return (
-        messages.Setup(
-            send_mode=messages.Mode.GREEDY if data[0] & _SEND_GREEDILY else messages.Mode.SAFE,
-            receive_mode=messages.Mode.GREEDY
-            if data[0] & _RECEIVE_GREEDILY
-            else messages.Mode.SAFE,
+        Setup(
+            send_mode=Mode.GREEDY if data[0] & _SEND_GREEDILY else Mode.SAFE,
+            receive_mode=Mode.GREEDY if data[0] & _RECEIVE_GREEDILY else Mode.SAFE,
             send_window_max=send_window,
             receive_window_max=receive_window,
         ),
@@ -80,7 +79,7 @@ _REQUEST_FLAGS = (
     (0b0000_0001, "payload_mandatory"),
 )
 
-_FIRST_CANCEL, _LAST_CANCEL = min(messages.CancelReason), max(messages.CancelReason)
+_FIRST_CANCEL, _LAST_CANCEL = min(CancelReason), max(CancelReason)
 
 
 def encode_control(message: messages.ControlMessage) -> bytes:
@@ -92,11 +91,11 @@ def encode_control(message: messages.ControlMessage) -> bytes:
     match message:
         case messages.GrantCredit():
             return b"\0" + varu64.encode(message.amount)
-        case messages.Adjust():
+        case Adjust():
             return _encode_adjust(message)
-        case messages.Cancel():
+        case Cancel():
             return _encode_cancel(message)
-        case messages.Propose():
+        case Propose():
             return _encode_propose(message.request_id, message.proposal)
 
 
@@ -151,7 +150,7 @@ def _decode_eagerness(
     ), offset
 
 
-def _encode_adjust(message: messages.Adjust) -> bytes:
+def _encode_adjust(message: Adjust) -> bytes:
     flags, size = _encode_eagerness(message.eagerness)
     if message.allow_skipping:
         flags |= _ADJUST_SKIPPING
@@ -164,7 +163,7 @@ def _encode_adjust(message: messages.Adjust) -> bytes:
     return bytes([flags]) + varu64.encode(message.request_id) + b"".join(parts)
 
 
-def _decode_adjust(data: bytes, offset: int) -> tuple[messages.Adjust, int]:
+def _decode_adjust(data: bytes, offset: int) -> tuple[Adjust, int]:
     flags = data[offset]
     request_id, offset = varu64.decode(data, offset + 1)
     eagerness, offset = _decode_eagerness(flags, data, offset)
@@ -173,7 +172,7 @@ def _decode_adjust(data: bytes, offset: int) -> tuple[messages.Adjust, int]:
         if flags & flag:
             numbers[name], offset = varu64.decode(data, offset)
     return (
-        messages.Adjust(
+        Adjust(
             request_id=request_id,
             eagerness=eagerness,
             allow_skipping=bool(flags & _ADJUST_SKIPPING),
@@ -183,7 +182,7 @@ def _decode_adjust(data: bytes, offset: int) -> tuple[messages.Adjust, int]:
     )
 
 
-def _encode_cancel(message: messages.Cancel) -> bytes:
+def _encode_cancel(message: Cancel) -> bytes:
     encoded = bytes([message.reason]) + varu64.encode(message.request_id)
     if message.entry is not None:
         encoded += message.entry.encode()
@@ -194,17 +193,17 @@ def _encode_cancel(message: messages.Cancel) -> bytes:
     return encoded
 
 
-def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[messages.Cancel, int]:
-    reason = messages.CancelReason(data[offset])
+def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[Cancel, int]:
+    reason = CancelReason(data[offset])
     request_id, offset = varu64.decode(data, offset + 1)
     entry = seqnum = proof = None
     match reason:
-        case messages.CancelReason.HASH_MISMATCH:
+        case CancelReason.HASH_MISMATCH:
             with decoding(ErrorCode.BOGUS_PROOF):
                 entry, offset = decode_prefix(data, offset, family=family)
-        case messages.CancelReason.END_OF_LOG:
+        case CancelReason.END_OF_LOG:
             seqnum, offset = varu64.decode(data, offset)
-        case messages.CancelReason.FORK:
+        case CancelReason.FORK:
             with decoding(ErrorCode.BOGUS_PROOF):
                 first, offset = decode_prefix(data, offset, family=family)
                 second, offset = decode_prefix(data, offset, family=family)
@@ -215,14 +214,12 @@ def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[messag
         case _:
             pass  # the others carry nothing more
     return (
-        messages.Cancel(
-            request_id=request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof
-        ),
+        Cancel(request_id=request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof),
         offset,
     )
 
 
-def _encode_propose(request_id: int, proposal: messages.Proposal) -> bytes:
+def _encode_propose(request_id: int, proposal: Proposal) -> bytes:
     eagerness_flags, eagerness_size = _encode_eagerness(proposal.eagerness)
     flags = _REQUEST | eagerness_flags
     if len(proposal.log.author) != AUTHOR_SIZE:
@@ -248,7 +245,7 @@ def _encode_propose(request_id: int, proposal: messages.Proposal) -> bytes:
     return bytes([flags]) + b"".join(fixed) + b"".join(appended)
 
 
-def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[messages.Propose, int]:
+def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[Propose, int]:
     flags = data[offset]
     request_id, offset = varu64.decode(data, offset + 1)
     author = data[offset : offset + AUTHOR_SIZE]
@@ -271,7 +268,7 @@ def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[messa
         upper_certpool, offset = varu64.decode(data, offset)
     if flags & REQUEST_OFFSET:
         start_offset, offset = varu64.decode(data, offset)
-    proposal = messages.Proposal(
+    proposal = Proposal(
         log=LogKey(author, log_id),
         start=start,
         lower_certpool=lower_certpool,
@@ -284,7 +281,7 @@ def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[messa
         size_max=size_max,
         **{name: bool(flags & flag) for flag, name in _REQUEST_FLAGS},
     )
-    return messages.Propose(request_id=request_id, proposal=proposal), offset
+    return Propose(request_id=request_id, proposal=proposal), offset
 
 
 # Packets of the data channel.

@@ -17,7 +17,6 @@ from culm.bymux import Limits as MuxLimits
 from culm.bymux.packets import HEADER_SIZE_MAX
 from culm.machine import (
     Closed,
-    ContractErrorCode,
     LocalProtocolError,
     RemoteProtocolError,
     StreamBase,
@@ -26,11 +25,11 @@ from culm.point2point.codec import decode_setup, encode_setup
 from culm.point2point.control import ControlChannel
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import ConnectionEvent, Established, GivenUp
-from culm.point2point.handles import Request, check_knowledge, local
+from culm.point2point.handles import Openable, Request, check_knowledge, local
 from culm.point2point.limits import Limits, Timing
 from culm.point2point.messages import Negotiated, Proposal, Setup
 from culm.point2point.output import Output
-from culm.point2point.receiving import DataReceiver, MarkerReceived, Untraceable
+from culm.point2point.receiving import DataReceiver
 from culm.point2point.runs import RunVerifier
 from culm.point2point.states import State
 from culm.point2point.timeouts import Timeouts
@@ -93,7 +92,7 @@ def _close_with(closed: Closed) -> Closed:
     raise RemoteProtocolError(ErrorCode.MUX_VIOLATION, str(error))
 
 
-class Connection(StreamBase[ConnectionEvent]):
+class Connection(StreamBase[ConnectionEvent], Openable):
     """Bamboo Point-2-Point over bymux on one stream of bytes.
 
     Enforces every invariant of the seed, in both directions, and rebuilds and verifies received
@@ -160,11 +159,9 @@ class Connection(StreamBase[ConnectionEvent]):
         )
         self._control = ControlChannel(role=role, output=output)
         self._receiver = DataReceiver(
-            output=output, requests=self._control.requests, in_runs=in_runs, verifier=verifier
+            output=output, control=self._control, in_runs=in_runs, verifier=verifier
         )
-        self._timeouts = Timeouts(
-            output=output, requests=self._control.requests, receiver=self._receiver, timing=timing
-        )
+        self._timeouts = Timeouts(timing, output, self._control.requests.by_id, self._receiver)
         self._outbox.append(encode_setup(self._setup))
         self._control.grant(limits.requests_max)
         self._data_stream.set_window(limits.data_window_max)
@@ -242,8 +239,7 @@ class Connection(StreamBase[ConnectionEvent]):
         """
         check_knowledge(links, verifier, family=self._output.family)
         request = self._control.propose(proposal, request_id)
-        request.outgoing.know_links(links or {})
-        request.incoming.know_beginning(verifier)
+        request.know(links, verifier)
         return request
 
     @local
@@ -266,16 +262,11 @@ class Connection(StreamBase[ConnectionEvent]):
         """
         return self._receiver.ask_verifier()
 
-    def check_open(self) -> None:
-        """Raise `LocalProtocolError` if it is too late for any verb."""
-        if self._output.over:
-            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
-
     # Bytes.
 
     def read_size(self) -> int:
         owed = self._control_stream.unsent_size + self._output.unsent_markers_size
-        if owed > _OWED_SIZE_MAX + _REQUEST_SIZE_MAX * len(self._control.requests):
+        if owed > _OWED_SIZE_MAX + _REQUEST_SIZE_MAX * len(self._control.requests.by_id):
             return 0  # the peer makes us answer, but does not take the answers
         return max(0, min(super().read_size(), self._mux.read_size() - self._inbox.size))
 
@@ -303,7 +294,7 @@ class Connection(StreamBase[ConnectionEvent]):
                 more = self._outbox.take_pieces(left)
             else:
                 if not self._control_stream.unsent_size:
-                    self._feed_data_stream(_room(left, filled=bool(pieces)))
+                    self._output.feed(_room(left, filled=bool(pieces)))
                 more = self._mux.pieces_to_send(left)
             if not more:
                 break
@@ -356,7 +347,7 @@ class Connection(StreamBase[ConnectionEvent]):
                     break
             if self._control.step():
                 continue
-            event = self._step_data()
+            event = self._receiver.step()
             if self._receiver.waiting:
                 self._timeouts.excuse()  # as far as we can tell: the caller has to answer first
                 if event is None and self._receiver.gathers and self._gather():
@@ -375,20 +366,6 @@ class Connection(StreamBase[ConnectionEvent]):
         for request in self._timeouts.stalled():
             self._control.give_up(request, GivenUp.STALLED)
         return self._control.next_event()
-
-    def _step_data(self) -> ConnectionEvent | None:
-        """Process received bytes of the data channel until they bring an event."""
-        while (outcome := self._receiver.step()) is not None:
-            if isinstance(outcome, MarkerReceived):
-                self._control.end_if_due(outcome.request)
-            elif isinstance(outcome, Untraceable):
-                self._control.give_up(outcome.request, GivenUp.UNTRACEABLE)
-            else:
-                return outcome
-            event = self._control.next_event()
-            if event is not None:
-                return event
-        return None
 
     def _take_setup(self) -> ConnectionEvent | None:
         if not self._inbox.size:
@@ -415,10 +392,6 @@ class Connection(StreamBase[ConnectionEvent]):
             self._receiver.receive(more.data)
         return more is not None
 
-    def _feed_data_stream(self, size_max: int | None) -> None:
-        if not self._output.over:
-            self._output.feed(size_max)
-
     def _feed_mux(self) -> None:
         if self._inbox.size:
             self._timeouts.heard()
@@ -444,13 +417,13 @@ class Connection(StreamBase[ConnectionEvent]):
 
     def close(self) -> None:
         """Say goodbye; anything the peer still sends until `Closed` is ignored."""
-        for request in self._control.requests:
+        for request in self._control.requests.by_id.values():
             request.incoming.discard()
         self._receiver.want_no_more()
         super().close()
 
     def _goodbye(self) -> None:
-        self._feed_data_stream(None)
+        self._output.feed(None)
         self._output.end()
         self._timeouts.say_goodbye()
         self._mux.close()

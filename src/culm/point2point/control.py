@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import compress
 
 from culm.arguments import check_int, check_type
@@ -29,39 +29,20 @@ class RequestTable:
     channel has arrived, so a proposal that uses it again must not overtake that.
     """
 
-    __slots__ = (
-        "_dropped",
-        "_leaving",
-        "_next",
-        "_output",
-        "_requests",
-        "_role",
-        "_sides",
-        "_unflushed",
-    )
+    __slots__ = ("_dropped", "_leaving", "_next", "_output", "_role", "_sides", "_unsent", "by_id")
 
     def __init__(self, *, role: Role, output: Output) -> None:
         self._role = role
         self._output = output
-        self._requests: dict[int, Request] = {}
+        self.by_id: dict[int, Request] = {}
         # First and last entries, by log and whether they are ours, in the order of the proposals.
         self._sides: dict[tuple[LogKey, bool], dict[int, tuple[int, int]]] = {}
         self._next = int(role)  # where to look for a free id of ours
         self._leaving: deque[tuple[int, int]] = deque()  # where our marker ends, ended request
-        self._unflushed: set[int] = set()  # those ended requests
+        self._unsent: set[int] = set()  # those ended requests
         # Halves of the ids (all of one parity) of the peer's proposals that the overlap rule
         # dropped, and of some between them: it may have adjusted or cancelled them before it knew.
         self._dropped = Intervals()
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self._requests.values())
-
-    @property
-    def by_id(self) -> Mapping[int, Request]:
-        return self._requests
 
     def addressed(
         self, request_id: int, code: ErrorCode = ErrorCode.UNKNOWN_REQUEST
@@ -70,7 +51,7 @@ class RequestTable:
 
         Raises `Violation` with that code if there is none.
         """
-        request = self._requests.get(request_id)
+        request = self.by_id.get(request_id)
         if request is None:
             theirs = request_id % 2 == self._role.peer
             if not (theirs and request_id // 2 in self._dropped):
@@ -84,11 +65,10 @@ class RequestTable:
         parity = self._role if ours else self._role.peer
         if request_id % 2 != parity:
             raise Violation(ErrorCode.WRONG_ID_PARITY, f"{request_id}")
-        if request_id in self._requests or (ours and not self._is_free(request_id)):
+        if request_id in self.by_id or (ours and not self._is_free(request_id)):
             raise Violation(ErrorCode.ID_IN_USE, f"{request_id}")
 
     def free_id(self) -> int:
-        """An id for a proposal of ours."""
         free = self._next
         while not self._is_free(free):
             free = self._id_after(free)
@@ -97,8 +77,8 @@ class RequestTable:
     def _is_free(self, request_id: int) -> bool:
         """Whether no message of ours under that id is still to leave."""
         while self._leaving and self._leaving[0][0] <= self._output.flushed_total:
-            self._unflushed.discard(self._leaving.popleft()[1])
-        return request_id not in self._requests and request_id not in self._unflushed
+            self._unsent.discard(self._leaving.popleft()[1])
+        return request_id not in self.by_id and request_id not in self._unsent
 
     def _id_after(self, request_id: int) -> int:
         following = request_id + 2
@@ -109,7 +89,7 @@ class RequestTable:
     def open(self, request_id: int, proposal: messages.Proposal, *, ours: bool) -> Request:
         """It has been proposed, under an id that has been checked."""
         request = Request(request_id, proposal, self._output, ours=ours)
-        self._requests[request_id] = request
+        self.by_id[request_id] = request
         last = MAX if proposal.end is None else proposal.end
         self._sides.setdefault((proposal.log, ours), {})[request_id] = proposal.start, last
         if not ours:
@@ -119,7 +99,6 @@ class RequestTable:
         return request
 
     def end(self, request: Request) -> None:
-        """All four messages have been exchanged."""
         request.move(Input.END)
         self._remove(request)
 
@@ -134,19 +113,14 @@ class RequestTable:
     def _remove(self, request: Request) -> None:
         request_id, side = request.request_id, (request.proposal.log, request.ours)
         request.answer()
-        del self._requests[request_id], self._sides[side][request_id]
+        del self.by_id[request_id], self._sides[side][request_id]
         if not self._sides[side]:
             del self._sides[side]
         if request.ours:
             self._leaving.append((self._output.queued_total, request_id))
-            self._unflushed.add(request_id)
+            self._unsent.add(request_id)
 
     # Proposals that overlap.
-
-    def dropped_ids(self) -> tuple[tuple[int, int], ...]:
-        """First and last id of each run of the peer's ids that are remembered as dropped."""
-        odd = int(self._role.peer)
-        return tuple((2 * first + odd, 2 * last + odd) for first, last in self._dropped.runs())
 
     def overlaps(self, new: Request) -> Iterator[tuple[Request, Request]]:
         """Losers and winners of overlapping proposals that crossed; drop the losers.
@@ -162,7 +136,7 @@ class RequestTable:
         # There may be many: built-in functions go through them.
         starts, ends = zip(*side.values(), strict=True)
         both = map(all, zip(map(end.__ge__, starts), map(start.__le__, ends), strict=True))
-        for rival in [self._requests[request_id] for request_id in compress(side, both)]:
+        for rival in [self.by_id[request_id] for request_id in compress(side, both)]:
             if rival.unanswered:
                 loser, winner = (new, rival) if _rank(rival) < _rank(new) else (rival, new)
                 yield loser, winner
@@ -181,6 +155,8 @@ class ControlChannel:
     Methods raise `Violation`: a mistake of the caller in a verb, of the peer in a step.
     """
 
+    __slots__ = ("_events", "_inbox", "_output", "credit", "granted", "requests")
+
     def __init__(self, *, role: Role, output: Output) -> None:
         self.requests = RequestTable(role=role, output=output)
         self.credit = 0
@@ -192,24 +168,20 @@ class ControlChannel:
         self._events: deque[events.ConnectionEvent] = deque()
 
     def next_event(self) -> events.ConnectionEvent | None:
-        """The next event, in order."""
         return self._events.popleft() if self._events else None
 
     @property
     def inside(self) -> bool:
-        """Whether part of a message has come; meaningful when there are no more events."""
         return bool(self._inbox.size)
 
     # Our messages.
 
     def grant(self, amount: int) -> None:
-        """Let the peer make `amount` more proposals."""
         _check_credit(self.granted, amount)
         self.granted += amount
         self._output.say(encode_control(messages.GrantCredit(amount=amount)))
 
     def propose(self, proposal: messages.Proposal, request_id: int | None = None) -> Request:
-        """Spend a unit of credit on a proposal."""
         check_type("proposal", proposal, messages.Proposal)
         if request_id is not None:
             check_int("request id", request_id)
@@ -227,14 +199,12 @@ class ControlChannel:
         return request
 
     def give_up(self, request: Request, reason: events.GivenUp) -> None:
-        """Cancel a request that we give up."""
         request.give_up()
         self._events.append(events.RequestGivenUp(request_id=request.request_id, reason=reason))
 
     # The peer's messages.
 
     def receive(self, data: Buffer) -> None:
-        """Take bytes of the channel."""
         self._inbox.append(data)
 
     def step(self) -> bool:

@@ -11,7 +11,6 @@ and drops those that the data contradicts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -102,7 +101,6 @@ class Direction:
         return self.candidates.demand
 
     def face(self, other: Direction) -> None:
-        """Get to know the other direction of the same request."""
         self.other = other
 
     def ahead_of(self, cursor: Cursor) -> int:
@@ -137,7 +135,6 @@ class Direction:
     # Notifications.
 
     def check_notify(self, count: int) -> Possible:
-        """`count` pieces may be passed over with a notification."""
         self._check_no_apology_owed()
         if count < 1:
             raise Violation(ErrorCode.EMPTY_PACKET, "notification of nothing")
@@ -164,7 +161,6 @@ class Direction:
         return entry is None or not demand.eagerness.wants_payload(entry.payload_size)
 
     def check_skip(self, reason: SkipReason) -> Possible:
-        """The payload that is due may be passed over for that reason."""
         self._check_no_apology_owed()
 
         def check(cursor: Cursor, demand: Demand) -> None:
@@ -186,7 +182,6 @@ class Direction:
     # Metadata.
 
     def check_metadata(self) -> Possible:
-        """Metadata may be sent now."""
         self._check_no_apology_owed()
 
         def check(cursor: Cursor, demand: Demand) -> None:
@@ -240,6 +235,8 @@ class Direction:
         if piece.seqnum > 1 and not self.tells_metadata(piece.seqnum - 1):
             return None  # its hash is needed, and might have to be asked for
         size_max = min(demand.size_max, demand.eagerness.payload_size_max)
+        if size_max < demand.size_min:
+            return None
         return EntryRun(piece.seqnum, count, demand.size_min, size_max)
 
     def take_run(self, hashes: dict[int, bytes]) -> None:
@@ -260,7 +257,6 @@ class Direction:
     # Payloads.
 
     def check_payload(self, size: int, given: Entry | None = None) -> Possible:
-        """`size` bytes of the payload that is due may be sent."""
         self._check_no_apology_owed()
 
         def check(cursor: Cursor, demand: Demand) -> None:
@@ -285,7 +281,6 @@ class Direction:
         return entry.payload_size
 
     def begin_payload(self, possible: Possible, given: Entry | None = None) -> None:
-        """A packet with bytes of the due payload begins."""
         self.candidates.keep(possible)
         self.entry = self.payload_entry(given)  # which the other direction may forget
 
@@ -467,12 +462,7 @@ class Outgoing(Direction):
         if self.reached is None or self.reached.place < self.cursor.place:
             self.reached = self.cursor.copy()
 
-    def know_links(self, links: Mapping[int, bytes]) -> None:
-        """Remember the hashes of entries that others may link to."""
-        self.links.update(links)
-
     def queued(self, until: int) -> None:
-        """Data of this request has been put on the data channel."""
         self.sent_until = until
 
 
@@ -522,16 +512,13 @@ class Incoming(Direction):
         self.verifier = verifier
 
     def wait(self) -> None:
-        """The caller has been asked for something."""
         self.intake = Intake.WAITING
 
     def resume(self) -> None:
-        """The caller has answered."""
         if self.intake is Intake.WAITING:
             self.intake = Intake.TAKEN
 
     def discard(self) -> None:
-        """All that still comes is of no use."""
         self.intake = Intake.PASSED_OVER
 
     @property
@@ -548,16 +535,15 @@ class Incoming(Direction):
         entry, demand = self.entry, self.demand
         if entry is None or demand is None or entry.seqnum not in self.metadata:
             return False
-        size, due = entry.payload_size, Piece(entry.seqnum, Part.PAYLOAD)
-        if not (demand.eagerness.wants_payload(size) and demand.admits_payload(size)):
+        if not demand.wants_payload(entry.payload_size):
             return False
+        due = Piece(entry.seqnum, Part.PAYLOAD)
         return all(
             cursor.piece == due and not cursor.is_behind(self.other.cursor)
             for cursor in self.candidates
         )
 
     def mark(self) -> None:
-        """The peer has confirmed the cancellation on the data channel."""
         self.marked = True
 
 
@@ -576,7 +562,6 @@ def _check_skip(demand: Demand, reason: SkipReason, seqnum: int, size: int | Non
 
 
 def _check_payload_wanted(demand: Demand, size: int) -> None:
-    """A payload of that size is to be sent rather than passed over."""
     if not demand.eagerness.wants_payload(size):
         raise Violation(
             ErrorCode.EAGERNESS_VIOLATED,

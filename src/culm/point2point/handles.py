@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar, Unpack
+from typing import Concatenate, Final, ParamSpec, TypeVar, Unpack
 
 from culm.arguments import check_int, check_type
 from culm.bamboo.entry import Entry, verify_signature
@@ -19,6 +19,7 @@ from culm.point2point.codec import PacketType, encode_control
 from culm.point2point.direction import Incoming, Intake, Outgoing
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
+from culm.point2point.messages import Adjust, Cancel, CancelReason, Demand, Eagerness
 from culm.point2point.output import Output
 from culm.point2point.pieces import Cursor, Part, Piece, PieceRange
 from culm.point2point.runs import write_run
@@ -36,12 +37,17 @@ _OPEN: Final = frozenset(
 )
 
 
-class Openable(Protocol):
+class Openable:
     """An object whose verbs may be called only as long as the connection lasts."""
+
+    __slots__ = ()
+
+    _output: Output
 
     def check_open(self) -> None:
         """Raise `LocalProtocolError` if it is too late for any verb."""
-        ...
+        if self._output.over:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
 
 
 def local(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -74,7 +80,7 @@ def check_knowledge(
         check_type("verifier", verifier, PayloadVerifier)
 
 
-class Request:
+class Request(Openable):
     """One synchronisation request of a `Connection`.
 
     It outlives its end: then its verbs raise, and a later request with the same id is another
@@ -106,22 +112,17 @@ class Request:
         """Whether the other side has yet to answer it."""
         self.life = RequestState.PROPOSED_BY_US if ours else RequestState.PROPOSED_BY_PEER
         """Its place in the table of states, also when it is too late for any verb."""
-        range_, demand = PieceRange.of(proposal), messages.Demand.of(proposal)
+        range_, demand = PieceRange.of(proposal), Demand.of(proposal)
         self.incoming = Incoming(range_, demand if ours else None)
         self.outgoing = Outgoing(range_, None if ours else demand)
         self.incoming.face(self.outgoing)
         self.outgoing.face(self.incoming)
         if proposal.expected_hash is not None:
-            self.outgoing.know_links({proposal.expected_seqnum: proposal.expected_hash})
+            self.outgoing.links[proposal.expected_seqnum] = proposal.expected_hash
         self._output = output
 
     def __repr__(self) -> str:
         return f"<Request {self.request_id} {self.state.value}>"
-
-    def check_open(self) -> None:
-        """Raise `LocalProtocolError` if it is too late for any verb."""
-        if self._output.over:
-            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
 
     # Queries.
 
@@ -196,12 +197,12 @@ class Request:
         return self.outgoing.apology_owed
 
     @property
-    def peer_demand(self) -> messages.Demand | None:
+    def peer_demand(self) -> Demand | None:
         """The peer's demand on us; ``None`` before it has confirmed."""
         return self.outgoing.demand
 
     @property
-    def our_demand(self) -> messages.Demand | None:
+    def our_demand(self) -> Demand | None:
         """Our demand on the peer; ``None`` before we have confirmed."""
         return self.incoming.demand
 
@@ -239,7 +240,7 @@ class Request:
     @local
     def confirm(
         self,
-        eagerness: messages.Eagerness,
+        eagerness: Eagerness,
         *,
         links: Mapping[int, bytes] | None = None,
         verifier: PayloadVerifier | None = None,
@@ -253,7 +254,7 @@ class Request:
         proposal's ``start_offset``.  `changes`: see `adjust`.
         """
         check_knowledge(links, verifier, family=self._output.family)
-        adjust = messages.Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
+        adjust = Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
         if adjust.eagerness is None:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
         demand, encoded = self._checked(adjust, Input.CONFIRM)
@@ -262,12 +263,16 @@ class Request:
         self.incoming.adjust(adjust, demand)  # data comes after it has arrived
         self.outgoing.adjust(adjust)
         self._output.say(encoded)
-        self.outgoing.know_links(links or {})
+        self.know(links, verifier)
+
+    def know(self, links: Mapping[int, bytes] | None, verifier: PayloadVerifier | None) -> None:
+        """Remember what the caller has told of the log; see `confirm`."""
+        self.outgoing.links.update(links or {})
         self.incoming.know_beginning(verifier)
 
     @local
     def adjust(
-        self, *, eagerness: messages.Eagerness | None = None, **changes: Unpack[messages.Changes]
+        self, *, eagerness: Eagerness | None = None, **changes: Unpack[messages.Changes]
     ) -> None:
         """Narrow the range, or change our demand on the peer.
 
@@ -275,15 +280,14 @@ class Request:
         `size_min`, `size_max`.  An `end` or `upper_certpool` that is not less than the one in
         force is ignored.
         """
-        adjust = messages.Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
+        adjust = Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
         demand, encoded = self._checked(adjust, Input.ADJUST)
         self.move(Input.ADJUST)
         self.incoming.may_adjust(adjust, demand)
         self.outgoing.adjust(adjust)
         self._output.say(encoded)
 
-    def _checked(self, adjust: messages.Adjust, input: Input) -> tuple[messages.Demand, bytes]:
-        """Our demand after a valid adjustment, and its bytes."""
+    def _checked(self, adjust: Adjust, input: Input) -> tuple[Demand, bytes]:
         demand = self.incoming.demand_after(adjust)
         self.check_adjust(adjust)
         if input is Input.ADJUST and self.is_ambiguous(adjust):
@@ -292,17 +296,17 @@ class Request:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {self.request_id}")
         return demand, encode_control(adjust)
 
-    def check_adjust(self, adjust: messages.Adjust) -> None:
+    def check_adjust(self, adjust: Adjust) -> None:
         """An adjustment has to change something, its end and upper certpool info have to fit.
 
         Raises `Violation`.
         """
-        if adjust == messages.Adjust(request_id=adjust.request_id):
+        if adjust == Adjust(request_id=adjust.request_id):
             raise Violation(ErrorCode.EMPTY_PACKET, "adjustment of nothing")
         bounds = self.outgoing.cursor.range.bounds.tightened(adjust.end, None)
         messages.check_end(self.proposal.start, bounds.end, adjust.upper_certpool)
 
-    def is_ambiguous(self, adjust: messages.Adjust) -> bool:
+    def is_ambiguous(self, adjust: Adjust) -> bool:
         """Whether it is impossible to tell the entry of data that crosses the adjustment.
 
         The path through a sparse range depends on its end.  Metadata tells by its signature what
@@ -319,7 +323,7 @@ class Request:
     @local
     def cancel(
         self,
-        reason: messages.CancelReason,
+        reason: CancelReason,
         *,
         entry: Entry | None = None,
         seqnum: int | None = None,
@@ -330,26 +334,23 @@ class Request:
         `entry` is needed with ``HASH_MISMATCH``, `seqnum` with ``END_OF_LOG`` and `proof`
         with ``FORK``.
         """
-        if reason is messages.CancelReason.CONFIRM:
+        if reason is CancelReason.CONFIRM:
             raise Violation(ErrorCode.BAD_CANCEL_CONFIRMATION, "nothing to confirm")
-        cancel = messages.Cancel(
+        cancel = Cancel(
             request_id=self.request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof
         )
         cancel.check(self.proposal)
         self._end_with(cancel)
 
     def give_up(self) -> None:
-        """Cancel on our own account."""
-        self._end_with(
-            messages.Cancel(request_id=self.request_id, reason=messages.CancelReason.RESOURCE_LIMIT)
-        )
+        self._end_with(Cancel(request_id=self.request_id, reason=CancelReason.RESOURCE_LIMIT))
 
-    def _end_with(self, cancel: messages.Cancel) -> None:
+    def _end_with(self, cancel: Cancel) -> None:
         self.move(Input.CANCEL)
         self.incoming.discard()
         self.say_cancel(cancel)
 
-    def say_cancel(self, cancel: messages.Cancel) -> None:
+    def say_cancel(self, cancel: Cancel) -> None:
         """Send a cancel, and the marker after the last of our data."""
         if not self.ours:
             self.answer()
@@ -472,7 +473,6 @@ class Request:
         self.outgoing.queued(self._output.queued_total)
 
     def _packets(self, data: memoryview, *, compress: bool) -> Iterable[Buffer]:
-        """Payload bytes in packets of at most the size of our limit."""
         size_max = self._output.limits.packet_size_max
         for start in range(0, len(data) or 1, size_max):
             part = data[start : start + size_max] if len(data) > size_max else data
@@ -491,7 +491,6 @@ class Request:
             raise TypeError(f"no entry of {family}: {type(entry).__name__}")
 
     def _check_due(self, entry: Entry, piece: Piece) -> None:
-        """It is that entry of which `piece` is due."""
         if entry.seqnum != piece.seqnum or entry.log != self.proposal.log:
             part = piece.part.name.lower()
             raise Violation(
@@ -500,7 +499,6 @@ class Request:
             )
 
     def _given(self, entry: Entry | None) -> Entry | None:
-        """The entry whose payload is due, as given by the caller."""
         if entry is None:
             return None
         self._check_entry(entry)
@@ -547,7 +545,7 @@ class Request:
     def provide_hash(self, seqnum: int, hash: bytes) -> None:
         """Answer `HashWanted`; or tell the hash of a stored entry before it is asked for."""
         check_knowledge({seqnum: hash}, family=self._output.family)
-        self.outgoing.know_links({seqnum: hash})
+        self.outgoing.links[seqnum] = hash
         self.incoming.resume()
 
     def provide_entry(self, entry: Entry) -> None:

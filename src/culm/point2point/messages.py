@@ -64,7 +64,6 @@ class Negotiated:
 
     @classmethod
     def derive(cls, ours: Setup, theirs: Setup) -> Negotiated:
-        """Combine our wishes with the peer's."""
         return cls(
             send_mode=_both_greedy(ours.send_mode, theirs.receive_mode),
             receive_mode=_both_greedy(ours.receive_mode, theirs.send_mode),
@@ -434,3 +433,7 @@ class Demand:
     def admits_payload(self, size: int) -> bool:
         """Whether a payload of `size` bytes is within the sizes of interest."""
         return self.size_min <= size <= self.size_max
+
+    def wants_payload(self, size: int) -> bool:
+        """Whether a payload of `size` bytes is to be sent."""
+        return self.admits_payload(size) and self.eagerness.wants_payload(size)

@@ -38,6 +38,7 @@ class Output:
         self.family = family
         self.limits = limits
         self.trusts_caller = trusts_caller
+        self.is_safe = True  # only verified data may be sent
         self.over = False
         self.refuses = False
         self.queued_total = 0
@@ -50,21 +51,14 @@ class Output:
         # Where cancellation markers are that may not have left; adjacent ones are joined.
         self._markers: deque[tuple[int, int]] = deque()
         self._markers_size = 0
-        self._session: Negotiated | None = None
         self._compressor: Compressor | None = None
         self._raw_run = 0
         self._raw_left = 0
 
     def establish(self, session: Negotiated) -> None:
-        """Both setups have been exchanged."""
-        self._session = session
+        self.is_safe = session.send_mode is Mode.SAFE
         if session.compression_window:
             self._compressor = Compressor(session.compression_window)
-
-    @property
-    def is_safe(self) -> bool:
-        """Whether only verified data may be sent."""
-        return self._session is None or self._session.send_mode is Mode.SAFE
 
     @property
     def checks(self) -> bool:
@@ -72,7 +66,6 @@ class Output:
         return self.is_safe and not self.trusts_caller
 
     def end(self) -> None:
-        """Say nothing from now on."""
         self.over = True
 
     def refuse(self) -> None:
@@ -80,15 +73,10 @@ class Output:
         self.refuses = True
 
     def say(self, message: bytes) -> None:
-        """Send a message on the control channel."""
         if not self.over:
             self._control.send_data(message)
 
     # Waiting bytes.
-
-    @property
-    def current_id(self) -> int | None:
-        return self._current
 
     @property
     def unsent_size(self) -> int:
@@ -114,17 +102,15 @@ class Output:
 
     def feed(self, size_max: int | None) -> None:
         """Let about `size_max` bytes into the stream, where only control data overtakes them."""
-        for piece in self._outbox.take_pieces(size_max):
+        for piece in () if self.over else self._outbox.take_pieces(size_max):
             self._data.send_data(piece)
 
     def drop_unsent(self) -> None:
-        """The peer accepts nothing more."""
         self._outbox.clear()
 
     # Data.
 
     def put(self, request_id: int, *pieces: Buffer) -> None:
-        """Queue data of a request, and make it the current one."""
         if self._current != request_id:
             self._switch(request_id)
         for piece in pieces:

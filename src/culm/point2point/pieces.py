@@ -44,7 +44,6 @@ class Bounds(NamedTuple):
     upper_certpool: int | None
 
     def tightened(self, end: int | None, upper_certpool: int | None) -> Bounds:
-        """The smaller ones of both."""
         return Bounds(_smaller(self.end, end), _smaller(self.upper_certpool, upper_certpool))
 
     def is_within(self, other: Bounds) -> bool:
@@ -66,9 +65,11 @@ class PieceRange:
         "_skipped",
         "_upper",
         "bounds",
+        "end",
         "proposal",
         "start",
         "start_offset",
+        "upper_certpool",
     )
 
     def __init__(
@@ -80,6 +81,7 @@ class PieceRange:
     ) -> None:
         self.proposal = proposal
         self.bounds = Bounds(end, upper_certpool)
+        self.end, self.upper_certpool = self.bounds
         self.start = proposal.start
         self.start_offset = proposal.start_offset or 0
         from_payload = proposal.start_offset is not None
@@ -101,7 +103,6 @@ class PieceRange:
 
     @classmethod
     def of(cls, proposal: Proposal) -> PieceRange:
-        """The range as it was proposed."""
         return cls(proposal, proposal.end, proposal.upper_certpool)
 
     def __eq__(self, other: object) -> bool:
@@ -111,16 +112,6 @@ class PieceRange:
 
     def __hash__(self) -> int:
         return hash((self.bounds, self.proposal))
-
-    @property
-    def end(self) -> int | None:
-        """The last entry of the range itself."""
-        return self.bounds.end
-
-    @property
-    def upper_certpool(self) -> int | None:
-        """The upper certpool info."""
-        return self.bounds.upper_certpool
 
     @property
     def count(self) -> int:
@@ -166,7 +157,6 @@ class PieceRange:
         return lower + max(0, count)
 
     def bounded(self, bounds: Bounds) -> PieceRange:
-        """The range of the same request that ends there."""
         return PieceRange(self.proposal, *bounds, lower=self._lower)
 
     def shared_with(self, other: PieceRange) -> int:
@@ -184,7 +174,6 @@ class PieceRange:
 
 
 def _lower_part(proposal: Proposal) -> list[int]:
-    """The entries of its lower certificate pool, ascending."""
     start, lowest = proposal.start, proposal.lower_certpool
     if lowest is None or lowest == start:
         return []
@@ -244,17 +233,14 @@ class Cursor:
         return seqnum
 
     def copy(self) -> Cursor:
-        """A cursor at the same place, which stays there."""
         return Cursor(self.range, self.index, self.offset)
 
     def move(self, index: int) -> None:
-        """Go to the beginning of the piece at `index`."""
         self.index = index
         self.piece = self.range.piece(index)
         self.offset = self.start_of(self.piece)
 
     def move_inside(self, size: int) -> None:
-        """Go on by `size` bytes within the payload that is due."""
         self.offset += size
 
     def start_of(self, piece: Piece | None) -> int:
@@ -316,7 +302,7 @@ class Candidates:
     have the same ranges, and each range is made once.
     """
 
-    __slots__ = ("_adjusted", "_ranges", "_shared", "demand", "first", "possible")
+    __slots__ = ("_adjusted", "_shared", "demand", "first", "possible", "ranges")
 
     def __init__(self, range_: PieceRange, demand: Demand | None) -> None:
         self.first = Cursor(range_)
@@ -324,7 +310,7 @@ class Candidates:
         self.demand = demand
         """The receiver's latest demand; ``None`` before the first."""
         self.possible = Possible((self.first,), () if demand is None else (demand,))
-        self._ranges = {range_.bounds: range_}  # in force now or later, the largest first
+        self.ranges = {range_.bounds: range_}  # in force now or later, the largest first
         # All adjustments by the receiver, and all by the sender, taken together.
         self._adjusted: list[Bounds] = [range_.bounds, range_.bounds]
         self._shared = range_.count  # number of first pieces that the ranges share
@@ -335,18 +321,13 @@ class Candidates:
     @property
     def count(self) -> int:
         """The number of ranges, or of demands, that are kept apart."""
-        return max(len(self._ranges), len(self.possible.demands))
-
-    @property
-    def ranges(self) -> tuple[Bounds, ...]:
-        """The ends that the range may have, now or later; the largest first."""
-        return tuple(self._ranges)
+        return max(len(self.ranges), len(self.possible.demands))
 
     @property
     def only(self) -> tuple[Cursor, Demand] | None:
         """The one possibility, if there is but one."""
         cursors, demands = self.possible
-        if len(cursors) == len(self._ranges) == len(demands) == 1:
+        if len(cursors) == len(self.ranges) == len(demands) == 1:
             return cursors[0], demands[0]
         return None
 
@@ -354,15 +335,13 @@ class Candidates:
 
     def retarget(self, end: int | None, upper_certpool: int | None, other: Candidates) -> None:
         """From now on a smaller range applies to the sender."""
-        smaller = {bounds: bounds.tightened(end, upper_certpool) for bounds in self._ranges}
+        smaller = {bounds: bounds.tightened(end, upper_certpool) for bounds in self.ranges}
         self._adjusted = [bounds.tightened(end, upper_certpool) for bounds in self._adjusted]
-        self._ranges = {
+        self.ranges = {
             bounds: self._range(bounds, other) for bounds in dict.fromkeys(smaller.values())
         }
-        self._shared = _shared_by(self._ranges.values())
-        self._place(
-            cursor.retargeted(self._ranges[smaller[cursor.range.bounds]]) for cursor in self
-        )
+        self._shared = _shared_by(self.ranges.values())
+        self._place(cursor.retargeted(self.ranges[smaller[cursor.range.bounds]]) for cursor in self)
         self._place(self._apart(1))
 
     def may_be_retargeted(
@@ -376,11 +355,11 @@ class Candidates:
         bounds = adjusted[by_sender] = adjusted[by_sender].tightened(end, upper_certpool)
         smaller = {bounds: None}  # where it is smaller than all that may hold
         if not bounds.is_within(adjusted[not by_sender]):
-            smaller = dict.fromkeys(each.tightened(*bounds) for each in self._ranges)
-        new = {each: self._range(each, other) for each in smaller if each not in self._ranges}
+            smaller = dict.fromkeys(each.tightened(*bounds) for each in self.ranges)
+        new = {each: self._range(each, other) for each in smaller if each not in self.ranges}
         if not new:
             return
-        self._ranges.update(new)
+        self.ranges.update(new)
         were_apart = not self._are_together(1)
         self._shared = min(self._shared, _shared_by((self.first.range, *new.values())))
         if were_apart:
@@ -389,11 +368,9 @@ class Candidates:
             self._place(self._apart(1))
 
     def ask(self, demand: Demand) -> None:
-        """From now on another demand applies to the sender."""
         self.possible, self.demand = Possible(self.possible.cursors, (demand,)), demand
 
     def may_be_asked(self, demand: Demand) -> None:
-        """Another demand applies to the sender, now or later."""
         cursors, demands = self.possible
         if demands[-1] != demand:
             self.possible, self.demand = Possible(cursors, (*demands, demand)), demand
@@ -446,7 +423,6 @@ class Candidates:
         self._settle()
 
     def advance_inside(self, size: int) -> None:
-        """Pass `size` bytes of the payload that is due."""
         for cursor in self.possible.cursors:
             cursor.move_inside(size)
         self._settle()
@@ -468,7 +444,7 @@ class Candidates:
     # Ranges and places.
 
     def _range(self, bounds: Bounds, other: Candidates) -> PieceRange:
-        known = self._ranges.get(bounds) or other._ranges.get(bounds)
+        known = self.ranges.get(bounds) or other.ranges.get(bounds)
         return known or self.first.range.bounded(bounds)
 
     def _are_together(self, count: int) -> bool:
@@ -481,9 +457,9 @@ class Candidates:
 
     def _apart(self, count: int) -> tuple[Cursor, ...]:
         """The sender's possible places; one for all if the next `count` pieces are the same."""
-        if len(self._ranges) == 1 or self._are_together(count):
+        if len(self.ranges) == 1 or self._are_together(count):
             return self.possible.cursors
-        return _distinct(self._places_in(self._ranges.values()))
+        return _distinct(self._places_in(self.ranges.values()))
 
     def _places_in(self, ranges: Iterable[PieceRange]) -> Iterator[Cursor]:
         return (
@@ -495,18 +471,18 @@ class Candidates:
 
     def _settle(self) -> None:
         """The sender has moved, and may now go over to a smaller range."""
-        if len(self._ranges) == 1 or self._are_together(1):  # nearly always
+        if len(self.ranges) == 1 or self._are_together(1):  # nearly always
             return
-        if len(self._ranges) * len(self.possible.cursors) > _CANDIDATES_MAX:
+        if len(self.ranges) * len(self.possible.cursors) > _CANDIDATES_MAX:
             raise TooManyCandidates
         alive = {cursor.range.bounds for cursor in self}
         possible = {
             bounds: range_
-            for bounds, range_ in self._ranges.items()
+            for bounds, range_ in self.ranges.items()
             if bounds in alive or any(map(bounds.is_within, alive))
         }
-        if len(possible) < len(self._ranges):
-            self._ranges, self._shared = possible, _shared_by(possible.values())
+        if len(possible) < len(self.ranges):
+            self.ranges, self._shared = possible, _shared_by(possible.values())
         self._place(self._apart(1))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from culm.bamboo.entry import Entry, decode, verify_signature
 from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.buffer import Buffer, ReceiveBuffer
 from culm.point2point import events
 from culm.point2point.codec import NUMBERS, Metadata, PacketType, decode_metadata, metadata_size_max
-from culm.point2point.control import RequestTable
+from culm.point2point.control import ControlChannel
 from culm.point2point.direction import Intake
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.handles import Request
@@ -25,21 +25,6 @@ from culm.wire.multihash import HashFamily
 _PACKET_HEADER_SIZE_MAX = 1 + 2 * 9
 
 
-class MarkerReceived(NamedTuple):
-    """The peer has confirmed a cancellation."""
-
-    request: Request
-
-
-class Untraceable(NamedTuple):
-    """It has become impossible to tell the piece that data of a request is for."""
-
-    request: Request
-
-
-Outcome: TypeAlias = events.ConnectionEvent | MarkerReceived | Untraceable
-
-
 class DataReceiver:
     """The peer's bytes on the data channel.
 
@@ -50,32 +35,28 @@ class DataReceiver:
         self,
         *,
         output: Output,
-        requests: RequestTable,
+        control: ControlChannel,
         in_runs: bool,
         verifier: RunVerifier | None = None,
     ) -> None:
         self._inbox = ReceiveBuffer()
         self._family = output.family
-        self._requests = requests
+        self._control = control
         self._output = output
         self._safe = True
         self._current: Request | None = None
         self._only_switch = False  # the current request was cancelled
         self._received_size = self._switches_size = 0
-        self._brought = 0
         self._body = PayloadBody(self._inbox, limits=output.limits)
         self._runs: RunReader | None = None
         if in_runs:
             self._runs = RunReader(self._inbox, self._body, family=output.family, verifier=verifier)
-        self._verifying = None if verifier is None else self._runs
 
     def establish(self, session: Negotiated) -> None:
-        """Both setups have been exchanged."""
         self._safe = session.receive_mode is Mode.SAFE
         self._body.establish(session.decompression_window)
 
     def receive(self, data: Buffer) -> None:
-        """Take bytes of the channel."""
         self._inbox.append(data)
         self._received_size += len(data)
 
@@ -83,40 +64,34 @@ class DataReceiver:
     def waiting(self) -> bool:
         """Whether the caller owes an answer before more is taken."""
         current = self._current
-        if current is None or current.incoming.intake is not Intake.WAITING:
-            return self._verifying is not None and self._verifying.waits and self._takes_data
-        return current.life is not RequestState.ENDED
-
-    @property
-    def _takes_data(self) -> bool:
-        return self._current is not None and self._current.takes_data
+        if current is not None and current.incoming.intake is Intake.WAITING:
+            return current.life is not RequestState.ENDED
+        waits = self._runs is not None and self._runs.waits
+        return waits and current is not None and current.takes_data
 
     @property
     def gathers(self) -> bool:
         """Whether it waits, and yet more of the same may come."""
-        return self.waiting and self._verifying is not None and self._verifying.gathers
+        return self.waiting and self._runs is not None and self._runs.gathers
 
     def ask_verifier(self) -> bool:
         """Ask for verdicts on signatures; whether there was anything to ask."""
-        return self.gathers and self._verifying is not None and self._verifying.ask()
+        return self.gathers and self._runs is not None and self._runs.ask()
 
     @property
     def current_id(self) -> int | None:
-        """The request that the peer's data is for."""
         return None if self._current is None else self._current.request_id
 
     @property
     def brought(self) -> int:
-        """The number of received bytes about entries; it never falls.
+        """The number of received bytes about entries.
 
         The bytes of a switch, which brings nothing by itself, count only until it is complete.
         """
-        self._brought = max(self._brought, self._received_size - self._switches_size)
-        return self._brought
+        return self._received_size - self._switches_size
 
     @property
     def inside(self) -> bool:
-        """Whether the peer has begun a packet or a payload, and not finished it."""
         return self._in_packet or (self._current is not None and self.is_inside(self._current))
 
     @property
@@ -133,35 +108,34 @@ class DataReceiver:
         )
         return in_payload or (self._in_packet and self._current is request)
 
-    # Wishes of the caller.
-
     def want_no_more(self) -> None:
         """All that still comes is of no use."""
         self._body.want_no_more()
 
     # Packets.
 
-    def step(self) -> Outcome | None:
+    def step(self) -> events.ConnectionEvent | None:
         """Take packets up to the next event; ``None`` if bytes, or the caller's answer, are due."""
         if self._output.refuses:
             raise Violation(ErrorCode.INVALID_DATA, "refused by the caller")
         if self._runs is not None and self._runs.fault is not None:
             self._runs.check()
-        outcome: Outcome | None
+        event: events.ConnectionEvent | None
         while not self.waiting:
             try:
                 if self._body.open:
-                    outcome = self._bring(self._data_request(), self._body.take())
+                    event = self._bring(self._data_request(), self._body.take())
                 elif self._inbox.size:
-                    outcome = self._take_run() or self._take_packet()
+                    event = self._take_run() or self._take_packet()
                 else:
                     return None
             except Truncated:
                 return None
             except TooManyCandidates:
-                return Untraceable(self._data_request())
-            if outcome is not None:
-                return outcome
+                self._control.give_up(self._data_request(), events.GivenUp.UNTRACEABLE)
+                event = self._control.next_event()
+            if event is not None:
+                return event
         return None
 
     def _take_run(self) -> events.ConnectionEvent | None:
@@ -180,7 +154,7 @@ class DataReceiver:
         self._runs.check()
         return None
 
-    def _take_packet(self) -> Outcome | None:
+    def _take_packet(self) -> events.ConnectionEvent | None:
         first = self._inbox[0]
         if first >= PacketType.METADATA:
             return self._take_metadata(first)
@@ -192,28 +166,28 @@ class DataReceiver:
             header = self._inbox.peek(_PACKET_HEADER_SIZE_MAX)
             for index in range(count):
                 numbers[index], end = varu64.decode(header, end)
-        outcome: Outcome | None = None
+        event: events.ConnectionEvent | None = None
         if first == PacketType.SWITCH:
             self._switch(numbers[0])
             self._switches_size += end
         elif first == PacketType.CANCELLED:
-            outcome = self._take_marker(numbers[0])
+            event = self._take_marker(numbers[0])
         else:
-            outcome = self._take_for_current(first, numbers)
+            event = self._take_for_current(first, numbers)
         if not self.waiting:
             self._inbox.consume(end)
-        return outcome
+        return event
 
     def _switch(self, request_id: int) -> None:
-        request = self._requests.addressed(request_id, ErrorCode.SWITCH_TO_UNKNOWN_REQUEST)
+        request = self._control.requests.addressed(request_id, ErrorCode.SWITCH_TO_UNKNOWN_REQUEST)
         if request is not None and request.incoming.marked:
             raise Violation(ErrorCode.SWITCH_TO_UNKNOWN_REQUEST, f"{request_id} is cancelled")
         self._current, self._only_switch = request, False
 
-    def _take_marker(self, request_id: int) -> MarkerReceived | None:
+    def _take_marker(self, request_id: int) -> events.ConnectionEvent | None:
         if self._only_switch:
             raise Violation(ErrorCode.NO_CURRENT_REQUEST, f"marker for {request_id}")
-        request = self._requests.addressed(request_id)
+        request = self._control.requests.addressed(request_id)
         if request is None:
             return None
         if request.incoming.marked:
@@ -221,10 +195,10 @@ class DataReceiver:
         if self._current is request:
             self._current, self._only_switch = None, True
         request.incoming.mark()
-        return MarkerReceived(request)
+        self._control.end_if_due(request)
+        return self._control.next_event()
 
     def _data_request(self) -> Request:
-        """The request that data is for."""
         request = self._current
         if request is None or request.life is RequestState.ENDED:  # the overlap rule dropped it
             raise Violation(ErrorCode.NO_CURRENT_REQUEST)
@@ -240,10 +214,8 @@ class DataReceiver:
         if request.incoming.discarding and first not in (PacketType.RAW, PacketType.COMPRESSED):
             return None
         match first:
-            case PacketType.NOTIFY_ONE:
-                return self._take_notification(request, 1)
-            case PacketType.NOTIFY:
-                return self._take_notification(request, number)
+            case PacketType.NOTIFY_ONE | PacketType.NOTIFY:
+                return self._take_notification(request, number if first & 1 else 1)
             case PacketType.JUMP:
                 return self._take_jump(request, number)
             case PacketType.APOLOGY:
@@ -399,30 +371,24 @@ def rebuild_one(
     `HashMissing`, or `Violation` if the sender should (not) have sent the backlink.
     """
     found: Rebuilt | None = None
-    missing: HashMissing | None = None
-    violation: Violation | None = None
+    errors: list[Exception] = []
     candidates = (cursor.piece.seqnum for cursor in possible.cursors if cursor.piece)
     for seqnum in dict.fromkeys(candidates):
         try:
             rebuilt = _rebuild(request, seqnum, metadata, family=family)
-        except HashMissing as error:
-            missing = missing or error
-        except Violation as error:
-            violation = violation or error
+        except (HashMissing, Violation) as error:
+            errors.append(error)
         else:
             if rebuilt.signed:
                 return rebuilt
             found = found or rebuilt
-    if missing is not None:
-        raise missing
-    if found is None:
-        assert violation is not None
-        raise violation
+    missing = next((error for error in errors if isinstance(error, HashMissing)), None)
+    if missing is not None or found is None:
+        raise missing or errors[0]
     return found
 
 
 def _rebuild(request: Request, seqnum: int, metadata: Metadata, *, family: HashFamily) -> Rebuilt:
-    """Rebuild entry `seqnum`."""
     log, incoming = request.proposal.log, request.incoming
     distinct = has_lipmaalink(seqnum)
     if metadata.backlink is not None and not distinct:

@@ -9,6 +9,7 @@ the log, ...) is sent and received piece by piece; a run means the same as its p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, count
 from typing import Any, NamedTuple
 
@@ -54,19 +55,10 @@ class PayloadBody:
 
     All compressed packets of the connection share one history across requests.  So packets that are
     not wanted any more are inflated, too, as long as wanted ones may follow.
-    """
 
-    __slots__ = (
-        "_decompressor",
-        "_inbox",
-        "_inflation",
-        "_left",
-        "_size",
-        "_unpacks",
-        "open",
-        "piece_size_max",
-        "wanted",
-    )
+    Any k compressed bytes in a row become at most ``burst + k * factor`` (see `Limits`): allowance
+    that a packet leaves unused is lost at its end.
+    """
 
     def __init__(self, inbox: ReceiveBuffer, *, limits: Limits) -> None:
         self.open = False
@@ -74,32 +66,31 @@ class PayloadBody:
         self._inbox = inbox
         self.piece_size_max = limits.packet_size_max
         """How many bytes `take` gives at most."""
-        self._inflation = Inflation(
-            factor=limits.inflation_factor_max, burst=limits.inflation_burst_max
-        )
+        self._factor = limits.inflation_factor_max
+        self._burst = self._allowance = limits.inflation_burst_max
         self._decompressor: Decompressor | None = None
         self._size = 0  # bytes of payload
         self._left = 0  # bytes on the wire that have not been taken
         self._unpacks = False
 
     def establish(self, window: int) -> None:
-        """The decompression window (bytes) is known."""
         if window:
             self._decompressor = Decompressor(window)
 
     def want_no_more(self) -> None:
-        """Nothing that comes from now on is of use: inflate nothing."""
         self.wanted = self._unpacks = False
 
     @property
     def can_unpack(self) -> bool:
-        """Whether compression was negotiated."""
         return self._decompressor is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether the packet brings no payload."""
         return not self._size
+
+    def _room(self, unread_size: int) -> int:
+        """The number of bytes that may be made from `unread_size` compressed ones."""
+        return max(0, self._allowance + self._factor * unread_size)
 
     def begin(self, size: int, packed_size: int | None) -> None:
         """A packet with `size` bytes of payload begins, compressed to `packed_size`."""
@@ -107,7 +98,8 @@ class PayloadBody:
             if self._decompressor is None:
                 raise Violation(ErrorCode.COMPRESSION_WINDOW, "no compression was negotiated")
             if self.wanted:
-                self._inflation.check(size, packed_size)
+                if size > self._room(packed_size):
+                    raise _too_much(size, packed_size)
                 self._decompressor.begin(size)
         self.open, self._size = True, size
         self._left = size if packed_size is None else packed_size
@@ -116,7 +108,10 @@ class PayloadBody:
     def unpack(self, packed: bytes, size: int) -> bytes:
         """The `size` bytes of a whole packet that is compressed; raises `Violation`."""
         assert self._decompressor is not None
-        self._inflation.take_packet(size, len(packed))
+        left = self._allowance + self._factor * len(packed) - size
+        if left < 0:
+            raise _too_much(size, len(packed))
+        self._allowance = min(left, self._burst)
         try:
             return self._decompressor.packet(packed, size)
         except DecodeError as error:
@@ -137,13 +132,13 @@ class PayloadBody:
         return self._inbox.take(size)
 
     def _unpack(self) -> bytes:
-        decompressor, inflation = self._decompressor, self._inflation
+        decompressor = self._decompressor
         assert decompressor is not None
         readable = min(self._left, self.piece_size_max)
         unread = min(readable, self._inbox.size)
         if self._left and not unread and not decompressor.pending:
             raise Truncated(0)
-        room = inflation.room(unread)
+        room = self._room(unread)
         if not room and decompressor.remaining:
             if unread < readable:
                 raise Truncated(0)  # more of it may be made when more of it has come
@@ -155,53 +150,14 @@ class PayloadBody:
             data, read = decompressor.decode(packed, 0, min(room, self.piece_size_max))
             self._inbox.consume(read)
             self._left -= read
-            inflation.made(len(data), read)
+            self._allowance += self._factor * read - len(data)
             if not self._left and not decompressor.pending:
                 decompressor.finish()
-                inflation.end_packet()
+                self._allowance = min(self._allowance, self._burst)
                 self.open = False
         except DecodeError as error:
             raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
         return data
-
-
-class Inflation:
-    """Bounds on the expansion of the peer's compressed bytes, in proportion to their number.
-
-    `factor`: bytes for each, on average; `burst`: bytes by which that may be exceeded, ever.
-    Allowance that a packet leaves unused is lost at its end, so that any k bytes in a row become at
-    most ``burst + k * factor``.
-    """
-
-    __slots__ = ("_burst", "_factor", "_left")
-
-    def __init__(self, *, factor: int, burst: int) -> None:
-        self._factor = factor
-        self._burst = self._left = burst
-
-    def check(self, size: int, packed_size: int) -> None:
-        """A packet may declare these sizes; raises `Violation`."""
-        if size > self.room(packed_size):
-            raise _too_much(size, packed_size)
-
-    def room(self, unread_size: int) -> int:
-        """The number of bytes that may be made from `unread_size` compressed ones."""
-        return max(0, self._left + self._factor * unread_size)
-
-    def take_packet(self, size: int, packed_size: int) -> None:
-        """A whole packet of these sizes has come, and may be made; raises `Violation`."""
-        left = self._left + self._factor * packed_size - size
-        if left < 0:
-            raise _too_much(size, packed_size)
-        self._left = min(left, self._burst)
-
-    def made(self, size: int, read_size: int) -> None:
-        """`size` bytes have been made, and `read_size` compressed ones been read."""
-        self._left += self._factor * read_size - size
-
-    def end_packet(self) -> None:
-        """A packet is complete."""
-        self._left = min(self._left, self._burst)
 
 
 def _too_much(size: int, packed_size: int) -> Violation:
@@ -216,6 +172,7 @@ class _RunFault(NamedTuple):
     size: int
 
 
+@dataclass(slots=True)
 class _ReadRun:
     """A run that has been read, and whose signatures are to be verified.
 
@@ -224,19 +181,11 @@ class _ReadRun:
     made: the entries of the first of them, up to the size of one run.
     """
 
-    __slots__ = ("asked", "made", "read_for", "records", "verdicts")
-
-    def __init__(
-        self,
-        read_for: tuple[LogKey, EntryRun, dict[int, bytes]],
-        records: Sequence[tuple[Any, ...]],
-        made: Sequence[Entry],
-    ) -> None:
-        self.read_for = read_for
-        self.records = records
-        self.made = made
-        self.asked = False
-        self.verdicts: list[bool] | None = None
+    read_for: tuple[LogKey, EntryRun, dict[int, bytes]]
+    records: Sequence[tuple[Any, ...]]
+    made: Sequence[Entry]
+    asked: bool = False
+    verdicts: list[bool] | None = None
 
     def ask(self, verifier: RunVerifier) -> None:
         self.asked = True
@@ -254,6 +203,8 @@ class RunReader:
     A fault in the payload after a run is remembered if reading it again would not show it, because
     it has been unpacked already.
     """
+
+    __slots__ = ("_body", "_count_max", "_family", "_inbox", "_run", "_verifier", "fault")
 
     def __init__(
         self,
@@ -291,7 +242,6 @@ class RunReader:
         return True
 
     def forget(self) -> None:
-        """What comes next is not wanted as a run any more."""
         self._run = None
 
     def check(self) -> None:
@@ -309,12 +259,11 @@ class RunReader:
 
         There are none if it does not begin with one, or has to wait (`waits`).
         """
+        run, self._run = self._run, None
         due = incoming.run_due()
-        if due is None or due.size_max < due.size_min:
-            self._run = None
+        if due is None:
             return ()
         links = {**incoming.other.links, **incoming.links}
-        run, self._run = self._run, None
         if run is None or run.read_for != (log, due, links):
             run = self._read(log, due, links)
         if run.verdicts is None and self._verifier is not None and run.made:
@@ -401,9 +350,7 @@ def write_run(
     """
     sent, received = outgoing.links, outgoing.other.links
     due = outgoing.run_due()
-    if due is None or due.size_max < due.size_min:
-        return (), {}
-    if any(seqnum >= due.seqnum for seqnum in (*sent, *received)):
+    if due is None or any(seqnum >= due.seqnum for seqnum in (*sent, *received)):
         return (), {}
     chosen = kernel.choose(
         stored,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from culm.machine import check_time
-from culm.point2point.control import RequestTable
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.handles import Request
 from culm.point2point.limits import Timing
@@ -47,21 +47,12 @@ class Timeouts:
     `Debts`.
     """
 
-    __slots__ = (
-        "_brought",
-        "_liveness",
-        "_output",
-        "_receiver",
-        "_requests",
-        "_saying_goodbye",
-        "_sending",
-        "_setup_is_due",
-        "_taken_total",
-        "_taking",
-    )
-
     def __init__(
-        self, *, output: Output, requests: RequestTable, receiver: DataReceiver, timing: Timing
+        self,
+        timing: Timing,
+        output: Output,
+        requests: Mapping[int, Request],
+        receiver: DataReceiver,
     ) -> None:
         self._requests = requests
         self._output = output
@@ -73,24 +64,20 @@ class Timeouts:
         self._taking = Debts[int | None, Owed](timing.progress_max_s, is_paid=_is_paid)
         self._setup_is_due = True
         self._saying_goodbye = False
-        self._brought = 0  # bytes that the receiver had at the last look
+        self._brought = 0  # bytes that the receiver has had at a look
         self._taken_total = 0  # bytes
 
     def established(self) -> None:
-        """The peer's setup has come."""
         self._setup_is_due = False
         self._liveness.heard()
 
     def say_goodbye(self) -> None:
-        """From now on the peer owes nothing but its goodbye."""
         self._saying_goodbye = True
 
     def heard(self) -> None:
-        """Bytes have come."""
         self._liveness.heard()
 
     def taken(self, size: int) -> None:
-        """Bytes have left."""
         self._taken_total += size
         self._liveness.taken()
 
@@ -101,7 +88,6 @@ class Timeouts:
         self._taking.moved()
 
     def deadline(self) -> float | None:
-        """When `advance` is due."""
         deadlines = [self._liveness.deadline(self._is_inside())]
         if not self._is_idle():
             deadlines.append(self._sending.deadline())
@@ -127,11 +113,10 @@ class Timeouts:
             raise Violation(ErrorCode.PEER_SILENT)
         if self._receiver.brought > self._brought and not self._saying_goodbye:
             self._sending.moved()
-        self._brought = self._receiver.brought
+        self._brought = max(self._brought, self._receiver.brought)
         requests: dict[int, Request] = {}  # one may be stalled both ways
-        for debt, request, _ in self._sending.stalled(self._owed) + self._taking.stalled(
-            self._taken
-        ):
+        owed, taken = self._sending.stalled(self._owed), self._taking.stalled(self._taken)
+        for debt, request, _ in owed + taken:
             if request is None or debt is Debt.CANCELLATION:
                 raise Violation(ErrorCode.PEER_STALLED, debt.value)
             requests[request.request_id] = request
@@ -140,7 +125,7 @@ class Timeouts:
     def _owed(self) -> dict[int | None, Owed]:
         if self._saying_goodbye:
             return {None: Owed(Debt.GOODBYE, paid=self._taken_total)}
-        debts = ((_debt_of(each, self._receiver), each) for each in self._requests)
+        debts = ((_debt_of(each, self._receiver), each) for each in self._requests.values())
         return {each.request_id: Owed(debt, each) for debt, each in debts if debt is not None}
 
     def _taken(self) -> dict[int | None, Owed]:
@@ -150,7 +135,7 @@ class Timeouts:
         flushed = self._output.flushed_total
         waiting = [
             each
-            for each in self._requests
+            for each in self._requests.values()
             if each.life is RequestState.CONFIRMED and each.outgoing.sent_until > flushed
         ]
         if not waiting:
@@ -161,7 +146,7 @@ class Timeouts:
         return self._output.unsent_size > 0 and not self._saying_goodbye
 
     def _is_idle(self) -> bool:
-        return not (len(self._requests) or self._saying_goodbye)
+        return not (self._requests or self._saying_goodbye)
 
     def _is_inside(self) -> bool:
         return self._setup_is_due or self._receiver.inside
