@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, cast
 
 from culm.bamboo.effects import AppendEntries, ReadEntries, ReadEntry, ReadHashes
-from culm.bamboo.entry import Entry, decode
+from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.errors import Reason
 from culm.bamboo.records import NewEntry, StoredEntry, StoreError
 from culm.bamboo.staging import StagedPayload, Writing
 from culm.bamboo.verify import PayloadVerifier
+from culm.buffer import ReceiveBuffer
 from culm.effects import Place, StoreWork
 from culm.intervals import Intervals
 from culm.machine import Event
 from culm.point2point import events
+from culm.point2point.connection import Connection
 from culm.point2point.handles import Request
 from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication import steps
 from culm.point2point.replication.events import EntryStored, PayloadProgress, PiecesNotified
-from culm.replication import Writes
-from culm.wire.multihash import HashFamily
+from culm.point2point.replication.log_state import LogState
+from culm.replication import Room, Turns, Writes
+
+
+class TransferContext(NamedTuple):
+    """What all transfers of a replicator have in common."""
+
+    connection: Connection
+    logs: Mapping[LogKey, LogState]
+    work: StoreWork
+    limits: ReplicatorLimits
+    inputs: steps.Inputs  # for the logs of the requests
+    turns: Turns[int]  # of the requests that may have something to send
+    room: Room[int]
 
 
 class _Batch(NamedTuple):
@@ -45,16 +59,13 @@ class _Batches:
     it is stored: once the store has refused one, later entries would lack their links.
     """
 
-    def __init__(
-        self, request: Request, *, inputs: steps.Inputs, work: StoreWork, limits: ReplicatorLimits
-    ) -> None:
+    def __init__(self, request: Request, shared: TransferContext) -> None:
         self._request = request
         self._log = request.proposal.log
-        self._inputs = inputs
-        self._work = work
+        self._inputs, self._work = shared.inputs, shared.work
         # Entries, and the payload that goes on with the last of them.
         self._writes = Writes[NewEntry | StagedPayload](
-            size_max=limits.batch_size_max, count_max=limits.batch_count_max
+            size_max=shared.limits.batch_size_max, count_max=shared.limits.batch_count_max
         )
         self._places: deque[Place] = deque()  # one for each write that waits
         self._refused = False  # the store has not taken one, and nothing after it may go in
@@ -62,7 +73,6 @@ class _Batches:
 
     @property
     def open(self) -> bool:
-        """Whether there are entries that have not been handed to the store."""
         return bool(self._writes)
 
     def add(self, news: Sequence[NewEntry]) -> None:
@@ -218,33 +228,26 @@ class _EntrySource(Enum):
 
 
 class Download:
-    """Batches verified entries with small payloads, and stages large payloads in pieces."""
+    """Batches verified entries with small payloads, and stages large payloads in pieces.
+
+    begun: the payload of which the beginning is stored, if the range begins inside one.
+    """
 
     def __init__(
-        self,
-        request: Request,
-        *,
-        family: HashFamily,
-        inputs: steps.Inputs,
-        work: StoreWork,
-        limits: ReplicatorLimits,
+        self, request: Request, shared: TransferContext, begun: PayloadVerifier | None
     ) -> None:
         self.request = request
         self._log = request.proposal.log
-        self._family = family
-        self._inputs = inputs
-        self._work = work
-        self._limits = limits
-        self._batches = _Batches(request, inputs=inputs, work=work, limits=limits)
+        self._family = shared.logs[self._log].family
+        self._inputs, self._work = shared.inputs, shared.work
+        self._piece_size = shared.limits.payload_piece_size
+        self.batches = _Batches(request, shared)
         self._entry: Entry | None = None  # whose payload is coming in
         self._source = _EntrySource.PEER
-        self._pieces: list[bytes] = []  # of that payload, not written
-        self._pieces_size = 0
+        self._received = ReceiveBuffer()  # of that payload, not written
         self._staging: StagedPayload | None = None  # of that payload, once it is too large
-
-    def resume_payload(self, begun: PayloadVerifier) -> None:
-        """The range begins inside a payload of which the beginning is stored."""
-        self._expect(begun.entry, begun.size, begun)
+        if begun is not None:
+            self._expect(begun.entry, begun.size, begun)
 
     def handle(self, event: Event) -> None:
         """Take one event of the connection about this request."""
@@ -255,7 +258,7 @@ class Download:
                 self._take_payload(event)
             case events.EntriesReceived():
                 self._give_up_payload()
-                self._batches.add(event.entries)
+                self.batches.add(event.entries)
             case events.Notified():
                 self._give_up_payload()
                 self._tell(event)
@@ -301,11 +304,11 @@ class Download:
         entry = self._entry
         if entry is not None and self.request.receive_cursor.piece != _payload_of(entry):
             self._take_back()  # it was complete, and wrong: no apology will come any more
-        if entry is not None and (self._pieces_size or self._is_due(entry)):
+        if entry is not None and (self._received.size or self._is_due(entry)):
             self._stage(entry)
         if self._staging is not None:
             self._staging.stop()
-        self._batches.flush()
+        self.batches.flush()
         self._forget_payload()
 
     def keep_entry(self) -> bool:
@@ -315,15 +318,6 @@ class Download:
             return False
         self._stage(entry)
         return True
-
-    @property
-    def has_batch(self) -> bool:
-        """Whether there are entries for `flush`."""
-        return self._batches.open
-
-    def flush(self) -> None:
-        """Write complete entries."""
-        self._batches.flush()
 
     # Payloads.
 
@@ -339,38 +333,31 @@ class Download:
         if entry is None:
             return
         staged = 0 if self._staging is None else self._staging.received
-        if event.offset != staged + self._pieces_size:
+        if event.offset != staged + self._received.size:
             self._give_up_payload()  # a jump over bytes that we have sent, and so have
             return
-        self._pieces.append(event.data)
-        self._pieces_size += len(event.data)
+        self._received.append(event.data)
         if event.finished and event.verified is False:
             self._take_back()  # an apology has to follow
         elif self._staging is not None or self._is_large(entry):
             self._stage_pieces(entry, event)
         elif event.finished:
-            payload = self._take_pieces()
             self._entry = None
-            self._batches.add([NewEntry(entry, payload)])
+            self.batches.add([NewEntry(entry, self._received.take(entry.payload_size))])
 
     def _is_large(self, entry: Entry) -> bool:
-        return entry.payload_size > self._limits.payload_piece_size
+        return entry.payload_size > self._piece_size
 
     def _is_due(self, entry: Entry) -> bool:
         """Whether the entry goes in with the first piece, though nothing came of the payload."""
-        demand, size = self.request.our_demand, entry.payload_size
-        wanted = (
-            demand is not None
-            and demand.admits_payload(size)
-            and demand.eagerness.wants_payload(size)
-        )
+        demand = self.request.our_demand
+        wanted = demand is not None and demand.wants_payload(entry.payload_size)
         return wanted and self._source is _EntrySource.PEER and self._is_large(entry)
 
     def _stage_pieces(self, entry: Entry, event: events.PayloadReceived) -> None:
         """Write a large payload in pieces of one size, however it comes."""
-        size = self._limits.payload_piece_size
-        while self._pieces_size >= size:
-            self._stage(entry, size)
+        while self._received.size >= self._piece_size:
+            self._stage(entry, self._piece_size)
         if event.finished:
             self._stage(entry)
             assert self._staging is not None
@@ -378,7 +365,6 @@ class Download:
             self._entry = self._staging = None
 
     def _entry_of(self, event: events.PayloadReceived) -> Entry | None:
-        """The entry of that payload; ``None`` if its metadata was not verified."""
         entry = self._entry
         if entry is not None and entry.seqnum == event.seqnum:
             return entry
@@ -395,7 +381,7 @@ class Download:
         self._entry, self._source = entry, _EntrySource.STORE
         if offset:
             self._staging = self._new_staging(entry, offset, verifier)
-            self._batches.wait_for(self._staging)
+            self.batches.wait_for(self._staging)
 
     def _new_staging(
         self, entry: Entry, offset: int = 0, verifier: PayloadVerifier | None = None
@@ -405,28 +391,22 @@ class Download:
             work=self._work,
             offset=offset,
             verifier=verifier,
-            over=self._batches.payload_over,
+            over=self.batches.payload_over,
             progress=PayloadProgress,
         )
 
     def _stage(self, entry: Entry, size: int | None = None) -> None:
         """Write the received part of a large payload, `size` bytes at most."""
-        data = self._take_pieces(size)
+        data = self._received.take(self._received.size if size is None else size)
         if self._staging is not None:
             self._staging.take(data)
             return
         # The beginning goes in with the entry: one that has lost its payload and one
         # whose payload is on its way can be told apart after a crash.
         self._staging, self._source = self._new_staging(entry), _EntrySource.STORE
-        self._batches.add([NewEntry(entry, data, staged=True)])
+        self.batches.add([NewEntry(entry, data, staged=True)])
         self._staging.begin(data)
-        self._batches.go_on_with(self._staging)
-
-    def _take_pieces(self, size: int | None = None) -> bytes:
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        rest = b"" if size is None else data[size:]
-        self._pieces, self._pieces_size = [rest] if rest else [], len(rest)
-        return data[:size] if rest else data
+        self.batches.go_on_with(self._staging)
 
     def _give_up_payload(self) -> None:
         """The payload that was due will not come (any further): keep the entry alone."""
@@ -435,7 +415,7 @@ class Download:
         if entry is None:
             return
         if staging is None and self._source is _EntrySource.PEER:
-            self._batches.add([NewEntry(entry)])
+            self.batches.add([NewEntry(entry)])
             return
         if staging is not None:
             staging.stop()
@@ -443,11 +423,10 @@ class Download:
 
     def _forget_payload(self) -> None:
         self._entry = self._staging = None
-        self._take_pieces()
+        self._received.clear()
 
     def _take_back(self) -> None:
-        """The last piece was wrong."""
-        self._take_pieces()
+        self._received.clear()
         staging, self._staging = self._staging, None
         if staging is not None:
             staging.take_back()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from culm.arguments import check_fields, check_type
 from culm.bamboo.effects import LogEffect
@@ -174,14 +174,7 @@ class Want:
 
     def wishes(self) -> Wishes:
         """The part of it that goes into a proposal unchanged."""
-        return {
-            "eagerness": self.eagerness,
-            "payload_only": self.payload_only,
-            "sparse": self.sparse,
-            "payload_mandatory": self.payload_mandatory,
-            "size_min": self.size_min,
-            "size_max": self.size_max,
-        }
+        return cast("Wishes", {name: getattr(self, name) for name in Wishes.__annotations__})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,53 +16,46 @@ from culm.point2point.messages import CancelReason, Proposal
 from culm.point2point.pieces import Piece
 from culm.point2point.replication import decisions, steps
 from culm.point2point.replication.events import EntryStored, Interest, LogEnded, LogSynced, Want
+from culm.point2point.replication.steps import Aim, PeerStage, Purpose, Stage, Step
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
 V = TypeVar("V")
 
-_TAKES_PART: Final = (steps.PeerStage.JOINING, steps.PeerStage.JOINED, steps.PeerStage.LEAVING)
+_TAKES_PART: Final = (PeerStage.JOINING, PeerStage.JOINED, PeerStage.LEAVING)
 _WAITS: Final = frozenset(
-    {
-        steps.PeerStage.WAITING,
-        steps.PeerStage.COMPARING,
-        steps.PeerStage.JOINING,
-        steps.PeerStage.AWAITING_OURS,
-    }
+    {PeerStage.WAITING, PeerStage.COMPARING, PeerStage.JOINING, PeerStage.AWAITING_OURS}
 )
 
 
 class Ours(NamedTuple):
     """One proposal of ours at a time, from the wish to the end of the request."""
 
-    stage: steps.Stage = steps.Stage.IDLE
+    stage: Stage = Stage.IDLE
     request: Request | None = None  # from its proposal to its end
 
     @property
     def unanswered(self) -> bool:
-        """Whether the peer has to answer it."""
         return self.request is not None and self.request.unanswered
 
     @property
     def is_endless(self) -> bool:
-        """Whether there is a request, and it has no end."""
         return self.request is not None and self.request.proposal.end is None
 
     @property
     def is_turned_away(self) -> bool:
         """Whether there was no room for it, and there is none yet as far as we know."""
-        return self.stage in (steps.Stage.TURNED_AWAY, steps.Stage.DEFERRED)
+        return self.stage in (Stage.TURNED_AWAY, Stage.DEFERRED)
 
 
 class Theirs(NamedTuple):
     """A request of the peer, and its stage."""
 
     request: Request
-    stage: steps.PeerStage = steps.PeerStage.WAITING
+    stage: PeerStage = PeerStage.WAITING
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for our answer."""
         return self.request.state is RequestState.PROPOSED_BY_PEER
 
 
@@ -80,8 +73,8 @@ class LogState:
 
     log: LogKey
     family: HashFamily
-    aim: steps.Aim
-    aim_at_next: steps.Aim
+    aim: Aim
+    aim_at_next: Aim
     only_stored: bool
     service: steps.Service
     want: Want  # of the next entries
@@ -111,9 +104,7 @@ class LogState:
     received: bool = False  # the peer has sent all of the first of them,
     lost: bool = False  # and a part of that is not in the store after all
     # The requests, and those for which data may flow, now or once they are confirmed.
-    ours: Mapping[steps.Purpose, Ours] = field(
-        default_factory=lambda: dict.fromkeys(steps.Purpose, Ours())
-    )
+    ours: Mapping[Purpose, Ours] = field(default_factory=lambda: dict.fromkeys(Purpose, Ours()))
     theirs: Mapping[int, Theirs] = field(default_factory=dict[int, Theirs])
     under_way: Mapping[int, Request] = field(default_factory=dict[int, Request])
     _commands: list[steps.Command] = field(default_factory=list[steps.Command])  # of this step
@@ -129,11 +120,11 @@ class LogState:
         only_stored: bool = False,
     ) -> Self:
         """A log of which nothing is known yet; `following`: the next entries are wanted."""
-        want, at_next = interest.want, steps.Aim.LIVE if interest.live else steps.Aim.OFFERED
+        want, at_next = interest.want, Aim.LIVE if interest.live else Aim.OFFERED
         return cls(
             log=log,
             family=family,
-            aim=at_next if following else steps.Aim.RANGES,
+            aim=at_next if following else Aim.RANGES,
             aim_at_next=at_next,
             only_stored=only_stored,
             service=steps.Service.STORED if interest.offer_stored else steps.Service.NOTHING,
@@ -160,13 +151,18 @@ class LogState:
 
     @property
     def facts(self) -> steps.Facts:
-        """The grounds for all decisions."""
         position, joined, fork = self.position, self.joined, self.fork
+        stock, payload = steps.Stock.UNKNOWN, steps.HeadPayload.SETTLED
+        if self.loaded:
+            stock = steps.Stock.GROWING if self.writing else steps.Stock.KNOWN
+        if self.payload_due:
+            apart = Want.payload_of(position) in self.ranges
+            payload = steps.HeadPayload.APART if apart else steps.HeadPayload.DUE
         return steps.Facts(
-            stock=self._stock,
+            stock=stock,
             position=position,
             newest=self.newest,
-            payload=self._head_payload,
+            payload=payload,
             end=position if self.ended else None,
             fork=None if fork is None else fork.seqnum,
             aim=self.aim,
@@ -181,19 +177,6 @@ class LogState:
             fork_told=self.fork_told,
             joined=None if joined is None else joined.stage,
         )
-
-    @property
-    def _stock(self) -> steps.Stock:
-        if not self.loaded:
-            return steps.Stock.UNKNOWN
-        return steps.Stock.GROWING if self.writing else steps.Stock.KNOWN
-
-    @property
-    def _head_payload(self) -> steps.HeadPayload:
-        if not self.payload_due:
-            return steps.HeadPayload.SETTLED
-        apart = Want.payload_of(self.position) in self.ranges
-        return steps.HeadPayload.APART if apart else steps.HeadPayload.DUE
 
     def _before_fork(self, seqnum: int) -> int:
         """That entry, or the last valid one before it."""
@@ -221,7 +204,7 @@ class LogState:
         """Whether it is settled, and no request (made or planned), range or question is left."""
         if self.under_way or self.writing or self.questions or self.ranges or self.theirs:
             return False
-        idle = all(ours.stage is steps.Stage.IDLE for ours in self.ours.values())
+        idle = all(ours.stage is Stage.IDLE for ours in self.ours.values())
         return idle and self.settled
 
     @property
@@ -229,7 +212,7 @@ class LogState:
         """Whether nothing is left but a proposal for which the peer has no room."""
         if self.writing or self.questions or self.ranges or self.theirs:
             return False
-        request = self.ours[steps.Purpose.NEXT].request
+        request = self.ours[Purpose.NEXT].request
         if any(other is not request for other in self.under_way.values()):
             return False
         if request is None:
@@ -239,10 +222,9 @@ class LogState:
     @property
     def wanted(self) -> Want | None:
         """Our wishes for the next entries; ``None``: none are wanted."""
-        return None if self.aim is steps.Aim.RANGES else self.want
+        return None if self.aim is Aim.RANGES else self.want
 
     def decode(self, stored: StoredEntry) -> Entry:
-        """An entry as the store has it."""
         return decode(stored.encoded, family=self.family)
 
     def may_rest(self, request: Request, *, patient: bool, ours: bool) -> bool:
@@ -255,17 +237,15 @@ class LogState:
         if request.state is not RequestState.CONFIRMED or request.proposal.end is not None:
             return False
         joined = None if ours or self.joined is None else self.joined.request
-        if request is not self.ours[steps.Purpose.NEXT].request and request is not joined:
+        if request is not self.ours[Purpose.NEXT].request and request is not joined:
             return False
         return decisions.may_rest(self.facts, patient=patient)
 
     def still_wants(self, wish: steps.Propose) -> bool:
-        """Whether a proposal that has waited for credit is still right."""
         same = not wish.plan.is_next or wish.plan.want == self.want
         return same and decisions.still_wants(wish.purpose, wish.proposal, self.facts)
 
-    def purpose_of(self, request_id: int) -> steps.Purpose | None:
-        """The purpose of the request, if it is ours."""
+    def purpose_of(self, request_id: int) -> Purpose | None:
         for purpose, (_, request) in self.ours.items():
             if request is not None and request.request_id == request_id:
                 return purpose
@@ -297,7 +277,6 @@ class LogState:
         return last.payload_begun or self.want.payload_mandatory  # which was deleted, then
 
     def _store_all(self, batch: Sequence[NewEntry]) -> None:
-        """The entries are in the store."""
         first, last = self.position + 1, self.position + len(batch)
         if batch and [new.entry.seqnum for new in batch] == list(range(first, last + 1)):
             entry, _, staged = batch[-1]  # those before it would not leave a trace
@@ -317,19 +296,18 @@ class LogState:
             self.payload_due = False
 
     def _payload_over(self, seqnum: int) -> None:
-        """The payload of an entry is complete, or this peer will not send the rest."""
         if seqnum == self.position:
             self.payload_due = False
 
-    def _move(self, purpose: steps.Purpose, step: steps.Step) -> None:
+    def _move(self, purpose: Purpose, step: Step) -> None:
         stage, request = self.ours[purpose]
         self.ours = {**self.ours, purpose: Ours(steps.STAGES[stage][step], request)}
 
-    def _make_room(self, *purposes: steps.Purpose) -> None:
+    def _make_room(self, *purposes: Purpose) -> None:
         """If there was no room for them, there may be now."""
         for purpose in purposes:
-            if steps.Step.MAKE_ROOM in steps.STAGES[self.ours[purpose].stage]:
-                self._move(purpose, steps.Step.MAKE_ROOM)
+            if Step.MAKE_ROOM in steps.STAGES[self.ours[purpose].stage]:
+                self._move(purpose, Step.MAKE_ROOM)
 
     def _change(self, change: steps.StandingChange) -> None:
         self.standing = steps.STANDINGS[self.standing].get(change, self.standing)
@@ -343,14 +321,14 @@ class LogState:
             case _:
                 return steps.Plan(action, self.position, self.want)
 
-    def _in(self, stage: steps.PeerStage) -> list[Theirs]:
+    def _in(self, stage: PeerStage) -> list[Theirs]:
         return [each for each in self.theirs.values() if each.stage is stage]
 
     def _will_displace(self, proposal: Proposal) -> bool:
-        ours = self.ours[steps.Purpose.NEXT]
+        ours = self.ours[Purpose.NEXT]
         if ours.request is not None and ours.unanswered:
             return ours.request.proposal.start < proposal.start
-        return ours.stage in (steps.Stage.PREPARING, steps.Stage.QUEUED)
+        return ours.stage in (Stage.PREPARING, Stage.QUEUED)
 
     def _peer_knows(self, fork: ForkProof) -> None:
         self.fork_told = min(fork.seqnum, self.fork_told or fork.seqnum)
@@ -389,7 +367,7 @@ class LogState:
         batch = stored.batch
         self._store_all(batch)
         self._tell_news()
-        if self.aim is steps.Aim.RANGES:  # there may be gaps before it
+        if self.aim is Aim.RANGES:  # there may be gaps before it
             for new in batch:
                 if new.entry.end_of_log:
                     self._emit(LogEnded(log=self.log, seqnum=new.entry.seqnum))
@@ -420,9 +398,9 @@ class LogState:
 
     def _tell_news(self) -> None:
         position, offered = self.position, self._before_fork(self.offered or 0)
-        if self.aim is steps.Aim.RANGES or self.payload_due or position < offered:
+        if self.aim is Aim.RANGES or self.payload_due or position < offered:
             return
-        if self.aim is steps.Aim.LIVE and position > offered:
+        if self.aim is Aim.LIVE and position > offered:
             return  # the peer's next live entry may be on its way
         if self.synced == position:
             return

@@ -23,11 +23,12 @@ from culm.point2point.pieces import Piece
 from culm.point2point.replication import decisions, steps
 from culm.point2point.replication.events import ForkFound, LogOffered, LogRefused, LogSynced, Want
 from culm.point2point.replication.log_state import LogState, Ours, Theirs, without
+from culm.point2point.replication.steps import Answer, PeerStage, Purpose, StandingChange, Step
 from culm.point2point.states import RequestState
 
 _STEPS: Final = {
-    CancelReason.END_OF_RANGE: steps.Step.PEER_FINISHES,
-    CancelReason.RESOURCE_LIMIT: steps.Step.PEER_DEFERS,
+    CancelReason.END_OF_RANGE: Step.PEER_FINISHES,
+    CancelReason.RESOURCE_LIMIT: Step.PEER_DEFERS,
 }
 # After these the same is proposed again, or the entries before the fork.
 _GOES_ON: Final = frozenset({*_STEPS, CancelReason.FORK})
@@ -64,7 +65,9 @@ class LogSync(LogState):
                 assert request is not None
                 if result.head != self.head:
                     self._see(result)
-                self._compared(request, result)
+                if request.state is RequestState.PROPOSED_BY_PEER:
+                    said = decisions.answer_compared(request.proposal, self.facts, result.entry)
+                    self._say(request, said, result)
             case steps.Compare():
                 self._compare_with(question, result)
             case steps.PayloadLost(seqnum):
@@ -90,7 +93,7 @@ class LogSync(LogState):
                     self._begin()
                 case steps.Happening.CHANGED:
                     self._tell_news()
-                    self._make_room(steps.Purpose.NEXT)
+                    self._make_room(Purpose.NEXT)
                     self._propose_wanted()
                     self._do(steps.Notice.NEWS)
                 case ForkProof():
@@ -110,7 +113,7 @@ class LogSync(LogState):
     def _begin(self) -> None:
         if self.only_stored and not self.newest:
             self.aim = steps.Aim.RANGES
-        for theirs in self._in(steps.PeerStage.WAITING):
+        for theirs in self._in(PeerStage.WAITING):
             self._answer(theirs.request)
         self._propose_wanted()
         if self.fork is not None:
@@ -126,15 +129,15 @@ class LogSync(LogState):
                     self._propose_wanted()
             case steps.Happening.QUEUED:
                 # Proposals that ours was to displace give the peer some credit back.
-                for theirs in self._in(steps.PeerStage.AWAITING_OURS):
+                for theirs in self._in(PeerStage.AWAITING_OURS):
                     if theirs.waits:
-                        self._say(theirs.request, steps.Answer.DEFER)
+                        self._say(theirs.request, Answer.DEFER)
             case steps.Happening.ROOM_MADE:
-                self._make_room(*steps.Purpose)
+                self._make_room(*Purpose)
                 self._propose_wanted()
             case steps.Happening.WITHDRAWN:
-                self._change(steps.StandingChange.REST)
-                self._end(self.ours[steps.Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
+                self._change(StandingChange.REST)
+                self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
             case _:
                 self._look(happening)
 
@@ -144,10 +147,10 @@ class LogSync(LogState):
             self._add_range(want)
             return
         self.aim, self.synced = self.aim_at_next, None
-        self._change(steps.StandingChange.WAKE)
-        self._make_room(steps.Purpose.NEXT)
+        self._change(StandingChange.WAKE)
+        self._make_room(Purpose.NEXT)
         if want != self.want:  # requests under way are for other wishes
-            self._end(self.ours[steps.Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
+            self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
             self.passed = 0  # entries that were only notified may have to be fetched
             joined = self.joined
             if joined is not None and joined.request.state is RequestState.CONFIRMED:
@@ -156,7 +159,6 @@ class LogSync(LogState):
         self._look(wanted)
 
     def _end(self, request: Request | None, reason: CancelReason) -> None:
-        """End a request of ours, if it has been proposed."""
         if request is not None and request.is_open:
             self._cancel(request, reason)
 
@@ -164,42 +166,36 @@ class LogSync(LogState):
 
     def _add_range(self, want: Want, *, again: bool = False) -> None:
         """Fetch another range; `again`: even if it is the one that is being fetched."""
-        if again and self.ours[steps.Purpose.RANGE].request is not None and want == self.ranges[0]:
+        if again and self.ours[Purpose.RANGE].request is not None and want == self.ranges[0]:
             self.lost = True
         if want not in self.ranges:
             self.ranges += (want,)
-        self._make_room(steps.Purpose.RANGE)
-        self._propose(steps.Purpose.RANGE)
+        self._make_room(Purpose.RANGE)
+        self._propose(Purpose.RANGE)
 
     def _propose_wanted(self) -> None:
         """Make the proposals that are wanted, where none is under way, and reconsider answers."""
-        self._propose(*steps.Purpose)
+        self._propose(*Purpose)
         self._reconsider()
 
-    def _propose(self, *purposes: steps.Purpose) -> None:
+    def _propose(self, *purposes: Purpose) -> None:
         facts: steps.Facts | None = None
-        wanted = {
-            steps.Purpose.NEXT: True,
-            steps.Purpose.RANGE: self.ranges,
-            steps.Purpose.FORK: self.fork,
-        }
+        wanted = {Purpose.NEXT: True, Purpose.RANGE: self.ranges, Purpose.FORK: self.fork}
         for purpose in purposes:
             stage = self.ours[purpose].stage
             if stage is steps.Stage.IDLE and wanted[purpose]:
                 facts = facts or self.facts
                 action = decisions.decide(purpose, stage, facts)
                 if action is not steps.Action.WAIT:
-                    self._move(purpose, steps.Step.PREPARE)
+                    self._move(purpose, Step.PREPARE)
                     self._prepare(purpose, action)
                     facts = None
 
-    def _propose_anew(self, purpose: steps.Purpose) -> None:
-        """The proposal in preparation is out of date."""
-        self._move(purpose, steps.Step.OVERTAKE)
+    def _propose_anew(self, purpose: Purpose) -> None:
+        self._move(purpose, Step.OVERTAKE)
         self._propose(purpose)
 
-    def _prepare(self, purpose: steps.Purpose, action: steps.Action) -> None:
-        """Ask for the links that the proposal needs."""
+    def _prepare(self, purpose: Purpose, action: steps.Action) -> None:
         plan = self._plan(action)
         if action is steps.Action.SHOW_FORK:
             assert self.fork is not None
@@ -220,12 +216,11 @@ class LogSync(LogState):
 
     def _make(
         self,
-        purpose: steps.Purpose,
+        purpose: Purpose,
         plan: steps.Plan,
         links: Mapping[int, bytes],
         begun: PayloadVerifier | None,
     ) -> None:
-        """Make the proposal, unless the log or our wishes have changed meanwhile."""
         proposal = None
         if plan == self._plan(plan.action):
             if plan.action is steps.Action.PROBE:
@@ -238,11 +233,11 @@ class LogSync(LogState):
             self._offer(steps.Propose(purpose, plan, proposal, links, resumed))
 
     def _offer(self, wish: steps.Propose) -> None:
-        self._move(wish.purpose, steps.Step.QUEUE)
+        self._move(wish.purpose, Step.QUEUE)
         self._do(wish)
 
     def _unsent(self, unsent: steps.Unsent) -> None:
-        if unsent.step is steps.Step.OVERTAKE:
+        if unsent.step is Step.OVERTAKE:
             self._propose_anew(unsent.purpose)
         else:
             self._move(unsent.purpose, unsent.step)
@@ -254,14 +249,14 @@ class LogSync(LogState):
         purpose, request = sent
         self.under_way = {**self.under_way, request.request_id: request}
         self.ours = {**self.ours, purpose: Ours(self.ours[purpose].stage, request)}
-        self._move(purpose, steps.Step.SEND)
+        self._move(purpose, Step.SEND)
         match purpose:
-            case steps.Purpose.NEXT if request.proposal.end is None:
+            case Purpose.NEXT if request.proposal.end is None:
                 start = decisions.start_of(request.proposal)
                 self.told = max(self.told or start, start)
                 if request.is_open and (self.fork is not None or self.joined is not None):
                     self._cancel(request, CancelReason.END_OF_RANGE)
-            case steps.Purpose.FORK if self.fork is not None and request.is_open:
+            case Purpose.FORK if self.fork is not None and request.is_open:
                 self._show_fork(request, self.fork)
             case _:
                 pass
@@ -269,7 +264,7 @@ class LogSync(LogState):
 
     def _received(self, received: steps.Received) -> None:
         request = received.request
-        if request is not self.ours[steps.Purpose.RANGE].request:
+        if request is not self.ours[Purpose.RANGE].request:
             return
         last = self.ranges[0].last
         if last is None or request.receive_cursor.range.end != last or self.received:
@@ -280,7 +275,7 @@ class LogSync(LogState):
     def _confirmed(self, event: Confirmed) -> None:
         purpose = self.purpose_of(event.request_id)
         if purpose is not None:
-            self._move(purpose, steps.Step.PEER_CONFIRMS)
+            self._move(purpose, Step.PEER_CONFIRMS)
 
     def _cancelled(self, event: Cancelled) -> None:
         cancel, reason = event.cancel, event.cancel.reason
@@ -299,7 +294,7 @@ class LogSync(LogState):
             self._do(steps.Notice.TURNED_AWAY)
         if cancel.entry is not None:
             self._compare(steps.Compare(cancel.entry))
-        is_next = purpose is steps.Purpose.NEXT
+        is_next = purpose is Purpose.NEXT
         if reason is CancelReason.END_OF_LOG and self._knows_end(cancel.seqnum or 0) and is_next:
             return
         if reason not in (CancelReason.END_OF_RANGE, CancelReason.FORK):
@@ -307,18 +302,17 @@ class LogSync(LogState):
                 self.offered = min(self.offered, self.position)
             self._emit(LogRefused(log=self.log, reason=reason))
 
-    def _peer_cancels(self, purpose: steps.Purpose, reason: CancelReason) -> None:
-        """The peer has cancelled it; data sent before may still arrive."""
-        self._move(purpose, _STEPS.get(reason, steps.Step.PEER_CANCELS))
+    def _peer_cancels(self, purpose: Purpose, reason: CancelReason) -> None:
+        self._move(purpose, _STEPS.get(reason, Step.PEER_CANCELS))
         match purpose:
-            case steps.Purpose.NEXT if reason not in _GOES_ON:
-                self._change(steps.StandingChange.REFUSE)
-            case steps.Purpose.NEXT if reason is CancelReason.END_OF_RANGE:
+            case Purpose.NEXT if reason not in _GOES_ON:
+                self._change(StandingChange.REFUSE)
+            case Purpose.NEXT if reason is CancelReason.END_OF_RANGE:
                 if self.ours[purpose].is_endless:
-                    self._change(steps.StandingChange.REST)
-            case steps.Purpose.NEXT if reason is CancelReason.RESOURCE_LIMIT:
-                self._change(steps.StandingChange.DEFER)
-            case steps.Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
+                    self._change(StandingChange.REST)
+            case Purpose.NEXT if reason is CancelReason.RESOURCE_LIMIT:
+                self._change(StandingChange.DEFER)
+            case Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
                 self.fork_told = None  # it has no room for the log, nor for its fork
             case _:
                 pass
@@ -351,21 +345,21 @@ class LogSync(LogState):
         if makes_room:
             self._do(steps.Notice.ROOM)
 
-    def _end_of(self, purpose: steps.Purpose, *, dropped: bool) -> None:
+    def _end_of(self, purpose: Purpose, *, dropped: bool) -> None:
         """Ours has ended; `dropped`: by the overlap rule, before it began."""
         stage, request = self.ours[purpose]
         assert request is not None
-        self.ours = {**self.ours, purpose: Ours(steps.STAGES[stage][steps.Step.END])}
+        self.ours = {**self.ours, purpose: Ours(steps.STAGES[stage][Step.END])}
         endless = request.proposal.end is None  # then it only rests
         received = endless or request.discarding or request.receive_cursor.piece is None
         if stage is steps.Stage.FINISHED and not received:
             # A peer that ends a range without having sent all of it would do so again.
-            if purpose is steps.Purpose.NEXT:
-                self._change(steps.StandingChange.REFUSE)
+            if purpose is Purpose.NEXT:
+                self._change(StandingChange.REFUSE)
             self._emit(LogRefused(log=self.log, reason=CancelReason.END_OF_RANGE))
-        if purpose is steps.Purpose.FORK and dropped:
+        if purpose is Purpose.FORK and dropped:
             self.fork_told = None  # our proposal counts for nothing, nor does its end
-        if purpose is steps.Purpose.RANGE:
+        if purpose is Purpose.RANGE:
             again = dropped or stage in (steps.Stage.TURNED_AWAY, steps.Stage.REPEATING)
             if not self.lost and (self.received or not again):
                 self.ranges = self.ranges[1:]
@@ -381,12 +375,12 @@ class LogSync(LogState):
         So it is not told again: a peer that has forgotten the log would take it up for that.
         """
         self.told = max(self.told or known, known)
-        self._change(steps.StandingChange.REST)
+        self._change(StandingChange.REST)
 
     def _given_up(self, given_up: steps.GivenUp) -> None:
         request, fault = given_up
-        if self.purpose_of(request.request_id) in (None, steps.Purpose.NEXT):
-            self._change(steps.StandingChange.REFUSE)
+        if self.purpose_of(request.request_id) in (None, Purpose.NEXT):
+            self._change(StandingChange.REFUSE)
         self._cancel(request, CancelReason.DO_NOT_RETRY)
         self._emit(LogRefused(log=self.log, fault=fault))
 
@@ -399,7 +393,7 @@ class LogSync(LogState):
         tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
         if tells and (self.offered is None or last > self.offered):
             if not self.offered:
-                self._change(steps.StandingChange.FORGIVE)  # because it had nothing before
+                self._change(StandingChange.FORGIVE)  # because it had nothing before
             self.offered = max(self.offered or 0, last)
             self._emit(LogOffered(log=self.log, seqnum=last))
             if 0 < self.begun <= last:  # and by now all of its payload
@@ -414,14 +408,13 @@ class LogSync(LogState):
             self._propose_wanted()
 
     def _answer(self, request: Request) -> None:
-        """Answer a proposal, now that the store's part of the log is known."""
         self._tell_news()
         if request.state is RequestState.PROPOSED_BY_PEER:
             self._say(request, decisions.answer(request.proposal, self.facts))
         else:
             self._propose_wanted()
 
-    def _say(self, request: Request, said: steps.Answer, status: LogStatus | None = None) -> None:
+    def _say(self, request: Request, said: Answer, status: LogStatus | None = None) -> None:
         """Carry out an answer; `status`: the state of the log in the store, if it was asked for."""
         proposal, request_id = request.proposal, request.request_id
         stage = steps.PEER_STAGES[self.theirs[request_id].stage][said]
@@ -429,39 +422,32 @@ class LogSync(LogState):
             stage = steps.WANTED.get(stage, stage)
         self.theirs = {**self.theirs, request_id: Theirs(request, stage)}
         match said:
-            case steps.Answer.COMPARE:
+            case Answer.COMPARE:
                 # The peer's log before the range has to be ours.
                 hashes = tuple(open_targets(proposal.start - 1))
                 entry = proposal.expected_seqnum or None
                 self._ask(steps.Offered(proposal, request), ReadLog, entry=entry, hashes=hashes)
-            case steps.Answer.CONFIRM if status is not None:
+            case Answer.CONFIRM if status is not None:
                 self._confirm(request, stage, status.hashes)
-            case steps.Answer.PASS:
+            case Answer.PASS:
                 self._pass(request)
-            case steps.Answer.SHOW_ENTRY if status is not None and status.entry is not None:
+            case Answer.SHOW_ENTRY if status is not None and status.entry is not None:
                 entry_of_ours = self.decode(status.entry)
                 self._do(steps.Cancel(request, CancelReason.HASH_MISMATCH, entry=entry_of_ours))
-            case steps.Answer.DEFER:
+            case Answer.DEFER:
                 self._cancel(request, CancelReason.RESOURCE_LIMIT)
-            case steps.Answer.REFUSE:
+            case Answer.REFUSE:
                 self._cancel(request, CancelReason.DO_NOT_RETRY)
-            case steps.Answer.SHOW_END:
+            case Answer.SHOW_END:
                 self._do(steps.Cancel(request, CancelReason.END_OF_LOG, seqnum=self.position))
-            case steps.Answer.SHOW_FORK if self.fork is not None:
+            case Answer.SHOW_FORK if self.fork is not None:
                 self._show_fork(request, self.fork)
             case _:
                 pass
 
-    def _compared(self, request: Request, status: LogStatus) -> None:
-        if request.state is RequestState.PROPOSED_BY_PEER:
-            said = decisions.answer_compared(request.proposal, self.facts, status.entry)
-            self._say(request, said, status)
-
-    def _confirm(
-        self, request: Request, stage: steps.PeerStage, links: Mapping[int, bytes]
-    ) -> None:
+    def _confirm(self, request: Request, stage: PeerStage, links: Mapping[int, bytes]) -> None:
         end = decisions.last_before_fork(self.facts, request.send_cursor.range.upper_certpool)
-        want = self.want if stage is steps.PeerStage.JOINED else None
+        want = self.want if stage is PeerStage.JOINED else None
         self.under_way = {**self.under_way, request.request_id: request}
         self._do(steps.Confirm(request, want, end, links))
         self._propose_wanted()
@@ -469,10 +455,7 @@ class LogSync(LogState):
     def _pass(self, request: Request) -> None:
         """Do not take part; ask for our missing entries instead."""
         self._propose_wanted()
-        stage, unanswered = (
-            self.ours[steps.Purpose.NEXT].stage,
-            self.ours[steps.Purpose.NEXT].unanswered,
-        )
+        stage, unanswered = (self.ours[Purpose.NEXT].stage, self.ours[Purpose.NEXT].unanswered)
         said = decisions.give_way(request.proposal, self.facts, stage, unanswered=unanswered)
         self._say(request, said)
 
@@ -480,11 +463,11 @@ class LogSync(LogState):
         """A proposal in preparation may be dropped, or begin too late, by now."""
         waiting = [
             each.request
-            for each in self._in(steps.PeerStage.AWAITING_OURS)
+            for each in self._in(PeerStage.AWAITING_OURS)
             if not self._will_displace(each.request.proposal)
         ]
         for request in waiting:
-            self._say(request, steps.Answer.RECONSIDER)
+            self._say(request, Answer.RECONSIDER)
         for request in waiting:
             self._answer(request)
 
@@ -499,7 +482,7 @@ class LogSync(LogState):
 
     def _forked(self, proof: ForkProof) -> None:
         """Open requests end before the fork; later ones are cancelled with the proof."""
-        self._change(steps.StandingChange.FORGIVE)  # entries before the fork may still be fetched
+        self._change(StandingChange.FORGIVE)  # entries before the fork may still be fetched
         for request in self.under_way.values():
             if request.is_open:
                 self._shorten(request, proof)
@@ -509,9 +492,9 @@ class LogSync(LogState):
         """Let a request end before the fork, or cancel it if it does not begin before it."""
         facts = self.facts
         match decisions.cut_off(request.proposal, facts):
-            case steps.Answer.SHOW_FORK:
+            case Answer.SHOW_FORK:
                 self._show_fork(request, self.fork or proof)
-            case steps.Answer.REFUSE:
+            case Answer.REFUSE:
                 self._cancel(request, CancelReason.DO_NOT_RETRY)
             case _:
                 upper_certpool = request.send_cursor.range.upper_certpool

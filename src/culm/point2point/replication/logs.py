@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -21,7 +20,7 @@ from culm.point2point.handles import Request
 from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.messages import NOTIFY, CancelReason
 from culm.point2point.replication import steps
-from culm.point2point.replication.download import Download
+from culm.point2point.replication.download import Download, TransferContext
 from culm.point2point.replication.events import Want
 from culm.point2point.replication.log_state import LogState
 from culm.point2point.replication.log_sync import LogSync
@@ -39,7 +38,6 @@ class Transfers:
     def __init__(
         self,
         connection: Connection,
-        *,
         logs: Mapping[LogKey, LogState],
         work: StoreWork,
         limits: ReplicatorLimits,
@@ -47,12 +45,11 @@ class Transfers:
         self.inputs = steps.Inputs()
         """Inputs for the logs of the requests, to be taken from here."""
         self.touched: OrderedDict[int, None] = OrderedDict()
-        """The requests to which something has happened."""
+        """The requests to which something has happened that may let them rest."""
+        self.about: dict[int, LogKey] = {}
+        """The logs that requests are about, if these have places."""
         self._connection = connection
-        self._logs = logs
-        self._work = work
         self._limits = limits
-        self._about: dict[int, LogKey] = {}
         self._downloads: dict[int, Download] = {}
         self._unwritten: dict[int, Download] = {}  # those with entries in an open batch
         self._uploads: dict[int, Upload] = {}
@@ -62,87 +59,57 @@ class Transfers:
             size_max=limits.read_ahead_size_max,
             read_size_max=limits.connection.packet_size_max + ENTRY_SIZE,
         )
-
-    @property
-    def count(self) -> int:
-        """The number of requests for which data may flow, now or once they are confirmed."""
-        return len(self._uploads)
+        self._shared = TransferContext(
+            connection, logs, work, limits, self.inputs, self._turns, self.room
+        )
 
     def involve(self, request: Request) -> None:
         """A proposal is about a log that has a place."""
-        self._about[request.request_id] = request.proposal.log
-
-    def log_of(self, request_id: int) -> LogKey | None:
-        """The log that a request is about, if it has a place."""
-        return self._about.get(request_id)
+        self.about[request.request_id] = request.proposal.log
 
     def open(self, request: Request, begun: PayloadVerifier | None = None) -> None:
         """Data of a request may flow, now or when the peer has confirmed it."""
-        request_id, work, limits = request.request_id, self._work, self._limits
         self.involve(request)
-        family = self._logs[request.proposal.log].family
-        download = Download(request, family=family, inputs=self.inputs, work=work, limits=limits)
-        if begun is not None:
-            download.resume_payload(begun)
-        self._downloads[request_id] = download
-        self._uploads[request_id] = Upload(
-            request,
-            connection=self._connection,
-            logs=self._logs,
-            inputs=self.inputs,
-            work=work,
-            limits=limits,
-            room=self.room,
-            turns=self._turns,
-        )
+        self._downloads[request.request_id] = Download(request, self._shared, begun)
+        self._uploads[request.request_id] = Upload(request, self._shared)
 
     def forget(self, request_id: int) -> None:
-        """A request is over."""
         upload = self._uploads.pop(request_id, None)
         if upload is not None:
-            upload.close()
+            upload.reading.close()
         download = self._downloads.pop(request_id, None)
         if download is not None:
             download.finish()
-        self._about.pop(request_id, None)
+        self.about.pop(request_id, None)
         self._unwritten.pop(request_id, None)
         self.touched.pop(request_id, None)
         self._turns.discard(request_id)
 
-    def touch(self, request_id: int) -> None:
-        """Something has happened that may let a request rest."""
-        self.touched[request_id] = None
-
     # Coming in.
 
     def handle(self, event: RequestEvent) -> None:
-        """Something happened to a request."""
-        self.touch(event.request_id)
+        self.touched[event.request_id] = None
         download = self._downloads.get(event.request_id)
         if download is not None:
             download.handle(event)
-            if download.has_batch:
+            if download.batches.open:
                 self._unwritten[event.request_id] = download
         if not isinstance(event, PayloadReceived) or event.finished:
             self.wake(event.request_id)
 
     def ask(self) -> None:
         """Ask the store for all that is due by now."""
-        self._flush()
-        self.send_some()
-
-    def _flush(self) -> None:
         for request_id, download in list(self._unwritten.items()):
-            download.flush()
-            if not download.has_batch:
+            download.batches.flush()
+            if not download.batches.open:
                 del self._unwritten[request_id]
+        self.send_some()
 
     def keep_entries(self) -> bool:
         """Nothing comes for now: store entries without their payloads; whether there are some."""
         return sum(download.keep_entry() for download in self._downloads.values()) > 0
 
     def finish(self) -> None:
-        """Nothing more will come in."""
         for download in self._downloads.values():
             download.finish()
 
@@ -154,7 +121,7 @@ class Transfers:
         upload = self._uploads.get(request_id)
         if upload is None or request_id in self._turns:
             return None
-        if upload.reading or self.room.awaits(request_id):
+        if upload.reading.busy or self.room.awaits(request_id):
             return None
         return None if patient and upload.inside else upload.request
 
@@ -206,7 +173,7 @@ class Transfers:
             if upload.step():
                 self._turns.go_on(request_id)
             elif request_id not in self._turns:
-                upload.rest()
+                upload.reading.rest()
                 self.touched[request_id] = None
             unsent_size = connection.unsent_size
         return unsent_size > 0
@@ -222,27 +189,17 @@ class Logs:
     Credit for proposals is spent in the order of the wishes.  If there are more logs than
     requests, those without an end take turns: one for which both sides have everything ends, and is
     proposed again when there is something new.
-
-    states: where the logs are kept, which others may read.
     """
 
-    def __init__(
-        self,
-        states: OrderedDict[LogKey, LogSync],
-        *,
-        connection: Connection,
-        transfers: Transfers,
-        work: StoreWork,
-        count_max: int,
-    ) -> None:
+    def __init__(self, connection: Connection, work: StoreWork, limits: ReplicatorLimits) -> None:
+        self.states: OrderedDict[LogKey, LogSync] = OrderedDict()
+        self.transfers = Transfers(connection, self.states, work, limits)
         self.made_way = False  # whether a log has given up its place
-        self._states = states
         self._connection = connection
-        self._transfers = transfers
         self._work = work
-        self._count_max = count_max
-        self._wishes: deque[tuple[LogKey, steps.Propose]] = deque()  # that wait for credit
-        self._leaving: set[int] = set()  # requests that end to make room for them
+        self._count_max = limits.logs_max
+        self.wishes: deque[tuple[LogKey, steps.Propose]] = deque()  # that wait for credit
+        self.leaving: set[int] = set()  # requests that end to make room for them
         # Logs that try again when there is room.  In a plain dict, keys taken from the front would
         # be passed over every time after that.
         self._deferred: OrderedDict[LogKey, None] = OrderedDict()
@@ -250,13 +207,13 @@ class Logs:
         self._unsettled: dict[LogKey, None] = {}  # all that are so, and some that were
 
     def __contains__(self, log: LogKey) -> bool:
-        return log in self._states
+        return log in self.states
 
     # Places.
 
     def take_place(self, log: LogSync) -> None:
         """Give a free place to a log."""
-        self._states[log.log] = log
+        self.states[log.log] = log
         self.tell(log.log, steps.Happening.STARTED)
 
     def free(self, wanted: int = 1) -> int:
@@ -264,7 +221,7 @@ class Logs:
 
         Looks at a few in turn, so that it comes to all of them.
         """
-        states = self._states
+        states = self.states
         found = self._count_max - len(states)
         for _ in range(min(_LOOKS_MAX, len(states))):
             if found >= wanted:
@@ -283,18 +240,18 @@ class Logs:
         Returns them, with our wishes for each; they lose their places as soon as the peer has
         answered.
         """
-        waiting = (log for log, state in list(self._states.items()) if state.only_waits)
-        withdrawn = {log: self._states[log].wanted for log in islice(waiting, wanted)}
+        waiting = (log for log, state in list(self.states.items()) if state.only_waits)
+        withdrawn = {log: self.states[log].wanted for log in islice(waiting, wanted)}
         for log in withdrawn:
             self.made_way = True
-            if self._states[log].under_way:  # that has to end first
+            if self.states[log].under_way:  # that has to end first
                 self.tell(log, steps.Happening.WITHDRAWN)
             else:
                 self._leave(log)
         return withdrawn
 
     def _leave(self, log: LogKey) -> None:
-        del self._states[log]
+        del self.states[log]
         for kept in (self._unsettled, self._deferred, self._crowded):
             kept.pop(log, None)
         self.made_way = True
@@ -304,16 +261,16 @@ class Logs:
     def tell(self, log: LogKey, input: steps.Input, told: list[Event] | None = None) -> None:
         """Give a log an input, and carry out its commands; collect the events in `told`."""
         self._unsettled[log] = None
-        self._states[log], commands = self._states[log].step(input)
-        ours = self._states[log].ours[Purpose.NEXT].request
+        self.states[log], commands = self.states[log].step(input)
+        ours = self.states[log].ours[Purpose.NEXT].request
         if ours is not None:
-            self._transfers.touch(ours.request_id)
+            self.transfers.touched[ours.request_id] = None
         for command in commands:
             self._carry_out(log, command, told)
 
     def settle(self) -> None:
         """Take the inputs of logs that have come meanwhile, in order."""
-        inputs = self._transfers.inputs
+        inputs = self.transfers.inputs
         while inputs:
             self.tell(*inputs.popleft())
 
@@ -326,12 +283,17 @@ class Logs:
                     told.append(event)
             case steps.Ask():
                 self._ask(log, command)
-            case steps.Notice():
-                self._heed(log, command)
+            case steps.Notice.NEWS:
+                for request_id in self.states[log].under_way:
+                    self.transfers.tell_news(request_id)
+            case steps.Notice.ROOM:
+                _ = self._retry_first(self._crowded) or self._retry_first(self._deferred)
+            case steps.Notice.TURNED_AWAY:
+                self._deferred[log] = None
             case steps.Propose():
-                self._wishes.append((log, command))
+                self.wishes.append((log, command))
                 self.go_on()
-                if self._states[log].ours[command.purpose].stage is Stage.QUEUED:
+                if self.states[log].ours[command.purpose].stage is Stage.QUEUED:
                     self.tell(log, steps.Happening.QUEUED)
             case steps.Confirm():
                 self._confirm(command)
@@ -349,36 +311,19 @@ class Logs:
                 request.refuse()
 
     def _ask(self, log: LogKey, ask: steps.Ask) -> None:
-        answered = partial(self._answer, log, ask.question)
-        if isinstance(ask.kind, StoredEntry):
-            entry = decode(ask.kind.encoded, family=self._states[log].family)
-            read_beginning(self._work, entry, ask.kind.payload_stored, answered)
-            return
-        if ask.ordered:
-            place, told = self._work.reserve(), list[Event]()
+        told: list[Event] | None = [] if ask.ordered else None
+        place = self._work.reserve() if ask.ordered else None
 
-            def in_order(result: object) -> None:
+        def answered(result: object) -> None:
+            if place is not None and told is not None:
                 place.fill(told)
-                answered(result, told)
+            self.transfers.inputs.put(log, steps.Answered(ask.question, result), told)
 
-            self._work.ask(ask.kind, in_order, log=log, **ask.fields)
+        if isinstance(ask.kind, StoredEntry):
+            entry = decode(ask.kind.encoded, family=self.states[log].family)
+            read_beginning(self._work, entry, ask.kind.payload_stored, answered)
         else:
             self._work.ask(ask.kind, answered, log=log, **ask.fields)
-
-    def _answer(
-        self, log: LogKey, question: steps.Question, result: object, told: list[Event] | None = None
-    ) -> None:
-        self._transfers.inputs.put(log, steps.Answered(question, result), told)
-
-    def _heed(self, log: LogKey, notice: steps.Notice) -> None:
-        match notice:
-            case steps.Notice.NEWS:
-                for request_id in self._states[log].under_way:
-                    self._transfers.tell_news(request_id)
-            case steps.Notice.ROOM:
-                _ = self._retry_first(self._crowded) or self._retry_first(self._deferred)
-            case steps.Notice.TURNED_AWAY:
-                self._deferred[log] = None
 
     def _confirm(self, confirm: steps.Confirm) -> None:
         request, want, end = confirm.request, confirm.want, confirm.end
@@ -394,55 +339,39 @@ class Logs:
                 upper_certpool=end,
                 links=confirm.links,
             )
-        self._transfers.open(request)
-        self._transfers.wake(request.request_id)
+        self.transfers.open(request)
+        self.transfers.wake(request.request_id)
 
     # Credit.
 
     @property
-    def waiting(self) -> bool:
-        """Whether something is to be proposed as soon as there is credit."""
-        return bool(self._wishes)
-
-    @property
-    def expecting(self) -> bool:
-        """Whether the next answer of the peer brings credit for a proposal that waits."""
-        return bool(self._wishes and self._leaving)
-
-    @property
     def turned_away(self) -> bool:
         """Whether there is a log for which the peer had no room."""
-        while self._deferred and not self._states[next(iter(self._deferred))].deferred:
+        while self._deferred and not self.states[next(iter(self._deferred))].deferred:
             self._deferred.popitem(last=False)
         return bool(self._deferred)
 
     @property
-    def makes_room(self) -> bool:
-        """Whether requests are about to end so that others have room."""
-        return bool(self._leaving)
-
-    @property
     def settled(self) -> bool:
         """Whether all logs are settled; each is checked after something has happened to it."""
-        unsettled, states = self._unsettled, self._states
+        unsettled, states = self._unsettled, self.states
         while unsettled and states[next(reversed(unsettled))].settled:
             unsettled.popitem()
         return not unsettled
 
     def go_on(self) -> None:
-        """Make proposals as far as there is credit."""
-        while self._wishes and self._connection.proposal_credit:
-            log, wish = self._wishes.popleft()
-            if not self._states[log].still_wants(wish):
+        while self.wishes and self._connection.proposal_credit:
+            log, wish = self.wishes.popleft()
+            if not self.states[log].still_wants(wish):
                 self.tell(log, steps.Unsent(wish.purpose, Step.OVERTAKE))
                 continue
             request = self._connection.propose(wish.proposal, links=wish.links)
-            self._transfers.open(request, wish.begun)
+            self.transfers.open(request, wish.begun)
             self.tell(log, steps.Sent(wish.purpose, request))
 
     def give_up(self) -> None:
         """No room is to be expected: proposals that wait are reported as refused."""
-        wishes, self._wishes = self._wishes, deque()
+        wishes, self.wishes = self.wishes, deque()
         for log, wish in wishes:
             self._crowded[log] = None
             self.tell(log, steps.Unsent(wish.purpose, Step.GIVE_UP))
@@ -453,26 +382,21 @@ class Logs:
         `patient`: only where the peer has told its part of the log, and so has sent it.
         `wanted`: the number of logs that wait for a place.
         """
-        touched = self._transfers.touched
+        touched = self.transfers.touched
         if not patient:
             touched.update(dict.fromkeys(self._connection.requests))
             wanted += self.turned_away  # the peer may get a place where a request ends
-        waiting = wanted + len(self._wishes) + len(self._crowded)
-        while touched and waiting > len(self._leaving):
+        waiting = wanted + len(self.wishes) + len(self._crowded)
+        while touched and waiting > len(self.leaving):
             request_id, _ = touched.popitem(last=False)
             # If it is not idle, something will happen to it again.
-            request = self._transfers.idle(request_id, patient=patient)
-            if request is not None and self._may_rest(request, patient, ours=not wanted):
-                self._leaving.add(request_id)
-                self.tell(request.proposal.log, steps.Rested(request))
-
-    def _may_rest(self, request: Request, patient: bool, *, ours: bool) -> bool:
-        state = self._states[request.proposal.log]
-        return state.may_rest(request, patient=patient, ours=ours)
-
-    def ended(self, request_id: int) -> None:
-        """A request is over."""
-        self._leaving.discard(request_id)
+            request = self.transfers.idle(request_id, patient=patient)
+            if request is None:
+                continue
+            log = request.proposal.log
+            if self.states[log].may_rest(request, patient=patient, ours=not wanted):
+                self.leaving.add(request_id)
+                self.tell(log, steps.Rested(request))
 
     def retry_crowded(self) -> None:
         """There is credit: make the proposals that were refused for lack of it."""
@@ -484,7 +408,7 @@ class Logs:
         """Let the first of those that wait try again; whether there was one."""
         while waiting:
             log, _ = waiting.popitem(last=False)
-            if self._states[log].deferred:
+            if self.states[log].deferred:
                 self.tell(log, steps.Happening.ROOM_MADE)
                 return True
         return False

@@ -19,7 +19,6 @@ from culm.machine import Closed, Event, Ticket, check_time
 from culm.point2point import events
 from culm.point2point.connection import Connection
 from culm.point2point.errors import ErrorCode
-from culm.point2point.events import GivenUp as WhyGivenUp
 from culm.point2point.handles import Request
 from culm.point2point.limits import ReplicatorLimits, Timing
 from culm.point2point.messages import CancelReason, Setup
@@ -32,7 +31,7 @@ from culm.point2point.replication.events import (
     Want,
 )
 from culm.point2point.replication.log_sync import LogSync
-from culm.point2point.replication.logs import Logs, Transfers
+from culm.point2point.replication.logs import Logs
 from culm.point2point.replication.steps import GivenUp, Happening, Offered, Wanted
 from culm.point2point.runs import RunVerifier
 from culm.point2point.states import RequestState, State
@@ -111,18 +110,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._withdraws = role is Role.REACTIVE  # of two that wait for each other, one has to
         # The logs of the store that are read as soon as there is a place for the next.
         self._unread: _Unread | None = None
-        states = OrderedDict[LogKey, LogSync]()
-        self.logs: Mapping[LogKey, LogSync] = MappingProxyType(states)
+        self._logs = Logs(connection, work, limits)
+        self.logs: Mapping[LogKey, LogSync] = MappingProxyType(self._logs.states)
         """The logs that have a place, as values, in the order in which they became known."""
-        self._transfers = Transfers(self.connection, logs=states, work=self._work, limits=limits)
+        self._transfers = self._logs.transfers
         self._inputs = self._transfers.inputs
-        self._logs = Logs(
-            states,
-            connection=self.connection,
-            transfers=self._transfers,
-            work=self._work,
-            count_max=limits.logs_max,
-        )
         # Proposals that wait until the logs of the store are known; ``None``: they are.
         self._early: list[events.Proposed] | None = []
         self._quiet = Quiet(timing.settle_s)
@@ -160,10 +152,14 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """Entries of `log` have been stored by another writer: send them to the peer."""
         check_log(log)
         self.connection.check_open()
-        if log not in self._logs and not self._logs.free():
-            self._line_up(log)
-        elif self._keep(log):
+        if log in self._logs or self._logs.free():
+            self._keep(log)
             self._logs.tell(log, Happening.CHANGED)
+        elif len(self._again) < self._limits.logs_max:  # let it wait for a place
+            self._again.setdefault(log, self._interest.want)
+        else:
+            self._refuse(log)
+            self._put_off(_Unread(None, told=True))
 
     def close(self) -> None:
         """Say goodbye; `Closed` follows when the peer has answered."""
@@ -225,24 +221,20 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if self._transfers.keep_entries():
             self._quiet.begin_anew()
             return self.next_event()
-        if self._logs.waiting or self._logs.turned_away or self._without_place:
+        if self._logs.wishes or self._logs.turned_away or self._without_place:
             self._logs.make_room(patient=False, wanted=self._without_place)
-            if self._logs.makes_room or self._go_without():
+            if self._logs.leaving or self._go_without():
                 self._quiet.begin_anew()
                 return self.next_event()
         # An answer, however late, lets it settle anew.
-        return None if self._awaits_answers() else Settled()
+        awaits = any(request.unanswered for request in self.connection.requests.values())
+        return None if awaits else Settled()
 
     # Logs without a place.
 
     @property
     def _without_place(self) -> int:
         return len(self._newcomers) + len(self._again) + (self._unread is not None)
-
-    @property
-    def _is_untold(self) -> bool:
-        """Whether there are logs of ours without a place of which no event has told."""
-        return bool(self._again) or (self._unread is not None and not self._unread.told)
 
     def _admit(self) -> None:
         """Give free places to logs that wait: the peer's, then ours."""
@@ -259,33 +251,19 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._unread = None
             self._read_logs(unread)
 
-    def _line_up(self, log: LogKey) -> None:
-        """Let a log of the store wait for a place."""
-        if len(self._again) < self._limits.logs_max:
-            self._again.setdefault(log, self._interest.want)
-        else:
-            self._refuse(log)
-            self._put_off(_Unread(None, told=True))
-
     def _go_without(self) -> bool:
         """No room is to be expected; returns whether that is news for any that waits."""
-        if not (self._logs.waiting or self._newcomers or self._is_untold):
+        untold = self._unread is not None and not self._unread.told
+        if not (self._logs.wishes or self._newcomers or self._again or untold):
             return False
         self._logs.give_up()
-        if not self._make_way():
+        # Logs of the peer have the places of ours that only wait for a place there.  Both may have
+        # nothing but such logs: then one has to let the other go first.
+        withdrawn = self._logs.withdraw(len(self._newcomers) if self._withdraws else 0)
+        self._again.update(withdrawn)
+        if not withdrawn:
             self._turn_away()
         return True
-
-    def _make_way(self) -> bool:
-        """Let logs of the peer have places of ours that only wait for a place there.
-
-        Both may have nothing but such logs: then one has to let the other go first.
-        """
-        if not (self._withdraws and self._newcomers):
-            return False
-        withdrawn = self._logs.withdraw(len(self._newcomers))
-        self._again.update(withdrawn)
-        return bool(withdrawn)
 
     def _turn_away(self) -> None:
         """No place becomes free: the logs without one are refused."""
@@ -312,11 +290,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         logs = self._logs
         if self._early is not None or self._work.load or self.connection.inside:
             return False
-        return not logs.expecting and logs.settled
-
-    def _awaits_answers(self) -> bool:
-        """Whether there is a proposal of ours that the peer has not answered."""
-        return any(request.unanswered for request in self.connection.requests.values())
+        # The next answer of the peer may bring credit for a proposal that waits.
+        return not (logs.wishes and logs.leaving) and logs.settled
 
     def _store_is_behind(self) -> bool:
         limits, work = self._limits, self._work
@@ -350,7 +325,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                     event, events.Cancelled | events.ProposalDropped | events.RequestEnded
                 ):
                     self._newcomers.pop(event.request_id, None)
-                log = self._transfers.log_of(event.request_id)
+                log = self._transfers.about.get(event.request_id)
                 if log is not None:
                     self._tell(log, event)
             case _:
@@ -362,9 +337,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 self._logs.tell(log, event)
             case events.ProposalDropped() | events.RequestEnded():
                 self._transfers.forget(event.request_id)
-                self._logs.ended(event.request_id)
+                self._logs.leaving.discard(event.request_id)
                 self._logs.tell(log, event)
-            case events.RequestGivenUp(reason=WhyGivenUp.STALLED):
+            case events.RequestGivenUp(reason=events.GivenUp.STALLED):
                 self._logs.tell(log, GivenUp(self.connection.request(event.request_id)))
             case _:
                 if isinstance(event, events.Confirmed):
@@ -372,9 +347,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 self._transfers.handle(event)
 
     def _blame_log(self) -> None:
-        """Tell which log the connection has ended for."""
         request_id = self.connection.receiving_id
-        log = None if request_id is None else self._transfers.log_of(request_id)
+        log = None if request_id is None else self._transfers.about.get(request_id)
         if log is not None:
             self._work.emit(LogRefused(log=log, fault=Reason.INVALID_LOG))
 

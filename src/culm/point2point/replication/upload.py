@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from culm.bamboo.effects import ReadEntries, ReadPayload
-from culm.bamboo.entry import Entry, LogKey, decode
+from culm.bamboo.entry import Entry, decode
 from culm.bamboo.errors import Reason
 from culm.bamboo.links import lipmaa
 from culm.bamboo.records import StoredEntry
 from culm.buffer import Buffer
-from culm.effects import StoreWork
-from culm.point2point.connection import Connection
 from culm.point2point.events import SkipReason
 from culm.point2point.handles import Request
-from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
+from culm.point2point.limits import ENTRY_SIZE
 from culm.point2point.messages import CancelReason, Demand
 from culm.point2point.pieces import Cursor, Part, Piece
-from culm.point2point.replication.log_state import LogState
-from culm.point2point.replication.steps import Inputs, Suspected
+from culm.point2point.replication.download import TransferContext
+from culm.point2point.replication.steps import Suspected
 from culm.point2point.states import RequestState
-from culm.replication import Room, Turns
-from culm.wire.multihash import HashFamily
 
 _NOTHING = memoryview(b"")
 
@@ -43,25 +39,12 @@ class Reading:
     is due is kept even without room, if its payload is not read with it.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        *,
-        family: HashFamily,
-        work: StoreWork,
-        limits: ReplicatorLimits,
-        room: Room[int],
-        turns: Turns[int],
-    ) -> None:
+    def __init__(self, request: Request, shared: TransferContext) -> None:
         self.entries: deque[StoredEntry] = deque()  # the one that is due, and later ones
         self._state = _State.IDLE
         self._request_id = request.request_id
         self._log = request.proposal.log
-        self._family = family
-        self._work = work
-        self._limits = limits
-        self._room = room
-        self._turns = turns
+        self._shared = shared
         self._size = 0  # of the entries
         self._entry: Entry | None = None  # decoded, the first of them
         self._data = _NOTHING  # of the payload that is due
@@ -70,7 +53,6 @@ class Reading:
 
     @property
     def busy(self) -> bool:
-        """Whether the store has been asked."""
         return self._state in (_State.ASKED, _State.OUTDATED)
 
     def find(self, seqnum: int) -> StoredEntry | None:
@@ -84,9 +66,8 @@ class Reading:
         return due if due is not None and due.seqnum == seqnum else None
 
     def decoded(self, stored: StoredEntry) -> Entry:
-        """The entry that is due."""
         if self._entry is None:
-            self._entry = decode(stored.encoded, family=self._family)
+            self._entry = decode(stored.encoded, family=self._shared.logs[self._log].family)
         return self._entry
 
     def take_data(self, size_max: int) -> Buffer:
@@ -98,11 +79,10 @@ class Reading:
 
     @property
     def has_data(self) -> bool:
-        """Whether there are bytes of the payload that is due."""
         return bool(self._data)
 
     def _hold(self, size: int) -> None:
-        self._room.hold(self._request_id, size)
+        self._shared.room.hold(self._request_id, size)
 
     # Entries not needed.
 
@@ -121,25 +101,19 @@ class Reading:
             self._state = _State.OUTDATED
         known = list(takewhile(lambda stored: stored.payload_complete, self.entries))
         if len(known) < len(self.entries):
-            self._keep(known)
-
-    def drop(self) -> None:
-        """All that was read is of no use."""
-        self._keep(())
+            self.keep(known)
 
     def rest(self) -> None:
         """The request cannot go on for now: leave the room to others."""
-        if self.busy:
-            return
-        due = self.entries[0] if self.entries and self.entries[0].payload is None else None
-        self._keep(() if due is None else (due,))
+        if not self.busy:
+            self.keep([due for due in islice(self.entries, 1) if due.payload is None])
 
     def close(self) -> None:
-        """Nothing more is sent."""
         self._state = _State.CLOSED
-        self._room.forget(self._request_id)
+        self._shared.room.forget(self._request_id)
 
-    def _keep(self, entries: Sequence[StoredEntry]) -> None:
+    def keep(self, entries: Sequence[StoredEntry]) -> None:
+        """Nothing but these is of use."""
         if not (entries and self.entries and entries[0] is self.entries[0]):
             self._entry = None
         self.entries, self._data = deque(entries), _NOTHING
@@ -155,15 +129,14 @@ class Reading:
         seqnum: int,
         end: int | None,
         then: Callable[[list[StoredEntry]], None],
-        *,
         payloads: bool,
     ) -> None:
         """Read from entry `seqnum` on, as soon as there is room; with small `payloads`, or none."""
-        limits = self._limits
+        limits = self._shared.limits
         size, count = limits.batch_size_max, limits.batch_count_max
-        self._keep(())
+        self.keep(())
         whole = size + count * ENTRY_SIZE
-        room = self._room.claim(self._request_id, whole)
+        room = self._shared.room.claim(self._request_id, whole)
         if not room:
             return
         if room < whole:  # half of it for the entries, half for their payloads
@@ -175,14 +148,14 @@ class Reading:
             outdated, self._state = self._state is _State.OUTDATED, _State.IDLE
             if outdated:
                 entries = list(takewhile(lambda stored: stored.payload_complete, entries))
-            self._keep(entries)
+            self.keep(entries)
             if outdated and (not entries or entries[0].seqnum != seqnum):
-                self._turns.add(self._request_id, fresh=False)  # to ask again
+                self._shared.turns.add(self._request_id, fresh=False)  # to ask again
             else:
                 then(entries)
 
         self._state = _State.ASKED
-        self._work.ask(
+        self._shared.work.ask(
             ReadEntries,
             got,
             log=self._log,
@@ -195,8 +168,9 @@ class Reading:
 
     def ask_payload(self, seqnum: int, offset: int, left: int, then: Callable[[], None]) -> None:
         """Read of the payload that is due, of which there are `left` bytes, when there is room."""
-        size_max = min(self._limits.batch_size_max, left)
-        room = self._room.claim(self._request_id, size_max, lasting=True)
+        limits, request_id = self._shared.limits, self._request_id
+        size_max = min(limits.batch_size_max, left)
+        room = self._shared.room.claim(request_id, size_max, lasting=True)
         if not room:
             return
 
@@ -207,42 +181,26 @@ class Reading:
             self._data = memoryview(data)
             self._hold(self._size + len(data))
             if not data:  # deleted a moment ago
-                self.drop()
+                self.keep(())
             then()
 
         self._state = _State.ASKED
         size = min(size_max, room)
         if size < left:
-            size -= size % min(size, self._limits.connection.packet_size_max)  # whole packets
+            size -= size % min(size, limits.connection.packet_size_max)  # whole packets
         self._hold(self._size + size)
-        self._work.ask(ReadPayload, got, log=self._log, seqnum=seqnum, offset=offset, size=size)
+        work, log = self._shared.work, self._log
+        work.ask(ReadPayload, got, log=log, seqnum=seqnum, offset=offset, size=size)
 
 
 class Upload:
     """Sends the due pieces of one request, a packet at a time."""
 
-    def __init__(
-        self,
-        request: Request,
-        *,
-        connection: Connection,
-        logs: Mapping[LogKey, LogState],
-        inputs: Inputs,
-        work: StoreWork,
-        limits: ReplicatorLimits,
-        room: Room[int],
-        turns: Turns[int],
-    ) -> None:
+    def __init__(self, request: Request, shared: TransferContext) -> None:
         self.request = request
         self.log = request.proposal.log
-        self._connection = connection
-        self._logs = logs
-        self._inputs = inputs
-        self._limits = limits
-        self._turns = turns
-        self._reading = Reading(
-            request, family=logs[self.log].family, work=work, limits=limits, room=room, turns=turns
-        )
+        self.reading = Reading(request, shared)
+        self._shared = shared
         self._missing_from: int | None = None  # the store has nothing from here on
         self._lacks_payload: int | None = None  # of this entry, and none is on its way
         self._spoiled: int | None = None  # of this entry the store has a wrong payload
@@ -250,12 +208,7 @@ class Upload:
     def wake(self) -> None:
         """The store may have new entries, and more of their payloads."""
         self._missing_from = self._lacks_payload = None
-        self._reading.forget_incomplete()
-
-    @property
-    def reading(self) -> bool:
-        """Whether something is on its way from the store."""
-        return self._reading.busy
+        self.reading.forget_incomplete()
 
     @property
     def inside(self) -> bool:
@@ -268,31 +221,18 @@ class Upload:
             pieces.pop()  # the peer passes over it later, as we have sent it
         return any(piece is not None and piece.part is Part.PAYLOAD for piece in pieces)
 
-    def rest(self) -> None:
-        """It cannot go on for now: leave the room to others."""
-        self._reading.rest()
-
-    def close(self) -> None:
-        """Nothing more is sent."""
-        self._reading.close()
-
     def prepare(self) -> None:
         """Have the store read the due pieces, so that they are here when their turn comes."""
-        demand, cursor = self.request.peer_demand, self.request.send_cursor
-        if demand is None or cursor.piece is None or self._reading.busy or not self._is_confirmed():
+        cursor, passed = self.request.send_cursor, self.request.passed_cursor
+        if cursor.piece is None or self._demand() is None:
             return
-        passed = self.request.passed_cursor
-        if self._only_fetches(demand) or cursor.is_behind(passed) or _is_further(passed, cursor):
-            return
-        self._find(cursor.piece.seqnum)
+        if not (cursor.is_behind(passed) or _is_further(passed, cursor)):
+            self._find(cursor.piece.seqnum)
 
     def step(self) -> bool:
         """Send one packet, if one is due; returns whether there may be more."""
-        request = self.request
-        demand = request.peer_demand
-        if self._reading.busy or demand is None or not self._is_confirmed():
-            return False
-        if self._only_fetches(demand):
+        request, demand = self.request, self._demand()
+        if demand is None:
             return False
         cursor = request.send_cursor
         piece = cursor.piece
@@ -315,50 +255,50 @@ class Upload:
             request.notify(behind)
         elif begun:
             return self._send_payload(piece, stored, demand)  # the rest of it
-        elif piece.part is Part.METADATA and self._send_run():
-            pass
+        elif piece.part is Part.METADATA and (count := request.send_entries(self.reading.entries)):
+            self.reading.pass_over(count)
         elif (forked := self._forked_at(stored)) is not None:
-            self._inputs.put(self.log, Suspected(request, forked, Reason.FORK))
+            self._shared.inputs.put(self.log, Suspected(request, forked, Reason.FORK))
             return False
-        elif piece.part is Part.METADATA:
-            self._send_metadata(stored, demand)
-        else:
+        elif piece.part is Part.PAYLOAD:
             return self._send_payload(piece, stored, demand)
+        elif demand.eagerness.wants_metadata:
+            request.send_metadata(self.reading.decoded(stored))
+        else:
+            request.notify()
         return True
 
-    def _only_fetches(self, demand: Demand) -> bool:
-        """Whether it is for the peer alone to move through the range, which is not at its end."""
-        request = self.request
+    def _demand(self) -> Demand | None:
+        """The wishes of the peer, unless we wait, or it alone moves through the range."""
+        request, demand = self.request, self.request.peer_demand
+        if demand is None or self.reading.busy or not self._is_confirmed():
+            return None
         fetches = request.ours and request.proposal.end is not None
-        unwanted = not demand.eagerness.wants_metadata
-        return fetches and unwanted and request.receive_cursor.piece is not None
+        if fetches and not demand.eagerness.wants_metadata:
+            return demand if request.receive_cursor.piece is None else None
+        return demand
 
     def _forked_at(self, stored: StoredEntry) -> int | None:
         """An entry of which the request tells another than we have, if there is one.
 
         The peer would take our data for part of the other branch.
         """
-        entry, request = self._reading.decoded(stored), self.request
+        entry, request = self.reading.decoded(stored), self.request
         known = (
             (stored.seqnum, stored.hash),
             (stored.seqnum - 1, entry.backlink),
             (lipmaa(stored.seqnum), entry.lipmaalink),
         )
-        for seqnum, hash in known:
-            if hash is not None and not request.agrees(seqnum, hash):
-                return seqnum
-        return None
+        return next((n for n, hash in known if hash and not request.agrees(n, hash)), None)
 
     # Reading.
 
     def _find(self, seqnum: int) -> StoredEntry | None:
         """The entry that is due, if it has been read; else it is asked for."""
-        found = self._reading.find(seqnum)
-        if found is not None:
-            return found
-        if self._missing_from is None or seqnum < self._missing_from:
+        found = self.reading.find(seqnum)
+        if found is None and (self._missing_from is None or seqnum < self._missing_from):
             self._ask(seqnum)
-        return None
+        return found
 
     def _ask(self, seqnum: int) -> None:
         proposal = self.request.proposal
@@ -368,18 +308,18 @@ class Upload:
         if end is not None and seqnum > end:
             in_a_row = False
         # Without credit only the entry is read, for a decision: no byte of a payload.
-        ahead = self._connection.send_credit > 0
-        self._reading.ask(
+        ahead = self._shared.connection.send_credit > 0
+        self.reading.ask(
             seqnum,
             end if in_a_row and ahead else seqnum,
             lambda entries: self._got(seqnum, entries),
-            payloads=ahead,
+            ahead,
         )
 
     def _got(self, seqnum: int, entries: list[StoredEntry]) -> None:
         self._rouse(fresh=True)
         if not entries or entries[0].seqnum != seqnum:
-            self._reading.drop()
+            self.reading.keep(())
             self._missing_from = seqnum
             if self._is_confirmed() and self._never_comes(seqnum):
                 self.request.cancel(CancelReason.DO_NOT_RETRY)
@@ -389,13 +329,12 @@ class Upload:
 
     def _never_comes(self, seqnum: int) -> bool:
         """Whether the gap will stay, or the log ends before the range does."""
-        log = self._logs[self.log]
+        log = self._shared.logs[self.log]
         if seqnum < log.newest:
             return not self._wants_metadata()
         return log.ended and self.request.send_cursor.range.end is not None
 
     def _wants_metadata(self) -> bool:
-        """Whether we want to be sent something in this request."""
         ours = self.request.our_demand
         return ours is not None and ours.eagerness.wants_metadata
 
@@ -403,23 +342,9 @@ class Upload:
         return self.request.state is RequestState.CONFIRMED
 
     def _rouse(self, *, fresh: bool = False) -> None:
-        self._turns.add(self.request.request_id, fresh=fresh)
+        self._shared.turns.add(self.request.request_id, fresh=fresh)
 
     # Sending.
-
-    def _send_run(self) -> bool:
-        """Send whole entries in one go; whether that is possible."""
-        count = self.request.send_entries(self._reading.entries)
-        if not count:
-            return False
-        self._reading.pass_over(count)
-        return True
-
-    def _send_metadata(self, stored: StoredEntry, demand: Demand) -> None:
-        if demand.eagerness.wants_metadata:
-            self.request.send_metadata(self._reading.decoded(stored))
-        else:
-            self.request.notify()
 
     def _send_payload(self, piece: Piece, stored: StoredEntry, demand: Demand) -> bool:
         """Deal with the payload that is due; returns whether there may be more."""
@@ -450,7 +375,7 @@ class Upload:
 
         A peer from which we want nothing is not kept waiting: it gets the part there is now.
         """
-        log, request = self._logs[self.log], self.request
+        log, request = self._shared.logs[self.log], self.request
         ours = request.our_demand
         if ours is None or not ours.eagerness.wants_payload(stored.payload_size):
             return False
@@ -463,13 +388,13 @@ class Upload:
         offset, payload = self.request.send_cursor.offset, stored.payload
         if payload is not None:
             packet: Buffer = payload[offset:] if offset else payload
-        elif self._reading.has_data or offset == stored.payload_size:
-            packet = self._reading.take_data(self._limits.connection.packet_size_max)
+        elif self.reading.has_data or offset == stored.payload_size:
+            packet = self.reading.take_data(self._shared.limits.connection.packet_size_max)
         else:
             left = stored.payload_size - offset
-            self._reading.ask_payload(piece.seqnum, offset, left, self._rouse)
+            self.reading.ask_payload(piece.seqnum, offset, left, self._rouse)
             return False
-        entry = None if self.request.due_entry is not None else self._reading.decoded(stored)
+        entry = None if self.request.due_entry is not None else self.reading.decoded(stored)
         self.request.send_payload(packet, entry=entry)
         if self.request.apology_owed:  # the stored payload is not the one that was verified
             self._spoiled = piece.seqnum
