@@ -111,7 +111,8 @@ export class Stage {
       draw("circle", { r: 13, class: "touch" }), message.carrier === "end" ? draw("rect", { x: -4, y: -4, width: 8, height: 8 }) : draw("circle", { r: 5.5 }));
     if (named) {
       const words = shortened(inWords(message.label), LABEL_MAX);
-      group.append(draw("text", { x: spot.right ? 10 : -10, y: 4, style: `text-anchor: ${spot.right ? "start" : "end"}` }, words));
+      const [x, y] = this.places.length > 2 ? [10, 4] : [0, message.number % 2 ? -10 : 19]; // two share one way
+      group.append(draw("text", { x: spot.right ? x : -x, y, style: `text-anchor: ${spot.right ? "start" : "end"}` }, words));
     }
     group.append(draw("title", {}, `${message.label}, ${message.from} to ${message.to}`));
     group.onclick = () => this.on.message(message.number);
