@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
 import vectors
+from culm import p2panda
 from culm.capture import read
 from culm.capture.dissect import (
     PROTOCOLS,
@@ -214,6 +215,32 @@ def test_entries_and_operations_of_p2panda_are_complete() -> None:
         entry, operation = bytes.fromhex(row["entry"]), bytes.fromhex(row["operation"])
         check_complete(dissect("bamboo", entry, family="YASMF"), len(entry))
         check_complete(dissect("p2panda-operation", operation), len(operation))
+
+
+HAVES = bytes.fromhex(
+    "840001008167626c6f625f763184010000" + "8167626c6f625f7631" + "830a0080" + "830300f4"
+)
+"""An announcement, a request, heights and an end, as a peer sends them."""
+
+
+@given(st.integers(0, len(HAVES) - 1), st.binary(max_size=6), st.integers(0, 4))
+@example(len(HAVES) - 4, bytes.fromhex("a3"), 1)  # a map in place of a list
+@example(len(HAVES) - 5, bytes.fromhex("81a18001"), 1)  # with a list for a key
+@example(len(HAVES) - 5, bytes.fromhex("8181818101"), 1)
+def test_what_the_codec_of_p2panda_refuses_has_a_fault(at: int, put: bytes, size: int) -> None:
+    data = HAVES[:at] + put + HAVES[at + size :]
+    machine = p2panda.Connection(local_peer=b"a", remote_peer=b"b")
+    machine.receive_data(data)
+    ends = [each for each in iter(machine.next_event, None) if isinstance(each, p2panda.Closed)]
+    if ends and ends[0].error is not None and ends[0].error.code in OF_FORM:
+        assert dissect("p2panda", data).fault is not None
+
+
+OF_FORM = {
+    p2panda.ErrorCode.MALFORMED,
+    p2panda.ErrorCode.UNKNOWN_MESSAGE,
+    p2panda.ErrorCode.MESSAGE_TOO_LARGE,
+}
 
 
 WITHOUT_LIBRARIES = """

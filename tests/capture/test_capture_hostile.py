@@ -152,3 +152,13 @@ def test_nothing_of_a_capture_acts_on_the_terminal(
     for line in (found.out + found.err).split("\n"):
         assert line.isprintable()
         assert not line.startswith("\\u202e")
+
+
+@pytest.mark.parametrize("command", ["qlog", "pcap", "test", "view"])
+def test_what_is_no_capture_empties_no_file(command: str, tmp_path: Path) -> None:
+    (tmp_path / "hostile").write_bytes(b"GIF89a")
+    kept = tmp_path / "kept"
+    kept.write_bytes(b"of value")
+    told = main([command, str(tmp_path / "hostile"), "-o", str(kept)])
+    assert told == ExitStatus.IMPOSSIBLE
+    assert kept.read_bytes() == b"of value"

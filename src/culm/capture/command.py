@@ -12,7 +12,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 from culm.capture.dissect import PROTOCOLS, Field, dissect
@@ -285,8 +285,10 @@ def _write(path: str | None, pieces: Iterable[bytes]) -> None:
     if path is None:
         sys.stdout.buffer.writelines(pieces)
         return
+    rest = iter(pieces)
+    begins = list(islice(rest, 1))  # what is no capture is no reason to empty a file
     with open(path, "wb") as file:
-        file.writelines(pieces)
+        file.writelines(chain(begins, rest))
 
 
 def _wireshark(options: argparse.Namespace) -> ExitStatus:

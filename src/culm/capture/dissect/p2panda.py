@@ -61,13 +61,15 @@ def _decode(dialect: Dialect, data: bytes, at: int) -> object:
     codec = Codec(dialect=dialect, limits=Limits())
     found = data[at:]
     value, end = cbor.decode_first(found, 0, _DEPTH_MAX)
-    if end < 0:
+    if end < 0:  # it is not whole, or not what a message is made of
         scanner = cbor.Scanner(size_max=_SIZE_MAX, depth_max=_DEPTH_MAX)
         try:
             whole = scanner.scan(found, len(found))
         except DecodeError as error:
             raise DecodeError(error.code, at + error.offset, str(error)) from None
-        return None if whole is None else cbor.decode(found[:whole], depth_max=_DEPTH_MAX)
+        if whole is None:
+            return None
+        value, end = cbor.decode(found[:whole], depth_max=_DEPTH_MAX), whole
     begins = value[0] if isinstance(value, list) and value else None
     bounds = codec.bounds.get(begins) if isinstance(begins, int) else None
     if bounds is None or len(value) not in bounds.arities:

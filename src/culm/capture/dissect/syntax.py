@@ -69,6 +69,7 @@ def _take_pair(reader: FieldReader, inner: Inner | None, depth: int) -> None:
     key, end = cbor.decode_first(reader.data, reader.at, 0)
     if end < 0:
         take_cbor(reader, "key", (), None, depth + 1)
+        take_cbor(reader, "value", (), inner, depth + 1)
         return
     with reader.group(str(key)):
         reader.add("", end - reader.at)

@@ -242,8 +242,11 @@ def _check_told(play: _Play, number: int, failure: StoreFailed, *, over: bool) -
     if turns[0].error is not None:
         raise PropertyError(f"{turns[0].operation} is refused: {turns[0].error}")
     told = [event for turn in turns for event in turn.events if isinstance(event, StoreFailed)]
-    if told != ([] if over else [failure]):
-        raise PropertyError(f"after {turns[0].operation}: {to_plain(told)}")
+    due = [] if over else [failure]
+    if told != due:
+        raise PropertyError(
+            f"after {turns[0].operation} the machine told {to_plain(told)}, not {to_plain(due)}"
+        )
     if play.driver.closed is None:
         raise PropertyError(f"after {turns[0].operation}, eof, close and all deadlines: no Closed")
     check_closed(play.driver, play.turns)
