@@ -225,8 +225,8 @@ HAVES = bytes.fromhex(
 
 @given(st.integers(0, len(HAVES) - 1), st.binary(max_size=6), st.integers(0, 4))
 @example(len(HAVES) - 4, bytes.fromhex("a3"), 1)  # a map in place of a list
-@example(len(HAVES) - 5, bytes.fromhex("81a18001"), 1)  # with a list for a key
-@example(len(HAVES) - 5, bytes.fromhex("8181818101"), 1)
+@example(len(HAVES) - 4, bytes.fromhex("a2030081820001"), 4)  # with a list for a key
+@example(len(HAVES) - 8, bytes.fromhex("830a00a181820001"), 8)
 def test_what_the_codec_of_p2panda_refuses_has_a_fault(at: int, put: bytes, size: int) -> None:
     data = HAVES[:at] + put + HAVES[at + size :]
     machine = p2panda.Connection(local_peer=b"a", remote_peer=b"b")
