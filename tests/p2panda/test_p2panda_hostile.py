@@ -146,6 +146,16 @@ def test_entries_that_we_have_are_skipped_but_not_for_ever():
     assert victim.code(GOOD) is ErrorCode.TOO_MANY_DUPLICATES
 
 
+def test_each_new_entry_makes_up_for_one_that_we_have():
+    victim = Victim(repeated_max=1)
+    victim.begin()
+    assert len(victim.tell(GOOD)) == 1
+    for log_id in range(1, 5):
+        assert victim.tell(GOOD) == []
+        (stored,) = victim.tell(message(operation(fields={"name": "y"}), log_id=log_id))
+        assert isinstance(stored, OperationStored)
+
+
 @pytest.mark.parametrize("mode", [0, 1])
 def test_what_the_peer_could_know_us_to_have_counts_as_repeated_the_first_time(mode: int):
     victim = Victim(documents=3, repeated_max=2)

@@ -86,7 +86,8 @@ def keep_stories(error: BaseException, name: str, where: Path | None = None) -> 
     if where is None:
         return
     if isinstance(error, BaseExceptionGroup):
-        for number, each in enumerate(error.exceptions, 1):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        for number, each in enumerate(group.exceptions, 1):
             keep_stories(each, f"{name}-{number}", where)
         return
     story: Story | None = getattr(error, _STORY, None)
