@@ -12,6 +12,7 @@ from p2panda_nodes import OTHER, SCHEMA, Node
 from p2panda_support import decoded
 from p2panda_victim import CODEC
 
+from culm.machines.memory import retained_size
 from culm.p2panda import Limits, Replicator, ReplicatorLimits
 from culm.p2panda.effects import ReadNew
 from culm.p2panda.messages import (
@@ -169,6 +170,18 @@ def test_answers_are_counted_until_they_are_taken(parts: list[tuple[bool, int]],
         assert (outbox.size, outbox.answers_size) == (len(twin), twin.count("a"))
     outbox.take()
     assert (outbox.size, outbox.answers_size) == (0, 0)
+
+
+def test_answers_in_a_row_are_counted_in_one_place():
+    """A peer may ask for any number of small ones: each would cost more than its bytes."""
+
+    def retained(count: int) -> int:
+        outbox = AnswerOutbox()
+        for _ in range(count):
+            outbox.answer(b"abcd")
+        return retained_size(outbox)
+
+    assert retained(2000) - retained(1000) < 1000 * 8
 
 
 def test_two_that_announce_much_at_once_hear_each_other():
