@@ -15,7 +15,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import Any, cast
 
-from culm.capture.values import MARK, Special, class_form, to_value
+from culm.capture.values import MARK, Special, class_form, constants_of, to_value
 from culm.kernels import cbor as _kernel
 from culm.wire import cbor
 from culm.wire.cbor import ARRAY, BYTES, MAP, TEXT, encode_head
@@ -123,6 +123,15 @@ class Encoder:
 
         return write
 
+    def _constant_writer(self, kind: type) -> Write:
+        """Objects that a module keeps under a name are few, and written by that name."""
+        known = {id(each): self._long_way(each) for _, each in constants_of(kind)}
+
+        def write(value: Any) -> bytes:
+            return known.get(id(value)) or self._long_way(value)
+
+        return write
+
     def _long_way(self, value: object) -> bytes:
         return cbor.encode(to_value(value, self._special))
 
@@ -131,7 +140,7 @@ class Encoder:
     ) -> Write:
         """What writes records, with the bytes in front of each field."""
         if not plain or not names:
-            return self._long_way
+            return self._constant_writer(kind) if constants_of(kind) else self._long_way
         head = b"\xa2" + _text(MARK) + _text(name) + _text(part)
         (first, name_of_first), *rest = _fronts(tuple(names))
         fronts = [head + first, *(front for front, _ in rest)]

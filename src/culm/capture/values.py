@@ -41,6 +41,7 @@ __all__ = [
     "Special",
     "class_form",
     "class_of",
+    "constants_of",
     "from_value",
     "marked",
     "name_of",
@@ -111,7 +112,7 @@ def class_form(kind: type) -> tuple[str, str, Sequence[str], bool] | None:
     parts = None if known is not None else _fields_of(kind)
     if parts is None:
         return None
-    return name_of(kind), *parts, not (_constants_of(kind) or _hidden_in(kind))
+    return name_of(kind), *parts, not (constants_of(kind) or _hidden_in(kind))
 
 
 def _write_int(value: int, _special: Special) -> Any:
@@ -174,7 +175,7 @@ def _fields_of(kind: type) -> tuple[str, Sequence[str]] | None:
 
 
 def _record_writer(kind: type, part: str, names: Sequence[str]) -> Writer:
-    name, constants, hidden = name_of(kind), _constants_of(kind), _hidden_in(kind)
+    name, constants, hidden = name_of(kind), constants_of(kind), _hidden_in(kind)
 
     def write(value: Any, special: Special) -> Any:
         for constant, each in constants:
@@ -196,7 +197,7 @@ def _hidden_in(kind: type) -> list[str]:
     return [each.name for each in fields(kind) if each.init and not each.repr]
 
 
-def _constants_of(kind: type) -> list[tuple[str, object]]:
+def constants_of(kind: type) -> list[tuple[str, object]]:
     """The objects of that class that its module keeps under a name."""
     if not kind.__module__.startswith("culm."):
         return []
