@@ -125,10 +125,13 @@ class Encoder:
 
     def _constant_writer(self, kind: type) -> Write:
         """Objects that a module keeps under a name are few, and written by that name."""
-        known = {id(each): self._long_way(each) for _, each in constants_of(kind)}
+        known = [(each, self._long_way(each)) for _, each in constants_of(kind)]
 
         def write(value: Any) -> bytes:
-            return known.get(id(value)) or self._long_way(value)
+            for each, encoded in known:
+                if each is value:
+                    return encoded
+            return self._long_way(value)
 
         return write
 
