@@ -192,10 +192,12 @@ class Raft:
 
     def propose_bytes(self, values: Sequence[bytes]) -> tuple[int, int]:
         """`propose` of values known to be bytes, which are not checked again."""
-        first = self._leading().append_values(values)
-        term = self._shared.journal.term
+        shared, leadership = self._shared, self._engine.leadership
+        if self._closed or leadership is None:
+            leadership = self._leading()
+        first, term = leadership.append_values(values), shared.journal.term
         if values:
-            self._shared.proposals.add(first, first + len(values) - 1, term)
+            shared.proposals.add(first, first + len(values) - 1, term)
         return first, term
 
     def forward(self, values: Sequence[Buffer]) -> int:

@@ -100,9 +100,11 @@ class Journal:
 
     def append_values(self, values: Sequence[bytes]) -> None:
         """Add values (not configurations) as entries of the current term."""
-        term = self.term
-        self._changed_from(self.log.last_index + 1)
-        self.log.append([new_entry(Entry, (term, value)) for value in values])
+        term, log = self.term, self.log
+        if self._unsaved_from is None:
+            self._unsaved_from = log.last_index + 1
+        self._changes += 1
+        log.append([new_entry(Entry, (term, value)) for value in values])
 
     def truncate(self, first: int) -> None:
         """Drop entries from `first` on; new ones are appended right after."""
