@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from culm.capture import CaptureError, Header, Replay, Step, read
 from culm.capture.blocks import MAGIC, write_block
 from culm.capture.command import main
+from culm.capture.lines import lines
 from culm.exits import ExitStatus
 from culm.machines import lookup, names
 
@@ -162,3 +165,24 @@ def test_what_is_no_capture_empties_no_file(command: str, tmp_path: Path) -> Non
     told = main([command, str(tmp_path / "hostile"), "-o", str(kept)])
     assert told == ExitStatus.IMPOSSIBLE
     assert kept.read_bytes() == b"of value"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        step("receive_data", "text"),
+        step("receive_data", 5),
+        step("receive_datagram", b"x", source=[]),
+        step("advance", "now"),
+        step("complete", [], None),
+        step("fail", {}, None),
+        step("send_data", {}),
+    ],
+    ids=lambda made: f"{made.name} {made.arguments}",
+)
+@pytest.mark.parametrize("machine", ["bymux", "oxen", "ssb-peer", "point2point-replicator"])
+def test_what_the_line_driver_cannot_be_told_is_refused(machine: str, made: Step) -> None:
+    capture = read(capture_of(made, header=Header(machine=machine)))
+    with suppress(CaptureError):
+        for line in lines(capture):
+            json.dumps(line)

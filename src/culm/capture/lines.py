@@ -39,17 +39,21 @@ _LINKED = frozenset({"receive_data", "receive_eof"})
 def lines(capture: Capture) -> Iterator[JSON]:
     """The lines, as JSON data.
 
-    Raises `CaptureError` as `operations` does, and with ``OPAQUE`` for an answer of the store that
-    the line driver would read as another one.
+    Raises `CaptureError` as `operations` does, and with ``OPAQUE`` for what no line can say: parts
+    of other types, and an answer of the store that the line driver would read as another one.
     """
     effects: dict[object, str] = {}  # by ticket
     for operation in _operations(capture, effects):
-        line = operation_to_json(operation)
-        if isinstance(operation, Complete):
-            effect = effects.get(operation.ticket, "")
-            if not _comes_back(operation.result, line["result"], capture, effect):
-                reason = f"the answer to {effect} is no line"
-                raise CaptureError(ErrorCode.OPAQUE, reason)
+        try:
+            line = operation_to_json(operation)
+            effect = effects.get(operation.ticket, "") if isinstance(operation, Complete) else ""
+        except (AttributeError, TypeError, ValueError) as error:  # parts of other types
+            words = f"{type(operation).__name__} is no line: {error}"
+            raise CaptureError(ErrorCode.OPAQUE, words) from None
+        if isinstance(operation, Complete) and not _comes_back(
+            operation.result, line["result"], capture, effect
+        ):
+            raise CaptureError(ErrorCode.OPAQUE, f"the answer to {effect} is no line")
         yield line
 
 
