@@ -27,6 +27,13 @@ class _Proposed:
         """Whether the fate of some of it is still to be told."""
         return self.first <= self.last
 
+    def takes(self, first: int, last: int, term: int) -> bool:
+        """Add these values if they continue the run; returns whether they do."""
+        if self.last + 1 != first or self.term != term or self.first > self.last:
+            return False
+        self.last = last
+        return True
+
     def committed(self, reached: int) -> Committed:
         """The event for all up to `reached`; the rest stays."""
         told = Committed(index=self.first, term=self.term, count=reached + 1 - self.first)
@@ -60,9 +67,7 @@ class Proposals:
 
     def add(self, first: int, last: int, term: int) -> None:
         """Add values of ours that have just been appended in `term`."""
-        newest = self._newest
-        if newest.last + 1 == first and newest.term == term and newest.first <= newest.last:
-            newest.last = last  # they continue the run
+        if self._newest.takes(first, last, term):
             return
         self._newest = _Proposed(first, last, term)
         heappush(self._waiting, self._newest)
