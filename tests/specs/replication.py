@@ -131,6 +131,8 @@ REPLICATOR = register(
             lazy_output=True,
             normalise=_outcome,
             kept=_kept,
+            # All that a peer says belongs to a request that both have agreed on.
+            is_answer=lambda message: True,
         ),
     )
 )
