@@ -12,7 +12,7 @@ from p2panda_victim import Victim
 
 from culm.bamboo import LogKey
 from culm.bamboo.entry import Entry, sign
-from culm.machine import Effect
+from culm.machine import Closed, Effect
 from culm.p2panda import (
     Action,
     Operation,
@@ -240,3 +240,11 @@ def test_a_document_of_just_as_many_logs_is_read_at_once() -> None:
     victim.answer()
     victim.tell(Have(0, ()))
     assert read_at_once(victim) == [2]
+
+
+def test_the_end_of_a_connection_is_not_told_of_each_session() -> None:
+    victim = Victim()
+    victim.begin()
+    victim.machine.close()
+    (event,) = victim.run()
+    assert event == Closed()
