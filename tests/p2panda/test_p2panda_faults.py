@@ -25,6 +25,7 @@ from culm.p2panda import (
 from culm.p2panda.codec import Codec
 from culm.p2panda.messages import Have, Message, SendEntry, SyncDone, SyncRequest
 from culm.signatures import with_signatures
+from culm.wire import cbor
 
 LEFT_OUT = left_out()
 
@@ -163,6 +164,16 @@ def test_an_operation_that_is_too_large_is_left_out(size: int):
             (told,) = [each for each in events if isinstance(each, OperationLeftOut)]
             assert told.reason is Reason.TOO_LARGE
             assert not [each for each in events if isinstance(each, SessionEnded | Closed)]
+
+
+def test_a_large_operation_in_a_message_without_a_session_is_not_passed_over():
+    entry = signed(creation(), 9).entry
+    front = b"\x84\x02" + cbor.encode("no id") + cbor.encode(entry)
+    victim = Victim(connection=Limits(operation_size_max=400, operation_skip_max=6000))
+    (closed,) = victim.tell(front + cbor.encode(bytes(5000)))
+    assert isinstance(closed, Closed)
+    assert closed.error is not None
+    assert closed.error.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("kind", range(8))
