@@ -169,7 +169,7 @@ def test_the_page_of_programs_names_them_all() -> None:
 
 
 # What they print is no result: scripts, files of other forms, answers in JSON.
-WITHOUT_JSON = re.compile(r"culm (completion|drive|capture (pcap|qlog|test|view|wireshark))$")
+WITHOUT_JSON = re.compile(r"culm (completion|drive|capture (lines|pcap|qlog|test|view|wireshark))$")
 
 
 @pytest.mark.parametrize("program", command.PROGRAMS)
