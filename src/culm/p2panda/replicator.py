@@ -137,6 +137,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._numbers = count()
         self._now = 0.0
         self._pauses = Pauses(min_s=timing.pause_min_s, max_s=timing.pause_max_s)
+        self._limit_runs()
 
     @property
     def state(self) -> State:
@@ -234,10 +235,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             return True
         return any(exchange.opening for exchange in self._exchanges.values())
 
-    def _read(self) -> Event | None:
-        self.connection.limit_runs(self._limits.unwritten_size_max - self._work.unwritten_size)
-        return super()._read()
-
     def _over(self) -> None:
         self._exchanges.clear()
 
@@ -320,6 +317,14 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def _take(self, exchange: Exchange, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         if exchange.takes_entries:
             self._intake.take(exchange, entries)
+            self._limit_runs()
+
+    def _limit_runs(self) -> None:
+        """Have the next run end where reading would pause, had its entries come one by one.
+
+        Until then the store may have made more room: then that run is shorter, which is all.
+        """
+        self.connection.limit_runs(self._limits.unwritten_size_max - self._work.unwritten_size)
 
     def _add(self, session: Session) -> Exchange:
         exchange = Exchange(

@@ -44,10 +44,6 @@ class DurableBase(StreamMachine[V | Closed], ABC, Generic[M, V, F]):
     def _handle(self, event: Event) -> None:
         """Take an event of the connection, `Closed` included, which is the last."""
 
-    def _read(self) -> Event | None:
-        """The next event of the connection, while the store keeps up."""
-        return self.connection.next_event()
-
     def _at_rest(self) -> V | Closed | None:
         """The event due once the store has caught up and the connection has no more events."""
         return None
@@ -101,7 +97,7 @@ class DurableBase(StreamMachine[V | Closed], ABC, Generic[M, V, F]):
                 return event
             if self._closed is not None:
                 return self._finish()
-            below = None if self._store_is_behind() else self._read()
+            below = None if self._store_is_behind() else self.connection.next_event()
             if below is None:
                 return self._at_rest()
             if isinstance(below, Closed):
