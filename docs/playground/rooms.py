@@ -14,6 +14,7 @@ from culm.garlic.limits import Timing
 from culm.garlic.node import Node
 from culm.garlic.store import MemoryStore
 from culm.machine import Event
+from culm.testing.raft_store_model import Values
 
 __all__ = ["BYMUX", "OXEN", "RAFT", "Room", "Seat"]
 
@@ -195,22 +196,6 @@ _RAFT_TIMING = Timing(
         request_timeout_s=1.0,
     ),
 )
-
-
-class Values:
-    """A state machine that keeps all values."""
-
-    def __init__(self) -> None:
-        self.values: list[bytes] = []
-
-    def apply(self, index: int, value: bytes) -> None:
-        self.values.append(value)
-
-    def snapshot(self) -> bytes:
-        return b"\n".join(self.values)
-
-    def restore(self, image: bytes) -> None:
-        self.values = image.split(b"\n") if image else []
 
 
 def _number(name: str) -> int:

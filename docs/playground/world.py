@@ -234,7 +234,7 @@ class World:
         """The next thing to happen: what is under way goes before deadlines of the same time."""
         found: tuple[float, Callable[[], None]] | None = None
         for name, machine in self._machines.items():
-            due = machine.next_deadline() if hasattr(machine, "next_deadline") else None
+            due = _due(machine)
             if due is not None and (found is None or due < found[0]):
                 found = due, partial(self._advance, name)
         if self._queue and (found is None or self._queue[0][0] <= found[0]):

@@ -19,28 +19,13 @@ from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.states import ConnectionRole
 from culm.garlic.store import MemoryStore
 from culm.machine import Event
+from culm.testing.raft_store_model import Values
 
 CORE_LIMITS = RaftLimits(append_entries_max=200, sync_gap=5, in_flight_max=1)
 
 
 # What servers call themselves in handshakes
 USERS = {1: "one", 2: "two", 3: "three"}
-
-
-class Journal:
-    """A state machine that keeps all values."""
-
-    def __init__(self) -> None:
-        self.values: list[bytes] = []
-
-    def apply(self, index: int, value: bytes) -> None:
-        self.values.append(value)
-
-    def snapshot(self) -> bytes:
-        return b"\n".join(self.values)
-
-    def restore(self, image: bytes) -> None:
-        self.values = image.split(b"\n") if image else []
 
 
 def server(number: int) -> Server:
@@ -50,7 +35,7 @@ def server(number: int) -> Server:
 @dataclass
 class Member:
     node: Node
-    machine: Journal
+    machine: Values
     store: MemoryStore
     events: list[Event] = field(default_factory=list)
     cache: CredentialCache = field(default_factory=CredentialCache)
@@ -94,7 +79,7 @@ class Cluster:
             self.add(number, Stored(snapshot=Snapshot(configuration=founders)))
 
     def add(self, number: int, stored: Stored | None = None) -> Member:
-        machine = Journal()
+        machine = Values()
         store = MemoryStore(machine, stored)
         node = Node(
             server_id=number,

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from garlic_cluster import Journal
 from jraft_field import Field, client_request, needs_jraft
 from jraft_storm import jraft_log
 
@@ -28,6 +27,7 @@ from culm.garlic.values import (
     encode_server_id,
     packed,
 )
+from culm.testing.raft_store_model import Values
 from culm_io.asyncio.garlic import NodeDriver
 
 pytestmark = needs_jraft
@@ -52,7 +52,7 @@ class MixedField(Field):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.machine = Journal()
+        self.machine = Values()
         self.store = MemoryStore(self.machine, Stored())
         self.driver: NodeDriver | None = None
 

@@ -21,26 +21,11 @@ from culm.garlic.sessions import (
     resume_session,
 )
 from culm.machine import LocalProtocolError
+from culm.testing.raft_store_model import Values
 
 CALM = dataclasses.replace(
     STORM, loss=0.2, delay_max=0.02, crash=0.2, partition=0.0, leader_crash=0.0
 )
-
-
-class Values:
-    """A state machine that keeps all values."""
-
-    def __init__(self) -> None:
-        self.values: list[bytes] = []
-
-    def apply(self, index: int, value: bytes) -> None:
-        self.values.append(value)
-
-    def snapshot(self) -> bytes:
-        return b"\n".join(self.values)
-
-    def restore(self, image: bytes) -> None:
-        self.values = image.split(b"\n") if image else []
 
 
 class Server:

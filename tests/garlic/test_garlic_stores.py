@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from garlic_cluster import Cluster, Journal, server
+from garlic_cluster import Cluster, server
 from raft_file_store import CANARIES, FileStore, FileStoreSuite
 
 from culm.garlic.raft import Compact, Configuration, Entry, Persist, Stored
@@ -49,9 +49,9 @@ def test_every_rule_that_can_be_broken_alone_is() -> None:
 # A lost majority
 
 
-def survivor(*, snapshot: bool = False, machine: Journal | None = None) -> MemoryStore:
+def survivor(*, snapshot: bool = False, machine: Values | None = None) -> MemoryStore:
     """The store of one of three; it has a value that was not committed."""
-    store = MemoryStore(machine or Journal(), Stored.founding(map(server, (1, 2, 3))))
+    store = MemoryStore(machine or Values(), Stored.founding(map(server, (1, 2, 3))))
     entries = [
         Entry(3, Configuration(1, 0, tuple(map(server, (1, 2, 3))))),
         *(Entry(3, b"%d" % number) for number in range(5)),
@@ -71,7 +71,7 @@ def survivor(*, snapshot: bool = False, machine: Journal | None = None) -> Memor
     return store
 
 
-def alone(store: MemoryStore, machine: Journal) -> Cluster:
+def alone(store: MemoryStore, machine: Values) -> Cluster:
     """A cluster of the survivor, which leads."""
     cluster = Cluster()
     member = cluster.add(1, store.load())
@@ -82,7 +82,7 @@ def alone(store: MemoryStore, machine: Journal) -> Cluster:
 
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_what_one_server_has_is_enough_for_a_new_cluster(snapshot: bool) -> None:
-    machine = Journal()
+    machine = Values()
     store = survivor(snapshot=snapshot, machine=machine)
     stored = recover(store, [server(1)])
     assert stored.snapshot.configuration.ids == {1}
@@ -106,7 +106,7 @@ def test_a_recovery_that_was_interrupted_is_done_by_the_next_one() -> None:
                 raise OSError("no power")
             return super().perform(effect)
 
-    store = Power(Journal(), survivor().load())
+    store = Power(Values(), survivor().load())
     with pytest.raises(OSError, match="power"):
         recover(store, [server(1)])
     store.fails = False
@@ -114,7 +114,7 @@ def test_a_recovery_that_was_interrupted_is_done_by_the_next_one() -> None:
 
 
 def test_a_recovery_applies_every_value_at_its_index() -> None:
-    class Numbered(Journal):
+    class Numbered(Values):
         def __init__(self) -> None:
             super().__init__()
             self.numbered: list[tuple[int, bytes]] = []
@@ -134,11 +134,11 @@ def test_a_recovery_applies_nothing_again_that_a_state_machine_on_disk_has(appli
         def load(self) -> Stored:
             return replace(super().load(), applied_index=applied)
 
-    machine = Journal()
+    machine = Values()
     recover(OnDisk(machine, survivor().load()), [server(1)])
     assert machine.values == [b"%d" % number for number in range(max(0, applied - 1), 5)]
 
 
 def test_a_new_store_is_recovered_to_an_empty_cluster() -> None:
-    stored = recover(MemoryStore(Journal()), [server(1)])
+    stored = recover(MemoryStore(Values()), [server(1)])
     assert (stored.snapshot.index, stored.snapshot.configuration.ids) == (0, {1})

@@ -9,15 +9,15 @@ from typing import Protocol
 
 from culm.garlic.raft.model import Entry, Snapshot, Stored
 
-__all__ = ["LogView", "RaftLog", "are_values", "size_of"]
+__all__ = ["LogView", "RaftLog", "are_values", "data_of", "size_of"]
 
-_term, _data = itemgetter(0), itemgetter(1)  # of an entry
+_term, data_of = itemgetter(0), itemgetter(1)  # of an entry
 _VALUES = frozenset((bytes,))
 
 
 def size_of(entries: Iterable[Entry]) -> int:
     """Bytes of the values of `entries`."""
-    values = [*map(_data, entries)]
+    values = [*map(data_of, entries)]
     if not are_values(values):
         values = [data for data in values if type(data) is bytes]
     return sum(map(len, values))

@@ -9,9 +9,8 @@ than one change apart, and their majorities overlap.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
 
-from culm.garlic.raft.log import are_values
+from culm.garlic.raft.log import are_values, data_of
 from culm.garlic.raft.model import Configuration, Entry, Snapshot
 
 __all__ = ["Membership"]
@@ -47,7 +46,7 @@ class Membership:
 
     def append(self, first_index: int, entries: Sequence[Entry]) -> None:
         """Look for configurations in `entries`, the first of which is at `first_index`."""
-        if are_values(map(itemgetter(1), entries)):
+        if are_values(map(data_of, entries)):
             return
         found = [
             (index, entry[1])
