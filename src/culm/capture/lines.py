@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from culm.capture.errors import CaptureError, ErrorCode
-from culm.capture.links import note_links
+from culm.capture.links import link_of, note_links
 from culm.capture.records import Capture, Step
 from culm.capture.values import from_value, name_of
 from culm.machines import UnknownMachineError, lookup
@@ -93,7 +93,7 @@ def _operations(capture: Capture, effects: dict[object, str]) -> Iterator[Operat
             ticket = fields.get("ticket") if isinstance(fields, dict) else None
             if isinstance(ticket, int) and isinstance(kind_of_it, str):
                 effects[ticket] = kind_of_it
-        link = -1 - links[step.on] if step.on in links else None
+        link = link_of(step.on, links)
         if step.on and link is None:
             raise CaptureError(ErrorCode.OPAQUE, f"step {number} calls a handle")
         if step.on and step.name not in _LINKED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["note_links"]
+__all__ = ["link_of", "note_links"]
 
 
 def note_links(value: Any, links: dict[int, int]) -> None:
@@ -17,3 +17,8 @@ def note_links(value: Any, links: dict[int, int]) -> None:
     if isinstance(value, list):
         for each in value:
             note_links(each, links)
+
+
+def link_of(handle: int, links: dict[int, int]) -> int | None:
+    """The number of the link, for a handle that is one."""
+    return -1 - links[handle] if handle in links else None

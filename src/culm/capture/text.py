@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
 from culm.capture.records import Header, Step
 
 __all__ = [
+    "PARTS",
     "bytes_words",
     "is_idle",
     "kind_of",
     "line_of",
     "plain",
+    "plain_parts",
     "plain_step",
     "short_words",
     "title_of",
@@ -159,6 +162,16 @@ def plain_step(step: Step) -> dict[str, Any]:
         "error": plain(step.error),
         "state": step.state,
     }
+
+
+PARTS: tuple[str, ...] = ("arguments", "keywords", "result", "error")
+"""The parts of a step that say what was called, and what came of it."""
+
+
+def plain_parts(step: Step, names: Sequence[str] = PARTS) -> dict[str, Any]:
+    """These parts of a step for JSON, but for those that are empty."""
+    parts = ((name, getattr(step, name)) for name in names)
+    return {name: plain(value) for name, value in parts if value not in (None, [], {})}
 
 
 def plain(value: Any) -> Any:

@@ -20,7 +20,15 @@ from typing import Any
 from culm.capture.dissect import Field, StepFields, with_fields
 from culm.capture.meeting import Place, Side, arrivals, in_order, outline
 from culm.capture.records import Capture, Step
-from culm.capture.text import bytes_words, kind_of, plain, short_words, title_of, words_of
+from culm.capture.text import (
+    bytes_words,
+    kind_of,
+    plain,
+    plain_parts,
+    short_words,
+    title_of,
+    words_of,
+)
 from culm.capture.values import to_value
 
 __all__ = ["STEPS_MAX", "page"]
@@ -149,20 +157,11 @@ def _row(
     if bytes_moved:
         more["bytes"] = [_moved(each) for each in bytes_moved]
         faults = (each.fault for each in bytes_moved if each.fault is not None)
-        found = next((each for each in faults if each.code != "TRUNCATED"), None)
+        found = next((each for each in faults if not each.is_short), None)
         if found is not None:
             more.setdefault("fault", f"{found.code}: {found.message}")
     else:
-        more["call"] = {
-            name: plain(value)
-            for name, value in (
-                ("arguments", step.arguments),
-                ("keywords", step.keywords),
-                ("result", step.result),
-                ("error", step.error),
-            )
-            if value not in (None, [], {})
-        }
+        more["call"] = plain_parts(step)
     if kind == "deadline":
         more["deadline"] = plain(step.result)
     return [index, number, round(side.times[number - 1], 6), kind, _label(step, bytes_moved), more]

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from culm.capture.dissect import Field, StepFields, with_fields
 from culm.capture.errors import CaptureError
-from culm.capture.links import note_links
+from culm.capture.links import link_of, note_links
 from culm.capture.records import Header, Step, records_in
-from culm.capture.text import is_idle, kind_of, plain, short_words
+from culm.capture.text import PARTS, is_idle, kind_of, plain, plain_parts, short_words
 from culm.spark.capture_files import KIND, CaptureFault
-from culm.spark.columns import check_columns, row_batches, schema_text
+from culm.spark.columns import bigint, check_columns, row_batches, schema_text
 from culm.spark.dissection import FIELDS, field_rows
 
 if TYPE_CHECKING:
@@ -169,20 +169,13 @@ def step_rows(header: Header | None, steps: Iterable[Step]) -> Iterator[list[dic
         at += step.after
         began = None if header is None else header.began
         rows = [_step_row(step, parts), *_message_rows(parts), *_broken_rules(step, parts)]
-        common: dict[str, Any] = {"handle": _bigint(step.on), "call": step.name}
-        if step.on in links:
-            common["link"] = _bigint(-1 - links[step.on])
+        common: dict[str, Any] = {"handle": bigint(step.on), "call": step.name}
+        if (link := link_of(step.on, links)) is not None:
+            common["link"] = bigint(link)
         if header is not None:
             common["at"] = at
             common["time"] = None if began is None else began + at
         yield [{**common, "part": part, **row} for part, row in enumerate(rows)]
-
-
-def _bigint(value: int) -> int | None:
-    """A number as Spark has it: from 2^63 on negative; ``None`` if it has more than 64 bits."""
-    if not -(1 << 63) <= value < 1 << 64:
-        return None
-    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def _step_row(step: Step, moved: Sequence[StepFields]) -> dict[str, Any]:
@@ -192,18 +185,13 @@ def _step_row(step: Step, moved: Sequence[StepFields]) -> dict[str, Any]:
         "name": _name_of(step.result),
         "state": step.state,
     }
-    parts = {
-        "arguments": step.arguments,
-        "keywords": step.keywords,
-        "result": step.result,
-        "error": step.error,
-    }
     if len(moved) == 1 and moved[0].moved.peer is None:  # that is all there is to say
         return row | _moved(moved[0]) | {"data": moved[0].moved.data}
+    names = PARTS
     if len(moved) == 1:
         row |= _moved(moved[0]) | {"data": moved[0].moved.data}
-        del parts["arguments"], parts["result"]
-    said = {name: plain(value) for name, value in parts.items() if value not in (None, [], {})}
+        names = ("keywords", "error")
+    said = plain_parts(step, names)
     return row | {"said": json.dumps(said) if said else None}
 
 
@@ -254,7 +242,7 @@ def _broken_rules(step: Step, parts: Sequence[StepFields]) -> Iterator[dict[str,
         yield {"what": "violation", "state": step.state, **_error(fields["error"])}
     for part in parts:
         fault = part.fault
-        if fault is not None and fault.code != "TRUNCATED":
+        if fault is not None and not fault.is_short:
             yield _moved(part) | {
                 "what": "violation",
                 "code": fault.code,

@@ -266,6 +266,16 @@ def _arrow_type(kind: str) -> pyarrow.DataType:
     return pyarrow.struct([(name, _arrow_type(inner)) for name, _, inner in parts])
 
 
+def bigint(value: int) -> int | None:
+    """A number as Spark has it: from 2^63 on negative; ``None`` if it has more than 64 bits."""
+    if not -_HALF <= value < 2 * _HALF:
+        return None
+    return value - 2 * _HALF if value >= _HALF else value
+
+
+_HALF = 1 << 63
+
+
 def row_batches(
     rows: Iterable[dict[str, Any]], columns: Sequence[tuple[str, str]]
 ) -> Iterator[pyarrow.RecordBatch]:

@@ -9,6 +9,7 @@ from typing import Any
 from culm.capture.dissect import Field, dissect
 from culm.capture.text import words_of
 from culm.capture.values import to_value
+from culm.spark.columns import bigint
 
 __all__ = ["DISSECTED", "FIELDS", "dissected_rows", "field_rows"]
 
@@ -22,8 +23,6 @@ FIELDS = (
 )
 #: What `culm_dissect` gives: the fields and, if the bytes break the protocol, its code, the place.
 DISSECTED = (("fields", FIELDS), ("fault", "string"), ("fault_offset", "int"))
-
-_WORD, _HALF = 1 << 64, 1 << 63
 
 
 def field_rows(fields: Sequence[Field], data: bytes, depth: int = 0) -> Iterator[dict[str, Any]]:
@@ -49,10 +48,12 @@ def _value(field: Field, data: bytes) -> dict[str, Any]:
     if isinstance(value, (bytes, bytearray)):
         return {"bytes": bytes(value)}
     said: dict[str, Any] = {}
-    if isinstance(value, int) and not isinstance(value, bool) and -_HALF <= value < _WORD:
-        said["number"] = int(value) - _WORD if value >= _HALF else int(value)
-        if type(value) is int:
-            return said
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = bigint(int(value))
+        if number is not None:
+            said["number"] = number
+            if type(value) is int:
+                return said
     if isinstance(value, Enum):
         return {**said, "text": value.name}
     return {**said, "text": value if isinstance(value, str) else words_of(to_value(value))}

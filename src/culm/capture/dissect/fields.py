@@ -63,6 +63,11 @@ class DissectionFault:
     code: str
     message: str
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the bytes are right as far as they go."""
+        return self.code == "TRUNCATED"
+
 
 @dataclass(frozen=True, slots=True)
 class Dissection:
