@@ -194,23 +194,33 @@ def browser_path(own: str) -> str | None:
     return found or (own if Path(own).exists() else None)
 
 
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser, as playwright has them; ``None`` if there is none."""
+    with sync_playwright() as playwright:
+        path = browser_path(playwright.chromium.executable_path)
+        if path is None:
+            yield None
+            return
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
 def main(folder: str) -> int:
     """Print what is wrong; the exit status is 1 if anything is."""
     site = Path(folder).resolve()
     screenshots = site.parent / "screenshots"
-    with sync_playwright() as playwright:
-        path = browser_path(playwright.chromium.executable_path)
-        if path is None:
+    with chromium() as browser:
+        if browser is None:
             print(
                 "SKIPPED: no browser was found, and the site was not looked at. Install one"
                 " (apt install chromium-headless-shell) or name it with CULM_BROWSER."
             )
             return 0
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         version = browser.version
         with served(site) as home:
             found = [*faults(site), *browse(browser, site, home, screenshots)]
-        browser.close()
     seen = len(list(screenshots.rglob("*.png")))
     print("\n".join([*found, f"Chromium {version}: {len(found)} faults, {seen} pictures in"]))
     print(screenshots)

@@ -17,8 +17,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from browse_site import browser_path
-from playwright.sync_api import Browser, Page, sync_playwright
+from browse_site import chromium
+from playwright.sync_api import Browser, Page
 
 from culm.capture import Recorder, read
 from culm.capture.view import page
@@ -155,14 +155,12 @@ def pictured(browser: Browser, path: Path, size: tuple[int, int], scheme: str) -
 
 def main(pictures: Path) -> int:
     """Take all pictures; returns the exit status."""
-    with TemporaryDirectory() as folder, sync_playwright() as playwright:
-        path = browser_path(playwright.chromium.executable_path)
-        if path is None:
+    with TemporaryDirectory() as folder, chromium() as browser:
+        if browser is None:
             print("there is no browser")
             return 1
         target = Path(folder) / "page.html"
         target.write_text(shown(), encoding="utf-8")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for scheme, suffix in SCHEMES.items():
             opened = pictured(browser, target, WINDOW, scheme)
             opened.fill("#search", "PROPOSE")
@@ -172,7 +170,6 @@ def main(pictures: Path) -> int:
             opened = pictured(browser, target, TELEPHONE, scheme)
             opened.click("#fault")
             opened.screenshot(path=pictures / f"capture-telephone{suffix}.png")
-        browser.close()
     return 0
 
 

@@ -9,25 +9,27 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from browse_site import browser_path, served
+from browse_site import chromium, served
 from picture_captures import SCHEMES, WINDOW
 from playground import site
-from playwright.sync_api import sync_playwright
 
 RUNS = "document.getElementById('engine').textContent.includes('runs in this page')"
 
 
+def write_alone(folder: Path) -> bool:
+    """Write a site of the playground alone; returns whether Pyodide is in it."""
+    (folder / "_static").mkdir()
+    logo = (Path(__file__).with_name("static") / "logo.svg").read_bytes()
+    (folder / "_static" / "logo.svg").write_bytes(logo)
+    return site.write(folder / "playground")
+
+
 def main(pictures: Path) -> int:
     """Take all pictures; returns the exit status."""
-    with TemporaryDirectory() as folder, sync_playwright() as playwright:
-        path = browser_path(playwright.chromium.executable_path)
-        (Path(folder) / "_static").mkdir()
-        logo = (Path(__file__).with_name("static") / "logo.svg").read_bytes()
-        (Path(folder) / "_static" / "logo.svg").write_bytes(logo)
-        if path is None or not site.write(Path(folder) / "playground"):
+    with TemporaryDirectory() as folder, chromium() as browser:
+        if browser is None or not write_alone(Path(folder)):
             print("there is no browser, or no Pyodide")
             return 1
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         with served(Path(folder)) as home:
             for scheme, suffix in SCHEMES.items():
                 opened = browser.new_page(
@@ -42,7 +44,6 @@ def main(pictures: Path) -> int:
                 opened.mouse.move(0, 0)
                 opened.wait_for_timeout(400)
                 opened.screenshot(path=pictures / f"playground{suffix}.png")
-        browser.close()
     return 0
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from browse_site import browser_path
-from playwright.sync_api import sync_playwright
+from browse_site import chromium
 
 # Reports, pictures of them, and the part of the page that is shown: from which heading to which.
 SHOWN = (
@@ -25,12 +24,10 @@ SCHEMES = {"light": "", "dark": "-dark"}
 def main(reports: Path) -> int:
     """Take all pictures; returns the exit status."""
     pictures = Path(__file__).with_name("pictures")
-    with sync_playwright() as playwright:
-        path = browser_path(playwright.chromium.executable_path)
-        if path is None:
+    with chromium() as browser:
+        if browser is None:
             print("there is no browser")
             return 1
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for scheme, suffix in SCHEMES.items():
             page = browser.new_page(viewport={"width": WIDTH, "height": 600}, color_scheme=scheme)
             for report, picture, first, last in SHOWN:
@@ -44,7 +41,6 @@ def main(reports: Path) -> int:
                     full_page=True,
                     clip={"x": 0, "y": begin - MARGIN, "width": WIDTH, "height": end - begin},
                 )
-        browser.close()
     return 0
 
 

@@ -16,9 +16,9 @@ from culm.machines import lookup
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
 
-api = pytest.importorskip("playwright.sync_api", reason="tox -e site installs playwright")
-import browse_site  # noqa: E402
-import picture_captures  # noqa: E402
+pytest.importorskip("playwright.sync_api", reason="tox -e site installs playwright")
+import browse_site
+import picture_captures
 
 WIDE, NARROW = (1280, 900), (390, 844)
 MANY = 100_000
@@ -26,13 +26,10 @@ MANY = 100_000
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with api.sync_playwright() as playwright:
-        path = browse_site.browser_path(playwright.chromium.executable_path)
-        if path is None:
+    with browse_site.chromium() as opened:
+        if opened is None:
             pytest.skip("no browser")
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

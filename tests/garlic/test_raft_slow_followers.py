@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from garlic_cluster import Journal
 from raft_lab import TIMING, founders
 
 from culm.garlic import MemoryStore
 from culm.garlic.raft import Limits, Raft, State, TakeSnapshot
 from culm.garlic.raft.messages import Message
+from culm.testing.raft_store_model import Values
 
 # A round takes a message one way; the leader is given so many values in each.
 WRITES = 5
@@ -36,7 +36,7 @@ class Rounds:
 
     def __init__(self, **changes: int) -> None:
         self.now = 0.0
-        self.machines = {number: Journal() for number in (1, 2, 3)}
+        self.machines = {number: Values() for number in (1, 2, 3)}
         self.stores = {
             number: MemoryStore(machine, founders(1, 2, 3))
             for number, machine in self.machines.items()

@@ -13,8 +13,8 @@ from culm.spark.page import Code, Query, Section, Table, bars, html_of
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
 
-api = pytest.importorskip("playwright.sync_api", reason="tox -e site installs playwright")
-import browse_site  # noqa: E402
+pytest.importorskip("playwright.sync_api", reason="tox -e site installs playwright")
+import browse_site
 
 COUNT = 40
 QUERY = Query(f"SELECT * FROM parquet.`/{'deep/' * 30}verdicts` WHERE log = X'{'ab' * 40}'")
@@ -31,16 +31,13 @@ WIDE, NARROW = (1280, 900), (390, 844)
 
 @pytest.fixture(scope="module", params=[WIDE, NARROW])
 def page(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with api.sync_playwright() as playwright:
-        path = browse_site.browser_path(playwright.chromium.executable_path)
-        if path is None:
+    with browse_site.chromium() as browser:
+        if browser is None:
             pytest.skip("no browser")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         width, height = request.param
         page = browser.new_page(viewport={"width": width, "height": height})
         page.set_content(html_of("title", "lead", "failed", [], [Section("What", TABLES)]))
         yield page
-        browser.close()
 
 
 def test_nothing_of_a_row_is_beside_the_screen(page: Any) -> None:

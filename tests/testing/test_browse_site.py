@@ -10,8 +10,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
 
-api = pytest.importorskip("playwright.sync_api", reason="tox -e site installs playwright")
-import browse_site  # noqa: E402
+pytest.importorskip("playwright.sync_api", reason="tox -e site installs playwright")
+import browse_site
 
 PAGE = """<!doctype html><meta name="viewport" content="width=device-width"><main>{}</main>
 <div id="search-results"><ul class="search"><li><a href="index.html">x</a></li></ul></div>"""
@@ -22,16 +22,13 @@ TABLE = """<div class="table-wrapper" style="overflow-x: auto">
 
 @pytest.fixture(scope="module")
 def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browse_site.Visit]:
-    with api.sync_playwright() as playwright:
-        path = browse_site.browser_path(playwright.chromium.executable_path)
-        if path is None:
+    with browse_site.chromium() as browser:
+        if browser is None:
             pytest.skip("no browser")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_context(viewport={"width": 400, "height": 300}).new_page()
         site = tmp_path_factory.mktemp("site")
         with browse_site.served(site) as home:
             yield browse_site.Visit(page, site, home, [])
-        browser.close()
 
 
 @pytest.mark.parametrize(

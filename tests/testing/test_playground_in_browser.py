@@ -13,35 +13,29 @@ import pytest
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 sys.path.append(str(DOCS))
 
-api = pytest.importorskip("playwright.sync_api", reason="tox -e playground installs playwright")
+pytest.importorskip("playwright.sync_api", reason="tox -e playground installs playwright")
 import browse_site  # noqa: E402
-from playground import site  # noqa: E402
+from picture_playground import RUNS, write_alone  # noqa: E402
 from playground.history import history, told  # noqa: E402
 from playground.scenarios import SCENARIOS  # noqa: E402
 
 WIDE, NARROW = (1280, 900), (390, 844)
 PATIENCE_MS = 120_000
-RUNS = "document.getElementById('engine').textContent.includes('runs in this page')"
 PAGE = "playground/index.html"
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with api.sync_playwright() as playwright:
-        path = browse_site.browser_path(playwright.chromium.executable_path)
-        if path is None:
+    with browse_site.chromium() as opened:
+        if opened is None:
             pytest.skip("no browser: apt install chromium-headless-shell, or name it: CULM_BROWSER")
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield opened
-        opened.close()
 
 
 def write(folder: Path) -> bool:
     """A site of the playground alone."""
-    (folder / "_static").mkdir()
-    (folder / "_static" / "logo.svg").write_bytes((DOCS / "static" / "logo.svg").read_bytes())
     (folder / "playground.html").write_text("<h1>About</h1>")
-    return site.write(folder / "playground")
+    return write_alone(folder)
 
 
 @pytest.fixture(scope="module")
