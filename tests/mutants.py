@@ -435,19 +435,21 @@ def main() -> int:
     parser.add_argument("room", choices=ROOMS)
     parser.add_argument("--seed", type=int, default=1, help="which sample (default: 1)")
     parser.add_argument("--count", type=int, default=60, help="how many (default: 60)")
+    parser.add_argument("--skip", type=int, default=0, help="so many of these: tried before")
     parser.add_argument("--only", default="", help="of those that have this in what is shown")
     parser.add_argument("--list", action="store_true", help="show the sample, and run nothing")
     given = parser.parse_args()
     room = ROOMS[given.room]
     found = mutants(room)
-    drawn = sample(room, [one for one in found if given.only in str(one)], given.count, given.seed)
+    those = [one for one in found if given.only in str(one)]
+    drawn = sample(room, those, given.count, given.seed)[given.skip :]
     if given.list:
         print(*drawn, f"{len(drawn)} of {len(found)}", sep="\n")
         return 0
     equivalent, survived, killed = judged(), 0, 0
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder), room)
-        for number, mutant in enumerate(drawn, 1):
+        for number, mutant in enumerate(drawn, given.skip + 1):
             if (why := equivalent.get(mutant.key)) is not None:
                 verdict = f"equivalent: {why}"
             elif (killer := copy.killer(mutant)) is not None:

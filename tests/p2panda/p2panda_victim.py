@@ -27,14 +27,21 @@ CODEC = Codec(dialect=Dialect.SEED, limits=Limits())
 class Victim:
     """A node and its replicator, to which a hostile peer talks."""
 
-    def __init__(self, *, documents: int = 0, timing: Timing | None = None, **limits: Any) -> None:
+    def __init__(
+        self,
+        *,
+        documents: int = 0,
+        timing: Timing | None = None,
+        asks: bool = False,
+        **limits: Any,
+    ) -> None:
         self.node = Node(1)
         for number in range(documents):
             self.node.create(name=f"{number}")
         self.machine = Replicator(
             local_peer=b"a",
             remote_peer=b"b",
-            policy=Policy(asks=False, live=True),
+            policy=Policy(asks=asks, live=True),
             limits=ReplicatorLimits(**limits),
             timing=timing or Timing(),
         )

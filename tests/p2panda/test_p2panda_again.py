@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from p2panda_nodes import SCHEMA, Node, replicators
+from p2panda_nodes import OTHER, SCHEMA, Node, replicators
 from p2panda_support import decoded
-from p2panda_victim import CODEC
+from p2panda_victim import CODEC, Victim
 from test_p2panda_late import FORGED
 
 from culm.effects import Answer
 from culm.machine import Closed
 from culm.p2panda import ErrorCode, Mode, ReplicatorLimits, SessionEnded, SessionLive, Timing
-from culm.p2panda.messages import SyncRequest
+from culm.p2panda.messages import (
+    Announce,
+    EmptySet,
+    Message,
+    Reconcile,
+    SyncDone,
+    SyncRequest,
+    Terminal,
+)
+from culm.p2panda.states import SessionState
 from culm.reconcile import SessionLimits
 
 
@@ -146,6 +157,58 @@ def test_after_an_entry_that_spoils_a_live_session_there_is_another_one(mode: Mo
     line.run()
     assert line.equal
     assert len(line.told(SessionLive)) == 4
+
+
+#: How the peer gives up, or spoils, the session that we have asked for.
+SPOILING: list[list[Message]] = [
+    [SyncDone(0, False)],
+    [Reconcile(0, Terminal())],
+    [Reconcile(0, EmptySet(True)), Reconcile(0, Terminal())],
+    [Reconcile(0, EmptySet(False)), FORGED, SyncDone(0, False)],
+]
+
+
+def requests(victim: Victim) -> list[tuple[str, ...]]:
+    """What it has asked for since it was looked at last."""
+    found = [each.schema_ids for each in victim.said if isinstance(each, SyncRequest)]
+    victim.said.clear()
+    return found
+
+
+@pytest.mark.parametrize("announced", [1, 2])
+@pytest.mark.parametrize("spoiling", SPOILING)
+def test_what_the_peer_has_answered_badly_is_asked_for_again_after_a_pause(
+    spoiling: list[Message], announced: int
+):
+    """However often it has announced the same."""
+    victim = Victim(asks=True)
+    victim.machine.advance(0.0)
+    victim.tell(*(Announce(timestamp, (SCHEMA,)) for timestamp in range(1, announced + 1)))
+    assert requests(victim) == [(SCHEMA,)]
+    (ended,) = [each for each in victim.tell(*spoiling) if isinstance(each, SessionEnded)]
+    assert ended.error is not None
+    assert requests(victim) == []
+    victim.machine.advance(1.0)
+    victim.run()
+    assert requests(victim) == [(SCHEMA,)]
+
+
+@pytest.mark.parametrize("spoiling", SPOILING)
+def test_a_live_session_goes_on_until_the_one_that_replaces_it_is_live(spoiling: list[Message]):
+    victim = Victim(asks=True)
+    victim.machine.advance(0.0)
+    victim.machine.announce((SCHEMA, OTHER), timestamp=2)
+    victim.tell(Announce(1, (SCHEMA,)))
+    victim.tell(Reconcile(0, EmptySet(True)), SyncDone(0, True))
+    victim.tell(Announce(2, (SCHEMA, OTHER)))
+    assert requests(victim) == [(SCHEMA,), (SCHEMA, OTHER)]
+    victim.tell(*(replace(each, session_id=1) for each in spoiling))
+    sessions = victim.machine.connection.sessions
+    assert (0, SessionState.LIVE) in [(each.session_id, each.state) for each in sessions]
+    assert requests(victim) == []
+    victim.machine.advance(1.0)
+    victim.run()
+    assert requests(victim) == [(SCHEMA, OTHER)]
 
 
 def test_each_pause_is_twice_as_long_as_the_one_before_up_to_the_longest():

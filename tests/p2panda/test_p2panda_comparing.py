@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from p2panda_nodes import OTHER, SCHEMA, Node
 from p2panda_support import HIGH, LOW
 from p2panda_victim import Victim, rounds
@@ -113,6 +114,22 @@ def test_a_log_that_the_peer_keeps_quiet_about_is_missing_there():
     victim.tell(*rounds(LowerBound(LOW), Payload(encode_item(*first), LOW, False), Terminal()))
     assert sent(victim.said) == [(second.log, 1), (second.log, 2)]
     assert victim.said[-1] == SyncDone(0, True)
+
+
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_what_a_peer_has_us_name_again_and_again_is_sent_once(times: int):
+    """It asks for the same range each time, as if ours had not come, and has nothing there."""
+    victim = Victim()
+    logs = [each.log for each in grown(victim, 1, 2, 1)]
+    victim.begin()
+    lift = b"\x01" * 16 + bytes(7) + b"\x63"
+    for _ in range(times):
+        victim.said.clear()
+        victim.tell(*rounds(LowerBound(LOW), Fingerprint(lift, LOW), Terminal()))
+        named = [each.message for each in victim.said if isinstance(each, Reconcile)]
+        assert sum(isinstance(each, Payload) for each in named) == len(logs)
+    victim.tell(*rounds(LowerBound(LOW), Payload(HIGH, LOW, True), Terminal()))
+    assert sent(victim.said) == [(logs[0], 1), (logs[1], 1), (logs[1], 2), (logs[2], 1)]
 
 
 def test_a_have_follows_the_request_and_names_all_logs():
