@@ -12,6 +12,7 @@ from culm.oxen import (
     DropReason,
     FailReason,
     LeaveReason,
+    Limits,
     MessageReceived,
     PeerJoined,
     PeerLeft,
@@ -19,6 +20,7 @@ from culm.oxen import (
     SendFailed,
     State,
     Timing,
+    Writable,
 )
 from culm.oxen.incoming import RESTART_GAP
 from culm.oxen.messages import (
@@ -215,6 +217,21 @@ def test_a_peer_that_starts_anew_starts_over(table: Table) -> None:
     table.tell_message(P, OneToOne(101, b"late"))
     table.tell_message(P, OneToOne(2**50 + 1, b"new"))
     assert table.events() == [received(P, b"new", Delivery.IN_ORDER)]
+
+
+def test_who_starts_anew_has_an_empty_queue_of_which_nobody_is_told() -> None:
+    table = Table(limits=Limits(queue_max=2))
+    table.join(P)
+    table.node.send_in_order(P, b"to the old one")
+    table.insist(P, Synchronize(2**50, 2**50))
+    table.accept(P, P)
+    assert Writable(peer=P) in table.events()  # with the question whether it is there it was full
+    assert table.node.peers()[P].queued == 0
+    number = table.node.send_in_order(P, b"to the new one")
+    table.drain()
+    (body,) = table.bodies(MessageData, P)
+    table.tell(P, MessageAck(ME, P, body.id))
+    assert table.events() == [Delivered(peer=P, message=number)]
 
 
 @pytest.mark.parametrize("one", [7, 2**40 - 2**27, 2**40 + 2**27, 2**62])

@@ -11,6 +11,7 @@ from oxen_support import ME, Table
 
 from culm.machine import ContractErrorCode, LocalProtocolError
 from culm.oxen import (
+    Delivery,
     Dialect,
     DropReason,
     ErrorCode,
@@ -569,6 +570,16 @@ def test_a_full_queue_makes_a_group_wait_and_one_that_does_not_answer_does_not()
     table.drain()
     assert table.events() == [SendFailed(peer=P, message=number, reason=FailReason.QUEUE_FULL)]
     assert table.node.peers()[Q].queued == 1
+
+
+def test_the_largest_message_in_one_datagram_goes_to_a_whole_group() -> None:
+    table = joined(P, Q)  # neither takes pieces
+    in_group(table, P, Q)
+    size = table.node.payload_size_max(Delivery.IN_ORDER)
+    table.node.send_to_group("hall 3", bytes(size))
+    table.drain()
+    assert table.events() == []
+    assert [message.data for message in table.messages()] == [bytes(size)] * 2
 
 
 def test_a_large_message_goes_to_those_of_a_group_who_take_it() -> None:

@@ -130,9 +130,9 @@ def test_an_acknowledgement_ends_the_doubling_of_timeouts() -> None:
         now = deadline
         way.look(now)
         assert way.take_lost(now) == [item]
+        assert way.is_stuck == (len(waits) >= 3)
     assert waits[0] == pytest.approx(0.8)
     assert all(1.2 < after / before < 2.5 for before, after in pairwise(waits[:3]))
-    assert way.is_stuck
     way.acknowledge(item.id, now + 0.1)
     assert not way.is_stuck
     assert send(way, now + 0.2)
@@ -209,6 +209,17 @@ def test_a_round_ends_with_the_first_answer_to_what_left_after_it_had_begun(
             way.acknowledge(item.id, now + 0.1)
             assert len(ended) - rounds == (before == 0), (count, before)
         now += 1.0
+
+
+def test_the_first_answer_ends_the_first_round_although_it_comes_late() -> None:
+    """Nothing was under way when that round began."""
+    way = flight(round_trip=None)
+    items = [send(way, 0.0) for _ in range(WINDOW_FIRST)]
+    way.look(0.8)
+    assert len(way.take_lost(0.8)) == 2
+    way.limit()
+    way.acknowledge(items[-1].id, 0.9)
+    assert way.room == WINDOW_FIRST + 1 - 2  # it has grown by what has arrived
 
 
 def test_an_answer_that_comes_too_soon_is_to_what_was_sent_before() -> None:
@@ -347,6 +358,8 @@ def test_where_nothing_queues_it_shrinks_by_half_of_what_is_lost() -> None:
     assert rounds(window, arrived=72, lost=28) == 100 + 4 - 14
     assert rounds(window, arrived=90, lost=0) == 94
     assert rounds(window, arrived=84, lost=16) == pytest.approx(94 + 4 - 0.08 * 94)
+    before = window.size
+    assert rounds(window, arrived=84, lost=12) == before + 4 - before / 16  # just large enough
     before = window.size
     assert rounds(window, arrived=88, lost=12) == before + 4  # so few say nothing
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from oxen_large import (
     ALONE,
     FIRST,
@@ -179,6 +184,54 @@ def test_turns_that_nobody_asked_for_have_no_effect(
     table.wait(3.0, alive=(P, Q))
     acknowledge(table, P)
     assert table.events() == [Delivered(peer=P, message=number)]
+
+
+#: What the node, its peer and the clock do, each as a name and arguments.
+KINDS = st.sampled_from([b"1", b"b"])
+STEPS = st.one_of(
+    st.tuples(st.just("say"), KINDS, st.sampled_from([1, ALONE + 1, 3 * ALONE])),
+    st.tuples(st.just("turn"), KINDS, st.integers(0, 6), st.booleans()),
+    st.tuples(st.just("answer"), st.integers(0, 9)),
+    st.tuples(st.just("wait"), st.sampled_from([0.1, 2.0])),
+)
+
+
+@example([("say", b"1", 3 * ALONE), ("say", b"1", ALONE + 1), ("turn", b"1", 4, False)])
+@given(st.lists(STEPS, max_size=30))
+def test_all_is_delivered_in_the_end_whatever_a_peer_has_said_of_turns(
+    steps: list[tuple[Any, ...]],
+) -> None:
+    """Of messages that are still to go, are under way, or have arrived, and of any piece of them.
+
+    In the example it has no place for one of which nothing has been sent.
+    """
+    table = Table(limits=replace(LIMITS, window_max=3, queue_max=99))
+    let_in(table, P, 5_000)
+    first = {b"1": table.starts[P].one + 1, b"b": table.starts[P].broadcast + 1}
+    say = {b"1": partial(table.node.send_in_order, P), b"b": table.node.broadcast_in_order}
+    sent: list[int] = []
+    unanswered: list[MessageData] = []
+    for step in [*steps, ("answer", 999)]:
+        match step:
+            case "say", kind, size:
+                sent.append(say[kind](bytes(size)))
+                table.drain()
+            case "turn", kind, ahead, has_come:
+                table.tell_message(P, Turn(kind, first[kind] + ahead, has_come), id=0)
+            case "wait", seconds:
+                table.wait(seconds, alive=(P,))
+            case _, count:
+                for body in unanswered[:count]:
+                    table.tell(P, MessageAck(ME, P, body.id))
+                del unanswered[:count]
+        unanswered += table.bodies(MessageData, P)
+    for _ in range(len(sent) + 1):
+        table.wait(7.0, alive=(P,))  # longer than any pause
+        acknowledge(table, P)
+    assert table.node.peers()[P].queued == 0
+    events = table.events()
+    assert sorted(each.message for each in events if isinstance(each, Delivered)) == sent
+    assert not any(isinstance(each, SendFailed) for each in events)
 
 
 def test_what_waits_for_a_place_leaves_room_for_others() -> None:

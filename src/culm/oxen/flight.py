@@ -251,6 +251,5 @@ class Flight:
         self._backoff = min(self._backoff + 1, _BACKOFF_MAX)
         self._way += 1
         self._way_until = now + _WAY_INTERVALS * self._interval_max
-        self._since = now
         interval = min(self._round_trip.timeout * 2.0**self._backoff, self._interval_max)
         self._interval = interval * self._rng.uniform(1 - _JITTER, 1 + _JITTER)

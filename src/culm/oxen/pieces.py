@@ -61,8 +61,7 @@ class _Assembly:
         """
         if piece.position is Position.FIRST:
             self._data = bytearray()
-        elif self._data is None or piece.sequence != self._next:
-            self._data = None
+        elif self._data is None or piece.sequence != self._next:  # nor does anything later
             raise ValueError("nothing to be continued")
         if len(self._data) + len(piece.data) > size_max:
             self._data = None
