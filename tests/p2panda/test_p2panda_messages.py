@@ -14,7 +14,13 @@ from culm.buffer import ReceiveBuffer
 from culm.machine import RemoteProtocolError
 from culm.p2panda import ErrorCode
 from culm.p2panda.codec import Codec, Dialect, Framer
-from culm.p2panda.heights import Height, decode_item, encode_item
+from culm.p2panda.heights import (
+    ITEM_SIZE_MAX,
+    ITEM_SIZE_MIN,
+    Height,
+    decode_item,
+    encode_item,
+)
 from culm.p2panda.limits import Limits
 from culm.p2panda.messages import (
     Announce,
@@ -270,17 +276,24 @@ def test_too_many_or_too_long_schema_ids_are_refused(plain: list[Any]):
     assert code_of(cbor.encode(plain), seed(SMALL)) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-@pytest.mark.parametrize("kind", [0, 1, 10, 21, 22, 24, 25])
-def test_nesting_is_refused_as_soon_as_it_is_declared(kind: int):
-    codec = seed()
-    arity = max(codec.bounds[kind].arities)
-    data = bytes([0x80 + arity]) + cbor.encode(kind) + b"\x81" * 50
-    assert code_of(data, codec) is ErrorCode.MESSAGE_TOO_LARGE
+def depth(plain: Any) -> int:
+    """How many arrays stand in each other."""
+    return 1 + max(map(depth, plain), default=0) if isinstance(plain, list) else 0
+
+
+@pytest.mark.parametrize(
+    "plain", [plain for _, plain in EXAMPLES if plain != [10, 1, []]], ids=repr
+)
+def test_nesting_is_refused_as_soon_as_it_is_declared(plain: list[Any]):
     inbox = ReceiveBuffer()
-    framer = Framer(inbox, codec)
-    inbox.append(data[:8])
-    with pytest.raises(RemoteProtocolError):
+    framer = Framer(inbox, seed())
+    inbox.append(cbor.encode(plain)[:1] + cbor.encode(plain[0]))
+    inbox.append(b"\x81" * (depth(plain) - 1))
+    assert framer.take() is None
+    inbox.append(b"\x81")
+    with pytest.raises(RemoteProtocolError) as caught:
         framer.take()
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("kind", sorted(seed().bounds))
@@ -372,6 +385,12 @@ def test_items_sort_as_key_log_id_and_sequence_number_do(heights: list[tuple[Log
     for item, log, seqnum in made:
         assert decode_item(item) == Height(log, seqnum)
         assert item == cbor.encode([log.author.hex(), log.log_id, seqnum])
+
+
+def test_items_are_of_all_sizes_between_the_least_and_the_greatest():
+    numbers = [0, 24, 2**8, 2**16, 2**32]
+    sizes = {len(encode_item(LogKey(bytes(32), log), n)) for log in numbers for n in numbers}
+    assert (min(sizes), max(sizes)) == (ITEM_SIZE_MIN, ITEM_SIZE_MAX)
 
 
 def test_the_fingerprint_is_the_sum_of_xxh3_128_and_the_count():

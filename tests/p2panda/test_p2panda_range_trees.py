@@ -67,6 +67,13 @@ def test_each_log_is_read_once_whatever_sets_of_schemas_are_asked_for():
     assert sorted(read) == schemas
 
 
+def test_what_was_forgotten_is_read_again():
+    trees = RangeTrees()
+    assert len(trees.snapshot(["a"], DEFAULT, lambda _: heights(20))) == 20
+    trees.clear()
+    assert len(trees.snapshot(["a"], DEFAULT, lambda _: heights(30))) == 30
+
+
 def test_trees_of_several_monoids_grow_together():
     trees = RangeTrees()
     for monoid in MONOIDS:

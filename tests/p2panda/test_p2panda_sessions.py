@@ -679,6 +679,9 @@ def test_the_end_of_the_bytes(cut: bytes, code: ErrorCode | None):
     (closed,) = peer.events()
     assert isinstance(closed, Closed)
     assert (closed.error and closed.error.code) is code
+    with pytest.raises(LocalProtocolError) as caught:
+        peer.connection.announce([], timestamp=1)
+    assert code_of(caught) is ContractErrorCode.ALREADY_CLOSED
     assert peer.connection.state is (State.CLOSED if code is None else State.FAILED)
 
 
