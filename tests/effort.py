@@ -3,7 +3,7 @@
 ``CULM_HYPOTHESIS_PROFILE`` chooses:
 
 - ``default``, while working: everything but campaigns;
-- ``ci``, the gate: a quarter of the seeds, and of each test that is ``costly`` every fourth case;
+- ``ci``, the gate: a quarter of the seeds, and of each test that is ``costly`` every fifth case;
 - ``brief``, the gate on a second interpreter and on pure kernels: a twentieth of the seeds, and
   nothing that is marked ``costly`` or ``once``, which is what takes seconds and the same course
   on every interpreter;
@@ -36,7 +36,7 @@ def amount(usual: int, long: int) -> int:
 
 def some(cases: Sequence[T]) -> Sequence[T]:
     """Those of the cases of one costly test that are tried."""
-    return cases[::4] if GATE else [] if BRIEF else cases
+    return cases[::5] if GATE else [] if BRIEF else cases
 
 
 def seeds(simulator: str, usual: int, long: int) -> range:

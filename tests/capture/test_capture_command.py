@@ -57,6 +57,7 @@ def test_show_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert steps[0]["arguments"] == [{"hex": "00"}]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("spec", "told"), CASES)
 def test_every_conversation_is_shown_and_converted(
     spec: MachineSpec, told: Conversation, tmp_path: Path, capsys: pytest.CaptureFixture[str]

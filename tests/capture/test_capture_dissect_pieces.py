@@ -58,6 +58,7 @@ def flows_of(capture: bytes) -> dict[tuple[int, bool], bytes]:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("spec", "conversation"), CASES)
 def test_fields_are_the_same_however_bytes_come(
     spec: MachineSpec, conversation: Conversation
@@ -82,6 +83,7 @@ def test_fields_are_the_same_however_bytes_come(
             assert [each.code for each in faults] == ([whole.fault.code] if whole.fault else [])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("spec", "conversation"), CASES)
 def test_steps_do_not_wait_for_more_than_so_many(
     spec: MachineSpec, conversation: Conversation, monkeypatch: pytest.MonkeyPatch

@@ -246,6 +246,7 @@ def environment(folder: Path) -> dict[str, str]:
     return clean | {"TMPDIR": str(folder / "tmp"), "TERM": "xterm"}
 
 
+@pytest.mark.costly
 @pytest.mark.once
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.program} {case.arguments}")
 def test_an_interrupt_ends_a_program_without_a_traceback(
@@ -318,6 +319,7 @@ def test_an_interrupt_while_a_program_loads_is_no_traceback(program: str, tmp_pa
     assert process.returncode == -signal.SIGINT  # 130, as shells say it
 
 
+@pytest.mark.costly
 @pytest.mark.once
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

@@ -202,6 +202,7 @@ def length_if_not_restored(folder: Path) -> int | None:
     return found[0]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
 @pytest.mark.parametrize("backed_up", ["ended", "killed"])
 @pytest.mark.parametrize("way", WAYS)

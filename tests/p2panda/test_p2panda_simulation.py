@@ -11,6 +11,6 @@ from p2panda_simulation import run_p2panda_seed
 from effort import seeds
 
 
-@pytest.mark.parametrize("seed", seeds("P2PANDA", 1000, 100_000))
+@pytest.mark.parametrize("seed", seeds("P2PANDA", 400, 100_000))
 def test_all_documents_converge(seed: int) -> None:
     run_p2panda_seed(seed)

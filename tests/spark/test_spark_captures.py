@@ -244,6 +244,7 @@ def test_any_byte_may_be_wrong():
             pass
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_captures_of_strangers_are_rows_or_faults(spec):
     """Whatever stands in records, sound blocks of them become rows of the right types."""
