@@ -153,6 +153,21 @@ def test_fields_are_those_of_the_last_operation_that_has_them():
     assert gone.view_id == "_".join(each.hex() for each in gone.tips)
 
 
+@pytest.mark.parametrize("number", range(6))  # so that ids sort in both ways
+def test_the_one_before_in_its_log_stands_in_for_what_an_operation_follows(number: int):
+    """That is in the other branch of a forked log; without a log it comes after the creation."""
+    one, two, three, other = (YASMF.hash(b"%d %d" % (number, each)) for each in range(4))
+    create = Operation(action=Action.CREATE, schema_id=SCHEMA, fields={"a": 1})
+    updates = [
+        Operation(action=Action.UPDATE, schema_id=SCHEMA, previous=(before,), fields={"a": value})
+        for before, value in ((one, 2), (other, 3))
+    ]
+    operations = dict(zip((one, two, three), (create, *updates), strict=True))
+    document = materialise(operations, backlinks={two: one, three: two})
+    assert (document.order, document.fields) == ((one, two, three), {"a": 3})
+    assert materialise(operations).order == (one, *sorted((two, three)))
+
+
 def test_a_document_is_of_one_schema():
     one, two = (YASMF.hash(name) for name in (b"1", b"2"))
     create = Operation(action=Action.CREATE, schema_id=SCHEMA, fields={"data": b""})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from p2panda_support import SCHEMAS, Peer
@@ -57,15 +58,22 @@ def told(said: list[Message], cuts: list[int], *, in_runs: bool) -> tuple[list[E
 @given(st.lists(MESSAGES, max_size=8), st.lists(st.integers(0, 5000), max_size=3))
 @example([SendEntry(0, b"e" * 90, b"o" * 90)] * 70, [])
 @example([SendEntry(24, b"e" * 270, b"o" * 300)] * 4, [700, 1000])
+@example([SendEntry(7, b"e" * 90, b"o" * 90)] * 2, [])
+@example([SyncDone(0, False), *[SendEntry(0, b"e" * 90, b"o" * 90)] * 2], [])
 def test_runs_are_what_their_entries_are(said: list[Message], cuts: list[int]):
     assert told(said, cuts, in_runs=True) == told(said, cuts, in_runs=False)
 
 
-def test_a_run_has_many_entries_but_not_all():
-    peer = Peer(limits=LIMITS)
-    connection = Connection(local_peer=b"a", remote_peer=b"b", limits=LIMITS, in_runs=True)
+@pytest.mark.parametrize(
+    ("size", "count", "lengths"), [(99, 100, [64, 36]), (20_000, 8, [3, 3, 2])]
+)
+def test_a_run_has_many_entries_but_not_all(size: int, count: int, lengths: list[int]):
+    """Nor more than 64 KiB."""
+    peer = Peer()
+    connection = Connection(local_peer=b"a", remote_peer=b"b", in_runs=True)
     connection.announce(SCHEMAS, timestamp=1)
-    messages = [SyncRequest(0, 1, SCHEMAS[:1]), *[SendEntry(0, b"e" * 99, b"o" * 99)] * 100]
+    entries = [SendEntry(0, b"e" * 99, b"o" * size)] * count
+    messages = [SyncRequest(0, 1, SCHEMAS[:1]), *entries]
     connection.receive_data(b"".join(map(peer.codec.encode, messages)))
     _, *runs = iter(connection.next_event, None)
-    assert [isinstance(run, EntriesReceived) and len(run.entries) for run in runs] == [64, 36]
+    assert [isinstance(run, EntriesReceived) and len(run.entries) for run in runs] == lengths
