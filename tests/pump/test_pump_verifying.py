@@ -191,6 +191,20 @@ def test_a_job_that_is_not_done_or_was_finished_before_is_refused() -> None:
     assert events == expected(10)
 
 
+@pytest.mark.parametrize("verifiers", [0, 2])
+def test_a_job_of_another_pump_is_refused_and_left_to_it(verifiers: int) -> None:
+    machine = Signatures()
+    pump, events = pumped(machine, verifiers=1)
+    other, heard = pumped(Signatures(), verifiers=verifiers)
+    pump.call(0.0, machine.ask, 10)
+    (job,) = jobs_of(pump)
+    job()
+    with pytest.raises(ValueError, match="another pump"):
+        other.finish_verifying(job, 0.0)
+    pump.finish_verifying(job, 0.0)
+    assert (events, heard) == (expected(10), [])
+
+
 def test_a_pump_is_over_only_when_all_is_verified() -> None:
     machine = Signatures()
     pump, events = pumped(machine, verifiers=2)

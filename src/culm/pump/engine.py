@@ -242,9 +242,14 @@ class Engine(ABC, Generic[M_co, E_co]):
         return None if self._verifiers is None else self._verifiers.next()
 
     def finish_verifying(self, job: VerifyJob, now: float) -> None:
-        """Take what `next_to_verify` gave, in any order.  Raises `ValueError` unless it is done."""
+        """Take what `next_to_verify` gave, in any order.
+
+        Raises `ValueError` if it is not done, was taken before, or is another pump's.
+        """
         check_time(now, None)
-        answer = None if self._verifiers is None else self._verifiers.finish(job)
+        if self._verifiers is None:
+            raise ValueError("the job is another pump's")
+        answer = self._verifiers.finish(job)
         if answer is not None and self._durable is not None:
             self._input(now, answer.give, self._durable)
 

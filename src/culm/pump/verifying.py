@@ -19,7 +19,8 @@ _SHARE_MIN = 32
 class _Shared:
     """An effect in shares, and what came of those that are done."""
 
-    def __init__(self, effect: Verify, count: int) -> None:
+    def __init__(self, owner: Verifiers, effect: Verify, count: int) -> None:
+        self.owner = owner
         self.effect: Effect[list[bool]] = effect
         self.left = count  # shares that are not done
         self._verdicts: list[list[bool]] = [[]] * count
@@ -89,7 +90,7 @@ class Verifiers:
         signatures = effect.signatures
         size = max(_SHARE_MIN, -(-len(signatures) // self._count))
         starts = range(0, max(1, len(signatures)), size)
-        shared = _Shared(effect, len(starts))
+        shared = _Shared(self, effect, len(starts))
         self._open.add(shared)
         for number, start in enumerate(starts):
             self._due.append(VerifyJob(shared, number, signatures[start : start + size]))
@@ -101,9 +102,11 @@ class Verifiers:
     def finish(self, job: VerifyJob) -> Answer[list[bool]] | None:
         """Take a share that is done; the answer to its effect, if that was the last.
 
-        Raises `ValueError` if it is not done, or was taken before.
+        Raises `ValueError` if it is not done, was taken before, or is not from here.
         """
         shared = job.shared
+        if shared.owner is not self:
+            raise ValueError("the job is another pump's")
         shared.take(job.number, job.take_result())
         if shared.left or shared not in self._open:
             return None
