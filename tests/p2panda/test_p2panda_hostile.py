@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from p2panda_victim import CODEC, Victim, rounds
 from culm.bamboo import LogKey
 from culm.bamboo.entry import sign
 from culm.machine import Closed, Event, LocalProtocolError
+from culm.machines import Advance, Receive
 from culm.p2panda import (
     Action,
     ErrorCode,
@@ -46,7 +48,11 @@ from culm.p2panda.messages import (
     Terminal,
 )
 from culm.reconcile import Parameters, SessionLimits
+from culm.testing.record import conversations
+from culm.testing.suite.work import Worker
 from culm.wire.multihash import YASMF
+from specs import spec_of
+from specs.p2panda import AGAIN
 
 KEY = SigningKey(b"k" * 32)
 LOG = LogKey(bytes(KEY.verify_key), 0)
@@ -397,3 +403,13 @@ def test_work_for_our_store_does_not_excuse_a_peer_that_does_not_answer():
         ended += victim.tell(SyncDone(session_id, False))
     again = [each.session_id for each in ended if isinstance(each, RequestedAgain)]
     assert again == [0]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("times", [1, 3, 8])
+def test_sessions_that_are_asked_for_and_end_at_once_cost_no_more_than_their_bytes(
+    times: int,
+) -> None:
+    spec = spec_of("p2panda-replicator")
+    told = replace(conversations(spec)[0], operations=[Advance(0.0), Receive(AGAIN * times)])
+    Worker(spec, told).tell(told.operations)
