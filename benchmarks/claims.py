@@ -8,11 +8,9 @@ installed is optional: what is missing raises `Absent`.
 from __future__ import annotations
 
 import ctypes
-import gc
 import hashlib
 import json
 import os
-import resource
 import shlex
 import shutil
 import subprocess
@@ -31,6 +29,7 @@ from typing import Any, NamedTuple
 
 import driven
 from clock import frozen
+from idle import CULM, PEERS, SEALED
 from sampled import watched
 from samples import loop_encode, numbers, readings, text
 
@@ -449,92 +448,18 @@ def directory(effort: Effort) -> Contest:
 # Memory
 
 
-Pair = tuple[Any, Any]
-
-
-def _met(one: Any, other: Any) -> Pair:
-    """Both ends have said what they say at first."""
-    from culm.testing.link import MachinePair
-
-    pair = MachinePair.of_machines(one, other).run()
-    return pair.left.machine, pair.right.machine
-
-
-def _bymux() -> Pair:
-    from culm.bymux import Connection, Role
-
-    return _met(Connection(role=Role.PROACTIVE), Connection(role=Role.REACTIVE))
-
-
-def _point2point() -> Pair:
-    from culm.point2point import Connection, Role
-
-    return _met(Connection(role=Role.PROACTIVE), Connection(role=Role.REACTIVE))
-
-
-def _replicator() -> Pair:
-    from culm.point2point import Role
-    from culm.point2point.replication import Interest, Replicator
-
-    interest = Interest(accept_new_logs=True)
-    return _met(*(Replicator(role=role, interest=interest) for role in Role))
-
-
-def _garlic() -> Pair:
-    from culm.garlic.connection import Connection
-    from culm.garlic.states import ConnectionRole
-
-    return _met(*(Connection(role=role) for role in ConnectionRole))
-
-
-def _h2() -> Pair:
-    from h2.config import H2Configuration
-    from h2.connection import H2Connection
-
-    ends = [H2Connection(config=H2Configuration(client_side=side)) for side in (True, False)]
-    for end in ends:
-        end.initiate_connection()
-    for here, there in (ends, ends[::-1], ends):
-        there.receive_data(here.data_to_send())
-    return ends[0], ends[1]
-
-
-IDLE: dict[str, Callable[[], Pair]] = {
-    "bymux": _bymux,
-    "point2point": _point2point,
-    "point2point-replicator": _replicator,
-    "garlic": _garlic,
-    "h2": _h2,
-}
-
-
-def idle_size(name: str, count: int) -> float:
-    """KiB of resident memory that one more of these takes, in this process."""
-    make = IDLE[name]
-    kept = [make() for _ in range(100)]
-    gc.collect()
-    before = _resident()
-    kept += [make() for _ in range(count // 2)]
-    gc.collect()
-    return (_resident() - before) / 1024 / count
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
 @contextmanager
-def idle(effort: Effort, *, name: str) -> Contest:
-    needs("h2")
+def idle(effort: Effort, *, name: str, peer: str) -> Contest:
+    needs(peer)
     if not Path("/proc/self/statm").exists():
         raise Absent("resident memory is read from /proc")
     count = str(effort.amount(4000))
 
     def size_of(machine: str) -> float:
-        command = [sys.executable, __file__, machine, count]
+        command = [sys.executable, HERE / "idle.py", machine, count]
         return float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
-    yield lambda: size_of(name), lambda: size_of("h2")
+    yield lambda: size_of(name), lambda: size_of(peer)
 
 
 def _lzfoo_claims() -> Iterator[Claim]:
@@ -692,22 +617,19 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     *(
         Claim(
-            f"Memory of an idle machine: {name}",
+            f"Memory of an idle machine: {name}, beside {peer}",
             "4,000 in one process, resident memory",
-            "a connection of h2",
+            f"a connection of {peer}",
             "KiB",
             1.0,
-            partial(idle, name=name),
+            partial(idle, name=name, peer=peer),
             "none",
             True,
             1,
         )
-        for name in IDLE
-        if name != "h2"
+        for peer in PEERS
+        for name in CULM
+        if peer == "aioquic" or name not in SEALED
     ),
 )
 """Every claim, with the target of ``docs/benchmarks.md``."""
-
-
-if __name__ == "__main__":
-    print(idle_size(sys.argv[1], int(sys.argv[2])))

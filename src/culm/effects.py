@@ -21,6 +21,7 @@ from culm.machine import (
     StoreFailed,
     Ticket,
 )
+from culm.queue import NOTHING
 
 __all__ = ["Answer", "Place", "StoreWork", "Then", "Tickets"]
 
@@ -47,7 +48,7 @@ class Tickets(Generic[T, F]):
     def __init__(self, *, suits: Callable[[object], bool] | None = None) -> None:
         self._suits = suits
         self._last = 0
-        self._asked: deque[tuple[F, T]] = deque()
+        self._asked: deque[tuple[F, T]] = NOTHING
         self._open: dict[int, tuple[Effect[Any], T]] = {}
 
     def __len__(self) -> int:
@@ -57,6 +58,8 @@ class Tickets(Generic[T, F]):
     def ask(self, kind: Callable[..., F], waits: T, /, **fields: Any) -> None:
         """Make an effect of that kind, for `next_effect` to hand out in its turn."""
         self._last += 1
+        if self._asked is NOTHING:
+            self._asked = deque()
         self._asked.append((kind(ticket=Ticket(self._last), **fields), waits))
 
     def next_effect(self) -> F | None:
@@ -64,6 +67,8 @@ class Tickets(Generic[T, F]):
         if not self._asked:
             return None
         asked = self._asked.popleft()
+        if not self._asked:
+            self._asked = NOTHING
         effect = asked[0]
         self._open[effect.ticket] = asked
         return effect
@@ -108,7 +113,7 @@ class Tickets(Generic[T, F]):
 
     def drop_asked(self) -> None:
         """Forget the effects that are not handed out yet."""
-        self._asked.clear()
+        self._asked = NOTHING
 
     def _find(self, ticket: object) -> tuple[Effect[Any], T]:
         found = self._open.get(ticket) if isinstance(ticket, int) else None
@@ -149,7 +154,7 @@ class StoreWork(Tickets[Then, Effect[Any]]):
 
     def __init__(self, *, suits: Callable[[object], bool] | None = None) -> None:
         super().__init__(suits=suits)
-        self._order: deque[Event | Place] = deque()
+        self._order: deque[Event | Place] = NOTHING
         self._unwritten_size = 0
         self._has_failed = False
         self._stopped = False  # answers have no consequences
@@ -227,16 +232,20 @@ class StoreWork(Tickets[Then, Effect[Any]]):
 
     def emit(self, event: Event) -> None:
         """Let an event come out in its turn."""
+        if self._order is NOTHING:
+            self._order = deque()
         self._order.append(event)
 
     def reserve(self) -> Place:
         """Take a place in the order for events that depend on the store."""
         place = Place()
-        self._order.append(place)
+        self.line_up((place,))
         return place
 
     def line_up(self, places: Iterable[Place]) -> None:
         """Put these places in the order, as `reserve` does with one."""
+        if self._order is NOTHING:
+            self._order = deque()
         self._order.extend(places)
 
     def next_event(self) -> Event | None:
@@ -255,6 +264,7 @@ class StoreWork(Tickets[Then, Effect[Any]]):
                     order.popleft()
                 return event
             order.popleft()
+        self._order = NOTHING
         return None
 
 

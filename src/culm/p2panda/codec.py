@@ -5,8 +5,9 @@ Sources: seed, "Encoding" and the form of each message; decisions 1 to 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -90,41 +91,47 @@ class MessageBounds(NamedTuple):
     item_size: int = 1 << 30
 
 
+@lru_cache(maxsize=16)
+def _bounds(dialect: Dialect, limits: Limits) -> Mapping[int, MessageBounds]:
+    """The same for all connections that have these limits."""
+    ids = _FRONT_SIZE + 2 * _HEAD_SIZE
+    ids += limits.schemas_max * (_HEAD_SIZE + limits.schema_id_size_max)
+    entry = _FRONT_SIZE + 2 * _HEAD_SIZE + ENTRY_SIZE_MAX + limits.operation_size_max
+    have = _FRONT_SIZE + _HEAD_SIZE + limits.logs_max * (ITEM_SIZE_MAX + 1)
+    named = 5 + limits.schemas_max
+    depth, *heights = 3, 5, ITEM_SIZE_MIN // 4
+    if dialect is Dialect.AQUADOGGO:
+        depth, *heights = 5, 4 + 6 * limits.logs_max, have
+    ranges = _FRONT_SIZE + 2 * ITEM_SIZE_MAX + _HEAD_SIZE + LIFT_SIZE_MAX
+    return {
+        _Type.ANNOUNCE: MessageBounds(frozenset({4}), ids, 2, named),
+        _Type.SYNC_REQUEST: MessageBounds(frozenset({4}), ids, 2, named),
+        _Type.ENTRY: MessageBounds(frozenset({4}), entry, 1),
+        _Type.SYNC_DONE: MessageBounds(frozenset({3}), _FRONT_SIZE + 1, 1),
+        _Type.HAVE: MessageBounds(frozenset({3}), have, depth, *heights),
+        _Type.EMPTY_SET: MessageBounds(frozenset({3}), ranges, 1),
+        _Type.LOWER_BOUND: MessageBounds(frozenset({3}), ranges, 2),
+        _Type.PAYLOAD: MessageBounds(frozenset({3, 5}), ranges, 2),
+        _Type.EMPTY_PAYLOAD: MessageBounds(frozenset({3}), ranges, 2),
+        _Type.DONE: MessageBounds(frozenset({3}), ranges, 2),
+        _Type.FINGERPRINT: MessageBounds(frozenset({4}), ranges, 2),
+        _Type.TERMINAL: MessageBounds(frozenset({2}), ranges, 1),
+    }
+
+
 class Codec:
     """Encodes and decodes messages; stateless."""
 
     __slots__ = ("_dialect", "_limits", "_operation_size_max", "bounds")
 
-    bounds: dict[int, MessageBounds]
+    bounds: Mapping[int, MessageBounds]
     """By type; there are no others."""
 
     def __init__(self, *, dialect: Dialect, limits: Limits) -> None:
         self._dialect = dialect
         self._limits = limits
         self._operation_size_max = limits.operation_size_max
-        ids = _FRONT_SIZE + 2 * _HEAD_SIZE
-        ids += limits.schemas_max * (_HEAD_SIZE + limits.schema_id_size_max)
-        entry = _FRONT_SIZE + 2 * _HEAD_SIZE + ENTRY_SIZE_MAX + limits.operation_size_max
-        have = _FRONT_SIZE + _HEAD_SIZE + limits.logs_max * (ITEM_SIZE_MAX + 1)
-        named = 5 + limits.schemas_max
-        depth, *heights = 3, 5, ITEM_SIZE_MIN // 4
-        if dialect is Dialect.AQUADOGGO:
-            depth, *heights = 5, 4 + 6 * limits.logs_max, have
-        ranges = _FRONT_SIZE + 2 * ITEM_SIZE_MAX + _HEAD_SIZE + LIFT_SIZE_MAX
-        self.bounds = {
-            _Type.ANNOUNCE: MessageBounds(frozenset({4}), ids, 2, named),
-            _Type.SYNC_REQUEST: MessageBounds(frozenset({4}), ids, 2, named),
-            _Type.ENTRY: MessageBounds(frozenset({4}), entry, 1),
-            _Type.SYNC_DONE: MessageBounds(frozenset({3}), _FRONT_SIZE + 1, 1),
-            _Type.HAVE: MessageBounds(frozenset({3}), have, depth, *heights),
-            _Type.EMPTY_SET: MessageBounds(frozenset({3}), ranges, 1),
-            _Type.LOWER_BOUND: MessageBounds(frozenset({3}), ranges, 2),
-            _Type.PAYLOAD: MessageBounds(frozenset({3, 5}), ranges, 2),
-            _Type.EMPTY_PAYLOAD: MessageBounds(frozenset({3}), ranges, 2),
-            _Type.DONE: MessageBounds(frozenset({3}), ranges, 2),
-            _Type.FINGERPRINT: MessageBounds(frozenset({4}), ranges, 2),
-            _Type.TERMINAL: MessageBounds(frozenset({2}), ranges, 1),
-        }
+        self.bounds = _bounds(dialect, limits)
 
     # Encoding.
 

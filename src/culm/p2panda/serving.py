@@ -12,7 +12,6 @@ Source: seed, "Synchronization of data"; decision 6.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import islice
@@ -36,6 +35,7 @@ from culm.p2panda.effects import (
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.sessions import Session
 from culm.p2panda.states import MessageGroup
+from culm.queue import Queue
 from culm.replication import Room, Turns
 
 __all__ = ["Serving"]
@@ -82,13 +82,13 @@ class Serving:
         self._has_room = True  # for the last read
         self._stage = _Stage.OPEN
         self._asked = 0  # answers of the store that are outstanding: at most one
-        self._wanted: deque[Span] = deque()  # whose documents are not known
+        self._wanted: Queue[Span] = Queue()  # whose documents are not known
         self._source: Iterator[Span] = iter(())  # more of these, taken as they are needed
         self._documents: dict[bytes, list[Span]] = {}  # of several logs: wait for the others
-        self._ready: deque[list[Span]] = deque()  # the wanted spans of one document each
+        self._ready: Queue[list[Span]] = Queue()  # the wanted spans of one document each
         self._crowd: list[Span] = []  # those of a document of very many logs
         self._located = 0  # the position up to which entries of the crowd are located
-        self._parts: deque[tuple[Span, ...]] = deque()  # located, to be read one by one
+        self._parts: Queue[tuple[Span, ...]] = Queue()  # located, to be read one by one
         self._chunk: tuple[Span, ...] = ()  # that is being read
         self._left = 0  # entries of the chunk that are still to come
         self._after = 0  # the position after which to read on

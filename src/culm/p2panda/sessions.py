@@ -5,7 +5,6 @@ Sources: seed, ``SyncRequest``; decision 5, as aquadoggo does it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -45,6 +44,7 @@ from culm.p2panda.messages import (
     check_range_message,
 )
 from culm.p2panda.states import SESSION_STATES, STEPS, MessageGroup, SessionState, SideState
+from culm.queue import Queue
 from culm.timers import Deadlines
 
 __all__ = ["AnswerOutbox", "Session", "Sessions"]
@@ -65,7 +65,7 @@ class AnswerOutbox(Outbox):
     def __init__(self) -> None:
         super().__init__()
         self._taken = 0  # the bytes that have left it so far
-        self._answers: deque[tuple[int, int]] = deque()  # their starts and ends, among all bytes
+        self._answers: Queue[tuple[int, int]] = Queue()  # their starts and ends, among all bytes
         self.answers_size = 0
 
     def answer(self, data: bytes) -> None:
@@ -268,11 +268,11 @@ class Sessions:
         self._by_id: dict[int, Session] = {}
         self._next_id = 0
         # Sessions that failed here and that the peer did not end in time.
-        self._given_up: deque[int] = deque(maxlen=_GIVEN_UP_MAX)
+        self._given_up: tuple[int, ...] = ()
         self._deadlines: Deadlines[Session] = Deadlines()
         self._started = False  # the time is known
         self._closed = False
-        self.events: deque[ConnectionEvent] = deque()
+        self.events: Queue[ConnectionEvent] = Queue()
         self.faults = 0
         self.now = 0.0
 
@@ -585,7 +585,7 @@ class Sessions:
             self._watch(session)
         elif session.local is SideState.BROKEN:
             self._forget(session)
-            self._given_up.append(session.session_id)
+            self._given_up = (*self._given_up, session.session_id)[-_GIVEN_UP_MAX:]
         else:
             requested = session.state is SessionState.REQUESTED
             code = ErrorCode.UNANSWERED if requested else ErrorCode.STALLED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from itertools import compress
 
@@ -17,8 +16,11 @@ from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.handles import Request
 from culm.point2point.output import Output
 from culm.point2point.states import Input, RequestState
+from culm.queue import Queue
 from culm.wire.errors import Truncated
 from culm.wire.varu64 import MAX
+
+_LEAVING_MIN = 4
 
 
 class RequestTable:
@@ -29,7 +31,10 @@ class RequestTable:
     channel has arrived, so a proposal that uses it again must not overtake that.
     """
 
-    __slots__ = ("_dropped", "_leaving", "_next", "_output", "_role", "_sides", "_unsent", "by_id")
+    __slots__ = (
+        *("_dropped", "_leaving", "_leaving_max", "_next", "_output", "_role", "_sides"),
+        "by_id",
+    )
 
     def __init__(self, *, role: Role, output: Output) -> None:
         self._role = role
@@ -38,8 +43,9 @@ class RequestTable:
         # First and last entries, by log and whether they are ours, in the order of the proposals.
         self._sides: dict[tuple[LogKey, bool], dict[int, tuple[int, int]]] = {}
         self._next = int(role)  # where to look for a free id of ours
-        self._leaving: deque[tuple[int, int]] = deque()  # where our marker ends, ended request
-        self._unsent: set[int] = set()  # those ended requests
+        # Where our marker ends, by ended request; some of these have left.
+        self._leaving: dict[int, int] = {}
+        self._leaving_max = _LEAVING_MIN  # when there are so many, those that have left go
         # Halves of the ids (all of one parity) of the peer's proposals that the overlap rule
         # dropped, and of some between them: it may have adjusted or cancelled them before it knew.
         self._dropped = Intervals()
@@ -76,9 +82,10 @@ class RequestTable:
 
     def _is_free(self, request_id: int) -> bool:
         """Whether no message of ours under that id is still to leave."""
-        while self._leaving and self._leaving[0][0] <= self._output.flushed_total:
-            self._unsent.discard(self._leaving.popleft()[1])
-        return request_id not in self.by_id and request_id not in self._unsent
+        if request_id in self.by_id:
+            return False
+        marker_end = self._leaving.get(request_id)
+        return marker_end is None or marker_end <= self._output.flushed_total
 
     def _id_after(self, request_id: int) -> int:
         following = request_id + 2
@@ -117,8 +124,14 @@ class RequestTable:
         if not self._sides[side]:
             del self._sides[side]
         if request.ours:
-            self._leaving.append((self._output.queued_total, request_id))
-            self._unsent.add(request_id)
+            self._leaving[request_id] = self._output.queued_total
+            if len(self._leaving) >= self._leaving_max:
+                self._forget_those_that_left()
+
+    def _forget_those_that_left(self) -> None:
+        flushed = self._output.flushed_total
+        self._leaving = {each: end for each, end in self._leaving.items() if end > flushed}
+        self._leaving_max = max(_LEAVING_MIN, 2 * len(self._leaving))
 
     # Proposals that overlap.
 
@@ -165,7 +178,7 @@ class ControlChannel:
         """Proposals that the peer may send."""
         self._output = output
         self._inbox = ReceiveBuffer()
-        self._events: deque[events.ConnectionEvent] = deque()
+        self._events: Queue[events.ConnectionEvent] = Queue()
 
     def next_event(self) -> events.ConnectionEvent | None:
         return self._events.popleft() if self._events else None

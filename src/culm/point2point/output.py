@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from culm.buffer import Buffer, Outbox
 from culm.bymux import Stream
 from culm.point2point.limits import INFLATION_FACTOR, Limits
 from culm.point2point.messages import Mode, Negotiated
+from culm.queue import Queue
 from culm.wire import varu64
 from culm.wire.lzfoo import Compressor
 from culm.wire.multihash import HashFamily
@@ -49,7 +48,7 @@ class Output:
         self._current: int | None = None  # the request that data is for
         self._only_switch = False  # the current request was cancelled
         # Where cancellation markers are that may not have left; adjacent ones are joined.
-        self._markers: deque[tuple[int, int]] = deque()
+        self._markers: Queue[tuple[int, int]] = Queue()
         self._markers_size = 0
         self._compressor: Compressor | None = None
         self._raw_run = 0
@@ -93,17 +92,23 @@ class Output:
         """Bytes of cancellation markers that have not left yet."""
         if not self._markers:
             return 0
+        self._forget_markers()
+        gone = self.flushed_total - self._markers[0][0] if self._markers else 0
+        return self._markers_size - max(0, gone)
+
+    def _forget_markers(self) -> None:
+        """Those that have left."""
         flushed = self.flushed_total
         while self._markers and self._markers[0][1] <= flushed:
             start, end = self._markers.popleft()
             self._markers_size -= end - start
-        gone = flushed - self._markers[0][0] if self._markers else 0
-        return self._markers_size - max(0, gone)
 
     def feed(self, size_max: int | None) -> None:
         """Let about `size_max` bytes into the stream, where only control data overtakes them."""
         for piece in () if self.over else self._outbox.take_pieces(size_max):
             self._data.send_data(piece)
+        if self._markers:
+            self._forget_markers()
 
     def drop_unsent(self) -> None:
         self._outbox.clear()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from itertools import islice
 from typing import Generic, TypeVar
+
+from culm.queue import Queue
 
 __all__ = ["Room", "Turns", "Write", "Writes"]
 
@@ -57,7 +59,10 @@ class Turns(Generic[K]):
         """The same; it has had its turn then."""
         queue = self._queue()
         self._fresh_had_turn = queue is self._fresh
-        return queue.popitem(last=False)[0]
+        key = queue.popitem(last=False)[0]
+        if not queue:
+            queue.clear()  # gives its table back
+        return key
 
     def _queue(self) -> OrderedDict[K, None]:
         if self._fresh and not (self._going_on and self._fresh_had_turn):
@@ -183,7 +188,7 @@ class Writes(Generic[T]):
     def __init__(self, *, size_max: int, count_max: int) -> None:
         self._size_max = size_max
         self._count_max = count_max
-        self._waiting: deque[Write[T]] = deque()
+        self._waiting: Queue[Write[T]] = Queue()
         self._under_way = False
 
     def __bool__(self) -> bool:

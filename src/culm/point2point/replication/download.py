@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
@@ -27,6 +26,7 @@ from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication import steps
 from culm.point2point.replication.events import EntryStored, PayloadProgress, PiecesNotified
 from culm.point2point.replication.log_state import LogState
+from culm.queue import Queue
 from culm.replication import Room, Turns, Writes
 
 
@@ -67,7 +67,7 @@ class _Batches:
         self._writes = Writes[NewEntry | StagedPayload](
             size_max=shared.limits.batch_size_max, count_max=shared.limits.batch_count_max
         )
-        self._places: deque[Place] = deque()  # one for each write that waits
+        self._places: Queue[Place] = Queue()  # one for each write that waits
         self._refused = False  # the store has not taken one, and nothing after it may go in
         self._unfinished: StagedPayload | None = None  # which has to be over before the next batch
 

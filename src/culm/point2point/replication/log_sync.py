@@ -41,7 +41,8 @@ class LogSync(LogState):
         """The log after that input, and the commands that follow, in order."""
         after = object.__new__(LogSync)
         commands: list[steps.Command] = []
-        after.__dict__.update(self.__dict__, _commands=commands)
+        # Half as large as a dict of its own kind that is updated: one for each log.
+        after.__dict__ = {**self.__dict__, "_commands": commands}
         self._HANDLERS[type(input)](after, input)
         after._commands = []
         return after, commands

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import islice
 from typing import Final
@@ -27,6 +27,7 @@ from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.steps import Purpose, Stage, Step
 from culm.point2point.replication.upload import Upload
 from culm.point2point.states import State
+from culm.queue import Queue
 from culm.replication import Room, Turns
 
 _LOOKS_MAX: Final = 64  # at logs that might give up their places, in one go
@@ -198,7 +199,7 @@ class Logs:
         self._connection = connection
         self._work = work
         self._count_max = limits.logs_max
-        self.wishes: deque[tuple[LogKey, steps.Propose]] = deque()  # that wait for credit
+        self.wishes: Queue[tuple[LogKey, steps.Propose]] = Queue()  # that wait for credit
         self.leaving: set[int] = set()  # requests that end to make room for them
         # Logs that try again when there is room.  In a plain dict, keys taken from the front would
         # be passed over every time after that.
@@ -371,7 +372,7 @@ class Logs:
 
     def give_up(self) -> None:
         """No room is to be expected: proposals that wait are reported as refused."""
-        wishes, self.wishes = self.wishes, deque()
+        wishes, self.wishes = self.wishes, Queue()
         for log, wish in wishes:
             self._crowded[log] = None
             self.tell(log, steps.Unsent(wish.purpose, Step.GIVE_UP))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +19,7 @@ from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
 from culm.point2point.pieces import Piece
 from culm.point2point.replication.events import Want
+from culm.queue import Queue
 
 # Stages and facts.
 
@@ -551,7 +551,7 @@ class Notice(Enum):
 Command: TypeAlias = Propose | Confirm | Shorten | Cancel | Refuse | Ask | Emit | Notice
 
 
-class Inputs(deque[tuple[LogKey, Input, list[Event] | None]]):
+class Inputs(Queue[tuple[LogKey, Input, list[Event] | None]]):
     """Inputs of logs, in order."""
 
     __slots__ = ()

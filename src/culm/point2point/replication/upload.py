@@ -21,6 +21,7 @@ from culm.point2point.pieces import Cursor, Part, Piece
 from culm.point2point.replication.download import TransferContext
 from culm.point2point.replication.steps import Suspected
 from culm.point2point.states import RequestState
+from culm.queue import NOTHING
 
 _NOTHING = memoryview(b"")
 
@@ -40,7 +41,7 @@ class Reading:
     """
 
     def __init__(self, request: Request, shared: TransferContext) -> None:
-        self.entries: deque[StoredEntry] = deque()  # the one that is due, and later ones
+        self.entries: deque[StoredEntry] = NOTHING  # the one that is due, and later ones
         self._state = _State.IDLE
         self._request_id = request.request_id
         self._log = request.proposal.log
@@ -92,7 +93,7 @@ class Reading:
             self.entries.popleft()
         self._entry, self._data = None, _NOTHING
         if not self.entries:
-            self._size = 0
+            self.entries, self._size = NOTHING, 0
         self._hold(self._size)
 
     def forget_incomplete(self) -> None:
@@ -116,7 +117,7 @@ class Reading:
         """Nothing but these is of use."""
         if not (entries and self.entries and entries[0] is self.entries[0]):
             self._entry = None
-        self.entries, self._data = deque(entries), _NOTHING
+        self.entries, self._data = deque(entries) or NOTHING, _NOTHING
         self._size = sum(ENTRY_SIZE + len(each.payload or b"") for each in entries)
         if entries and entries[0].payload is None:
             self._size -= ENTRY_SIZE
