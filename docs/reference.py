@@ -17,7 +17,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, get_args
 
 import culm
 from culm.machine import Effect, Event
@@ -57,14 +57,27 @@ def is_package(module: str) -> bool:
 
 @cache
 def offered(module: str) -> list[str]:
-    """What a module names in its ``__all__``; without one, what it makes."""
+    """What a module names in its ``__all__``; without one, all that it makes."""
     found = import_module(module)
-    if hasattr(found, "__all__"):
-        return list(found.__all__)
+    return list(getattr(found, "__all__", None) or makes(module))
+
+
+def makes(module: str) -> list[str]:
+    """The public names that the source of a module makes, but for type variables."""
+    found = import_module(module)
+    made: list[str] = []
+    for node in ast.parse(inspect.getsource(found)).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            made.append(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            parts = (part for target in targets for part in ast.walk(target))
+            made += [part.id for part in parts if isinstance(part, ast.Name)]
     return [
         name
-        for name, value in vars(found).items()
-        if not name.startswith("_") and getattr(value, "__module__", None) == module
+        for name in made
+        if not name.startswith("_")
+        and not isinstance(getattr(found, name, None), TypeVar | ParamSpec)
     ]
 
 

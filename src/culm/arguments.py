@@ -13,26 +13,6 @@ from typing import Any, TypeGuard
 
 from culm.buffer import Buffer
 
-__all__ = [
-    "UINT64_MAX",
-    "check_bytes",
-    "check_fields",
-    "check_int",
-    "check_numbers",
-    "check_seconds",
-    "check_text",
-    "check_type",
-    "is_buffer",
-    "is_dict",
-    "is_encodable",
-    "is_list",
-    "is_mapping",
-    "is_sequence",
-    "is_set",
-    "is_tuple",
-    "read_buffers",
-]
-
 UINT64_MAX = (1 << 64) - 1
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Buffer", "Outbox", "ReceiveBuffer", "check_buffer", "check_size_max"]
-
 Buffer = bytes | bytearray | memoryview
 
 

@@ -23,8 +23,6 @@ from culm.machine import (
 )
 from culm.queue import NOTHING
 
-__all__ = ["Answer", "Place", "StoreWork", "Then", "Tickets"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 E = TypeVar("E", bound=Effect[Any])

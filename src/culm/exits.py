@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Self
 
-__all__ = ["ExitStatus", "exits"]
-
 
 class ExitStatus(IntEnum):
     """What the exit status of a command says; a number says the same of every command."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-__all__ = ["Intervals"]
-
 
 class Intervals:
     """A set of integers; memory is linear in the number of its runs."""

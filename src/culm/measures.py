@@ -15,8 +15,6 @@ from typing import TypeVar
 
 from culm.machine import Event, ProtocolError
 
-__all__ = ["Measure", "Tally", "measures"]
-
 E = TypeVar("E", bound=Event)
 
 

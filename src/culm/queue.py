@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
-__all__ = ["NOTHING", "Queue"]
-
 T = TypeVar("T")
 
 #: Shared by all that are empty: it takes nothing in.

@@ -20,8 +20,6 @@ from culm.arguments import is_list
 from culm.effects import StoreWork
 from culm.machine import Effect
 
-__all__ = ["Ask", "Signed", "Verification", "Verify", "asks", "verify", "with_signatures"]
-
 T = TypeVar("T")
 
 _BOOL: Final = {bool}

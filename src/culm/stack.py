@@ -33,8 +33,6 @@ from culm.machine import (
 )
 from culm.timers import earliest
 
-__all__ = ["Stacked", "over", "then"]
-
 R = TypeVar("R")
 
 # Bytes that go down at a time: the upper machine may still reorder the rest, and the lower one's

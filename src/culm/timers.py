@@ -7,8 +7,6 @@ from collections.abc import Hashable
 from itertools import count
 from typing import Generic, TypeVar
 
-__all__ = ["Deadlines", "earliest"]
-
 K = TypeVar("K", bound=Hashable)
 
 

@@ -36,12 +36,18 @@ def machines() -> dict[type[Any], str]:
     """Every machine, and the package that exports it; a link is none."""
     found: dict[type[Any], str] = {}
     for package in PACKAGES:
-        for name in import_module(package).__all__:
-            value = getattr(import_module(package), name)
+        module = import_module(package)
+        made = [name for name, value in vars(module).items() if is_made_in(value, package, name)]
+        for name in getattr(module, "__all__", made):
+            value = getattr(module, name)
             is_link = name.endswith("Link")
             if inspect.isclass(value) and hasattr(value, "next_event") and not is_link:
                 found[value] = package
     return found
+
+
+def is_made_in(value: object, module: str, name: str) -> bool:
+    return not name.startswith("_") and getattr(value, "__module__", None) == module
 
 
 MACHINES = machines()

@@ -21,9 +21,9 @@ from culm.bamboo import (
     NewEntry,
     Reason,
     VerificationError,
-    verify_log,
 )
 from culm.bamboo.entry import decode
+from culm.bamboo.verify import verify_log
 from culm.wire.multihash import YAMF
 from culm_io.programs.directory.contents import cut
 from culm_io.programs.directory.materialise import Materialised, materialise

@@ -14,7 +14,8 @@ import pytest
 import store_writer
 from nacl.signing import SigningKey
 
-from culm.bamboo import ForkProof, LogAuthor, LogKey, NewEntry, verify_log
+from culm.bamboo import ForkProof, LogAuthor, LogKey, NewEntry
+from culm.bamboo.verify import verify_log
 from culm.wire.multihash import YAMF, YASMF
 from culm_io.stores.bamboo import SqliteStore, StoreFileError
 

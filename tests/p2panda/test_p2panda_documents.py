@@ -13,17 +13,8 @@ import culm.p2panda.author as author_module
 import culm.p2panda.store as store_module
 from culm.arguments import UINT64_MAX
 from culm.bamboo.entry import sign
-from culm.p2panda import (
-    Action,
-    Author,
-    Limits,
-    MemoryStore,
-    Operation,
-    decode,
-    materialise,
-    sort_operations,
-    view_id,
-)
+from culm.p2panda import Action, Author, Limits, MemoryStore, Operation, decode, materialise
+from culm.p2panda.document import sort_operations, view_id
 from culm.p2panda.effects import NewOperation
 from culm.wire.multihash import YASMF
 

@@ -11,7 +11,8 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culm.reconcile import DEFAULT, ITEM_SIZE_MAX, MONOIDS, Fingerprint, named
+from culm.reconcile import DEFAULT, MONOIDS, Fingerprint, named
+from culm.reconcile.monoids import ITEM_SIZE_MAX
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
 every_monoid = pytest.mark.parametrize("monoid", MONOIDS.values(), ids=list(MONOIDS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from culm.machines import Advance, call, lookup
-from culm.ssb import BODY_SIZE_MAX
+from culm.ssb.box_stream import BODY_SIZE_MAX
 from culm.testing.registry import register
 from culm.testing.spec import (
     Attacks,

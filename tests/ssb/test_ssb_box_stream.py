@@ -18,7 +18,6 @@ from culm.machine import (
     StreamMachine,
 )
 from culm.ssb import (
-    BODY_SIZE_MAX,
     Authenticated,
     BoxStream,
     BoxStreamState,
@@ -29,6 +28,7 @@ from culm.ssb import (
     Limits,
     SessionKeys,
 )
+from culm.ssb.box_stream import BODY_SIZE_MAX
 from culm.stack import over, then
 from toy_machines import LineReceived, Lines
 

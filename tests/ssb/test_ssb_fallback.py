@@ -14,7 +14,6 @@ from culm.ssb.ebt import FeedForked, MessageRefused, SessionOpened, SessionRole,
 from culm.ssb.messages import create_message
 from culm.ssb.peer import (
     ExchangeInput,
-    ExchangeMode,
     FellBack,
     Limits,
     PeerDisconnected,
@@ -22,7 +21,7 @@ from culm.ssb.peer import (
     Settings,
     Timing,
 )
-from culm.ssb.peer.states import EXCHANGE_RULES, ONE_BY_ONE
+from culm.ssb.peer.states import EXCHANGE_RULES, ONE_BY_ONE, ExchangeMode
 
 POST = {"type": "post", "text": "hello"}
 SESSION = {"name": ["ebt", "replicate"], "args": [{"version": 3}], "type": "duplex"}

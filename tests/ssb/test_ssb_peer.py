@@ -18,14 +18,8 @@ from culm.ssb.ebt import ErrorCode as EbtErrorCode
 from culm.ssb.messages import read_message
 from culm.ssb.muxrpc import BodyType, CallType, Connection
 from culm.ssb.peer import ErrorCode as PeerErrorCode
-from culm.ssb.peer import (
-    Limits,
-    PeerConnected,
-    PeerDisconnected,
-    PeerLink,
-    Timing,
-    read_frame,
-)
+from culm.ssb.peer import Limits, PeerConnected, PeerDisconnected, PeerLink, Timing
+from culm.ssb.peer.conversation import read_frame
 from culm.testing.record import conversations
 from culm.testing.spec import Flood, Work
 from culm.testing.suite import PROPERTIES, check_machine

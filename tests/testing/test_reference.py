@@ -79,3 +79,20 @@ def test_a_page_has_its_parts_in_order_and_events_first(pages: dict[str, str]) -
     beginning = pages["culm.oxen"].partition(".. autoclass:: culm.oxen.Node\n")[0]
     assert ".. autoclass:: culm.oxen.MessageReceived\n" in beginning
     assert ".. autoclass:: culm.oxen.Limits\n" not in beginning
+
+
+def test_a_module_names_only_what_is_not_all_that_it_makes() -> None:
+    """An ``__all__`` is for what leaves something out, or passes something on."""
+    idle = {
+        found.name
+        for found in pkgutil.walk_packages(culm.__path__, "culm.")
+        if not found.ispkg and not re.search(r"\._", found.name) and not is_another_room(found.name)
+        for named in [getattr(import_module(found.name), "__all__", None)]
+        if named is not None and sorted(named) == sorted(set(reference.makes(found.name)))
+    }
+    assert idle == set()
+
+
+def is_another_room(module: str) -> bool:
+    """Whether it is of a room in which it is still so; twins of kernels name what both have."""
+    return module.startswith(("culm.capture.", "culm.kernels.", "culm.spark."))

@@ -10,7 +10,7 @@ from culm.bamboo.errors import AUTHOR_FAULTS, Reason, VerificationError
 from culm.bamboo.forks import ForkProof, find_fork
 from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.bamboo.store import LogStore, MemoryStore
-from culm.bamboo.verify import LogVerifier, PayloadVerifier, verify_log
+from culm.bamboo.verify import LogVerifier, PayloadVerifier
 
 __all__ = [
     "AUTHOR_FAULTS",
@@ -34,5 +34,4 @@ __all__ = [
     "decode",
     "find_fork",
     "publish",
-    "verify_log",
 ]

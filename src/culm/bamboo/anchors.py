@@ -7,8 +7,6 @@ from typing import Generic, TypeVar
 
 from culm.bamboo.links import lipmaa, open_targets
 
-__all__ = ["Anchors"]
-
 T = TypeVar("T")
 
 

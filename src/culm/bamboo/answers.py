@@ -18,8 +18,6 @@ from culm.kernels import runs as kernel
 from culm.wire import varu64
 from culm.wire.multihash import FAMILIES, HashFamily
 
-__all__ = ["are_hashes", "are_logs", "is_hash", "is_head", "is_of_family", "stored_size"]
-
 # The families differ in the sizes of their hashes.
 _PREFIXES = {family.encoded_size: family.prefix for family in FAMILIES.values()}
 

@@ -15,8 +15,6 @@ from culm.bamboo.verify import payload_fault
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import HashFamily
 
-__all__ = ["Verdict", "audit_log"]
-
 _PAYLOAD_ONLY = frozenset({Reason.PAYLOAD_SIZE, Reason.PAYLOAD_HASH})
 
 

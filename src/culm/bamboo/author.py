@@ -15,8 +15,6 @@ from culm.bamboo.store import LogStore
 from culm.buffer import Buffer
 from culm.wire.multihash import HashFamily
 
-__all__ = ["LogAuthor", "publish"]
-
 
 def publish(
     key: SigningKey,

@@ -11,8 +11,6 @@ from culm.kernels import hashing
 from culm.signatures import Signed
 from culm.wire.multihash import YASMF, HashFamily
 
-__all__ = ["decode_many", "hash_many", "signatures_are_valid", "signatures_of"]
-
 
 def hash_many(messages: Sequence[bytes], *, family: HashFamily) -> list[bytes]:
     """The encoded hash of each message."""

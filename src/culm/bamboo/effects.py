@@ -17,24 +17,6 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.machine import Effect
 
-__all__ = [
-    "AddFork",
-    "AppendEntries",
-    "DiscardStaged",
-    "FinishPayload",
-    "LogEffect",
-    "LogStatus",
-    "ReadEntries",
-    "ReadEntry",
-    "ReadHashes",
-    "ReadLog",
-    "ReadLogs",
-    "ReadPayload",
-    "StoreEffect",
-    "WriteEffect",
-    "WritePayload",
-]
-
 R = TypeVar("R")
 
 

@@ -35,20 +35,6 @@ from culm.wire import varu64
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 from culm.wire.multihash import HashFamily
 
-__all__ = [
-    "AUTHOR_SIZE",
-    "SIGNATURE_SIZE",
-    "Entry",
-    "LogKey",
-    "assemble",
-    "check_log",
-    "decode",
-    "decode_prefix",
-    "encoded_size_max",
-    "sign",
-    "verify_signature",
-]
-
 AUTHOR_SIZE = 32
 SIGNATURE_SIZE = 64
 

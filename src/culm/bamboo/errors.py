@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from culm.bamboo.forks import ForkProof
 
-__all__ = ["AUTHOR_FAULTS", "Reason", "VerificationError"]
-
 
 class Reason(IntEnum):
     """The fault, as precisely as it can be known."""

@@ -20,8 +20,6 @@ from culm.buffer import Buffer
 from culm.wire.errors import DecodeError, WireErrorCode
 from culm.wire.multihash import HashFamily
 
-__all__ = ["ForkProof", "find_fork", "same_place"]
-
 
 def same_place(first: Entry, second: Entry) -> bool:
     """Whether both claim the same sequence number of the same log."""

@@ -20,19 +20,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable
 from itertools import pairwise
 
-__all__ = [
-    "SEQNUM_MAX",
-    "certificate_gaps",
-    "certificate_pool",
-    "has_lipmaalink",
-    "lipmaa",
-    "lower_pool",
-    "open_targets",
-    "pool_top",
-    "shortest_path",
-    "upper_pool",
-]
-
 SEQNUM_MAX = 2**64 - 1
 
 # u(0) = 0, u(1), ...; u(42) is the first above SEQNUM_MAX.

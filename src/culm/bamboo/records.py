@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from culm.bamboo.entry import Entry, LogKey
 
-__all__ = ["Head", "NewEntry", "StoreError", "StoreErrorCode", "StoredEntry"]
-
 
 class StoreErrorCode(IntEnum):
     """The writes that a store refuses."""

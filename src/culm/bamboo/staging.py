@@ -14,19 +14,6 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.effects import Place, StoreWork
 from culm.machine import Effect, Event
 
-__all__ = [
-    "CONCLUSIONS",
-    "TASKS",
-    "Arrival",
-    "Conclusion",
-    "Kept",
-    "StagedPayload",
-    "Task",
-    "Verdict",
-    "Writing",
-    "read_beginning",
-]
-
 R = TypeVar("R")
 
 _READ_SIZE = 1 << 20

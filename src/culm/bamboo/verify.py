@@ -22,8 +22,6 @@ from culm.buffer import Buffer
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import HashFamily
 
-__all__ = ["LogVerifier", "PayloadVerifier", "payload_fault", "verify_log"]
-
 
 class LogVerifier:
     """Verifies the entries of one log, or a subset of them, as they come in ascending order.

@@ -18,8 +18,6 @@ from culm.bymux.states import Role, State
 from culm.bymux.stream import StreamScope
 from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamBase
 
-__all__ = ["Connection"]
-
 _DEFAULT_LIMITS: Final = Limits()
 
 

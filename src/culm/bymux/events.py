@@ -7,19 +7,6 @@ from typing import TypeAlias
 
 from culm.machine import Closed, Event
 
-__all__ = [
-    "CloseReceived",
-    "ConnectionEvent",
-    "CreationCredit",
-    "PingReceived",
-    "PongReceived",
-    "StopReadReceived",
-    "StreamCreated",
-    "StreamCredit",
-    "StreamData",
-    "StreamEnded",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCreated(Event):

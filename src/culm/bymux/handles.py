@@ -10,8 +10,6 @@ from culm.bymux.packets import INFINITE, PacketType
 from culm.bymux.states import StreamState
 from culm.bymux.stream import StreamScope
 
-__all__ = ["Stream", "Streams"]
-
 
 class Stream:
     """A light handle on one stream of a `Connection`.

@@ -8,8 +8,6 @@ from typing import Final
 
 from culm.arguments import check_int, check_type
 
-__all__ = ["VANILLA", "InitialState", "InitialStream"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialStream:

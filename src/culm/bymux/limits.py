@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from culm.arguments import check_numbers
 from culm.bymux.packets import HEADER_SIZE_MAX
 
-__all__ = ["Limits"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

@@ -14,18 +14,6 @@ from culm.buffer import ReceiveBuffer
 from culm.bymux.errors import ErrorCode
 from culm.machine import RemoteProtocolError
 
-__all__ = [
-    "HEADER_SIZE_MAX",
-    "INFINITE",
-    "LAYOUTS",
-    "UINT64_MAX",
-    "Layout",
-    "Packet",
-    "PacketType",
-    "encode",
-    "take_packet",
-]
-
 UINT64_MAX: Final = 2**64 - 1
 """The greatest id, amount and sum of credit."""
 

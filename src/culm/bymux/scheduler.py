@@ -19,8 +19,6 @@ from typing import Final, Protocol, TypeVar
 from culm.buffer import Buffer, Outbox
 from culm.bymux.packets import UINT64_MAX, PacketType, encode
 
-__all__ = ["Addressee", "Scheduler", "Writer"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

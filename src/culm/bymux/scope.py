@@ -25,8 +25,6 @@ from culm.bymux.scheduler import Scheduler
 from culm.bymux.states import ANSWERS, GLOBAL_RULES, HalfState, Rules
 from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError
 
-__all__ = ["GlobalScope", "Scope"]
-
 _PlainEvent: TypeAlias = PingReceived | PongReceived | CloseReceived | StopReadReceived
 
 _PLAIN_EVENTS: Final[Mapping[PacketType, type[_PlainEvent]]] = {

@@ -13,17 +13,6 @@ from typing import Final, NamedTuple
 from culm.bymux.errors import ErrorCode
 from culm.bymux.packets import PacketType
 
-__all__ = [
-    "ANSWERS",
-    "GLOBAL_RULES",
-    "STREAM_RULES",
-    "HalfState",
-    "Role",
-    "Rules",
-    "State",
-    "StreamState",
-]
-
 
 class Role(IntEnum):
     """Which endpoint we are; the value is the last bit of the ids that it creates."""

@@ -12,8 +12,6 @@ from culm.bymux.scheduler import Scheduler
 from culm.bymux.scope import Scope
 from culm.bymux.states import STREAM_RULES, HalfState
 
-__all__ = ["StreamScope"]
-
 _DATA_ENDING: Final = frozenset({PacketType.WRITE, PacketType.CLOSE})
 
 

@@ -23,36 +23,35 @@ from culm.garlic.link import Link
 from culm.garlic.messages import Extension, MessageType, RequestFrame, ResponseFrame
 from culm.garlic.node import Node
 from culm.garlic.sessions import ClientSession, Outcome, Sessions
-from culm.garlic.states import ConnectionRole, ConnectionState, HandshakeState
+from culm.garlic.states import ConnectionRole, ConnectionState
 from culm.garlic.store import MemoryStore, StateMachine, Store, recover
 from culm.garlic.values import decode_configuration, encode_configuration
 
 __all__ = [
     "Authenticated",
     "Challenged",
+    "ConnectionEvent",
+    "DialWanted",
+    "HandshakeEvent",
+    "LinkClosed",
+    "NodeEvent",
+    "RequestReceived",
+    "ResponseReceived",
     "ClientSession",
     "Connection",
-    "ConnectionEvent",
     "ConnectionRole",
     "ConnectionState",
-    "DialWanted",
     "ErrorCode",
     "Extension",
-    "HandshakeEvent",
-    "HandshakeState",
     "Limits",
     "Link",
-    "LinkClosed",
     "MemoryStore",
     "MessageType",
     "Node",
     "NodeEffect",
-    "NodeEvent",
     "Outcome",
     "RequestFrame",
-    "RequestReceived",
     "ResponseFrame",
-    "ResponseReceived",
     "Sessions",
     "StateMachine",
     "Store",

@@ -28,10 +28,6 @@ from culm.machine import (
     StreamBase,
 )
 
-__all__ = [
-    "Connection",
-]
-
 _DEFAULT_LIMITS: Final = Limits()
 
 

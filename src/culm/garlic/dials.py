@@ -10,8 +10,6 @@ from culm.garlic.link import Link
 from culm.garlic.raft.messages import RaftRequest
 from culm.timers import Deadlines, earliest
 
-__all__ = ["Dials"]
-
 _DOUBLINGS_MAX = 64  # the pause is the longest one by then
 
 

@@ -10,17 +10,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = [
-    "ALGORITHMS",
-    "Challenge",
-    "CredentialCache",
-    "Nonces",
-    "Verdict",
-    "authorize",
-    "parse_challenges",
-    "parse_parameters",
-]
-
 # Offered in this order; MD5 for the sake of older implementations.
 ALGORITHMS: dict[str, Callable[[bytes], str]] = {
     "SHA-256": lambda data: hashlib.sha256(data).hexdigest(),

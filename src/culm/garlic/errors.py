@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from culm.machine import ProtocolErrorCode
 
-__all__ = ["ErrorCode"]
-
 
 class ErrorCode(ProtocolErrorCode):
     """Codes of `culm.machine.ProtocolError` in this package."""

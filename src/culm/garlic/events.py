@@ -11,19 +11,6 @@ from culm.garlic.raft.events import RaftEvent
 from culm.garlic.raft.model import Server
 from culm.machine import Closed, Event, RemoteProtocolError
 
-__all__ = [
-    "Authenticated",
-    "Challenged",
-    "ConnectionEvent",
-    "DialWanted",
-    "HandshakeEvent",
-    "LinkClosed",
-    "NodeEffect",
-    "NodeEvent",
-    "RequestReceived",
-    "ResponseReceived",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestReceived(Event):

@@ -37,8 +37,6 @@ from culm.garlic.raft import Server
 from culm.garlic.states import HandshakeState
 from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 
-__all__ = ["ClientHandshake", "Credentials", "ServerHandshake", "agreed_extensions", "path_of"]
-
 _HEAD_END = b"\r\n\r\n"
 _FIELD = re.compile("[\t\x20-\x7e\x80-\xff]*")  # the characters of a header's value
 _HOST = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]*")

@@ -8,8 +8,6 @@ from culm.arguments import check_int, check_numbers, check_type
 from culm.garlic.raft.limits import Limits as RaftLimits
 from culm.garlic.raft.limits import Timing as RaftTiming
 
-__all__ = ["Limits", "Timing"]
-
 # With 0 for one of these no connection serves.
 _NEVER_0 = ("unanswered_max", "links_max", "strangers_max")
 

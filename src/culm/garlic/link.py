@@ -18,8 +18,6 @@ from culm.garlic.translate import Translator
 from culm.machine import Closed, Event, RemoteProtocolError, StreamMachine
 from culm.stack import then
 
-__all__ = ["Link"]
-
 # While more bytes than these wait to be sent, no further request is taken.
 _UNSENT_MAX = 1 << 20
 

@@ -48,8 +48,6 @@ from culm.machine import (
 )
 from culm.timers import Deadlines, earliest
 
-__all__ = ["Node"]
-
 R = TypeVar("R")
 
 _DEFAULT_TIMING: Final = Timing()

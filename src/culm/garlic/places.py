@@ -8,8 +8,6 @@ from culm.garlic.errors import ErrorCode
 from culm.garlic.link import Link
 from culm.machine import RemoteProtocolError
 
-__all__ = ["Places"]
-
 
 class Places:
     """The places of accepted connections.

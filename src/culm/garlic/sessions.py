@@ -19,19 +19,6 @@ from culm.garlic.errors import ErrorCode
 from culm.garlic.store import StateMachine
 from culm.machine import LocalProtocolError
 
-__all__ = [
-    "OUTCOMES_MAX",
-    "SESSIONS_MAX",
-    "WINDOW",
-    "ClientSession",
-    "Outcome",
-    "Sessions",
-    "inner_value",
-    "open_session",
-    "plain",
-    "resume_session",
-]
-
 # All servers have to agree on these, so they are no settings.
 SESSIONS_MAX = 4096  # open at a time; beyond that the least recently used one ends
 WINDOW = 64  # commands of one session whose order is free

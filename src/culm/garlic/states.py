@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["ConnectionRole", "ConnectionState", "HandshakeState"]
-
 
 class ConnectionRole(Enum):
     """The side that opened the connection, and the other; only the dialler sends requests."""

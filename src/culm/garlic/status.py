@@ -17,8 +17,6 @@ from culm.garlic.errors import ErrorCode
 from culm.machine import RemoteProtocolError
 from culm.wire.json import read_json
 
-__all__ = ["DestinationStatus", "RouterStatus", "StatusRecord"]
-
 _SIZE_MAX = 64 * 1024
 _COUNT_MAX = 2**53  # the integers that every JSON implementation holds exactly
 

@@ -21,8 +21,6 @@ from culm.garlic.raft import (
 )
 from culm.machine import Effect, Ticket
 
-__all__ = ["MemoryStore", "StateMachine", "Store", "recover", "restored"]
-
 
 @runtime_checkable
 class StateMachine(Protocol):

@@ -39,8 +39,6 @@ from culm.garlic.values import (
 )
 from culm.machine import RemoteProtocolError
 
-__all__ = ["Translator", "fitting", "value_size_max"]
-
 # Bytes of an entry beside its value, in a pack that cannot be compressed
 _ENTRY_SIZE = 32
 

@@ -20,26 +20,6 @@ from culm.garlic.limits import Limits
 from culm.garlic.raft.model import Configuration, Entry, Server, Snapshot, new_entry
 from culm.machine import RemoteProtocolError
 
-__all__ = [
-    "ENTRY_HEADER",
-    "LogEntry",
-    "LogPack",
-    "SnapshotSyncRequest",
-    "ValueType",
-    "decode_configuration",
-    "decode_entries",
-    "decode_log",
-    "decode_server",
-    "decode_server_id",
-    "encode_configuration",
-    "encode_entries",
-    "encode_log",
-    "encode_server",
-    "encode_server_id",
-    "packed",
-    "replicated",
-]
-
 ENTRY_HEADER = struct.Struct(">QBI")
 _PACKED = struct.Struct(">QB")
 _LONGS = struct.Struct(">QQ")

@@ -18,7 +18,6 @@ from culm.machines.machine_type import (
     Unsealed,
     Verb,
     VerbErrorCode,
-    close_link,
 )
 from culm.machines.operations import (
     Advance,
@@ -53,7 +52,6 @@ __all__ = [
     "Verb",
     "VerbErrorCode",
     "call",
-    "close_link",
     "keys_of",
     "lookup",
     "names",

@@ -11,8 +11,6 @@ from typing import Any
 
 from culm.machines.signatures import by_name, is_one_of, signature_of, type_words
 
-__all__ = ["Config", "ConfigError", "Key", "keys_of", "meanings_of", "read_config"]
-
 Config = Mapping[str, Any]  # JSON data with {"hex": ...} already read as bytes
 
 

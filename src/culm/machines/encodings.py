@@ -8,17 +8,6 @@ from typing import Literal
 
 from culm.wire import varu64
 
-__all__ = [
-    "BIG_ENDIAN",
-    "CBOR",
-    "DECIMAL",
-    "EVERY",
-    "EXTREMES",
-    "LITTLE_ENDIAN",
-    "VARU64",
-    "Encoding",
-]
-
 #: The numbers around the limit of some integer width.
 EXTREMES: tuple[int, ...] = tuple(
     sorted(

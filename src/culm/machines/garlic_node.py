@@ -31,11 +31,11 @@ from culm.machines import (
     MachineType,
     Responder,
     call,
-    close_link,
     keys_of,
     register,
 )
 from culm.machines.encodings import BIG_ENDIAN
+from culm.machines.machine_type import close_link
 from culm.machines.messages import measured
 
 __all__ = ["CORE_KEYS", "FRAMED", "NODE", "Values", "founded", "limits_of", "server", "timing_of"]

@@ -17,8 +17,6 @@ from culm.machines.operations import Complete, Operation, operation_from_json
 from culm.machines.plain import JSON, plain_error, plain_fields, to_plain
 from culm.machines.signatures import call_words, json_can_write
 
-__all__ = ["LineDriver", "describe", "verb_words"]
-
 
 class LineDriver:
     """Drives one machine of a type; JSON values in, JSON values out."""

@@ -20,18 +20,6 @@ from culm.machines.encodings import EVERY, Encoding
 from culm.machines.operations import Call
 from culm.signatures import with_signatures
 
-__all__ = [
-    "AnyMachine",
-    "Codec",
-    "Dialling",
-    "MachineType",
-    "Responder",
-    "Unsealed",
-    "Verb",
-    "VerbErrorCode",
-    "close_link",
-]
-
 AnyMachine = StreamMachine | DatagramMachine | LinkedMachine
 Verb = Callable[..., object]  # verb(machine, **args)
 Responder = Callable[[Effect[Any]], object]

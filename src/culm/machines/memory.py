@@ -7,8 +7,6 @@ from sys import getsizeof
 from types import CodeType, FunctionType, GetSetDescriptorType, MappingProxyType, ModuleType
 from typing import Any
 
-__all__ = ["retained_size"]
-
 # Code and its surroundings belong to the program, not to one machine.
 _PROGRAM = (
     type,

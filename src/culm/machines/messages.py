@@ -8,8 +8,6 @@ from itertools import pairwise
 from culm.wire import cbor
 from culm.wire.errors import DecodeError
 
-__all__ = ["cbor_items", "lines", "measured", "sized"]
-
 _SIZE_MAX = 1 << 24
 
 

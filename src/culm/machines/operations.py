@@ -24,22 +24,6 @@ from typing import Any
 from culm.arguments import is_dict
 from culm.machines.plain import JSON, from_plain, hashable, to_plain
 
-__all__ = [
-    "Advance",
-    "BadOperationError",
-    "Call",
-    "Complete",
-    "Eof",
-    "Fail",
-    "Operation",
-    "Receive",
-    "ReceiveDatagram",
-    "StoreFault",
-    "call",
-    "operation_from_json",
-    "operation_to_json",
-]
-
 
 class BadOperationError(ValueError):
     """A piece of JSON that is not an operation."""

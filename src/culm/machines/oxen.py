@@ -8,8 +8,6 @@ from culm.machines import Codec, Config, Key, MachineType, keys_of, register
 from culm.machines.encodings import DECIMAL
 from culm.oxen import Dialect, Limits, Node, Timing
 
-__all__ = ["EPOCH", "NAMES", "OXEN"]
-
 NAMES = (b"AAA", b"BBB", b"CCC")
 
 EPOCH = 1_700_000_000.0

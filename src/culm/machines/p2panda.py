@@ -47,8 +47,6 @@ from culm.p2panda.messages import (
     Terminal,
 )
 
-__all__ = ["CONNECTION", "LEFT", "REPLICATOR", "RIGHT"]
-
 LEFT, RIGHT = b"left", b"right"
 
 _LIMITS = keys_of(Limits)

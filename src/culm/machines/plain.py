@@ -16,8 +16,6 @@ from typing import Any, TypeAlias, TypeGuard
 from culm.arguments import is_buffer, is_list, is_mapping, is_sequence, is_set, is_tuple
 from culm.machine import Effect, Event
 
-__all__ = ["JSON", "from_plain", "hashable", "plain_error", "plain_fields", "to_plain"]
-
 # Named tuples with at most this many fields are keys or addresses, which come back as such.
 _KEY_SIZE_MAX = 2
 

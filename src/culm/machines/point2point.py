@@ -51,20 +51,6 @@ from culm.point2point import (
 from culm.wire.multihash import YAMF
 from culm.wire.varu64 import MAX
 
-__all__ = [
-    "CONNECTION",
-    "CONNECTION_KEYS",
-    "ENDLESS",
-    "LOG",
-    "LOG_KEY",
-    "OTHER_BRANCH",
-    "limits_of",
-    "setup_of",
-    "timing_of",
-    "unwrapped",
-    "written",
-]
-
 LOG = {new.entry.seqnum: new for new in make_log(YAMF)}
 
 OTHER_BRANCH = {new.entry.seqnum: new for new in make_log(YAMF, branch=b"other")}

@@ -26,8 +26,6 @@ from culm.reconcile import (
     View,
 )
 
-__all__ = ["COMPACT", "PLAIN", "tree_of"]
-
 _COUNT_MAX = 10_000
 
 _PARAMETERS = keys_of(CompactParameters)

@@ -25,8 +25,6 @@ from culm.machines.point2point import (
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits, Timing, Want
 from culm.wire.multihash import YAMF
 
-__all__ = ["REPLICATOR"]
-
 _PROOF = ForkProof(LOG[14].entry, OTHER_BRANCH[14].entry)
 
 _REPLICATOR_LIMITS = keys_of(ReplicatorLimits, without=["connection"])

@@ -13,17 +13,6 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-__all__ = [
-    "by_name",
-    "call_words",
-    "is_one_of",
-    "json_can_write",
-    "named_arguments",
-    "on_handle",
-    "signature_of",
-    "type_words",
-]
-
 _FROM_JSON: tuple[object, ...] = (
     bool,
     int,

@@ -16,8 +16,6 @@ from culm.machines import Config, Key, MachineType, register
 from culm.ssb import Authenticated, BoxStream, ClientHandshake, Keys, ServerHandshake, SessionKeys
 from culm.stack import then
 
-__all__ = ["BOX_STREAM", "HANDSHAKE", "HandshakeRole"]
-
 
 class HandshakeRole(Enum):
     """The side of the handshake that a machine takes."""

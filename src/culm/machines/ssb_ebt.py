@@ -10,24 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from culm.machines import (
-    Codec,
-    Config,
-    Dialling,
-    Key,
-    MachineType,
-    call,
-    close_link,
-    keys_of,
-    register,
-)
+from culm.machines import Codec, Config, Dialling, Key, MachineType, call, keys_of, register
 from culm.machines.encodings import DECIMAL
+from culm.machines.machine_type import close_link
 from culm.machines.messages import lines
 from culm.machines.ssb_lines import DialWanted, LineLink, ReplicatorOverLines, feed, next_message
 from culm.ssb.ebt import Limits, LoadClock, PeerClock, ReadMessages, SessionRole, Timing
 from culm.ssb.store import MemoryStore
-
-__all__ = ["EBT", "MEMBER_KEYS", "dial_failed", "dialling", "peer_clock"]
 
 _LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
 

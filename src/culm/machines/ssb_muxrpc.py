@@ -15,8 +15,6 @@ from culm.machines.messages import sized
 from culm.machines.signatures import by_name, on_handle
 from culm.ssb.muxrpc import Call, CallType, Connection, Limits, Manifest
 
-__all__ = ["MUXRPC"]
-
 _LIMITS = keys_of(Limits)
 
 

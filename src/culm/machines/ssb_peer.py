@@ -18,8 +18,9 @@ from nacl.signing import SigningKey
 from culm import ssb
 from culm.arguments import check_int, check_text, check_type
 from culm.machine import ContractErrorCode, LocalProtocolError, Ticket
-from culm.machines import Codec, Config, Key, MachineType, close_link, keys_of, register
+from culm.machines import Codec, Config, Key, MachineType, keys_of, register
 from culm.machines.encodings import BIG_ENDIAN, DECIMAL
+from culm.machines.machine_type import close_link
 from culm.machines.messages import sized
 from culm.machines.ssb_ebt import MEMBER_KEYS, dial_failed, dialling, peer_clock
 from culm.machines.ssb_lines import DialWanted
@@ -29,8 +30,6 @@ from culm.ssb.feed_id import feed_id_of
 from culm.ssb.messages import ClassicMessage, create_message
 from culm.ssb.peer import Limits, Peer, PeerEvent, PeerLink, Settings, Timing
 from culm.ssb.store import MemoryStore
-
-__all__ = ["PEER", "feed_of", "messages_of"]
 
 _SETTINGS = keys_of(Settings)
 _TIMING = keys_of(Timing, without=["ssb", "ebt", "history"])

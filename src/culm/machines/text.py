@@ -34,8 +34,6 @@ from culm.machines.operations import (
 )
 from culm.wire.multihash import HashFamily
 
-__all__ = ["Show", "turn_lines"]
-
 _BYTES_MAX = 48  # longer ones are cut, so that a line stays a line
 _TEXT = frozenset(b"\t\r\n") | frozenset(range(0x20, 0x7F))
 

@@ -46,8 +46,6 @@ from culm.oxen.states import PeerState, Pressure
 from culm.oxen.tags import OwnTags
 from culm.wire.xenc import Value
 
-__all__ = ["Associations"]
-
 # Global names, because a lookup in the class costs more than a message can afford.
 _SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
 _IN_ORDER, _IN_ORDER_BROADCAST = Delivery.IN_ORDER, Delivery.IN_ORDER_BROADCAST

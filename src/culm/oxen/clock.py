@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import inf, nextafter
 
-__all__ = ["Clock"]
-
 _EPOCH_MAX = 1e11
 """Seconds before or after 1970: three thousand years, far beyond any real clock."""
 

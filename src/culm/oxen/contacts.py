@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["NEVER", "ContactTable"]
-
 NEVER = -math.inf
 
 

@@ -19,8 +19,6 @@ from culm.oxen.peer import Peer
 from culm.oxen.stream import Item
 from culm.timers import Deadlines
 
-__all__ = ["Courier"]
-
 
 class Courier:
     """Owns the deadlines of redelivery, one for each peer."""

@@ -6,8 +6,6 @@ from enum import IntEnum
 
 from culm.machine import ProtocolErrorCode
 
-__all__ = ["DropReason", "ErrorCode"]
-
 
 class ErrorCode(ProtocolErrorCode):
     """The rule that the caller broke; the call has changed nothing."""

@@ -9,25 +9,6 @@ from typing import TypeAlias
 
 from culm.machine import Closed, Event
 
-__all__ = [
-    "Delivered",
-    "Delivery",
-    "FailReason",
-    "LeaveReason",
-    "MessageReceived",
-    "NodeEvent",
-    "PeerForgotten",
-    "PeerJoined",
-    "PeerLeft",
-    "PeerReachable",
-    "PeerUnreachable",
-    "SendFailed",
-    "SendResumed",
-    "SendWaiting",
-    "TagsChanged",
-    "Writable",
-]
-
 
 class Delivery(Enum):
     """How a message was sent."""

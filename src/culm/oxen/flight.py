@@ -14,8 +14,6 @@ from culm.oxen.roundtrip import RoundTrip
 from culm.oxen.stream import Item
 from culm.oxen.window import Window
 
-__all__ = ["Flight"]
-
 _JITTER = 0.2
 _BACKOFF_MAX = 64
 

@@ -9,8 +9,6 @@ from random import Random
 from culm.oxen.contacts import ContactTable
 from culm.oxen.messages import Gossip
 
-__all__ = ["fragment", "lively"]
-
 # Bytes of a parcel around rows and columns: keepalives and the keys of the dictionaries.
 _FRAME_SIZE = 64
 _ROW_SIZE = 2  # the ends of a list

@@ -6,8 +6,6 @@ from collections import deque
 
 from culm.buffer import Buffer
 
-__all__ = ["DATAGRAM_OVERHEAD", "Inbox"]
-
 DATAGRAM_OVERHEAD = 160
 """Bytes for the objects around a waiting datagram, beyond its own bytes and its source's."""
 

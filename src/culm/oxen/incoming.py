@@ -11,8 +11,6 @@ from enum import Enum
 from culm.oxen.events import Delivery
 from culm.oxen.messages import Finalize, Piece, Synchronize, Tags
 
-__all__ = ["RESTART_GAP", "START_MAX", "Age", "InOrder", "Incoming"]
-
 RESTART_GAP = 2**26
 """Numbers of one association are closer together than this, those of two are farther apart."""
 

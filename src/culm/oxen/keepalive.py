@@ -12,8 +12,6 @@ from culm.oxen.contacts import NEVER, ContactTable
 from culm.oxen.limits import Timing
 from culm.oxen.outbox import Occasion
 
-__all__ = ["Keepalives"]
-
 # Age of the last contact, as a part of `Timing.keepalive_s`, at which a parcel that goes out
 # anyway carries a question.
 _DUE_SHARES = {Occasion.BODY: 1 / 2, Occasion.ANSWER: 3 / 4}

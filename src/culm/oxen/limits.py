@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from culm.arguments import check_fields, check_numbers
 
-__all__ = ["Limits", "Timing"]
-
 _OFF_AT_0 = ("message_size_max", "tags_size_max")
 
 

@@ -39,8 +39,6 @@ from culm.wire import xenc
 if TYPE_CHECKING:  # without keys there is no need to wait for PyNaCl
     from culm.oxen.seal import Seal
 
-__all__ = ["Links"]
-
 _ASKING_SIZE = 17  # bytes of a keepalive in a parcel of ours
 _ANSWER_SHARE = 7  # a third of the bytes of a parcel that answers one
 _HELPERS = 3  # neighbours asked at a time to reach a silent peer for us

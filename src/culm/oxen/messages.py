@@ -16,37 +16,6 @@ from culm.wire import xenc
 from culm.wire.errors import DecodeError
 from culm.wire.xenc import Timestamp, Value
 
-__all__ = [
-    "ID_MAX",
-    "SEQUENCE_MAX",
-    "Body",
-    "Broadcast",
-    "Datagram",
-    "Dialect",
-    "Finalize",
-    "Gossip",
-    "Message",
-    "MessageAck",
-    "MessageData",
-    "OneToOne",
-    "Outlived",
-    "Parcel",
-    "ParcelError",
-    "Piece",
-    "Position",
-    "Synchronize",
-    "Tags",
-    "Turn",
-    "decode_parcel",
-    "encode_parcel",
-    "new_tuple",
-    "read_message",
-    "write_broadcast",
-    "write_message",
-    "write_one_to_one",
-    "write_table",
-]
-
 ID_MAX = 2**32 - 1
 SEQUENCE_MAX = 2**63 - 1
 

@@ -38,11 +38,6 @@ from culm.timers import Deadlines
 if TYPE_CHECKING:
     from culm.oxen.seal import Seal
 
-__all__ = [
-    "Node",
-]
-
-
 # By themselves: to look one up in its class costs more than a message can afford.
 _IDLE, _JOINING, _ACTIVE, _LEAVING, _CLOSED = State
 _DEFAULT_LIMITS: Final = Limits()

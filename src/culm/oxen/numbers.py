@@ -7,8 +7,6 @@ from random import Random
 from culm.oxen.clock import Clock
 from culm.oxen.incoming import RESTART_GAP, START_MAX
 
-__all__ = ["Numbers"]
-
 _EPOCH_S = 1_420_070_400  # 2015-01-01
 _SHIFT = 22
 

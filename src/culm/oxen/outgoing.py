@@ -25,8 +25,6 @@ from culm.oxen.states import Pressure
 from culm.oxen.stream import Item, Stream
 from culm.wire.xenc import Value
 
-__all__ = ["Outgoing"]
-
 _DATAGRAM, _IN_ORDER, _IN_ORDER_BROADCAST = Delivery  # global names, as in `reception`
 _FULL = Pressure.FULL
 

@@ -13,8 +13,6 @@ from culm.oxen.events import Delivery
 from culm.oxen.messages import Piece, Position, write_message
 from culm.wire.xenc import Value
 
-__all__ = ["Assemblies", "Key", "cut", "cut_broadcast"]
-
 
 def cut(data: bytes, size: int) -> Iterator[tuple[Position, bytes]]:
     """The two or more pieces of `data`, each of at most `size` bytes."""

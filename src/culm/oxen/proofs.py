@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["AMPLIFICATION_MAX", "Proofs"]
-
 AMPLIFICATION_MAX = 3
 """Bytes sent for each byte from a sender whose address may be forged."""
 

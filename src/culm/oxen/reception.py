@@ -39,8 +39,6 @@ from culm.oxen.roster import Roster
 from culm.oxen.states import PeerState, Pressure
 from culm.oxen.tags import fits
 
-__all__ = ["Reception"]
-
 # Global names, because a lookup in the class costs more than a message can afford.
 _SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
 _DATAGRAM, _IN_ORDER, _IN_ORDER_BROADCAST = Delivery

@@ -14,8 +14,6 @@ from culm.oxen.outgoing import Outgoing
 from culm.oxen.peer import Peer, Tombstone
 from culm.oxen.states import PeerState
 
-__all__ = ["Roster"]
-
 
 class Roster:
     """All peers by their IDs, and the tombstones of those that have left.

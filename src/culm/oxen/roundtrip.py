@@ -9,8 +9,6 @@ import math
 
 from culm.oxen.limits import Timing
 
-__all__ = ["RoundTrip"]
-
 _GAIN = 1 / 8  # weight of a sample in the smoothed time
 _VARIATION_GAIN = 1 / 4
 _VARIATIONS = 4

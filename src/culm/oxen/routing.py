@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Hashable
 
 from culm.oxen.contacts import ContactTable
 
-__all__ = ["ForwardMemory", "Routes"]
-
 # Time for which a ranking of neighbours is kept, as a part of the time that a link stays usable
 # without contact.
 _CACHE_SHARE = 1 / 64

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from culm.oxen.limits import Timing
 
-__all__ = ["Seeds"]
-
 # As for peers that are out of reach.
 _SEEK_SHARE = 1 / 8
 

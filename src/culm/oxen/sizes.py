@@ -18,8 +18,6 @@ from culm.oxen.messages import (
     write_message,
 )
 
-__all__ = ["payload_sizes"]
-
 
 def payload_sizes(limits: Limits, dialect: Dialect, overhead: int = 0) -> dict[Delivery, int]:
     """Bytes of the largest message of each kind, with all other fields of its parcel at their

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-__all__ = ["PeerState", "Pressure", "State"]
-
 
 class State(Enum):
     """The state of a node."""

@@ -12,8 +12,6 @@ from culm.oxen.contacts import NEVER, ContactTable
 from culm.oxen.peer import Peer
 from culm.oxen.states import PeerState
 
-__all__ = ["PeerView", "format_contacts", "format_peers", "view_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerView:

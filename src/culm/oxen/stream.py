@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from culm.oxen.messages import Piece, Position, write_message, write_one_to_one
 from culm.wire.xenc import Value
 
-__all__ = ["Item", "Stream"]
-
 
 @dataclass(slots=True, eq=False)
 class Item:

@@ -13,8 +13,6 @@ from culm.oxen.errors import ErrorCode
 from culm.oxen.messages import write_table
 from culm.wire import xenc
 
-__all__ = ["TAGS_MAX", "OwnTags", "fits"]
-
 TAGS_MAX = 64
 """Largest number of tags of a node."""
 

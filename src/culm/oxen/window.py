@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["WINDOW_FIRST", "Window"]
-
 WINDOW_FIRST = 16
 """Messages that may be under way before anything is known of the path."""
 

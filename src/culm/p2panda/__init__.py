@@ -5,7 +5,7 @@ from culm.p2panda.author import Author
 from culm.p2panda.codec import Dialect
 from culm.p2panda.comparison import Offers
 from culm.p2panda.connection import Connection
-from culm.p2panda.document import Document, materialise, sort_operations, view_id
+from culm.p2panda.document import Document, materialise
 from culm.p2panda.effects import ReplicatorEffect
 from culm.p2panda.errors import ErrorCode, InvalidOperation, Reason
 from culm.p2panda.events import (
@@ -35,58 +35,57 @@ from culm.p2panda.limits import Limits, Policy, ReplicatorLimits, Timing
 from culm.p2panda.messages import Mode
 from culm.p2panda.operation import Action, Operation, Value, decode
 from culm.p2panda.replicator import Replicator
-from culm.p2panda.schema import SYSTEM_SCHEMAS, FieldType, Kind, Schema, SchemaId
+from culm.p2panda.schema import FieldType, Kind, Schema, SchemaId
 from culm.p2panda.sessions import Session
 from culm.p2panda.states import SessionState, SideState, State
 from culm.p2panda.store import MemoryStore, OperationStore
 
 __all__ = [
-    "SYSTEM_SCHEMAS",
-    "Action",
     "Announced",
     "AnnouncementIgnored",
-    "Author",
     "Closed",
-    "Connection",
     "ConnectionEvent",
-    "Dialect",
-    "Document",
     "DoneReceived",
     "EntriesReceived",
     "EntryReceived",
+    "HaveReceived",
+    "MessageIgnored",
+    "OperationLeftOut",
+    "OperationStored",
+    "RangeReceived",
+    "ReplicatorEvent",
+    "RequestDropped",
+    "RequestIgnored",
+    "RequestRenumbered",
+    "RequestedAgain",
+    "SessionEnded",
+    "SessionLive",
+    "SessionRequested",
+    "Action",
+    "Author",
+    "Connection",
+    "Dialect",
+    "Document",
     "ErrorCode",
     "FieldType",
-    "HaveReceived",
     "Height",
     "Ignored",
     "InvalidOperation",
     "Kind",
     "Limits",
     "MemoryStore",
-    "MessageIgnored",
     "Mode",
     "Offers",
     "Operation",
-    "OperationLeftOut",
     "OperationStore",
-    "OperationStored",
     "Policy",
-    "RangeReceived",
     "Reason",
     "Replicator",
     "ReplicatorEffect",
-    "ReplicatorEvent",
     "ReplicatorLimits",
-    "RequestDropped",
-    "RequestIgnored",
-    "RequestRenumbered",
-    "RequestedAgain",
     "Schema",
     "SchemaId",
     "Session",
-    "SessionEnded",
-    "SessionLive",
-    "SessionRequested",
     "SessionState",
     "SideState",
     "State",
@@ -94,6 +93,4 @@ __all__ = [
     "Value",
     "decode",
     "materialise",
-    "sort_operations",
-    "view_id",
 ]

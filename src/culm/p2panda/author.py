@@ -20,8 +20,6 @@ from culm.p2panda.operation import Action, Operation, Value
 from culm.p2panda.store import OperationStore
 from culm.wire.multihash import YASMF
 
-__all__ = ["Author"]
-
 # The number of branches that an operation merges by default.  Anybody can begin branches, so an
 # operation that named them all could be made arbitrarily large.
 _MERGED_MAX = 1024

@@ -43,9 +43,6 @@ from culm.wire.cbor import ARRAY, BYTES, Scanner, encode_head
 from culm.wire.errors import DecodeError, WireErrorCode
 from culm.wire.multihash import YASMF
 
-__all__ = ["ENTRY_OVERHEAD", "ENTRY_SIZE_MAX", "Codec", "Dialect", "Framer", "MessageBounds"]
-
-
 ENTRY_SIZE_MAX = encoded_size_max(YASMF)
 _HEAD_SIZE = 9
 _FRONT_SIZE = 3 + _HEAD_SIZE  # the array, the type, the session id

@@ -26,8 +26,6 @@ from culm.reconcile import Parameters, Role, Session, SessionLimits, State, View
 from culm.reconcile.messages import RangeFingerprint
 from culm.wire.errors import DecodeError
 
-__all__ = ["Comparison", "Offers", "height_in"]
-
 
 def height_in(view: View, log: LogKey) -> int:
     """The height of a log in a view of items; 0 if it is not there."""

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from culm.p2panda.operation import Action, Operation, Value
 
-__all__ = ["Document", "Tips", "materialise", "sort_operations", "view_id"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:

@@ -24,28 +24,6 @@ from culm.reconcile.monoids import DEFAULT
 from culm.reconcile.tree import View
 from culm.signatures import Verify
 
-__all__ = [
-    "AppendOperations",
-    "Conflict",
-    "DocumentLogs",
-    "FindDocuments",
-    "Found",
-    "LocateOperations",
-    "Located",
-    "LogState",
-    "LookUp",
-    "NewOperation",
-    "OpenRange",
-    "OperationState",
-    "Range",
-    "ReadNew",
-    "ReadOperations",
-    "ReplicatorEffect",
-    "Span",
-    "StoreEffect",
-    "StoredOperation",
-]
-
 R = TypeVar("R")
 
 

@@ -12,29 +12,6 @@ from culm.p2panda.errors import Reason
 from culm.p2panda.heights import Height
 from culm.p2panda.messages import Mode, RangeMessage
 
-__all__ = [
-    "Announced",
-    "AnnouncementIgnored",
-    "ConnectionEvent",
-    "DoneReceived",
-    "EntriesReceived",
-    "EntryReceived",
-    "HaveReceived",
-    "Ignored",
-    "MessageIgnored",
-    "OperationLeftOut",
-    "OperationStored",
-    "RangeReceived",
-    "ReplicatorEvent",
-    "RequestDropped",
-    "RequestIgnored",
-    "RequestRenumbered",
-    "RequestedAgain",
-    "SessionEnded",
-    "SessionLive",
-    "SessionRequested",
-]
-
 
 class Ignored(Enum):
     """The reason why something had no effect."""

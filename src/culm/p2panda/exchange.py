@@ -27,8 +27,6 @@ from culm.p2panda.sessions import Session
 from culm.p2panda.states import SessionState, SideState
 from culm.replication import Room, Turns
 
-__all__ = ["Exchange", "Phase"]
-
 
 class Phase(Enum):
     """The progress of an exchange."""

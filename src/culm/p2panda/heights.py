@@ -18,17 +18,6 @@ from culm.reconcile.joined import join
 from culm.reconcile.tree import Tree, View
 from culm.wire.cbor import encode_head
 
-__all__ = [
-    "ITEM_SIZE_MAX",
-    "ITEM_SIZE_MIN",
-    "Height",
-    "RangeTrees",
-    "check_item",
-    "decode_item",
-    "encode_item",
-    "log_prefix",
-]
-
 _HEX_SIZE = 2 * AUTHOR_SIZE
 _FRONT = b"\x83" + encode_head(3, _HEX_SIZE)
 _NUMBERS_AT = len(_FRONT) + _HEX_SIZE

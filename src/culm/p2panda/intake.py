@@ -37,8 +37,6 @@ from culm.signatures import Verification, asks
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YASMF
 
-__all__ = ["Arrival", "Intake"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -8,8 +8,6 @@ from culm.arguments import check_numbers, check_type
 from culm.p2panda.messages import Mode
 from culm.reconcile import Parameters, SessionLimits
 
-__all__ = ["Limits", "Policy", "ReplicatorLimits", "Timing"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

@@ -23,8 +23,6 @@ from culm.p2panda.schema import Schema, SchemaId
 from culm.wire import cbor
 from culm.wire.errors import DecodeError
 
-__all__ = ["VERSION", "Action", "Operation", "Value", "check_operation", "decode"]
-
 VERSION = _kernel.VERSION
 
 #: The value of a field.  Without a schema, bytes are bytes or a relation, a tuple of operation

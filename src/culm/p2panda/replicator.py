@@ -40,8 +40,6 @@ from culm.reconcile import DEFAULT, named
 from culm.replication import DurableBase, Pauses, Room, Turns
 from culm.timers import earliest
 
-__all__ = ["Replicator"]
-
 _DEFAULT_LIMITS: Final = ReplicatorLimits()
 _DEFAULT_TIMING: Final = Timing()
 _DEFAULT_POLICY: Final = Policy()

@@ -18,19 +18,6 @@ from culm.kernels import operations as _kernel
 from culm.p2panda.errors import InvalidOperation, Reason
 from culm.wire.multihash import YASMF
 
-__all__ = [
-    "FIELDS_MAX",
-    "FIELD_NAME_SIZE_MAX",
-    "SYSTEM_SCHEMAS",
-    "FieldType",
-    "Kind",
-    "Schema",
-    "SchemaId",
-    "check_field_name",
-    "is_operation_id",
-    "schema_order",
-]
-
 #: Fields of one schema (SC3), and characters of the name of one (SC4).
 FIELDS_MAX = _kernel.FIELDS_MAX
 FIELD_NAME_SIZE_MAX = _kernel.NAME_SIZE_MAX

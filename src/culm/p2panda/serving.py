@@ -38,8 +38,6 @@ from culm.p2panda.states import MessageGroup
 from culm.queue import Queue
 from culm.replication import Room, Turns
 
-__all__ = ["Serving"]
-
 R = TypeVar("R")
 
 _ENCODED = attrgetter("entry", "operation")  # of a stored operation

@@ -47,8 +47,6 @@ from culm.p2panda.states import SESSION_STATES, STEPS, MessageGroup, SessionStat
 from culm.queue import Queue
 from culm.timers import Deadlines
 
-__all__ = ["AnswerOutbox", "Session", "Sessions"]
-
 # The number of failed sessions that are remembered because the peer may not have heard of it yet.
 _GIVEN_UP_MAX: Final = 256
 

@@ -39,8 +39,6 @@ from culm.p2panda.operation import Operation
 from culm.p2panda.operation import decode as decode_operation
 from culm.reconcile.monoids import DEFAULT
 
-__all__ = ["DocumentState", "MemoryStore", "OperationStore"]
-
 
 class DocumentState(NamedTuple):
     """The state of a document, as far as an author needs it for a change.

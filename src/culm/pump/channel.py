@@ -7,8 +7,6 @@ from typing import Protocol
 
 from culm.buffer import Buffer
 
-__all__ = ["ByteSource", "Channel", "ConnectionState", "Half"]
-
 
 class ConnectionState(Enum):
     """The stage of a connection on the way to its end."""

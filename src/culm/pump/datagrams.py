@@ -10,8 +10,6 @@ from culm.buffer import Buffer
 from culm.machine import A, DatagramMachine, E_co, check_time
 from culm.pump.engine import Engine, Handlers
 
-__all__ = ["DatagramPump"]
-
 
 class DatagramPump(Engine[DatagramMachine[E_co, A], E_co], Generic[E_co, A]):
     """Drives a machine over datagrams; see `Handlers` for its other arguments.

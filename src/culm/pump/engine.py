@@ -25,8 +25,6 @@ from culm.pump.limits import Limits, Timing
 from culm.pump.verifying import Verifiers, VerifyJob
 from culm.signatures import Verify, verify
 
-__all__ = ["AbortedError", "Engine", "Handlers", "UserHandlers"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 M_co = TypeVar("M_co", bound=Machine, covariant=True)  # of events E_co, which a bound cannot say

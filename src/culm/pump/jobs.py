@@ -9,8 +9,6 @@ from typing import Any
 from culm.effects import Answer
 from culm.machine import Effect
 
-__all__ = ["Job"]
-
 
 @dataclass(frozen=True, slots=True)
 class Job:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from culm.arguments import check_int, check_seconds
 
-__all__ = ["Limits", "Timing"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

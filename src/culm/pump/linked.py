@@ -11,8 +11,6 @@ from culm.pump.channel import Channel, ConnectionState
 from culm.pump.engine import Handlers
 from culm.pump.stream import Connected, StreamPump
 
-__all__ = ["LinkPump", "LinkedPump"]
-
 
 class LinkPump(StreamPump):
     """One connection of a `LinkedPump`.

@@ -12,8 +12,6 @@ from culm.pump.channel import Channel, ConnectionState, Half
 from culm.pump.engine import Engine, Handlers, M_co
 from culm.timers import Deadlines
 
-__all__ = ["Connected", "Pump", "StreamPump"]
-
 
 class StreamPump(ABC):
     """One connection, as its driver sees it: that of a `Pump`, or one of a `LinkedPump`.

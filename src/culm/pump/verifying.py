@@ -10,8 +10,6 @@ from culm.effects import Answer
 from culm.machine import Effect
 from culm.signatures import Signed, Verify, verify
 
-__all__ = ["Verifiers", "VerifyJob"]
-
 # Fewer signatures are not worth the way to another thread and back.
 _SHARE_MIN = 32
 

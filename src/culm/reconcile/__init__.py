@@ -18,7 +18,7 @@ from culm.reconcile.events import (
 )
 from culm.reconcile.joined import Joined, join
 from culm.reconcile.limits import Limits, SessionLimits
-from culm.reconcile.monoids import DEFAULT, ITEM_SIZE_MAX, MONOIDS, Fingerprint, Monoid, named
+from culm.reconcile.monoids import DEFAULT, MONOIDS, Fingerprint, Monoid, named
 from culm.reconcile.plain import PlainResponder, PlainSession
 from culm.reconcile.run import CompactParameters
 from culm.reconcile.session import Parameters, Session
@@ -26,32 +26,31 @@ from culm.reconcile.states import CompactState, Role, State
 from culm.reconcile.tree import Frozen, Tree, TreeSnapshot, View
 
 __all__ = [
-    "DEFAULT",
-    "ITEM_SIZE_MAX",
-    "MONOIDS",
     "CheckFailed",
     "CompactEvent",
+    "ItemReceived",
+    "ItemsReceived",
+    "Reconciled",
+    "SessionEvent",
+    "SumsEqual",
+    "DEFAULT",
+    "MONOIDS",
     "CompactParameters",
     "CompactSession",
     "CompactState",
     "ErrorCode",
     "Fingerprint",
     "Frozen",
-    "ItemReceived",
-    "ItemsReceived",
     "Joined",
     "Limits",
     "Monoid",
     "Parameters",
     "PlainResponder",
     "PlainSession",
-    "Reconciled",
     "Role",
     "Session",
-    "SessionEvent",
     "SessionLimits",
     "State",
-    "SumsEqual",
     "Tree",
     "TreeSnapshot",
     "View",

@@ -18,8 +18,6 @@ from blake3 import blake3
 from culm.arguments import check_type
 from culm.reconcile.tree import View
 
-__all__ = ["CHECK_SIZE", "KEY_SIZE", "KeyedUnion", "check_of"]
-
 CHECK_SIZE = 16
 KEY_SIZE = 16
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, log
 
-__all__ = ["Estimate"]
-
 #: Above this share of unequal ranges, the counts are the better estimate.
 _SHARE_MAX = 0.8
 _LOAD_MIN = 1.5

@@ -7,16 +7,6 @@ from typing import TypeAlias
 
 from culm.machine import Closed, Event
 
-__all__ = [
-    "CheckFailed",
-    "CompactEvent",
-    "ItemReceived",
-    "ItemsReceived",
-    "Reconciled",
-    "SessionEvent",
-    "SumsEqual",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemReceived(Event):

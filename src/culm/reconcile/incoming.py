@@ -19,8 +19,6 @@ from culm.reconcile.messages import (
 from culm.reconcile.monoids import Fingerprint
 from culm.reconcile.tree import View
 
-__all__ = ["PeerRound", "Question"]
-
 _COUNT_MAX = 2**64 - 1
 
 

@@ -10,8 +10,6 @@ from culm.kernels import tree as _trees
 from culm.reconcile.monoids import Fingerprint
 from culm.reconcile.tree import Tree, View
 
-__all__ = ["Joined", "join"]
-
 T = TypeVar("T")
 
 _PAIR_ITEMS_MAX = 1 << 12  # the most items that are put into a tree of their own

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from culm.arguments import check_int
 from culm.kernels import symbols as _symbols
 
-__all__ = ["RANGES_MIN", "Limits", "SessionLimits"]
-
 #: A first round asks about at most this number of ranges.
 RANGES_MIN = 4096
 

@@ -14,17 +14,6 @@ from dataclasses import dataclass
 
 from culm.reconcile.monoids import Fingerprint
 
-__all__ = [
-    "Done",
-    "EmptyPayload",
-    "EmptySet",
-    "LowerBound",
-    "Message",
-    "Payload",
-    "RangeFingerprint",
-    "Terminal",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class EmptySet:

@@ -26,8 +26,6 @@ from culm.buffer import Buffer
 from culm.kernels import fingerprint as _kernel
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = ["DEFAULT", "ITEM_SIZE_MAX", "MONOIDS", "Fingerprint", "Monoid", "named"]
-
 #: The greatest number of bytes of an item.
 ITEM_SIZE_MAX = _kernel.ITEM_SIZE_MAX
 

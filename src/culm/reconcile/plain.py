@@ -39,8 +39,6 @@ from culm.reconcile.tree import View
 from culm.wire import cbor
 from culm.wire.errors import DecodeError
 
-__all__ = ["PlainResponder", "PlainSession", "decode_message", "encode_message"]
-
 _OUTBOX_SIZE = 1 << 15
 _NEVER = 1 << 62  # a round that never comes
 _HEADS_SIZE_MAX = 48  # of one message, with its count

@@ -13,8 +13,6 @@ from culm.reconcile.limits import RANGES_MIN, Limits
 from culm.reconcile.states import CompactState, Continuation
 from culm.reconcile.tree import View
 
-__all__ = ["CompactParameters", "Run"]
-
 _PIECE_SIZE = 24 * 1024
 _UNIT = 1000
 _NUMBER_MAX = 2**31 - 1

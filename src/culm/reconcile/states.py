@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["CompactState", "Continuation", "Role", "State"]
-
 
 class Role(Enum):
     """Whether a side speaks first."""

@@ -35,8 +35,6 @@ from culm.kernels import tree as _kernel
 from culm.reconcile.monoids import ITEM_SIZE_MAX, MONOIDS, Monoid
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = ["HEADER_SIZE", "VERSION", "Shape", "pieces", "sections"]
-
 VERSION = 1
 HEADER_SIZE = 64
 

@@ -10,8 +10,6 @@ from culm.buffer import Buffer, check_buffer
 from culm.effects import StoreWork
 from culm.machine import Closed, Effect, Event, StreamMachine, Ticket
 
-__all__ = ["DurableBase"]
-
 R = TypeVar("R")
 M = TypeVar("M", bound=StreamMachine)
 V = TypeVar("V", bound=Event)

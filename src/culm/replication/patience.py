@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable, Mapping
 from math import inf
 from typing import Generic, TypeVar
 
-__all__ = ["Debts", "Liveness", "Pauses", "Quiet"]
-
 K = TypeVar("K", bound=Hashable)
 D = TypeVar("D")
 

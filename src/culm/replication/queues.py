@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 
 from culm.queue import Queue
 
-__all__ = ["Room", "Turns", "Write", "Writes"]
-
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 

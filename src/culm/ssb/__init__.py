@@ -10,7 +10,7 @@
 """
 
 from culm.machine import Closed, DataReceived
-from culm.ssb.box_stream import BODY_SIZE_MAX, BoxStream
+from culm.ssb.box_stream import BoxStream
 from culm.ssb.errors import ErrorCode
 from culm.ssb.events import Authenticated, BoxStreamEvent, HandshakeEvent, Keys, SessionKeys
 from culm.ssb.limits import Limits, Timing
@@ -22,17 +22,16 @@ from culm.ssb.secret_handshake import (
 from culm.ssb.states import BoxStreamState, HandshakeState
 
 __all__ = [
-    "BODY_SIZE_MAX",
-    "MAIN_NETWORK",
     "Authenticated",
-    "BoxStream",
     "BoxStreamEvent",
-    "BoxStreamState",
-    "ClientHandshake",
     "Closed",
     "DataReceived",
-    "ErrorCode",
     "HandshakeEvent",
+    "MAIN_NETWORK",
+    "BoxStream",
+    "BoxStreamState",
+    "ClientHandshake",
+    "ErrorCode",
     "HandshakeState",
     "Keys",
     "Limits",

@@ -11,8 +11,6 @@ from nacl.exceptions import CryptoError
 
 from culm.ssb.feed_id import check_feed_id, public_key_of
 
-__all__ = ["Address"]
-
 _TEXT = re.compile(
     r"net:(?P<host>[^~;\[\]\s]+|\[[^~;\[\]\s]+\]):(?P<port>[1-9][0-9]{0,4})"
     r"~shs:(?P<key>[A-Za-z0-9+/]{43}=)"

@@ -28,11 +28,6 @@ from culm.ssb.events import BoxStreamEvent, Keys, SessionKeys
 from culm.ssb.limits import Limits
 from culm.ssb.states import BoxStreamState
 
-__all__ = [
-    "BODY_SIZE_MAX",
-    "BoxStream",
-]
-
 BODY_SIZE_MAX = 4096  # bytes
 _DEFAULT_LIMITS: Final = Limits()
 

@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 from culm.machine import Closed, DataReceived, Event
 
-__all__ = ["Authenticated", "BoxStreamEvent", "HandshakeEvent", "Keys", "SessionKeys"]
-
 
 @dataclass(frozen=True, slots=True)
 class Keys:

@@ -9,8 +9,6 @@ from typing import Final
 
 from culm.arguments import check_bytes, check_type
 
-__all__ = ["are_feed_ids", "check_feed_id", "feed_id_of", "is_feed_id", "public_key_of"]
-
 # Base64 of 32 bytes: the last letter holds four bits and two zeros.
 _PATTERN: Final = r"@[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=\.ed25519"
 _FEED_ID: Final = re.compile(_PATTERN)

@@ -7,8 +7,6 @@ from math import isfinite
 
 from culm.arguments import check_int
 
-__all__ = ["HANDSHAKE_SIZE_MIN", "Limits", "Timing"]
-
 HANDSHAKE_SIZE_MIN = 112  # bytes of the longest message
 
 

@@ -46,19 +46,6 @@ from culm.ssb.v8json import (
     utf16_size,
 )
 
-__all__ = [
-    "DATA_SIZE_MAX",
-    "TEXT_UNITS_MAX",
-    "ClassicMessage",
-    "FeedPlace",
-    "MessageError",
-    "MessageErrorCode",
-    "check_place",
-    "create_message",
-    "read_message",
-    "verify_messages",
-]
-
 TEXT_UNITS_MAX: Final = 8192
 """UTF-16 units in the text of a message with its signature."""
 DATA_SIZE_MAX: Final = 6 * TEXT_UNITS_MAX

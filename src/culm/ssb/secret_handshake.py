@@ -33,8 +33,6 @@ from culm.ssb.events import Authenticated, HandshakeEvent, Keys, SessionKeys
 from culm.ssb.limits import HANDSHAKE_SIZE_MIN, Limits, Timing
 from culm.ssb.states import HandshakeState
 
-__all__ = ["MAIN_NETWORK", "ClientHandshake", "ServerHandshake"]
-
 #: The key of the main Scuttlebutt network ("caps.shs").
 MAIN_NETWORK: Final = bytes.fromhex(
     "d4a1cb88a66f02f8db635ce26441cc5dac1b08420ceaac230839b755845a9ffb"

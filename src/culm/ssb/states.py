@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["BoxStreamState", "HandshakeState"]
-
 
 class BoxStreamState(Enum):
     """How far a box stream is on the way to its end."""

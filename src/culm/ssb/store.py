@@ -12,8 +12,6 @@ from culm.machine import Effect
 from culm.ssb.ebt.effects import AppendMessages, LoadClock, MarkForked, ReadMessages, SaveClock
 from culm.ssb.ebt.model import Head, Message, PeerClock, StoredFeeds
 
-__all__ = ["CLOCKS_MAX", "FeedStore", "MemoryStore"]
-
 CLOCKS_MAX: Final = 10_000  # peers: anybody may connect under any number of names, once each
 
 

@@ -26,19 +26,6 @@ from typing import Any, Final, NoReturn, TypeAlias
 from culm.arguments import check_type, is_dict
 from culm.buffer import Buffer
 
-__all__ = [
-    "SAFE_INTEGER_MAX",
-    "JsonError",
-    "JsonTooDeepError",
-    "JsonTooLongError",
-    "JsonValue",
-    "Parser",
-    "number_text",
-    "parse",
-    "stringify",
-    "utf16_size",
-]
-
 #: The values that `parse` returns and `stringify` takes: ``None``, bool, int, float, str, and
 #: lists and dicts of these, with str keys.
 JsonValue: TypeAlias = Any

@@ -23,8 +23,6 @@ from culm.machines.operations import Operation
 from culm.testing import record
 from culm.testing.spec import Conversation, MachineSpec
 
-__all__ = ["FOLDER", "Story", "add_story", "folder", "keep_stories", "make", "of_failures"]
-
 FOLDER = "CULM_CAPTURES"
 """The environment variable with the directory."""
 

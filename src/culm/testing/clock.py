@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
-__all__ = ["SkewedClock", "Timetable", "VirtualClock"]
-
 
 class VirtualClock:
     """A clock whose seconds pass only when it is told to."""

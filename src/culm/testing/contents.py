@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 
 from culm.wire.cbor import ARRAY, BYTES, MAP, TEXT, encode_head
 
-__all__ = ["BENCODE", "CBOR", "JSON", "Content"]
-
 Content = Callable[[int], bytes]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-__all__ = ["Disk"]
-
 
 @dataclass(frozen=True, slots=True)
 class _UnsyncedChange:

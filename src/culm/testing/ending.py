@@ -9,8 +9,6 @@ from typing import NoReturn
 
 from culm.exits import ExitStatus
 
-__all__ = ["end_with"]
-
 
 def end_with(main: Callable[[], ExitStatus]) -> NoReturn:
     """Run a program that has no sockets, and exit with its status.

@@ -9,8 +9,6 @@ from typing import Any
 
 from culm.machines.driver import EndlessError
 
-__all__ = ["Pipe", "Sizer"]
-
 Sizer = Callable[[], "int | None"]  # -> size_max for the next data_to_send; None takes all
 
 

@@ -25,20 +25,6 @@ from culm.garlic.raft import (
 )
 from culm.machine import Effect, Ticket
 
-__all__ = [
-    "FOUNDING",
-    "LIFE",
-    "TICKET",
-    "UNREADABLE",
-    "Kept",
-    "RandomLife",
-    "Values",
-    "chunk",
-    "entries_of",
-    "persist",
-    "steps",
-]
-
 TICKET: Ticket[Any] = Ticket(0)
 
 _SERVERS = tuple(Server(number, f"tcp://localhost:{9000 + number}") for number in (1, 2, 3))

@@ -46,8 +46,6 @@ from culm.testing.raft_store_model import (
     steps,
 )
 
-__all__ = ["Crashed", "RaftStoreSuite"]
-
 _WALKS = 6
 _WALK_LENGTH = 120
 

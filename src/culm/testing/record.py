@@ -12,17 +12,6 @@ from culm.testing.link import MachinePair
 from culm.testing.mesh import Mesh
 from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario
 
-__all__ = [
-    "Recording",
-    "conversations",
-    "driver_for",
-    "meet",
-    "play",
-    "record",
-    "record_meeting",
-    "replay",
-]
-
 
 class Recording(NamedTuple):
     """Both sides of a scenario, each a valid conversation for its machine."""

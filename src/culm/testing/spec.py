@@ -14,21 +14,6 @@ from typing import Any, Literal
 from culm.machine import Effect, Event
 from culm.machines import Call, Config, MachineType, Operation
 
-__all__ = [
-    "Attacks",
-    "Bounds",
-    "Comparison",
-    "Conversation",
-    "Flood",
-    "Frame",
-    "MachineSpec",
-    "Meeting",
-    "Scenario",
-    "Side",
-    "Usage",
-    "Work",
-]
-
 Side = Literal["left", "right"]
 
 

@@ -36,8 +36,6 @@ from culm.ssb.ebt import (
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.store import FeedStore
 
-__all__ = ["Crashed", "FeedStoreSuite"]
-
 _TICKET: Ticket[Any] = Ticket(1)
 _ALICE, _BOB, _CAROL = (feed_id_of(sha256(name).digest()) for name in (b"a", b"b", b"c"))
 _FEEDS = (_ALICE, _BOB, _CAROL)

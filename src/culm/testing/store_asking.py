@@ -18,16 +18,6 @@ from culm.machine import Effect, Ticket
 from culm.machines.sample_logs import LOG_LENGTH, make_log, varied
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
-__all__ = [
-    "AskedStore",
-    "RandomEffects",
-    "StoreSuite",
-    "contents",
-    "head_of",
-    "stored_form",
-    "varied_log",
-]
-
 _TICKET: Ticket[Any] = Ticket(0)
 
 # Payloads whose bytes differ, so that a byte read from a wrong place is noticed.

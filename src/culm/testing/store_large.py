@@ -14,8 +14,6 @@ from culm.machines.sample_logs import make_log
 from culm.testing.store_asking import StoreSuite, head_of, stored_form, varied_log
 from culm.wire.multihash import HashFamily
 
-__all__ = ["LargeRules"]
-
 _GREAT = ((1 << 63) - 1, 1 << 63, (1 << 63) + 1, (1 << 64) - 1)  # signed numbers end at the first
 _PAYLOAD_SIZE = (1 << 21) + 5
 _MANY = 1200

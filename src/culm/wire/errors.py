@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["DecodeError", "Truncated", "WireErrorCode"]
-
 
 class WireErrorCode(IntEnum):
     """Why bytes do not decode."""

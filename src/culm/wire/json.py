@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from culm.buffer import Buffer
 
-__all__ = ["DEPTH_MAX", "TooDeepError", "check_depth", "depth", "read_json"]
-
 #: How many lists and objects may be inside each other.  Servers that read the same values have to
 #: agree on it.
 DEPTH_MAX: Final = 64

@@ -23,8 +23,6 @@ from culm.buffer import Buffer
 from culm.kernels import lzfoo as _kernel
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = ["WINDOW_MAX", "Compressor", "Decompressor", "compress", "decompress"]
-
 #: The largest window, in bytes: 1 GiB.
 WINDOW_MAX = _kernel.WINDOW_MAX
 

@@ -21,8 +21,6 @@ from culm.buffer import Buffer
 from culm.wire import stlv, varu64
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = ["FAMILIES", "YAMF", "YASMF", "HashFamily", "Hasher"]
-
 _TYPE = 0  # the one hash function that each family has
 
 

@@ -10,8 +10,6 @@ from culm.buffer import Buffer
 from culm.wire import varu64
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = ["decode", "encode"]
-
 
 def encode(type: int, value: Buffer) -> bytes:
     """Encode canonically; `type` is in ``0 .. 2**64 - 1``."""

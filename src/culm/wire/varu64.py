@@ -21,17 +21,6 @@ from culm.buffer import Buffer
 from culm.kernels import varu64 as _kernel
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = [
-    "FIRST_LONG",
-    "MAX",
-    "decode",
-    "decode_array",
-    "decode_many",
-    "encode",
-    "encode_many",
-    "size",
-]
-
 MAX = 2**64 - 1
 FIRST_LONG = 248
 """First bytes from here on announce further bytes."""

@@ -24,8 +24,6 @@ from culm.buffer import Buffer
 from culm.kernels import xenc as _kernel
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = ["DEPTH_MAX", "VALUES_MAX", "Timestamp", "Value", "decode", "encode"]
-
 DEPTH_MAX = 16
 """Lists and dictionaries inside of each other, unless the caller says otherwise."""
 

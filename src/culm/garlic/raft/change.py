@@ -30,9 +30,6 @@ from culm.garlic.raft.replicator import Replicator
 from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.ways import Ways
 
-__all__ = ["Change", "ChangeState"]
-
-
 # The index from which a joiner is given the log.
 _FIRST_INDEX = 1
 

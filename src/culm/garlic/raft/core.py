@@ -28,8 +28,6 @@ from culm.machine import (
     check_time,
 )
 
-__all__ = ["Raft"]
-
 R = TypeVar("R")
 
 _DEFAULT_TIMING: Final = Timing()

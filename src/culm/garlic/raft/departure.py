@@ -7,8 +7,6 @@ from enum import Enum
 from culm.garlic.raft.events import Left
 from culm.garlic.raft.shared import Shared
 
-__all__ = ["Departure", "DepartureState"]
-
 
 class DepartureState(Enum):
     """The stages of our leaving."""

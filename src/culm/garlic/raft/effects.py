@@ -9,17 +9,6 @@ from typing import TypeAlias, TypeGuard
 from culm.garlic.raft.model import Entry, Snapshot
 from culm.machine import Effect
 
-__all__ = [
-    "Apply",
-    "Compact",
-    "Persist",
-    "RaftEffect",
-    "ReadSnapshot",
-    "SnapshotChunk",
-    "TakeSnapshot",
-    "WriteSnapshot",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persist(Effect[None]):

@@ -17,8 +17,6 @@ from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.states import State
 from culm.garlic.raft.ways import Ways
 
-__all__ = ["Elector"]
-
 
 class Elector:
     """Owns the role, the votes of a candidacy, and when the next one is due.

@@ -22,8 +22,6 @@ from culm.garlic.raft.transfer import Transfer
 from culm.garlic.raft.ways import Ways
 from culm.machine import LocalProtocolError
 
-__all__ = ["Engine", "Rule"]
-
 
 class Rule(NamedTuple):
     """The roles that act on a kind of message; all others refuse requests and drop responses."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from culm.machine import ProtocolErrorCode
 
-__all__ = ["ErrorCode"]
-
 
 class ErrorCode(ProtocolErrorCode):
     """Reasons for refusing a call, or a request that no server in its right mind makes."""

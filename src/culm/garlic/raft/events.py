@@ -9,25 +9,6 @@ from culm.garlic.raft.model import Configuration, Snapshot
 from culm.garlic.raft.states import State
 from culm.machine import Closed, Event, RemoteProtocolError, StoreFailed
 
-__all__ = [
-    "ChangeFailed",
-    "Committed",
-    "ConfigurationChanged",
-    "ForwardFailed",
-    "Forwarded",
-    "LeaderChanged",
-    "LeadershipTransferred",
-    "Left",
-    "Lost",
-    "PeerFault",
-    "RaftEvent",
-    "ReadFailed",
-    "ReadReady",
-    "RoleChanged",
-    "SnapshotInstalled",
-    "TransferFailed",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleChanged(Event):

@@ -10,8 +10,6 @@ from culm.garlic.raft.messages import Extension, ReadIndexRequest, ReadIndexResp
 from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.ways import Ways
 
-__all__ = ["FollowerReads"]
-
 
 class FollowerReads:
     """Owns the reads that were asked for here; the leader tells the index to be applied first.

@@ -11,8 +11,6 @@ from culm.garlic.raft.messages import Extension, ForwardRequest, ForwardResponse
 from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.ways import Ways
 
-__all__ = ["Forwards"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Forward:

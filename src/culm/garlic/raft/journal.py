@@ -13,8 +13,6 @@ from culm.garlic.raft.membership import Membership
 from culm.garlic.raft.messages import Message, RaftRequest
 from culm.garlic.raft.model import Entry, Snapshot, Stored, new_entry
 
-__all__ = ["Journal"]
-
 
 class _Write(NamedTuple):
     """A `Persist` under way: the number of changes up to it, and its entries, if any."""

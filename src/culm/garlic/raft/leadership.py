@@ -19,8 +19,6 @@ from culm.garlic.raft.transfer import Transfer
 from culm.garlic.raft.ways import Ways
 from culm.machine import LocalProtocolError
 
-__all__ = ["Leadership"]
-
 
 class Leadership:
     """Owns proposals, reads, the running change, and the leader's timers.

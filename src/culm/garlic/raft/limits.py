@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from culm.arguments import check_int, check_numbers
 from culm.garlic.raft.model import Server
 
-__all__ = ["Limits", "Timing"]
-
 # With 0 for one of these nothing is ever sent, applied or let in.
 _NEVER_0 = ("append_entries_max", "apply_entries_max", "sync_gap")
 

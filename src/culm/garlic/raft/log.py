@@ -9,8 +9,6 @@ from typing import Protocol
 
 from culm.garlic.raft.model import Entry, Snapshot, Stored
 
-__all__ = ["LogView", "RaftLog", "are_values", "data_of", "size_of"]
-
 _term, data_of = itemgetter(0), itemgetter(1)  # of an entry
 _VALUES = frozenset((bytes,))
 

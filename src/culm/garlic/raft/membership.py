@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from culm.garlic.raft.log import are_values, data_of
 from culm.garlic.raft.model import Configuration, Entry, Snapshot
 
-__all__ = ["Membership"]
-
 
 class Membership:
     """The configurations of a log, from the snapshot's on.

@@ -8,9 +8,6 @@ from typing import NamedTuple
 
 from culm.arguments import check_int, check_text, check_type
 
-__all__ = ["Configuration", "Entry", "PeerStatus", "Server", "Snapshot", "Stored", "new_entry"]
-
-
 _SERVER_ID_MAX = 0xFFFF_FFFF
 
 

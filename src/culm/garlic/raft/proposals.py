@@ -9,8 +9,6 @@ from math import inf
 from culm.garlic.raft.events import Committed, Lost
 from culm.garlic.raft.log import RaftLog
 
-__all__ = ["Proposals"]
-
 
 class _Proposed:
     """Values of one term that follow each other, and were proposed here one after the other."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from culm.garlic.raft.messages import ReadIndexRequest
 
-__all__ = ["Reads"]
-
 
 @dataclass(slots=True)
 class _Read:

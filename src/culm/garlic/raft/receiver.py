@@ -20,8 +20,6 @@ from culm.garlic.raft.model import Entry, Snapshot
 from culm.garlic.raft.shared import Shared
 from culm.machine import RemoteProtocolError
 
-__all__ = ["Receiver"]
-
 
 class Receiver:
     """Owns the transfers that a leader has begun: a snapshot, a sync.

@@ -19,9 +19,6 @@ from culm.garlic.raft.progress import Chunk, Progress, ProgressState
 from culm.garlic.raft.shared import Shared
 from culm.machine import RemoteProtocolError
 
-__all__ = ["Replicator"]
-
-
 # Bits that count the requests of one term, below the term.
 _SEQUENCE_BITS = 64
 

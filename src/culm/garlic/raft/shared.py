@@ -11,8 +11,6 @@ from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, RaftRequest
 from culm.garlic.raft.model import Stored
 from culm.garlic.raft.proposals import Proposals
 
-__all__ = ["NO_LEADER", "Shared"]
-
 # The destination of a response to a client when no leader is known.
 NO_LEADER = -1
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["State"]
-
 
 class State(Enum):
     """Paper, figure 4, with the thesis's pre-vote (9.6), and the end of a core's life."""

@@ -7,8 +7,6 @@ import math
 from culm.garlic.raft.limits import Timing
 from culm.garlic.raft.shared import Shared
 
-__all__ = ["Terms"]
-
 # Election timeouts without a word of a member, after which a server may have missed a change of
 # members.
 _LONELY = 2

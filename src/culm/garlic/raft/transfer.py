@@ -7,8 +7,6 @@ import math
 from culm.garlic.raft.events import LeadershipTransferred, TransferFailed
 from culm.garlic.raft.shared import Shared
 
-__all__ = ["Transfer"]
-
 
 class Transfer:
     """Owns the target of a transfer, until the next leader is known.

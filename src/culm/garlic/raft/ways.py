@@ -6,8 +6,6 @@ import random
 
 from culm.garlic.raft.messages import Extension
 
-__all__ = ["Ways"]
-
 # Bits that count the questions of one life, below a number drawn for that life.
 _SEQUENCE_BITS = 64
 

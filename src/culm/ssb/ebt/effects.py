@@ -12,15 +12,6 @@ from culm.ssb.ebt.model import Message, PeerClock
 from culm.ssb.ebt.notes import REFUSAL, SEQUENCE_MAX
 from culm.ssb.feed_id import are_feed_ids
 
-__all__ = [
-    "AppendMessages",
-    "LoadClock",
-    "MarkForked",
-    "ReadMessages",
-    "ReplicatorEffect",
-    "SaveClock",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendMessages(Effect[None]):

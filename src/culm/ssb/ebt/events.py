@@ -8,18 +8,6 @@ from typing import TypeAlias
 from culm.machine import Closed, Event, RemoteProtocolError, StoreFailed
 from culm.ssb.ebt.states import EndReason
 
-__all__ = [
-    "FeedExtended",
-    "FeedForked",
-    "FeedsLeftOut",
-    "MessageRefused",
-    "ReplicatorEvent",
-    "SessionEnded",
-    "SessionOpened",
-    "SessionSynced",
-    "SourceChanged",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOpened(Event):

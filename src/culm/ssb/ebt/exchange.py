@@ -50,8 +50,6 @@ from culm.ssb.ebt.states import (
 )
 from culm.timers import Deadlines, earliest
 
-__all__ = ["FeedExchange", "Feeds"]
-
 
 class Feeds:
     """All feeds by id; the followed ones also in the order in which following began.

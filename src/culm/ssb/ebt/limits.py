@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from culm.arguments import check_numbers
 
-__all__ = ["Limits", "Timing"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

@@ -7,20 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
-__all__ = [
-    "TURNS",
-    "ForkedFeedError",
-    "Format",
-    "Head",
-    "InvalidMessageError",
-    "Message",
-    "PeerClock",
-    "StoredFeeds",
-    "SyncProgress",
-    "turn_of",
-]
-
-
 TURNS: Final = 16
 """Each feed is mentioned in one of this number of sessions in a row, whatever is remembered."""
 

@@ -15,16 +15,6 @@ from culm.machine import RemoteProtocolError
 from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.feed_id import is_feed_id
 
-__all__ = [
-    "NOTE_MAX",
-    "REFUSAL",
-    "SEQUENCE_MAX",
-    "Note",
-    "decode_note",
-    "decode_notes",
-    "encode_note",
-]
-
 NOTE_MAX: Final = 2**53 - 1
 """The largest number that every implementation of JSON reads exactly."""
 SEQUENCE_MAX: Final = NOTE_MAX >> 1

@@ -37,8 +37,6 @@ from culm.ssb.ebt.states import (
 )
 from culm.ssb.feed_id import check_feed_id
 
-__all__ = ["Replicator"]
-
 R = TypeVar("R")
 
 _DEFAULT_LIMITS: Final = Limits()

@@ -28,8 +28,6 @@ from culm.ssb.ebt.states import (
     SupplyInput,
 )
 
-__all__ = ["Feed", "PeerSession", "Relation", "SendQueue"]
-
 
 class Feed:
     """The state of a feed.

@@ -13,8 +13,6 @@ from culm.ssb.ebt.limits import Timing
 from culm.ssb.ebt.session import Feed, PeerSession, Relation
 from culm.timers import Deadlines
 
-__all__ = ["Record", "Search", "SourceTurn", "Sources"]
-
 _FAILURES_MAX: Final = 6  # further ones do not make the pause longer
 
 

@@ -9,22 +9,6 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-__all__ = [
-    "FEED_RULES",
-    "SESSION_RULES",
-    "SUPPLY_RULES",
-    "Demand",
-    "EndReason",
-    "FeedInput",
-    "FeedState",
-    "SessionInput",
-    "SessionRole",
-    "SessionState",
-    "State",
-    "Supply",
-    "SupplyInput",
-]
-
 
 class State(Enum):
     """The state of a replicator."""

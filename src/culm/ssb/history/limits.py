@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from culm.arguments import check_int, check_numbers
 
-__all__ = ["Limits", "Timing"]
-
 _POSITIVE = (
     "replies_max",
     "read_count_max",

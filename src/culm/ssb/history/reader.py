@@ -25,8 +25,6 @@ from culm.ssb.muxrpc import (
 )
 from culm.timers import Deadlines
 
-__all__ = ["Early", "EarlyRoom", "HistoryReader"]
-
 _OVERHEAD: Final = 256  # bytes of a message besides its data
 
 

@@ -10,8 +10,6 @@ from culm.arguments import check_int, check_type, is_dict
 from culm.ssb.feed_id import check_feed_id, is_feed_id
 from culm.ssb.v8json import SAFE_INTEGER_MAX, JsonValue
 
-__all__ = ["METHOD", "HistoryRequest"]
-
 METHOD: Final = ("createHistoryStream",)
 
 

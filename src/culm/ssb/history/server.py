@@ -15,8 +15,6 @@ from culm.ssb.messages import read_message
 from culm.ssb.muxrpc import Call, CallState, Connection
 from culm.ssb.v8json import JsonValue, stringify
 
-__all__ = ["HistoryServer", "Read"]
-
 _DEFAULT_LIMITS: Final = Limits()
 
 

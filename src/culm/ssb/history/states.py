@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-__all__ = ["FEED_RULES", "REPLY_RULES", "FeedInput", "FeedState", "ReplyInput", "ReplyState"]
-
 
 class ReplyState(Enum):
     """The state of our answer to a call of the peer."""

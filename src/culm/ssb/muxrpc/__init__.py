@@ -17,20 +17,20 @@ from culm.ssb.muxrpc.requests import BodyType, CallError, CallType
 from culm.ssb.muxrpc.states import CallState, State
 
 __all__ = [
+    "CallEnded",
+    "CallReceived",
+    "Closed",
+    "ConnectionEvent",
+    "ReplyReceived",
+    "ValueReceived",
     "BodyType",
     "Call",
-    "CallEnded",
     "CallError",
-    "CallReceived",
     "CallState",
     "CallType",
-    "Closed",
     "Connection",
-    "ConnectionEvent",
     "ErrorCode",
     "Limits",
     "Manifest",
-    "ReplyReceived",
     "State",
-    "ValueReceived",
 ]

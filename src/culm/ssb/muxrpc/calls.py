@@ -24,21 +24,6 @@ from culm.ssb.muxrpc.requests import (
 from culm.ssb.muxrpc.states import FIRST_STATES, OUR_RULES, PEER_RULES, CallState, Packet
 from culm.ssb.v8json import JsonValue, stringify
 
-__all__ = [
-    "BODY_SIZE_MAX",
-    "GOODBYE",
-    "HEADER_SIZE",
-    "NUMBER_MAX",
-    "Call",
-    "CallTable",
-    "Header",
-    "PacketSender",
-    "encode_header",
-    "flags_of",
-    "peek_header",
-    "take_value",
-]
-
 HEADER_SIZE: Final = 9
 GOODBYE: Final = bytes(HEADER_SIZE)
 NUMBER_MAX: Final = 2**31 - 1

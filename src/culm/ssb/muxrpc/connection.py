@@ -42,8 +42,6 @@ from culm.ssb.muxrpc.requests import (
 from culm.ssb.muxrpc.states import CallState, Packet, State
 from culm.ssb.v8json import JsonValue
 
-__all__ = ["Connection"]
-
 _DEFAULT_LIMITS: Final = Limits()
 _NOTHING: Final = Manifest()
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from culm.machine import ProtocolErrorCode
 
-__all__ = ["ErrorCode"]
-
 
 class ErrorCode(ProtocolErrorCode):
     """The rule that was broken, by the peer (in `Closed`) or by the caller (raised)."""

@@ -12,8 +12,6 @@ from culm.machine import Closed, Event
 from culm.ssb.muxrpc.requests import BodyType, CallError, CallType
 from culm.ssb.v8json import JsonValue, parse
 
-__all__ = ["CallEnded", "CallReceived", "ConnectionEvent", "ReplyReceived", "ValueReceived"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallReceived(Event):

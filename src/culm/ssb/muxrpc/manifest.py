@@ -9,8 +9,6 @@ from culm.arguments import check_type
 from culm.ssb.muxrpc.requests import CallType, check_name, shortened
 from culm.ssb.v8json import JsonValue
 
-__all__ = ["Manifest"]
-
 _Name = tuple[str, ...]
 
 

@@ -10,23 +10,6 @@ from typing import Final
 from culm.arguments import check_type, is_dict, is_list
 from culm.ssb.v8json import JsonError, JsonValue, parse, stringify
 
-__all__ = [
-    "DEPTH_MAX",
-    "BodyType",
-    "CallError",
-    "CallType",
-    "MalformedRequestError",
-    "Request",
-    "check_name",
-    "encode_echo",
-    "encode_end",
-    "encode_error",
-    "encode_request",
-    "read_error",
-    "read_request",
-    "shortened",
-]
-
 DEPTH_MAX: Final = 64
 """The greatest depth to which lists and objects from peers may be nested."""
 _NAME_PARTS_MAX: Final = 16

@@ -14,8 +14,6 @@ from culm.ssb.peer.events import LinkEvent
 from culm.ssb.peer.frames import FrameVerifier
 from culm.ssb.peer.limits import Limits, Settings, Timing
 
-__all__ = ["MANIFEST", "Context"]
-
 #: The methods that a peer may call.
 MANIFEST: Final = Manifest(
     {

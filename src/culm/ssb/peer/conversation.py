@@ -35,8 +35,6 @@ from culm.ssb.peer.states import EXCHANGE_RULES, ONE_BY_ONE, ExchangeInput, Exch
 from culm.ssb.v8json import SAFE_INTEGER_MAX, JsonError, JsonValue, parse
 from culm.timers import Deadlines
 
-__all__ = ["Conversation", "LinkExchange", "read_frame"]
-
 _BEGINS_NOTES: Final = b'{"@'
 
 

@@ -10,16 +10,6 @@ from culm.ssb.ebt.effects import ReplicatorEffect
 from culm.ssb.ebt.events import ReplicatorEvent
 from culm.ssb.peer.states import ExchangeInput
 
-__all__ = [
-    "FellBack",
-    "LinkEvent",
-    "OwnFeedConfirmed",
-    "PeerConnected",
-    "PeerDisconnected",
-    "PeerEffect",
-    "PeerEvent",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerConnected(Event):

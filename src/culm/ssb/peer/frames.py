@@ -14,15 +14,6 @@ from culm.ssb.ebt import (
 )
 from culm.ssb.messages import ClassicMessage, MessageError
 
-__all__ = [
-    "Content",
-    "Frame",
-    "FrameQueue",
-    "FrameVerifier",
-    "Judged",
-    "MessageFrame",
-]
-
 _SIZE_MAX: Final = 1 << 17
 _AT_WORK: Final = frozenset({State.OPEN, State.CLOSING})
 

@@ -8,8 +8,6 @@ from culm.ssb.history import HistoryReader, HistoryServer
 from culm.ssb.muxrpc import CallEnded, CallReceived, Connection, ValueReceived
 from culm.ssb.peer.context import Context
 
-__all__ = ["LinkHistory"]
-
 
 class LinkHistory:
     """createHistoryStream over one link, whose peer is known.

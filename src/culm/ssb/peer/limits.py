@@ -9,8 +9,6 @@ from culm import ssb
 from culm.arguments import check_int, check_numbers, check_type
 from culm.ssb import ebt, history, muxrpc
 
-__all__ = ["Limits", "Settings", "Timing"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

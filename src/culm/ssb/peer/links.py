@@ -33,8 +33,6 @@ from culm.ssb.peer.history import LinkHistory
 from culm.stack import over, then
 from culm.timers import Deadlines, earliest
 
-__all__ = ["HalfSent", "Links", "PeerLink", "sealed"]
-
 
 class _HalfSentPacket(NamedTuple):
     """The part of a packet that has come.

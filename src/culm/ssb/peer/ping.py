@@ -8,8 +8,6 @@ from typing import Final
 from culm.ssb.muxrpc import Call, ValueReceived
 from culm.ssb.v8json import JsonError, JsonValue
 
-__all__ = ["Ping", "PingState"]
-
 _NUMBER_SIZE_MAX: Final = 64  # bytes; a longer body is not read
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-__all__ = ["EXCHANGE_RULES", "ONE_BY_ONE", "ExchangeInput", "ExchangeMode"]
-
 
 class ExchangeMode(Enum):
     """Ways to exchange feeds over a link."""

@@ -14,8 +14,6 @@ from culm.testing.suite.floods import NOTHING_TOLD, wanted, welcome
 from culm.testing.suite.meter import Meter
 from culm.testing.suite.runs import PropertyError, watchdog
 
-__all__ = ["alike"]
-
 _MEMORY_PER_STEP = 16  # bytes
 _PIECES = 16  # pieces of a frame that shows how much of it is read
 

@@ -14,8 +14,6 @@ from culm.testing.spec import MachineSpec, Meeting
 from culm.testing.suite.runs import PropertyError, expect_equal
 from culm.testing.suite.strategies import Draw, conversation, pick
 
-__all__ = ["alone"]
-
 
 def alone(spec: MachineSpec, draw: Draw) -> None:
     """A waiting connection waits alone, and one that has gone leaves no trace.

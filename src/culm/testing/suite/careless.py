@@ -23,8 +23,6 @@ from culm.testing.suite.runs import (
 )
 from culm.testing.suite.strategies import Draw, conversation, variant
 
-__all__ = ["careless"]
-
 _TAKES_MAX = (4, 32)  # between two inputs
 _WEIGHTS = (1, 1, 8, 32)
 _GIVES_UP = 0.1

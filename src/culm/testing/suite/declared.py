@@ -10,8 +10,6 @@ from culm.machine import Effect, Event
 from culm.machines.driver import Turn
 from culm.testing.suite.runs import PropertyError
 
-__all__ = ["check_declared", "declared_effects", "declared_events"]
-
 
 def check_declared(machine: object, turns: Sequence[Turn]) -> None:
     """Raise `PropertyError` if a machine gave an event or an effect that it does not declare."""

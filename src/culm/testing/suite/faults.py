@@ -15,8 +15,6 @@ from culm.testing.spec import Conversation, MachineSpec
 from culm.testing.suite.runs import PropertyError, driver_for, merged, retold, watchdog
 from culm.testing.suite.strategies import Draw, Story, chunks, conversation, mutated, pick
 
-__all__ = ["every_fault", "faults"]
-
 _PLACES_MAX = 24  # places in a machine's conversations that are spoilt without chance
 
 _INPUTS = (Receive, ReceiveDatagram)

@@ -24,17 +24,6 @@ from culm.testing.suite.strategies import (
     ways_in,
 )
 
-__all__ = [
-    "HEADER_SIZE",
-    "NOTHING_TOLD",
-    "floods",
-    "limits",
-    "poured",
-    "received_size",
-    "wanted",
-    "welcome",
-]
-
 HEADER_SIZE = 28  # of IP and UDP, the cost of an empty datagram to its sender
 NOTHING_TOLD = Conversation(name="nothing", operations=())
 

@@ -12,8 +12,6 @@ from culm.testing.record import meet, play
 from culm.testing.spec import MachineSpec, Meeting, Scenario
 from culm.testing.suite.runs import PropertyError, finish, watchdog
 
-__all__ = ["least"]
-
 _DOUBLINGS_MAX = 20
 _STAGES_MAX = 3  # for each limit, others for the next one
 _REFUSALS = (LocalProtocolError, TypeError, ValueError)

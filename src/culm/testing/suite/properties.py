@@ -63,18 +63,6 @@ from culm.testing.suite.strategies import (
     variant,
 )
 
-__all__ = [
-    "chunking",
-    "determinism",
-    "ends",
-    "links",
-    "pieces",
-    "purity",
-    "refusals",
-    "sound",
-    "survives",
-]
-
 _REFUSALS_MAX = 16
 _PROBES_MAX = 32
 _WAITS_MAX = 4  # deadlines at the end of a story

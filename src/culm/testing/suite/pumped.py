@@ -19,8 +19,6 @@ from culm.testing.spec import Conversation, MachineSpec
 from culm.testing.suite.runs import driver_for, expect_equal, retold, run_story
 from culm.testing.suite.strategies import Draw, conversation, sizes, tightened, variant
 
-__all__ = ["pumped"]
-
 _START = Advance(0.0)
 _NOT_ASKED: Effect[None] = Effect(ticket=Ticket(0))
 # Some machines say something when they have ended, and it is compared.

@@ -11,8 +11,6 @@ from hypothesis.errors import HypothesisException
 
 from culm.testing.suite.strategies import Draw
 
-__all__ = ["EnoughError", "Patience"]
-
 
 class EnoughError(KeyboardInterrupt):
     """The time is over; to Hypothesis it is what Ctrl-C is, and ends the search."""

@@ -16,23 +16,6 @@ from culm.machines.operations import Call, Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations
 from culm.testing.spec import Conversation, MachineSpec
 
-__all__ = [
-    "Draw",
-    "Story",
-    "chunks",
-    "conversation",
-    "cut_short",
-    "hostile",
-    "hurried",
-    "links_in",
-    "mutated",
-    "pick",
-    "sizes",
-    "tightened",
-    "variant",
-    "ways_in",
-]
-
 T = TypeVar("T")
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Story = list[Operation]

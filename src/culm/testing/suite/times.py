@@ -23,8 +23,6 @@ from culm.testing.suite.runs import (
 )
 from culm.testing.suite.strategies import Draw, Story, conversation, variant
 
-__all__ = ["time"]
-
 _STEP_S = 0.25
 
 

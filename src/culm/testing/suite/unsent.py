@@ -17,8 +17,6 @@ from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured, receive
 from culm.testing.suite.runs import PropertyError, driver_for, refused, retold, watchdog
 from culm.testing.suite.strategies import Draw, Story, conversation, hostile, pick, ways_in
 
-__all__ = ["repeats", "unsent"]
-
 _TOGETHER_MAX = 3  # messages that are sent in turns
 _TIMES = 6  # the limit comes in: answers of a sixth of each byte are found
 _SLACK_SIZE = 2048

@@ -12,9 +12,6 @@ from culm.machine import Effect
 from culm.machines.operations import StoreFault
 from culm.testing.suite.runs import PropertyError
 
-__all__ = ["answer_type", "conforms", "values"]
-
-
 _FIELDS: tuple[Any, ...] = (None, object(), -1, b"", "", True)
 
 
