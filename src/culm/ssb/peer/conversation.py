@@ -100,20 +100,21 @@ class LinkExchange:
         link: int,
         peer: str,
         rpc: Connection,
-        history: Callable[[], LinkHistory],
         context: Context,
         heard_at: Callable[[], float],
+        wake: Callable[[], None],
     ) -> None:
+        self.history: LinkHistory | None = None  # most peers speak EBT
         self.mode = ExchangeMode.NOTHING
         self.session: int | None = None
         self._link = link
         self._peer = peer
         self._rpc = rpc
-        self._history = history
         self._context = context
         self._core = context.core
         self._settings = context.settings
         self._heard_at = heard_at
+        self._wake = wake
         self._call: Call | None = None  # of the session
         self._sessions_left = context.limits.sessions_max  # that the peer may open
         self._asks = context.settings.asks_as_server
@@ -371,9 +372,21 @@ class LinkExchange:
     def _move(self, happened: ExchangeInput) -> None:
         before, self.mode = self.mode, EXCHANGE_RULES[self.mode][happened]
         if before in ONE_BY_ONE:
-            self._history().stop()
+            self.made_history().stop()
         elif self.mode in ONE_BY_ONE and self._settings.falls_back:
-            self._history().begin()
+            self.made_history().begin()
+
+    def made_history(self) -> LinkHistory:
+        """What exchanges one feed at a time with the peer, made when first needed."""
+        if self.history is None:
+            self.history = LinkHistory(
+                peer=self._peer,
+                rpc=self._rpc,
+                context=self._context,
+                heard_at=self._heard_at,
+                wake=self._wake,
+            )
+        return self.history
 
 
 def _refusal(args: list[JsonValue]) -> str | None:
@@ -408,35 +421,19 @@ class Conversation:
     ) -> None:
         self.peer = peer
         self._liveness = liveness
-        self._wake = wake
-        self.history: LinkHistory | None = None  # most peers speak EBT
         self.exchange = LinkExchange(
             link=link,
             peer=peer,
             rpc=rpc,
-            history=self._made_history,
             context=context,
-            heard_at=self._heard_at,
+            heard_at=lambda: liveness.heard_at,
+            wake=wake,
         )
         self._role = role
         self._rpc = rpc
         self._context = context
         self._pings: dict[int, Ping] = {}  # by number of their call
         self._deadlines: Deadlines[int] = Deadlines()  # of pings, and of the wait for a session
-
-    def _heard_at(self) -> float:
-        return self._liveness.heard_at
-
-    def _made_history(self) -> LinkHistory:
-        if self.history is None:
-            self.history = LinkHistory(
-                peer=self.peer,
-                rpc=self._rpc,
-                context=self._context,
-                heard_at=self._heard_at,
-                wake=self._wake,
-            )
-        return self.history
 
     def begin(self, now: float) -> None:
         """Ask the peer, which is known now, for a session or for feeds."""
@@ -457,8 +454,8 @@ class Conversation:
             case ValueReceived(number=number):
                 if self.exchange.is_of(number):
                     self.exchange.receive(event)
-                elif self.history is not None and self.history.is_of(number):
-                    self.history.receive(event)
+                elif self.exchange.history is not None and self.exchange.history.is_of(number):
+                    self.exchange.history.receive(event)
                 elif number in self._pings:
                     self._receive_ping(event, now)
             case CallReceived():
@@ -466,8 +463,8 @@ class Conversation:
             case CallEnded(number=number, failure=failure):
                 if self.exchange.is_of(number):
                     self.exchange.call_ended(failure)
-                if self.history is not None:
-                    self.history.call_ended(event)
+                if self.exchange.history is not None:
+                    self.exchange.history.call_ended(event)
                 self._pings.pop(number, None)
                 self._deadlines.cancel(number)
             case _:
@@ -480,15 +477,15 @@ class Conversation:
                 self.exchange.open(event)
             case history.METHOD:
                 self.exchange.history_asked()
-                self._made_history().open(event)
+                self.exchange.made_history().open(event)
             case ("gossip", "ping"):
                 self._pings[call.number] = Ping(call)
             case ("blobs", "createWants"):
                 call.send({})  # we want no blobs; the stream stays open, as with other peers
             case _:
                 call.reply(MANIFEST.to_json())
-        if self.history is not None:
-            self.history.make_room()
+        if self.exchange.history is not None:
+            self.exchange.history.make_room()
 
     def resume(self, now: float) -> bool:
         """Ask for a session again after a pause, if that is for us to do; returns whether it is."""
@@ -538,8 +535,8 @@ class Conversation:
     def fill(self, size_max: int) -> None:
         """Send feeds over the connection, as far as it has room."""
         self.exchange.fill(size_max)
-        if self.history is not None:
-            self.history.fill()
+        if self.exchange.history is not None:
+            self.exchange.history.fill()
 
     # Time
 
@@ -547,7 +544,7 @@ class Conversation:
         if self._rpc.state is not State.OPEN:
             return None  # nothing more can be said
         silence = self._liveness.deadline()
-        asking = None if self.history is None else self.history.next_deadline()
+        asking = None if self.exchange.history is None else self.exchange.history.next_deadline()
         times = (self._deadlines.next(), asking, silence)
         return min((time for time in times if time is not None and time < inf), default=None)
 
@@ -567,13 +564,13 @@ class Conversation:
             self._ask(now)
         elif self._liveness.is_over():
             raise RemoteProtocolError(PeerErrorCode.SILENT)
-        if self.history is not None:
-            self.history.advance()
+        if self.exchange.history is not None:
+            self.exchange.history.advance()
 
     def disconnect(self) -> None:
         """End everything: the link has ended."""
         self._deadlines.clear()
         self._pings.clear()
         self.exchange.disconnect()
-        if self.history is not None:
-            self.history.disconnect()
+        if self.exchange.history is not None:
+            self.exchange.history.disconnect()

@@ -417,7 +417,7 @@ class Links:
             history.grown(feed)
 
     def _histories(self) -> list[LinkHistory]:
-        made = (conversation.history for conversation in self._conversations.values())
+        made = (conversation.exchange.history for conversation in self._conversations.values())
         return [history for history in made if history is not None]
 
     def release(self) -> None:
