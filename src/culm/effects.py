@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
+from culm.buffer import NOTHING
 from culm.machine import (
     ContractErrorCode,
     Durable,
@@ -21,7 +22,6 @@ from culm.machine import (
     StoreFailed,
     Ticket,
 )
-from culm.queue import NOTHING
 
 T = TypeVar("T")
 R = TypeVar("R")

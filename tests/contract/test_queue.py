@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from culm.buffer import NOTHING, Queue
 from culm.machines.memory import retained_size
-from culm.queue import NOTHING, Queue
 
 ADDED = st.lists(st.integers(), max_size=3)
 DEEDS = st.one_of(

@@ -11,7 +11,7 @@ from packaging_project import ROOT
 from modules import MODULES, SOURCE, of_each, tree
 
 CONTRACT = {
-    *("arguments", "buffer", "effects", "intervals", "machine", "queue", "stack", "timers"),
+    *("arguments", "buffer", "effects", "intervals", "machine", "stack", "timers"),
 }
 
 # room -> the rooms that it may import from, besides itself.  A new protocol gets a line, and
@@ -21,9 +21,8 @@ ARROWS = {
     "arguments": {"buffer"},
     "machine": {"buffer"},
     "measures": {"machine"},
-    "effects": {"machine", "queue"},
+    "effects": {"buffer", "machine"},
     "intervals": set[str](),
-    "queue": set[str](),
     "signatures": CONTRACT | {"kernels"},
     "pump": {"arguments", "buffer", "effects", "machine", "signatures", "timers"},
     "stack": {"buffer", "effects", "machine", "timers"},

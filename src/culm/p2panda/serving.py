@@ -19,6 +19,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from culm.bamboo.entry import LogKey
+from culm.buffer import Queue
 from culm.effects import StoreWork
 from culm.intervals import Intervals
 from culm.p2panda.effects import (
@@ -35,7 +36,6 @@ from culm.p2panda.effects import (
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.sessions import Session
 from culm.p2panda.states import MessageGroup
-from culm.queue import Queue
 from culm.replication import Room, Turns
 
 R = TypeVar("R")

@@ -10,7 +10,7 @@ from typing import Final
 
 from culm.arguments import UINT64_MAX, check_int, check_type
 from culm.bamboo.entry import check_log
-from culm.buffer import Buffer, Outbox
+from culm.buffer import Buffer, Outbox, Queue
 from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError, check_time
 from culm.p2panda.codec import Codec
 from culm.p2panda.errors import ErrorCode
@@ -44,7 +44,6 @@ from culm.p2panda.messages import (
     check_range_message,
 )
 from culm.p2panda.states import SESSION_STATES, STEPS, MessageGroup, SessionState, SideState
-from culm.queue import Queue
 from culm.timers import Deadlines
 
 # The number of failed sessions that are remembered because the peer may not have heard of it yet.

@@ -7,7 +7,7 @@ from itertools import compress
 
 from culm.arguments import check_int, check_type
 from culm.bamboo.entry import LogKey
-from culm.buffer import Buffer, ReceiveBuffer
+from culm.buffer import Buffer, Queue, ReceiveBuffer
 from culm.bymux import Role
 from culm.intervals import Intervals
 from culm.point2point import events, messages
@@ -16,7 +16,6 @@ from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.handles import Request
 from culm.point2point.output import Output
 from culm.point2point.states import Input, RequestState
-from culm.queue import Queue
 from culm.wire.errors import Truncated
 from culm.wire.varu64 import MAX
 

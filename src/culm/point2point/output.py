@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from culm.buffer import Buffer, Outbox
+from culm.buffer import Buffer, Outbox, Queue
 from culm.bymux import Stream
 from culm.point2point.limits import INFLATION_FACTOR, Limits
 from culm.point2point.messages import Mode, Negotiated
-from culm.queue import Queue
 from culm.wire import varu64
 from culm.wire.lzfoo import Compressor
 from culm.wire.multihash import HashFamily

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from itertools import islice
 from typing import Generic, TypeVar
 
-from culm.queue import Queue
+from culm.buffer import Queue
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

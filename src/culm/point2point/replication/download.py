@@ -14,7 +14,7 @@ from culm.bamboo.errors import Reason
 from culm.bamboo.records import NewEntry, StoredEntry, StoreError
 from culm.bamboo.staging import StagedPayload, Writing
 from culm.bamboo.verify import PayloadVerifier
-from culm.buffer import ReceiveBuffer
+from culm.buffer import Queue, ReceiveBuffer
 from culm.effects import Place, StoreWork
 from culm.intervals import Intervals
 from culm.machine import Event
@@ -26,7 +26,6 @@ from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication import steps
 from culm.point2point.replication.events import EntryStored, PayloadProgress, PiecesNotified
 from culm.point2point.replication.log_state import LogState
-from culm.queue import Queue
 from culm.replication import Room, Turns, Writes
 
 

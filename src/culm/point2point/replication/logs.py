@@ -11,7 +11,7 @@ from culm.bamboo.entry import LogKey, decode
 from culm.bamboo.records import StoredEntry
 from culm.bamboo.staging import read_beginning
 from culm.bamboo.verify import PayloadVerifier
-from culm.buffer import Buffer
+from culm.buffer import Buffer, Queue
 from culm.effects import StoreWork
 from culm.machine import Event, LocalProtocolError
 from culm.point2point.connection import Connection
@@ -27,7 +27,6 @@ from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.steps import Purpose, Stage, Step
 from culm.point2point.replication.upload import Upload
 from culm.point2point.states import State
-from culm.queue import Queue
 from culm.replication import Room, Turns
 
 _LOOKS_MAX: Final = 64  # at logs that might give up their places, in one go

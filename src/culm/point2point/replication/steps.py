@@ -13,13 +13,13 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lower_pool, open_targets
 from culm.bamboo.records import NewEntry, StoredEntry, StoreError
 from culm.bamboo.verify import PayloadVerifier
+from culm.buffer import Queue
 from culm.machine import Effect, Event
 from culm.point2point.events import Cancelled, Confirmed, ProposalDropped, RequestEnded
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
 from culm.point2point.pieces import Piece
 from culm.point2point.replication.events import Want
-from culm.queue import Queue
 
 # Stages and facts.
 

@@ -12,7 +12,7 @@ from culm.bamboo.entry import Entry, decode
 from culm.bamboo.errors import Reason
 from culm.bamboo.links import lipmaa
 from culm.bamboo.records import StoredEntry
-from culm.buffer import Buffer
+from culm.buffer import NOTHING, Buffer
 from culm.point2point.events import SkipReason
 from culm.point2point.handles import Request
 from culm.point2point.limits import ENTRY_SIZE
@@ -21,7 +21,6 @@ from culm.point2point.pieces import Cursor, Part, Piece
 from culm.point2point.replication.download import TransferContext
 from culm.point2point.replication.steps import Suspected
 from culm.point2point.states import RequestState
-from culm.queue import NOTHING
 
 _NOTHING = memoryview(b"")
 
