@@ -8,6 +8,7 @@ From then on nobody has a reason to blame anybody, whoever writes, and however s
 In some networks
 
 - a node's folder is restored from a backup, and its author goes on at once, with another key;
+- authors say as those of others do, or as they please, which operations a change follows;
 - an author writes on two nodes at once, and forks his logs; what becomes of such logs and of the
   documents that they create is open, and how documents look to which they contribute, but nothing
   else depends on them;
@@ -412,13 +413,26 @@ class Simulation:
         dice = rng.random()
         if not known or dice < 0.3:
             made = author.create(rng.choice((SCHEMA, OTHER)), {"n": rng.randrange(99)})
-        elif dice < 0.95:
-            made = author.update(rng.choice(known), {"n": rng.randrange(99)})
         else:
-            made = author.delete(rng.choice(known))
+            document = rng.choice(known)
+            previous = self._followed(node, document)
+            if dice < 0.95:
+                made = author.update(document, {"n": rng.randrange(99)}, previous=previous)
+            else:
+                made = author.delete(document, previous=previous)
         self.written.add(made)
         for each in self._connections:
             each.wake(node)
+
+    def _followed(self, node: Node, document: bytes) -> list[bytes] | None:
+        """What a change of a document follows: what our authors say or, in some changes, any of it.
+
+        Where logs are forked only theirs will do: they name the creation, which is everywhere.
+        """
+        if self._forks or self._rng.random() < 0.7:
+            return None
+        written = sorted(node.store.operations(document))
+        return self._rng.sample(written, self._rng.randint(1, min(3, len(written))))
 
     def _poison(self, lax: Node) -> None:
         """The lax node gets what is not valid to the others, and writes something that is."""

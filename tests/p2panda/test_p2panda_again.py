@@ -123,6 +123,25 @@ def test_what_arrives_long_after_its_session_is_no_fault(mode: Mode, times: int)
         assert line.equal, turns
 
 
+@pytest.mark.parametrize("seconds", [35.0, 310.0])
+@pytest.mark.parametrize("mode", Mode)
+def test_requests_that_cross_on_a_line_that_stands_still_are_no_fault(mode: Mode, seconds: float):
+    """What answers a request that was given up meanwhile is taken for what belongs to another."""
+    late = {ErrorCode.UNANSWERED, ErrorCode.STALLED, ErrorCode.GIVEN_UP}
+    for turns in range(8):
+        line = Line(mode, both_ask=True, documents=30)
+        for _ in range(turns):
+            line.turn()
+        line.wait(seconds)
+        for _ in range(9):
+            line.run()
+            line.wait(31.0)
+        assert not line.told(Closed), turns
+        assert line.equal, turns
+        ended = [each for each in line.told(SessionEnded) if isinstance(each, SessionEnded)]
+        assert {each.error.code for each in ended if each.error} <= late, turns
+
+
 @pytest.mark.parametrize("ranges_max", [1, 8])
 @pytest.mark.parametrize("both_ask", [False, True])
 @pytest.mark.parametrize("of", ["asker", "other"])

@@ -56,17 +56,17 @@ def whoever_was_refused_does_not_ask_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pauses, "begin", nothing)
 
 
-@canary(9003)
+@canary(9004)
 def log_heights_are_never_asked_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replicator, "_ask_for_heights", lambda *arguments: False)
 
 
-@canary(9000)
+@canary(9005)
 def the_mode_that_failed_is_asked_for_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replicator, "_choose_mode", nothing)
 
 
-@canary(9116)
+@canary(9017)
 def signatures_are_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Arrival, "verified", lambda self, signed: setattr(self, "signed", True))
 
@@ -74,13 +74,13 @@ def signatures_are_not_checked(patch: pytest.MonkeyPatch) -> None:
 @canary(9000)
 def what_the_peer_was_once_sent_is_not_sent_again(patch: pytest.MonkeyPatch) -> None:
     span = Offers.span
-    patch.setattr(Offers, "everything", property(lambda self: False))
+    patch.setattr(Offers, "everything", lambda self: False)
     patch.setattr(
         Offers, "span", lambda self, log, theirs, ours: span(self, log, max(theirs, ours - 1), ours)
     )
 
 
-@canary(9015)
+@canary(9033)
 def a_log_that_grew_meanwhile_is_left_out_for_good(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Intake, "_conflict", lambda self, conflict: self._rest())
 

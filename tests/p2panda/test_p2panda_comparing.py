@@ -9,7 +9,7 @@ from p2panda_victim import Victim, rounds
 
 from culm.bamboo import LogKey
 from culm.bamboo.entry import decode
-from culm.p2panda import Height, Offers, SessionEnded, SessionRequested
+from culm.p2panda import ErrorCode, Height, Limits, Offers, SessionEnded, SessionRequested
 from culm.p2panda.comparison import Comparison
 from culm.p2panda.effects import Span
 from culm.p2panda.heights import decode_item, encode_item
@@ -139,6 +139,19 @@ def test_a_have_follows_the_request_and_names_all_logs():
     victim.said.clear()
     victim.begin(mode=0)
     assert victim.said[-1] == Have(0, tuple(wanted))
+
+
+@pytest.mark.parametrize("said", [[], [Have(0, ())]])
+def test_who_has_more_logs_than_go_into_a_have_gives_up(said: list[Message]):
+    """And sends nothing more, whatever the peer has said by then."""
+    victim = Victim(documents=3, connection=Limits(logs_max=2))
+    victim.begin(mode=0)
+    assert victim.said[1:] == [SyncDone(0, False)]
+    (ended,) = victim.tell(*said, SyncDone(0, False))
+    assert isinstance(ended, SessionEnded)
+    assert ended.error is not None
+    assert ended.error.code is ErrorCode.TOO_MANY_LOGS
+    assert victim.said[2:] == []
 
 
 def test_a_session_id_may_come_again_once_it_is_free():

@@ -157,6 +157,13 @@ def test_the_one_before_in_its_log_stands_in_for_what_an_operation_follows(numbe
     document = materialise(operations, backlinks={two: one, three: two})
     assert (document.order, document.fields) == ((one, two, three), {"a": 3})
     assert materialise(operations).order == (one, *sorted((two, three)))
+    both = Operation(
+        action=Action.UPDATE,
+        schema_id=SCHEMA,
+        previous=tuple(sorted((two, other))),
+        fields={"a": 3},
+    )
+    assert materialise({**operations, three: both}).order == (one, two, three)
 
 
 def test_a_document_is_of_one_schema():

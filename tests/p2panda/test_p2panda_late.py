@@ -242,6 +242,17 @@ def test_a_document_of_just_as_many_logs_is_read_at_once() -> None:
     assert read_at_once(victim) == [2]
 
 
+def test_what_is_read_after_the_goodbye_goes_nowhere() -> None:
+    victim = Slow(documents=3)
+    victim.begin(0)
+    victim.answer()
+    victim.tell(Have(0, ()))
+    while not any(isinstance(each, ReadOperations) for each in victim.waiting):
+        victim.answer_one(Effect)
+    victim.machine.close()
+    assert victim.answer_one(ReadOperations) == [Closed()]
+
+
 def test_the_end_of_a_connection_is_not_told_of_each_session() -> None:
     victim = Victim()
     victim.begin()

@@ -98,6 +98,20 @@ def test_entries_come_in_document_order(mode: Mode):
     assert third.documents() == left.documents() == right.documents()
 
 
+@pytest.mark.parametrize("mode", Mode)
+def test_an_author_may_begin_behind_any_operations_of_a_document(mode: Mode):
+    """Other implementations do not name its creation, as our `Author` does."""
+    left, right = Node(1), Node(3)
+    document = left.create(name="x")
+    first = left.author.update(document, {"name": "y"})
+    second = left.author.update(document, {"name": "z"})
+    for name, previous in ((2, [second]), (4, [first]), (5, [first, second])):
+        Node(name, left.store).author.update(document, {"n": name}, previous=previous)
+    connect(left, right, mode=mode)
+    assert len(right.store.operations(document)) == 6
+    assert left.documents() == right.documents()
+
+
 def test_only_what_was_requested_is_replicated():
     left, right = Node(1), Node(2)
     one = left.create(name="Lu")

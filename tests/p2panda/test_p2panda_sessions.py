@@ -747,6 +747,41 @@ def test_a_request_whose_ids_the_peer_takes_ends_as_well():
     assert (ended.session_id, ended.error.code) == (2, ErrorCode.UNANSWERED)
 
 
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_an_answer_to_a_request_that_was_given_up_spoils_no_other_session(forgotten: bool):
+    """The peer has asked with the same id, and then heard us, so that its own request is void."""
+    peer = Peer(yields=False, timing=Timing(answer_max_s=5.0), limits=Limits(faults_max=0))
+    peer.meet()
+    peer.connection.advance(0.0)
+    peer.connection.request(ONE)
+    peer.connection.advance(5.0)
+    if forgotten:
+        peer.connection.advance(1000.0)
+    peer.events()
+    events = peer.tell(SyncRequest(0, 0, ONE), Reconcile(0, LowerBound(LOW)))
+    assert [type(each) for each in events] == [SessionRequested, SessionEnded]
+    assert events[1].error.code is ErrorCode.GIVEN_UP  # type: ignore[attr-defined]
+    assert peer.tell(Reconcile(0, Terminal()), SyncDone(0, False)) == []
+    events = peer.tell(SyncRequest(0, 0, ONE), Reconcile(0, LowerBound(LOW)))
+    assert [type(each) for each in events] == [SessionRequested, SessionEnded, Closed]
+
+
+@pytest.mark.parametrize("renumbered", [False, True])
+def test_an_answer_to_a_request_that_gave_way_is_no_fault(renumbered: bool):
+    """The peer had given up its own meanwhile, and so takes ours for a new one."""
+    peer = Peer(limits=Limits(faults_max=0))
+    peer.meet()
+    peer.connection.request(ONE)
+    events = peer.tell(SyncRequest(0, 1, TWO if renumbered else ONE), SyncDone(0, False))
+    assert isinstance(events[1], RequestRenumbered if renumbered else RequestDropped)
+    peer.connection.session(0).finish()
+    assert peer.events() == [SessionEnded(session_id=0)]
+    assert (
+        peer.tell(Reconcile(0, LowerBound(LOW)), Reconcile(0, Terminal()))
+        == [MessageIgnored(session_id=0)] * 2
+    )
+
+
 def test_what_is_excused_is_the_time_since_time_was_told_last():
     peer = timed(answer_max_s=5.0)
     peer.connection.request(ONE)

@@ -25,7 +25,7 @@ from culm.p2panda.messages import (
     SyncDone,
     SyncRequest,
 )
-from culm.p2panda.sessions import AnswerOutbox
+from culm.p2panda.outbox import AnswerOutbox
 from culm.wire.multihash import YASMF
 
 # So that a request of ours is much larger than what makes us repeat it.

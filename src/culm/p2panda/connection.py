@@ -18,8 +18,9 @@ from culm.p2panda.events import (
 )
 from culm.p2panda.limits import Limits, Timing
 from culm.p2panda.messages import VERSION, Announce, Message, Mode, SyncRequest
+from culm.p2panda.outbox import AnswerOutbox
 from culm.p2panda.schema import SchemaId, schema_order
-from culm.p2panda.sessions import AnswerOutbox, Session, Sessions
+from culm.p2panda.sessions import Session, Sessions
 from culm.p2panda.states import SideState, State
 
 __all__ = ["Connection"]

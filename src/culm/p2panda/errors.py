@@ -31,7 +31,7 @@ class ErrorCode(ProtocolErrorCode):
     BAD_HAVE = 23
     """A log twice in a `Have`, or one without entries."""
     GIVEN_UP = 24
-    """The peer ended the session before it had told its heights."""
+    """The peer ended the session before it had told its heights, or had dropped its request."""
     UNANSWERED = 25
     """A request was not answered for `Timing.answer_max_s`."""
     STALLED = 26

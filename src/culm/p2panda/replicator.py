@@ -212,7 +212,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def next_effect(self) -> ReplicatorEffect | None:
         """Take the next piece of work for the store; see `culm.p2panda.effects.perform`."""
         effect = super().next_effect()
-        if effect is None and not self._work.has_failed and self._ask():
+        if effect is None and self._ask():
             effect = super().next_effect()
         return effect
 

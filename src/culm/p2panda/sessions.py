@@ -10,7 +10,7 @@ from typing import Final
 
 from culm.arguments import UINT64_MAX, check_int, check_type
 from culm.bamboo.entry import check_log
-from culm.buffer import Buffer, Outbox, Queue
+from culm.buffer import Queue
 from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError, check_time
 from culm.p2panda.codec import Codec
 from culm.p2panda.errors import ErrorCode
@@ -43,48 +43,12 @@ from culm.p2panda.messages import (
     SyncRequest,
     check_range_message,
 )
+from culm.p2panda.outbox import AnswerOutbox
 from culm.p2panda.states import SESSION_STATES, STEPS, MessageGroup, SessionState, SideState
 from culm.timers import Deadlines
 
-# The number of failed sessions that are remembered because the peer may not have heard of it yet.
+# The number of sessions that are remembered because the peer may not have heard of their end yet.
 _GIVEN_UP_MAX: Final = 256
-
-
-class AnswerOutbox(Outbox):
-    """An outbox that counts the bytes of answers in it.
-
-    Entries and log heights are sent as there is room for them.  Answers cannot wait for that, and a
-    peer may ask for any number of them: so it is not heard while too many wait.
-    """
-
-    __slots__ = ("_answers", "_taken", "answers_size")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._taken = 0  # the bytes that have left it so far
-        self._answers: Queue[tuple[int, int]] = Queue()  # their starts and ends, among all bytes
-        self.answers_size = 0
-
-    def answer(self, data: bytes) -> None:
-        """Queue an answer."""
-        start = self._taken + self.size
-        self.append(data)
-        end = start + len(data)
-        self.answers_size += len(data)
-        if self._answers and self._answers[-1][1] == start:
-            start, _ = self._answers.pop()
-        self._answers.append((start, end))
-
-    def take_pieces(self, size_max: int | None = None) -> list[Buffer]:
-        before = self.size
-        pieces = super().take_pieces(size_max)
-        self._taken += before - self.size
-        while self._answers and self._answers[0][0] < self._taken:
-            start, end = self._answers.popleft()
-            self.answers_size -= min(end, self._taken) - start
-            if end > self._taken:
-                self._answers.appendleft((self._taken, end))
-        return pieces
 
 
 class Session:
@@ -100,10 +64,12 @@ class Session:
     state: its state, which follows from the next two.
     local, remote: the messages that we have sent, and those that the peer has.
     moved_at: the time of the last message, in either direction.
+    is_doubtful: whether the peer's messages may belong to an earlier one with the same id, which
+        was given up here.
     """
 
     __slots__ = (
-        *("_sessions", "local", "mode", "moved_at", "remote", "requested_by_us"),
+        *("_sessions", "is_doubtful", "local", "mode", "moved_at", "remote", "requested_by_us"),
         *("schema_ids", "session_id", "state"),
     )
 
@@ -120,6 +86,7 @@ class Session:
         self.mode = mode
         self.schema_ids = schema_ids
         self.requested_by_us = requested_by_us
+        self.is_doubtful = False
         self._sessions = sessions
         self.move(SideState.SILENT, SideState.SILENT)
 
@@ -264,7 +231,8 @@ class Sessions:
         self._outbox = outbox
         self._by_id: dict[int, Session] = {}
         self._next_id = 0
-        # Sessions that failed here and that the peer did not end in time.
+        # Sessions that failed here and that the peer did not end in time, and requests of ours that
+        # gave way: what the peer says in these, it may have said before it heard of that.
         self._given_up: tuple[int, ...] = ()
         self._deadlines: Deadlines[Session] = Deadlines()
         self._started = False  # the time is known
@@ -318,15 +286,19 @@ class Sessions:
         session_id, schema_ids = request.session_id, request.schema_ids
         same_id, same_schemas = self._by_id.get(session_id), self.about(schema_ids)
         if same_id is not None and same_id.local is SideState.BROKEN:
-            self._remove(same_id)  # the peer has forgotten that one
+            self._remove(same_id)  # the peer has forgotten that one, or does not know it yet
+            self._give_up(session_id)
             same_id = None
         crossing = {each: None for each in (same_schemas, same_id) if each is not None}
         reason = self._reason_against(crossing, same_schemas)
         if reason is not None:
             return RequestIgnored(session_id=session_id, reason=reason)
+        session = Session(session_id, self, mode=mode, schema_ids=schema_ids, requested_by_us=False)
+        session.is_doubtful = session_id in self._given_up
+        self._given_up = tuple(each for each in self._given_up if each != session_id)
         for each in crossing:
             self._remove(each)
-        session = Session(session_id, self, mode=mode, schema_ids=schema_ids, requested_by_us=False)
+            self._give_up(each.session_id)
         self._by_id[session_id] = session
         self._watch(session)
         for each in crossing:
@@ -507,8 +479,15 @@ class Sessions:
                 self._watch(session)
 
     def _break_off(self, session: Session, error: RemoteProtocolError) -> None:
-        """The peer has broken a rule: finish, and wait until it has finished, too."""
-        self.count_fault()
+        """The peer has broken a rule: finish, and wait until it has finished, too.
+
+        Unless it may have answered a request of ours with that id instead, for which it has dropped
+        its own: then it has given this session up.
+        """
+        if session.is_doubtful:
+            error = RemoteProtocolError(ErrorCode.GIVEN_UP, f"session {session.session_id}")
+        else:
+            self.count_fault()
         self._end(session, error)
 
     def _end(self, session: Session, error: RemoteProtocolError) -> None:
@@ -525,6 +504,10 @@ class Sessions:
     def _forget(self, session: Session) -> None:
         self._remove(session)
         self._deadlines.cancel(session)
+
+    def _give_up(self, session_id: int) -> None:
+        """Remember that what the peer may still say in this session is no fault."""
+        self._given_up = (*self._given_up, session_id)[-_GIVEN_UP_MAX:]
 
     def _remove(self, session: Session) -> None:
         if self._by_id.get(session.session_id) is session:
@@ -582,7 +565,7 @@ class Sessions:
             self._watch(session)
         elif session.local is SideState.BROKEN:
             self._forget(session)
-            self._given_up = (*self._given_up, session.session_id)[-_GIVEN_UP_MAX:]
+            self._give_up(session.session_id)
         else:
             requested = session.state is SessionState.REQUESTED
             code = ErrorCode.UNANSWERED if requested else ErrorCode.STALLED
