@@ -15,8 +15,6 @@ from culm.machines import Codec, Config, Key, MachineType, Verb, keys_of, regist
 from culm.machines.encodings import BIG_ENDIAN
 from culm.machines.signatures import by_name, on_handle
 
-__all__ = ["CONNECTION"]
-
 
 class Credit(Enum):
     """Values of a credit besides a number of bytes."""

@@ -31,18 +31,7 @@ from culm.machines.operations import (
 from culm.machines.plain import JSON, to_plain
 from culm.machines.signatures import named_arguments
 
-__all__ = [
-    "CallVerb",
-    "Driver",
-    "EndlessError",
-    "Turn",
-    "UnknownVerbError",
-    "WrongKindError",
-    "check_end",
-    "own_verbs",
-]
-
-EVENTS_MAX = 100_000
+_EVENTS_MAX = 100_000
 SIZE_MAX = 1 << 28  # bytes that a machine may give without an input
 _FEW = 16  # fewer things are not measured
 
@@ -66,7 +55,7 @@ _INPUTS_AND_OUTPUTS = frozenset(
 )
 
 
-def check_end(what: str, things: Sequence[object], count_max: int = EVENTS_MAX) -> None:
+def check_end(what: str, things: Sequence[object], count_max: int = _EVENTS_MAX) -> None:
     """Raise `EndlessError` if a machine gives too many things, or they are too large together.
 
     Call it for each further thing: sizes are measured whenever the number has doubled.
@@ -144,7 +133,7 @@ class Driver:
         verbs: Mapping[str, Verb] | None = None,
         respond: Responder | None = None,
         take: Callable[[Any], bytes] | None = None,
-        events_max: int = EVENTS_MAX,
+        events_max: int = _EVENTS_MAX,
     ) -> None:
         self.machine = machine
         self.closed: Closed | None = None

@@ -24,8 +24,6 @@ from culm.machines.garlic_node import FRAMED
 from culm.machines.signatures import by_name
 from culm.stack import then
 
-__all__ = ["FRAMES", "HANDSHAKE"]
-
 _HOST, _USER, _PASSWORD, _REALM = "farm.i2p", "alice", "wonderland", "GarlicFarm"
 
 _LIMITS = keys_of(Limits, without=("links_max", "strangers_max", "raft"))
@@ -41,7 +39,7 @@ _FRAMES_KEYS = (
 )
 
 
-class HandshakeRole(Enum):
+class _HandshakeRole(Enum):
     """The side of the handshake that a machine takes."""
 
     CLIENT = 1
@@ -51,8 +49,8 @@ class HandshakeRole(Enum):
 _HANDSHAKE_KEYS = (
     Key(
         name="role",
-        type=HandshakeRole,
-        default=HandshakeRole.SERVER,
+        type=_HandshakeRole,
+        default=_HandshakeRole.SERVER,
         meaning="Which side of the handshake it is.",
     ),
     Key(
@@ -130,7 +128,7 @@ def _build_client(config: Config) -> StreamMachine:
 
 
 def _build_handshake(config: Config) -> StreamMachine:
-    if config["role"] is HandshakeRole.CLIENT:
+    if config["role"] is _HandshakeRole.CLIENT:
         return _build_client(config)
     return _build_server(config)
 

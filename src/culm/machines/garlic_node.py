@@ -38,8 +38,6 @@ from culm.machines.encodings import BIG_ENDIAN
 from culm.machines.machine_type import close_link
 from culm.machines.messages import measured
 
-__all__ = ["CORE_KEYS", "FRAMED", "NODE", "Values", "founded", "limits_of", "server", "timing_of"]
-
 _USER, _PASSWORD = "farm", "wonderland"
 
 CORE_KEYS = (
@@ -88,10 +86,11 @@ FRAMED = Codec(encodings=BIG_ENDIAN, messages=measured(_frame_size))
 
 
 def chance(seed: int) -> Random:
+    """The random numbers of a server, told by its number or seed."""
     return Random(seed)
 
 
-def chosen(config: Config, keys: Sequence[Key]) -> dict[str, Any]:
+def _chosen(config: Config, keys: Sequence[Key]) -> dict[str, Any]:
     """The values in the config of `keys`, by name."""
     return {key.name: config[key.name] for key in keys}
 
@@ -125,12 +124,12 @@ def founded(config: Config) -> Stored:
 
 def timing_of(config: Config) -> raft.Timing:
     """The core's times from the config."""
-    return raft.Timing(**chosen(config, keys_of(raft.Timing)))
+    return raft.Timing(**_chosen(config, keys_of(raft.Timing)))
 
 
 def limits_of(config: Config) -> raft.Limits:
     """The core's limits from the config."""
-    return raft.Limits(**chosen(config, keys_of(raft.Limits)))
+    return raft.Limits(**_chosen(config, keys_of(raft.Limits)))
 
 
 class _Cache(CredentialCache):
@@ -157,9 +156,9 @@ class _Member(Node):
             stored=founded(config),
             rng=chance(number),
             now=0.0,
-            timing=Timing(**chosen(config, _TIMING), raft=timing_of(config)),
-            limits=Limits(**chosen(config, _LIMITS), raft=limits_of(config)),
-            **chosen(config, _NODE),
+            timing=Timing(**_chosen(config, _TIMING), raft=timing_of(config)),
+            limits=Limits(**_chosen(config, _LIMITS), raft=limits_of(config)),
+            **_chosen(config, _NODE),
         )
         self.shakes_hands = config["handshake"]
         self.nonces = Nonces(rng=chance(number), nonces_max=8)

@@ -33,8 +33,6 @@ from culm.machines.garlic_node import (
 from culm.machines.plain import to_plain
 from culm.wire.json import read_json
 
-__all__ = ["RAFT", "UNANSWERED_MAX", "decode_message", "encode_message"]
-
 UNANSWERED_MAX = 64
 
 _NUMBER_MAX = 2**128 - 1  # sequences count in 64 bits below the term

@@ -7,8 +7,6 @@ from importlib.metadata import entry_points
 
 from culm.machines.machine_type import MachineType
 
-__all__ = ["UnknownMachineError", "lookup", "names", "register"]
-
 ENTRY_POINT_GROUP = "culm.machines"
 
 #: The modules of this package that register machines when they are imported.

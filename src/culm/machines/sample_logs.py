@@ -11,8 +11,6 @@ from culm.bamboo.author import LogAuthor
 from culm.bamboo.records import NewEntry
 from culm.wire.multihash import HashFamily
 
-__all__ = ["LOG_LENGTH", "make_log", "varied"]
-
 LOG_LENGTH = 14  # entries of a log for tests: lipmaalinks of three levels
 
 

@@ -44,8 +44,6 @@ from culm.ssb.ebt.notes import SEQUENCE_MAX
 from culm.ssb.feed_id import check_feed_id, feed_id_of, is_feed_id
 from culm.ssb.v8json import JsonError, parse
 
-__all__ = ["DialWanted", "LineFormat", "LineLink", "ReplicatorOverLines", "encode_fields", "feed"]
-
 R = TypeVar("R")
 
 _LINE_SIZE_MAX = 8192
@@ -278,7 +276,7 @@ class ReplicatorOverLines:
             return self._fail(link, None)  # the end has arrived
         if link.session is None:
             return self._introduced(link, value)
-        if is_message(value):
+        if _is_message(value):
             self._core.receive_message(link.session, value["author"], value["sequence"], value)
         else:
             try:
@@ -345,7 +343,7 @@ class ReplicatorOverLines:
         self._core.advance(now)
 
 
-def is_message(value: Any) -> bool:
+def _is_message(value: Any) -> bool:
     return (
         is_dict(value)
         and isinstance(value.get("author"), str)

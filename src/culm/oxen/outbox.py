@@ -8,8 +8,6 @@ from enum import Enum
 
 from culm.oxen.messages import Body, Dialect, encode_parcel
 
-__all__ = ["Occasion", "Outbox"]
-
 # If a peer asks more often than this before we answer, its latest questions count.
 _OWED_MAX = 16
 

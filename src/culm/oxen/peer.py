@@ -12,8 +12,6 @@ from culm.oxen.outgoing import Outgoing
 from culm.oxen.proofs import AMPLIFICATION_MAX
 from culm.oxen.states import PeerState
 
-__all__ = ["ClaimState", "Peer", "Tombstone"]
-
 
 class ClaimState(Enum):
     """The state of the claim that a peer has restarted."""

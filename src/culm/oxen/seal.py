@@ -18,8 +18,6 @@ from culm.buffer import Buffer
 from culm.oxen.clock import Clock
 from culm.oxen.errors import DropReason
 
-__all__ = ["KEYS_MAX", "KEY_SIZE", "NONCE", "OVERHEAD", "Seal", "close_box", "open_box"]
-
 KEY_SIZE = 32
 KEYS_MAX = 8
 """Keys that are accepted at the same time: each is tried."""

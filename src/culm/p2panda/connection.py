@@ -23,8 +23,6 @@ from culm.p2panda.schema import SchemaId, schema_order
 from culm.p2panda.sessions import Session, Sessions
 from culm.p2panda.states import SideState, State
 
-__all__ = ["Connection"]
-
 _DEFAULT_LIMITS: Final = Limits()
 _DEFAULT_TIMING: Final = Timing()
 _MODES: Final = {int(mode): mode for mode in Mode}

@@ -14,17 +14,6 @@ from typing import Final, TypeAlias
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.messages import Mode
 
-__all__ = [
-    "OVER",
-    "RULES",
-    "SESSION_STATES",
-    "STEPS",
-    "MessageGroup",
-    "SessionState",
-    "SideState",
-    "State",
-]
-
 
 class State(Enum):
     """The state of a connection."""

@@ -41,19 +41,15 @@ from culm.reconcile.run import CompactParameters, Run
 from culm.reconcile.states import CompactState, Continuation, Role
 from culm.reconcile.tree import View
 
-__all__ = [
-    "CompactSession",
-]
-
 _OUTBOX_SIZE = 1 << 15
 _PARAMETERS: Final = CompactParameters()
 _LIMITS: Final = Limits()
 
-AnyRun: TypeAlias = Run | RatelessRun
+_AnyRun: TypeAlias = Run | RatelessRun
 
 
 #: The frames that the peer may send in a state; goodbye may come in each.
-FRAMES: Final[Mapping[CompactState, frozenset[FrameKind]]] = {
+_FRAMES: Final[Mapping[CompactState, frozenset[FrameKind]]] = {
     CompactState.WAITING: frozenset({FrameKind.HELLO}),
     CompactState.SPEAKING: frozenset(),
     CompactState.GREETING: frozenset({FrameKind.WELCOME}),
@@ -64,7 +60,7 @@ FRAMES: Final[Mapping[CompactState, frozenset[FrameKind]]] = {
 }
 
 #: The reasons that a goodbye may give, besides none.
-REFUSALS: Final = frozenset({ErrorCode.OTHER_PARAMETERS, ErrorCode.CHECK_FAILED})
+_REFUSALS: Final = frozenset({ErrorCode.OTHER_PARAMETERS, ErrorCode.CHECK_FAILED})
 
 
 class CompactSession(StreamBase[CompactEvent]):
@@ -103,7 +99,7 @@ class CompactSession(StreamBase[CompactEvent]):
         self._view, self._rng = view, rng
         self._parameters, self._limits = parameters, limits
         self._events: deque[CompactEvent] = deque()
-        self._run: AnyRun | None = None
+        self._run: _AnyRun | None = None
         self._state = CompactState.WAITING
         if role is Role.INITIATOR:
             self._begin_run(keyed=parameters.keyed, rateless=parameters.rateless)
@@ -130,7 +126,7 @@ class CompactSession(StreamBase[CompactEvent]):
         self._run = self._new_run(hello, begins=True)
         self._state = CompactState.SPEAKING
 
-    def _new_run(self, hello: Hello, *, begins: bool) -> AnyRun:
+    def _new_run(self, hello: Hello, *, begins: bool) -> _AnyRun:
         return (rateless_run if hello.rateless else Run)(
             view=self._view.still(),
             hello=hello,
@@ -168,7 +164,7 @@ class CompactSession(StreamBase[CompactEvent]):
 
     # Our rounds.
 
-    def _speak(self, run: AnyRun) -> None:
+    def _speak(self, run: _AnyRun) -> None:
         """Write one more piece of our round."""
         piece = run.say()
         self._send(FrameKind.LAST_PIECE if run.is_said else FrameKind.PIECE, piece)
@@ -188,7 +184,7 @@ class CompactSession(StreamBase[CompactEvent]):
         if kind is FrameKind.GOODBYE:
             self._hear_goodbye(body[0])
             return
-        if kind not in FRAMES[self._state]:
+        if kind not in _FRAMES[self._state]:
             raise RemoteProtocolError(
                 ErrorCode.UNEXPECTED_MESSAGE, f"{kind.name} while {self._state.value}"
             )
@@ -206,7 +202,7 @@ class CompactSession(StreamBase[CompactEvent]):
                 self._hear_piece(self._running, body, is_last=kind is FrameKind.LAST_PIECE)
 
     @property
-    def _running(self) -> AnyRun:
+    def _running(self) -> _AnyRun:
         assert self._run is not None
         return self._run
 
@@ -232,13 +228,13 @@ class CompactSession(StreamBase[CompactEvent]):
         raise RemoteProtocolError(code, why)
 
     def _hear_goodbye(self, code: int) -> None:
-        if code in REFUSALS:
+        if code in _REFUSALS:
             raise RemoteProtocolError(ErrorCode(code), "the peer says so")
         if code:
             raise RemoteProtocolError(ErrorCode.BAD_FRAME, f"a goodbye because of {code}")
         self._events.append(Closed())
 
-    def _hear_piece(self, run: AnyRun, piece: bytes, *, is_last: bool) -> None:
+    def _hear_piece(self, run: _AnyRun, piece: bytes, *, is_last: bool) -> None:
         items = run.hear(piece)
         if items:
             self._events.append(ItemsReceived(items=tuple(items)))
@@ -251,7 +247,7 @@ class CompactSession(StreamBase[CompactEvent]):
                 case Continuation.ANOTHER_RUN:
                     self._begin_run(keyed=run.hello.keyed)
 
-    def _hear_check(self, run: AnyRun, check: bytes) -> None:
+    def _hear_check(self, run: _AnyRun, check: bytes) -> None:
         if check == run.check:
             self._send(FrameKind.AGREED)
             self._finish(run)
@@ -261,7 +257,7 @@ class CompactSession(StreamBase[CompactEvent]):
             self._events.append(CheckFailed())
             self._begin_run(keyed=True)
 
-    def _finish(self, run: AnyRun) -> None:
+    def _finish(self, run: _AnyRun) -> None:
         hello = run.hello
         self._events.append(Reconciled(keyed=hello.keyed) if hello.shows else SumsEqual())
         self._events.append(Closed())

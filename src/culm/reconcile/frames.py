@@ -31,18 +31,6 @@ from culm.reconcile.monoids import MONOIDS, Fingerprint, Monoid
 from culm.wire import varu64
 from culm.wire.errors import DecodeError, Truncated
 
-__all__ = [
-    "BODY_SIZE_MAX",
-    "HEADER_SIZE_MAX",
-    "SALT_SIZE",
-    "FrameKind",
-    "Hello",
-    "decode_ranges_max",
-    "encode_frame",
-    "encode_ranges_max",
-    "take_frame",
-]
-
 VERSION = 1
 BODY_SIZE_MAX = 1 << 16
 SALT_SIZE = 16

@@ -46,8 +46,6 @@ from culm.reconcile.tree import View
 from culm.wire import varu64
 from culm.wire.errors import DecodeError
 
-__all__ = ["RatelessRun", "rateless_run", "symbols_worthwhile"]
-
 _PIECE_SIZE = 24 * 1024
 _SYMBOLS_IN_PIECE = 2048
 _SHORTS = 1 << 14
@@ -68,7 +66,7 @@ _FAULTS = {
 }
 
 
-class PieceKind(IntEnum):
+class _PieceKind(IntEnum):
     """The kinds of pieces."""
 
     SYMBOLS = 1
@@ -78,14 +76,14 @@ class PieceKind(IntEnum):
 
 
 #: The kinds that may follow a piece of each kind in a round of the other side.
-_FOLLOWING: Final[dict[PieceKind, frozenset[PieceKind]]] = {
-    PieceKind.SYMBOLS: frozenset({PieceKind.SYMBOLS}),
-    PieceKind.MORE: frozenset(),
-    PieceKind.WANTS: frozenset({PieceKind.WANTS, PieceKind.ITEMS}),
-    PieceKind.ITEMS: frozenset({PieceKind.ITEMS}),
+_FOLLOWING: Final[dict[_PieceKind, frozenset[_PieceKind]]] = {
+    _PieceKind.SYMBOLS: frozenset({_PieceKind.SYMBOLS}),
+    _PieceKind.MORE: frozenset(),
+    _PieceKind.WANTS: frozenset({_PieceKind.WANTS, _PieceKind.ITEMS}),
+    _PieceKind.ITEMS: frozenset({_PieceKind.ITEMS}),
 }
 
-_ANSWERS: Final = frozenset({PieceKind.MORE, PieceKind.WANTS, PieceKind.ITEMS})
+_ANSWERS: Final = frozenset({_PieceKind.MORE, _PieceKind.WANTS, _PieceKind.ITEMS})
 
 
 def symbols_worthwhile(first: int, second: int) -> int:
@@ -109,7 +107,7 @@ class RatelessRun:
             hello.sum_size, hello.id_salt, ranges_max=limits.ranges_max, key=hello.key
         )
         self._row: _symbols.Symbols | None = None
-        self._expected: frozenset[PieceKind] = frozenset()
+        self._expected: frozenset[_PieceKind] = frozenset()
         self._last_item: bytes | None = None
         self._pieces: Iterator[bytes] = iter(())
         self._piece: bytes | None = None
@@ -143,7 +141,7 @@ class RatelessRun:
         self._expected = self._asked()
         return bool(self._expected)
 
-    def _asked(self) -> frozenset[PieceKind]:
+    def _asked(self) -> frozenset[_PieceKind]:
         """The kinds of pieces that the other side's answer may begin with."""
         raise NotImplementedError
 
@@ -170,7 +168,7 @@ class RatelessRun:
     def _items_of(self, ids: Iterable[int]) -> Iterator[bytes]:
         """Pieces with our items of these ids; at least one piece."""
         wanted = _symbols.Ids(self.hello.id_salt, ids)
-        last, piece = b"", bytearray([PieceKind.ITEMS])
+        last, piece = b"", bytearray([_PieceKind.ITEMS])
         for start, shorts in self._shorts():
             for place in wanted.places(shorts):
                 item = self._view.select(start + place)
@@ -182,7 +180,7 @@ class RatelessRun:
                 last = item
                 if len(piece) >= _PIECE_SIZE:
                     yield bytes(piece)
-                    last, piece = b"", bytearray([PieceKind.ITEMS])
+                    last, piece = b"", bytearray([_PieceKind.ITEMS])
         yield bytes(piece)
 
     # The other side's rounds.
@@ -196,14 +194,14 @@ class RatelessRun:
             raise RemoteProtocolError(
                 ErrorCode.UNEXPECTED_MESSAGE, "nothing of that kind can be said there"
             )
-        kind = PieceKind(piece[0])
+        kind = _PieceKind(piece[0])
         self._expected = _FOLLOWING[kind]
-        if kind is PieceKind.ITEMS:
+        if kind is _PieceKind.ITEMS:
             return self._hear_items(piece)
         self._hear_other(kind, piece)
         return []
 
-    def _hear_other(self, kind: PieceKind, piece: bytes) -> None:
+    def _hear_other(self, kind: _PieceKind, piece: bytes) -> None:
         raise NotImplementedError
 
     def _hear_items(self, piece: bytes) -> list[bytes]:
@@ -258,13 +256,13 @@ class _SymbolSender(RatelessRun):
         row = self._symbols(stop)
         for at in range(start, stop, _SYMBOLS_IN_PIECE):
             last = min(at + _SYMBOLS_IN_PIECE, stop)
-            yield bytes([PieceKind.SYMBOLS]) + row.encode(at, last)
+            yield bytes([_PieceKind.SYMBOLS]) + row.encode(at, last)
 
-    def _asked(self) -> frozenset[PieceKind]:
+    def _asked(self) -> frozenset[_PieceKind]:
         return _ANSWERS if self._wants is None else frozenset()
 
-    def _hear_other(self, kind: PieceKind, piece: bytes) -> None:
-        if kind is PieceKind.MORE:
+    def _hear_other(self, kind: _PieceKind, piece: bytes) -> None:
+        if kind is _PieceKind.MORE:
             self._more, end = _number(piece, 1)
             if end != len(piece) or self._more < _least_after(self._sent):
                 raise RemoteProtocolError(ErrorCode.BAD_NUMBER, "symbols that cannot be asked for")
@@ -284,7 +282,7 @@ class _SymbolSender(RatelessRun):
                 return Continuation.ANOTHER_RUN
             start, self._sent = self._sent, self._more
             return self._answer(self._coded(start, self._sent))
-        if self._expected != _FOLLOWING[PieceKind.ITEMS]:
+        if self._expected != _FOLLOWING[_PieceKind.ITEMS]:
             raise RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "items have not been sent")
         if self._wants is None:
             return Continuation.OVER
@@ -299,14 +297,14 @@ class _Receiver(RatelessRun):
         self._difference = _symbols.Difference(hello.id_salt)
         self._least, self._asked_for = 1, _FIRST_MAX
         self._wanted: _symbols.Ids | None = None
-        self._expected = frozenset({PieceKind.SYMBOLS})
+        self._expected = frozenset({_PieceKind.SYMBOLS})
 
-    def _asked(self) -> frozenset[PieceKind]:
+    def _asked(self) -> frozenset[_PieceKind]:
         if self._wanted is None:
-            return frozenset({PieceKind.SYMBOLS})
-        return frozenset({PieceKind.ITEMS} if self._difference.theirs else ())
+            return frozenset({_PieceKind.SYMBOLS})
+        return frozenset({_PieceKind.ITEMS} if self._difference.theirs else ())
 
-    def _hear_other(self, kind: PieceKind, piece: bytes) -> None:
+    def _hear_other(self, kind: _PieceKind, piece: bytes) -> None:
         fault = self._difference.hear(piece[1:])
         if fault:
             raise RemoteProtocolError(*_FAULTS[fault])
@@ -335,7 +333,7 @@ class _Receiver(RatelessRun):
         if wanted > worthwhile:
             return Continuation.ANOTHER_RUN
         self._least = self._asked_for = wanted
-        return self._answer(iter([bytes([PieceKind.MORE]) + varu64.encode(wanted)]))
+        return self._answer(iter([bytes([_PieceKind.MORE]) + varu64.encode(wanted)]))
 
     def _found(self) -> Iterator[bytes]:
         theirs = self._difference.theirs
@@ -343,7 +341,7 @@ class _Receiver(RatelessRun):
         for start in range(0, len(theirs), _IDS_IN_PIECE):
             some = theirs[start : start + _IDS_IN_PIECE]
             ids = b"".join(each.to_bytes(_ID_SIZE, "big") for each in some)
-            yield bytes([PieceKind.WANTS]) + ids
+            yield bytes([_PieceKind.WANTS]) + ids
         yield from self._items_of(self._difference.ours)
 
 

@@ -49,11 +49,6 @@ from culm.reconcile.monoids import Fingerprint
 from culm.reconcile.states import Role, State
 from culm.reconcile.tree import View
 
-__all__ = [
-    "Parameters",
-    "Session",
-]
-
 _BATCH = 1024
 # Two items are looked for while a pair that has the digest by chance is this unlikely: 2**-24.
 _CHANCE_BITS = 24

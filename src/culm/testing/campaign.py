@@ -30,9 +30,7 @@ from culm.testing.registry import load, spec_of
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import PROPERTIES, Property
 
-__all__ = ["campaign", "main"]
-
-CONVERSATIONS = 100_000
+_CONVERSATIONS = 100_000
 _SLICE = 1_000
 _SEEDS = 1 << 32  # seeds of a campaign, distinct from those of others
 
@@ -91,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> ExitStatus:
     parser.add_argument(
         "--conversations",
         type=int,
-        default=CONVERSATIONS,
+        default=_CONVERSATIONS,
         metavar="N",
         help="how many, shared out among the laws (default: %(default)s)",
     )

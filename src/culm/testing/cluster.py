@@ -17,8 +17,6 @@ from culm.testing.disk import Disk
 from culm.testing.network import Network
 from culm.testing.spec import Conversation
 
-__all__ = ["Cluster", "Host"]
-
 Address = Hashable
 
 

@@ -30,8 +30,6 @@ from culm.machines.plain import JSON, from_plain, plain_error
 from culm.testing.ending import end_with
 from culm.wire.json import read_json
 
-__all__ = ["main", "parser"]
-
 PROG = "python -m culm.testing.drive"
 
 

@@ -22,9 +22,7 @@ from culm.testing.clock import VirtualClock
 from culm.testing.link import Chunker, whole
 from culm.testing.pipe import Pipe, Sizer
 
-__all__ = ["Mesh"]
-
-STEPS_MAX = 100_000
+_STEPS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class Mesh:
         sizer: Sizer | None = None,
         rng: Random | None = None,
         capacity: float = math.inf,
-        steps_max: int = STEPS_MAX,
+        steps_max: int = _STEPS_MAX,
         size_max: int = SIZE_MAX,
     ) -> None:
         self.clock = VirtualClock()

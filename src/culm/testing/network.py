@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 from culm.machines.driver import EndlessError
 from culm.testing.clock import Timetable, VirtualClock
 
-__all__ = ["Conditions", "Network", "Statistics"]
-
 Address = Hashable
 Deliver = Callable[[Any, Address], None]  # (payload, source)
 N = TypeVar("N", bound="Network")

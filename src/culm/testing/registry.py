@@ -15,9 +15,7 @@ from culm import machines
 from culm.machines import UnknownMachineError
 from culm.testing.spec import MachineSpec
 
-__all__ = ["load", "register", "spec_of", "specs"]
-
-ENTRY_POINT_GROUP = "culm.specs"
+_ENTRY_POINT_GROUP = "culm.specs"
 
 _specs: dict[str, MachineSpec] = {}
 _loaded = False
@@ -67,7 +65,7 @@ def _load_entry_points() -> None:
     global _loaded
     if _loaded:
         return
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
+    for entry in entry_points(group=_ENTRY_POINT_GROUP):
         found = entry.load()
         if isinstance(found, MachineSpec):
             register(found)

@@ -14,8 +14,6 @@ from culm.testing.mesh import Mesh
 from culm.testing.record import conversations, replay
 from culm.testing.spec import MachineSpec, Side
 
-__all__ = ["all_conversations", "check", "of_cluster", "of_link", "of_mesh", "of_turns"]
-
 
 def of_turns(turns: Iterable[Turn]) -> str:
     """The transcript of one machine's turns."""
@@ -29,7 +27,7 @@ def of_turns(turns: Iterable[Turn]) -> str:
 
 def of_link(link: MachinePair) -> str:
     """The transcript of both ends in the order of their turns, each under its side."""
-    return of_log(link.log)
+    return _of_log(link.log)
 
 
 def of_cluster(cluster: Cluster, show: Show) -> str:
@@ -63,7 +61,7 @@ def of_mesh(mesh: Mesh, show: Show) -> str:
     return "".join(lines)
 
 
-def of_log(log: Sequence[tuple[Side, Turn]]) -> str:
+def _of_log(log: Sequence[tuple[Side, Turn]]) -> str:
     """The transcript of turns of two sides."""
     lines: list[str] = []
     deadlines: dict[Side, float | None] = {"left": None, "right": None}

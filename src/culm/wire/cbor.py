@@ -16,16 +16,6 @@ from culm.buffer import Buffer
 from culm.kernels import cbor as _kernel
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = [
-    "DEPTH_MAX",
-    "TOO_DEEP",
-    "Scanner",
-    "decode",
-    "decode_first",
-    "encode",
-    "encode_head",
-]
-
 #: How many arrays and maps may be inside each other by default.
 DEPTH_MAX = 16
 

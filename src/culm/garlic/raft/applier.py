@@ -11,10 +11,8 @@ from culm.garlic.raft.limits import Limits
 from culm.garlic.raft.model import Snapshot
 from culm.garlic.raft.progress import Lag
 
-__all__ = ["Applier"]
 
-
-class Leader(Protocol):
+class _Leader(Protocol):
     """The part that knows the progress of the other servers."""
 
     def lag(self) -> Lag: ...
@@ -46,7 +44,7 @@ class Applier:
         """Whether the state machine is at work."""
         return self._busy
 
-    def next_effect(self, leader: Leader | None) -> Apply | Compact | TakeSnapshot | None:
+    def next_effect(self, leader: _Leader | None) -> Apply | Compact | TakeSnapshot | None:
         """The next effect for the store; a leader puts a snapshot off while it sends one."""
         if self._compact_to is not None:
             index, self._compact_to = self._compact_to, None

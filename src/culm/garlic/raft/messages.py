@@ -14,39 +14,6 @@ from enum import StrEnum
 
 from culm.garlic.raft.model import Configuration, Entry, Server, Snapshot
 
-__all__ = [
-    "AddServerRequest",
-    "AddServerResponse",
-    "AppendRequest",
-    "AppendResponse",
-    "ClientRequest",
-    "ClientResponse",
-    "Extension",
-    "ForwardRequest",
-    "ForwardResponse",
-    "JoinRequest",
-    "JoinResponse",
-    "LeaveRequest",
-    "LeaveResponse",
-    "Message",
-    "PreVoteRequest",
-    "PreVoteResponse",
-    "RaftRequest",
-    "RaftResponse",
-    "ReadIndexRequest",
-    "ReadIndexResponse",
-    "RemoveServerRequest",
-    "RemoveServerResponse",
-    "SnapshotRequest",
-    "SnapshotResponse",
-    "SyncRequest",
-    "SyncResponse",
-    "TransferRequest",
-    "TransferResponse",
-    "VoteRequest",
-    "VoteResponse",
-]
-
 
 class Extension(StrEnum):
     """Extensions that JRaft does not have, by their names in the handshake."""

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from culm.garlic.raft.limits import Limits
 from culm.garlic.raft.model import PeerStatus, Snapshot
 
-__all__ = ["Flight", "Lag", "Progress", "ProgressState"]
-
 
 class ProgressState(Enum):
     """The way in which a peer is served.

@@ -9,15 +9,6 @@ from typing import Final
 from culm.ssb.muxrpc.errors import ErrorCode
 from culm.ssb.muxrpc.requests import CallType
 
-__all__ = [
-    "FIRST_STATES",
-    "OUR_RULES",
-    "PEER_RULES",
-    "CallState",
-    "Packet",
-    "State",
-]
-
 
 class State(Enum):
     """The state of a connection."""

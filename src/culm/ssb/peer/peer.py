@@ -53,8 +53,6 @@ from culm.ssb.secret_handshake import MAIN_NETWORK, ClientHandshake, ServerHands
 from culm.ssb.v8json import JsonValue
 from culm.timers import earliest
 
-__all__ = ["OwnFeed", "Peer"]
-
 
 class OwnFeed:
     """Our own feed, of which others may have more if it comes from a backup.

@@ -29,8 +29,6 @@ from culm.testing.suite.runs import (
 from culm.testing.suite.strategies import Draw, Story, conversation, pick, variant
 from culm.testing.suite.values import answer_type, conforms, values
 
-__all__ = ["answers", "every_answer"]
-
 _FAILURES_MAX = 12  # failures tried without chance in each conversation
 _MESSAGE = "the disk is full"
 # Numbers that are no tickets, and values that are no numbers.

@@ -31,8 +31,6 @@ from culm.testing.suite.runs import (
 )
 from culm.testing.suite.strategies import Draw, Story, conversation, pick
 
-__all__ = ["arguments", "every_argument"]
-
 _DEPTH_MAX = 3  # of values within values
 _TRIES_MAX = 32
 _REFUSALS = (LocalProtocolError, TypeError, ValueError)

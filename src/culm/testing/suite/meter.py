@@ -18,11 +18,9 @@ import culm.machines
 import culm.testing
 from culm.arguments import is_tuple
 
-__all__ = ["EndlessWorkError", "Meter"]
-
 T = TypeVar("T")
 
-RETURNED_PER_STEP = 16
+_RETURNED_PER_STEP = 16
 
 # The kernels' two twins work differently with the same results; drivers are no machines.
 _NOT_COUNTED = tuple(
@@ -72,7 +70,7 @@ class Meter:
         if event == "line":
             self.steps += 1
         elif event == "return" and type(arg) in _SIZED:
-            self.steps += _size(arg) // RETURNED_PER_STEP
+            self.steps += _size(arg) // _RETURNED_PER_STEP
         else:
             return self._step
         if self.steps > self.allowed:

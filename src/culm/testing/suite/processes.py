@@ -15,8 +15,6 @@ from culm.arguments import is_list, is_tuple
 from culm.testing.spec import MachineSpec
 from culm.testing.suite.runs import PropertyError
 
-__all__ = ["LeftOutWarning", "processes"]
-
 # Answers each line with another until there are no more; errors of a spec go back as text.
 _PROGRAM = """
 import importlib, json, sys, traceback

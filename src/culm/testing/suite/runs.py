@@ -29,23 +29,7 @@ from culm.testing import record
 from culm.testing.captures import Story, add_story
 from culm.testing.spec import Conversation, MachineSpec
 
-__all__ = [
-    "PropertyError",
-    "check_closed",
-    "check_idle",
-    "check_past",
-    "driver_for",
-    "expect_equal",
-    "finish",
-    "merged",
-    "refused",
-    "retold",
-    "run_story",
-    "visible",
-    "watchdog",
-]
-
-DEADLINES_MAX = 1_000
+_DEADLINES_MAX = 1_000
 SECONDS_MAX = 20.0
 
 
@@ -96,7 +80,7 @@ def finish(driver: Driver) -> list[Turn]:
         if done[0].error is not None:
             raise PropertyError(f"{operation} is refused: {done[0].error}")
         turns += done
-    for _ in range(DEADLINES_MAX):
+    for _ in range(_DEADLINES_MAX):
         deadline = driver.deadline()
         if driver.closed is not None or deadline is None:
             break

@@ -21,14 +21,12 @@ from culm.testing.suite.meter import EndlessWorkError, Meter
 from culm.testing.suite.runs import PropertyError, driver_for, retold
 from culm.testing.suite.strategies import Draw, conversation, hostile, tightened, ways_in
 
-__all__ = ["Worker", "at_once", "work"]
-
 _TOLD_MAX = 200  # operations before a bomb, at all moments of a conversation together
 _GROWTH_START = 32
 _GROWTH_MAX = 2.1
 _GROWTH_SLACK = 600  # steps that do not count as growth
 
-StepsOf = Callable[[int], int]  # of so many; asked for ever more
+_StepsOf = Callable[[int], int]  # of so many; asked for ever more
 
 
 def work(spec: MachineSpec, draw: Draw) -> None:
@@ -193,7 +191,7 @@ def _input_size(operation: Operation | None) -> int:
             return 0
 
 
-def _growing(spec: MachineSpec) -> Iterator[tuple[str, StepsOf]]:
+def _growing(spec: MachineSpec) -> Iterator[tuple[str, _StepsOf]]:
     """Things of which there may be many, by name, each with the steps of so many of them."""
     for name, many in spec.usage.growth.items():
         yield name, partial(_steps_of_all, spec, many)
@@ -254,7 +252,7 @@ def _insistent(spec: MachineSpec, number: int, at: int) -> _Counted:
     return _Counted(worker, repeat([told.operations[at]]))
 
 
-def _check_growth(steps_of: StepsOf) -> None:
+def _check_growth(steps_of: _StepsOf) -> None:
     steps = [steps_of(_GROWTH_START << doubling) for doubling in range(3)]
     if not _bends(*steps):
         return
