@@ -83,6 +83,35 @@ def _ended_by_us(number: int) -> Sequence[Call]:
     return [call("close_stream", stream=stream), call("stop_read", stream=stream)]
 
 
+def _streams(count: int) -> Scenario:
+    """So many at once, each with data, all of which ends."""
+    return Scenario(
+        name="streams",
+        right=_RIGHT,
+        script=(
+            ("right", call("grant_streams", count=count)),
+            *(("left", call("create_stream", stream=2 * n)) for n in range(count)),
+            *(("left", call("send_data", stream=2 * n, data=bytes(300))) for n in range(count)),
+            *(("right", call("grant", stream=2 * n, credit=300)) for n in range(count)),
+            *(("left", call("close_stream", stream=2 * n)) for n in range(count)),
+        ),
+    )
+
+
+def _writes(count: int) -> Scenario:
+    """So many wait for credit on one stream."""
+    return Scenario(
+        name="writes",
+        right=_RIGHT,
+        script=(
+            ("right", call("grant_streams", count=1)),
+            ("left", call("create_stream")),
+            *(("left", call("send_data", stream=0, data=bytes(100))) for _ in range(count)),
+            ("right", call("grant", stream=0, credit=100 * count)),
+        ),
+    )
+
+
 # Measured twofold: a packet of one byte costs up to 180 steps, and so does a turn of the
 # scheduler, of which credit may release one for each Write that waited.
 _WORK = Work(base=700, per_byte=250)
@@ -154,6 +183,7 @@ CONNECTION = register(
                     ),
                 ),
             ),
+            growth={"streams": _streams, "writes that wait": _writes},
             bad_calls=(
                 call("send_data", stream=77, data=b"x"),
                 call("send_data", stream=0, data=b"after close"),

@@ -216,6 +216,47 @@ _CLIENTS = (
     ),
 )
 
+
+def _many_requests(count: int) -> Meeting:
+    """Requests of one client."""
+    return Meeting(
+        name="requests of clients",
+        members=_members(1),
+        script=(
+            ("1", Advance(0.5)),
+            ("1", call("accepted")),
+            *(("1", Receive(_ASKED, 1)) for _ in range(count)),
+        ),
+    )
+
+
+def _many_values(count: int) -> Meeting:
+    return Meeting(
+        name="values",
+        members=_members(1, 2, 3),
+        script=(
+            ("1", Advance(0.5)),
+            *(("1", call("propose", values=[b"value"])) for _ in range(count)),
+            ("1", Advance(0.7)),
+        ),
+    )
+
+
+def _many_clients(count: int) -> Meeting:
+    """Each on a link of its own."""
+    links = range(1, count + 1)
+    return Meeting(
+        name="clients",
+        members=_members(1, links_max=2 * count, strangers_max=2 * count),
+        script=(
+            ("1", Advance(0.5)),
+            *(("1", call("accepted")) for _ in links),
+            *(("1", Receive(_ASKED, number)) for number in links),
+            *(("1", Eof(number)) for number in links),
+        ),
+    )
+
+
 NODE = register(
     MachineSpec(
         machine=lookup("garlic-node"),
@@ -231,6 +272,11 @@ NODE = register(
         ),
         usage=Usage(
             meetings=(*_MEETINGS, *_CLIENTS),
+            growth={
+                "requests of a client": _many_requests,
+                "values": _many_values,
+                "clients": _many_clients,
+            },
             bad_calls=(
                 call("propose", values=[b"not the leader"]),
                 call("read"),

@@ -198,6 +198,20 @@ def _received(result: Effect[Any] | Event) -> list[MessageReceived]:
     return [result] if isinstance(result, MessageReceived) else []
 
 
+def _waiting(size: int) -> Conversation:
+    """So many messages wait for their turn, of a node and to it."""
+
+    def story(cluster: Cluster) -> None:
+        _assemble(cluster)
+        one, two, _ = (cluster[sid] for sid in NAMES)
+        for number in range(size):
+            one.call("send_in_order", to=two.address, data=b"%d" % number)
+            two.call("send_in_order", to=one.address, data=b"%d" % number)
+        cluster.run(60.0)
+
+    return recorded("messages that wait", story, queue_max=size)[0]
+
+
 def _conversations(spec: MachineSpec) -> Iterable[Conversation]:
     yield from recorded("everything", _everything)
     yield from recorded("flat", _everything, dialect="flat")
@@ -347,6 +361,7 @@ SPEC = register(
             tight=TIGHT,
         ),
         usage=Usage(
+            growth={"messages that wait": _waiting},
             conversations=_conversations,
             bad_calls=[
                 call("start"),

@@ -171,6 +171,76 @@ def _operation_with(content: bytes) -> bytes:
 
 _INTERESTED = _both(call("announce", schema_ids=_PIECES, timestamp=7))
 
+
+def _many_schemas(count: int) -> Scenario:
+    names = [f"schema{number}_0020{number:064x}" for number in range(count)]
+    return Scenario(
+        name="schemas",
+        left={"schemas_max": 2 * count},
+        right={**_MIRRORED, "schemas_max": 2 * count},
+        script=_both(call("announce", schema_ids=names, timestamp=7)),
+    )
+
+
+def _many_sessions(count: int) -> Scenario:
+    """So many at once, each about a schema of its own."""
+    names = [f"panda{number}_0020{number:064x}" for number in range(count)]
+    limits = {"schemas_max": 2 * count, "sessions_max": 2 * count}
+    return Scenario(
+        name="sessions",
+        left=limits,
+        right={**_MIRRORED, **limits},
+        script=(
+            *_both(call("announce", schema_ids=names, timestamp=7)),
+            *(_requested("log_height", "left", [name]) for name in names),
+            *(("right", call("send_have", session=n, heights=[_LOW])) for n in range(count)),
+            *(("left", call("send_have", session=n, heights=[_LOW])) for n in range(count)),
+            *_both(*(call("finish", session=n) for n in range(count))),
+        ),
+    )
+
+
+def _many_heights(count: int) -> Scenario:
+    heights = [[bytes(32), number, 1] for number in range(count)]
+    return Scenario(
+        name="log heights",
+        right=_MIRRORED,
+        script=(
+            *_ANNOUNCED,
+            _requested("log_height"),
+            ("right", call("send_have", session=0, heights=heights)),
+            ("left", call("send_have", session=0, heights=heights)),
+        ),
+    )
+
+
+def _many_entries(count: int) -> Scenario:
+    entry = call("send_entry", session=0, entry=b"entry", operation=b"operation")
+    return Scenario(
+        name="entries",
+        right=_MIRRORED,
+        script=(
+            *_ANNOUNCED,
+            _requested("log_height"),
+            ("right", call("send_have", session=0, heights=[_LOW])),
+            ("left", call("send_have", session=0, heights=[_LOW])),
+            *(("right", entry) for _ in range(count)),
+        ),
+    )
+
+
+def _many_documents(mode: str) -> Any:
+    def many(count: int) -> Scenario:
+        return Scenario(
+            name="documents",
+            left={"documents": 0, "live": False, "mode": mode},
+            right={**_MIRRORED, "documents": count, "live": False, "asks": False},
+            script=_INTERESTED,
+        )
+
+    return many
+
+
 CONNECTION = register(
     MachineSpec(
         machine=lookup("p2panda"),
@@ -248,6 +318,12 @@ CONNECTION = register(
                     ),
                 ),
             ),
+            growth={
+                "schemas": _many_schemas,
+                "sessions": _many_sessions,
+                "log heights": _many_heights,
+                "entries": _many_entries,
+            },
             interruptions=(call("close"), call("break_off", session=0)),
             bad_calls=(
                 call("announce", schema_ids=[], timestamp=6),
@@ -358,6 +434,10 @@ REPLICATOR = register(
                     ),
                 )
             ],
+            growth={
+                "documents, by log heights": _many_documents("log_height"),
+                "documents, by set reconciliation": _many_documents("set_reconciliation"),
+            },
             bad_calls=(call("leave", session_id=77), call("request", schema_ids=["blob_v1"])),
         ),
         attacks=Attacks(

@@ -151,6 +151,20 @@ def _differing(size: int) -> Conversation:
     return _told(last, "differing", configs[last.address])  # type: ignore[index]
 
 
+def _waiting(size: int) -> Conversation:
+    """The leader's side: values one by one, while nothing has been answered, and reads."""
+    cluster, configs = _cluster(_LEAST)
+    with cluster:
+        leader = _leader(cluster)
+        for number in range(size):
+            leader.call("propose", values=[b"value %d" % number])
+            leader.call("read")
+        _wait(cluster, 0.5)
+        if leader.machine.commit_index < size:
+            raise AssertionError("values still wait")
+    return _told(leader, "waiting", configs[leader.address])  # type: ignore[index]
+
+
 def _conversations(spec: MachineSpec) -> Iterable[Conversation]:
     yield from _recorded("election", _election)
     yield from _recorded("misfortune", _election, conditions=Conditions(loss=0.1, delay_max=0.01))
@@ -213,7 +227,10 @@ SPEC = register(
             tight=TIGHT_SETTINGS,
         ),
         usage=Usage(
-            growth={"entries in which two logs differ": _differing},
+            growth={
+                "entries in which two logs differ": _differing,
+                "values and reads that wait": _waiting,
+            },
             conversations=_conversations,
             bad_calls=(
                 call("propose", values=[b"not the leader"]),

@@ -8,7 +8,17 @@ from typing import Final
 from culm.machines import call, lookup
 from culm.reconcile.frames import FrameKind, Hello, encode_frame
 from culm.testing.registry import register
-from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, Scenario, Usage, Work
+from culm.testing.spec import (
+    Attacks,
+    Bounds,
+    Comparison,
+    Flood,
+    MachineSpec,
+    Many,
+    Scenario,
+    Usage,
+    Work,
+)
 from culm.wire import cbor
 
 __all__ = ["COMPACT", "PLAIN", "TWINS"]
@@ -61,6 +71,32 @@ _SEVERAL = {"shared": 40, "own": 12, "first_split": 4, "echo": True}
 
 _LOW, _HIGH = bytes(8), b"\xff" * 8
 
+
+def _many(**of_each: int) -> Many:
+    """So many items times these."""
+
+    def many(count: int) -> Scenario:
+        config = {name: factor * count for name, factor in of_each.items()}
+        return Scenario(name="items", left={**_COMPARING, **config}, right={**_UNKEYED, **config})
+
+    return many
+
+
+def _many_plainly(**of_each: int) -> Many:
+    def many(count: int) -> Scenario:
+        config = {name: factor * count for name, factor in of_each.items()}
+        return Scenario(name="items", left={**_BEGINNING, **config}, right=config)
+
+    return many
+
+
+_COMPARING = {"own": 0, "shared": 0, "item_size": 16, **_INITIATOR}
+
+_ITEMS = {
+    "items of which all differ": {"own": 1, "shared": 0},
+    "items that both have": {"shared": 8, "own": 0},
+}
+
 COMPACT = register(
     MachineSpec(
         machine=lookup("reconcile-compact"),
@@ -72,6 +108,7 @@ COMPACT = register(
             tight=_TIGHT,
         ),
         usage=Usage(
+            growth={name: _many(**of_each) for name, of_each in _ITEMS.items()},
             scenarios=(
                 Scenario(name="a few items differ", left=_INITIATOR, right=_UNKEYED),
                 Scenario(
@@ -160,6 +197,7 @@ PLAIN = register(
             tight={"ranges_max": 16},
         ),
         usage=Usage(
+            growth={name: _many_plainly(**of_each) for name, of_each in _ITEMS.items()},
             scenarios=(
                 Scenario(name="a few items differ", left=_BEGINNING),
                 Scenario(

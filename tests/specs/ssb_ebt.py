@@ -221,6 +221,48 @@ _TIGHT = {
     "write_count_max": 8,
 }
 
+
+def _many_messages(count: int) -> Meeting:
+    return Meeting(
+        name="messages",
+        members=_members("alice", "bob"),
+        script=(
+            *(_said("alice", f"message {number}") for number in range(count)),
+            ("bob", call("dial", name="alice")),
+        ),
+    )
+
+
+def _many_feeds(count: int) -> Meeting:
+    """Alice follows as many as a peer tells of, each with a message."""
+    names = [f"feed {number}" for number in range(count)]
+    told = b"".join(_feed_of(name, 1)[0] for name in names)
+    return Meeting(
+        name="feeds",
+        members={"alice": {"me": "alice", "follows": names}},
+        script=(
+            ("alice", call("accepted")),
+            ("alice", Receive(_hello("carol", **dict.fromkeys(names, 2)), 1)),
+            ("alice", Receive(told, 1)),
+        ),
+    )
+
+
+def _many_links(count: int) -> Meeting:
+    """Each peer wants a feed, and then a new message of it."""
+    links = range(1, count + 1)
+    return Meeting(
+        name="links",
+        members={"alice": {"me": "alice", "follows": ["alice"], "sessions_max": count}},
+        script=(
+            *(("alice", call("accepted")) for _ in links),
+            *(("alice", Receive(_hello(f"peer {n}", alice=0), n)) for n in links),
+            _said("alice", "new"),
+            *(("alice", Eof(n)) for n in links),
+        ),
+    )
+
+
 EBT = register(
     MachineSpec(
         machine=lookup("ssb-ebt"),
@@ -233,6 +275,7 @@ EBT = register(
         ),
         usage=Usage(
             meetings=_MEETINGS,
+            growth={"messages": _many_messages, "feeds": _many_feeds, "links": _many_links},
             bad_calls=(call("close_link", link=99),),
         ),
         attacks=Attacks(

@@ -239,6 +239,41 @@ def _history(number: int) -> bytes:
     return _asked(number + 2, "alice", live=True)
 
 
+def _many_messages(count: int) -> Meeting:
+    return Meeting(
+        name="messages",
+        members={**_members("alice", posts=count), **_members("bob")},
+        script=(("bob", call("dial", name="alice")),),
+    )
+
+
+def _many_links(count: int) -> Meeting:
+    links = range(1, count + 1)
+    return Meeting(
+        name="links",
+        members=_members("alice"),
+        script=(
+            *(("alice", call("attached", name=f"peer {n}", role="server")) for n in links),
+            *(("alice", Receive(_SESSION + _notes(1, alice=0), n)) for n in links),
+            _post("alice", "new"),
+            *(("alice", Receive(_GOODBYE, n)) for n in links),
+        ),
+    )
+
+
+def _many_histories(count: int) -> Meeting:
+    """So many calls for a feed on one link, of which each waits for what comes."""
+    return Meeting(
+        name="histories",
+        members=_members("alice"),
+        script=(
+            *_alice(_attach("server")),
+            *_alice(*(Receive(_history(number), 1) for number in range(count))),
+            _post("alice", "new"),
+        ),
+    )
+
+
 PEER = register(
     MachineSpec(
         machine=lookup("ssb-peer"),
@@ -250,6 +285,11 @@ PEER = register(
         ),
         usage=Usage(
             meetings=(*_MEETINGS, *_VERIFIED),
+            growth={
+                "messages": _many_messages,
+                "links": _many_links,
+                "calls for a feed": _many_histories,
+            },
             bad_calls=(
                 call("close_link", link=99),
                 call("attached", name="dave", role="server"),

@@ -44,12 +44,11 @@ class Places:
         """
         if link.number not in self._strangers:
             return None
-        idle = _idlest(self._guests.values(), before)
-        if len(self._guests) < self._guests_max:
-            idle = None
-        elif idle is None:
-            return None
-        else:
+        idle = None
+        if len(self._guests) >= self._guests_max:
+            idle = _idlest(self._guests.values(), before)
+            if idle is None:
+                return None
             del self._guests[idle.number]
         self._guests[link.number] = self._strangers.pop(link.number)
         return idle

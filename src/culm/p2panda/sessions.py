@@ -230,6 +230,7 @@ class Sessions:
         self._codec = codec
         self._outbox = outbox
         self._by_id: dict[int, Session] = {}
+        self._about: dict[frozenset[str], Session] = {}  # those that have not failed, by schemas
         self._next_id = 0
         # Sessions that failed here and that the peer did not end in time, and requests of ours that
         # gave way: what the peer says in these, it may have said before it heard of that.
@@ -244,20 +245,18 @@ class Sessions:
     @property
     def running(self) -> list[Session]:
         """Those in which we listen, oldest first."""
-        sessions = self._by_id.values()
-        return [each for each in sessions if each.local is not SideState.BROKEN]
+        return list(self._about.values())
 
     def find(self, session_id: int) -> Session:
         """A running session; raises `LocalProtocolError` (``NO_SUCH_SESSION``)."""
         session = self._by_id.get(session_id)
-        if session is None or session.local is SideState.BROKEN:
-            raise _no_such(session_id)
-        return session
+        if session is not None and session.local is not SideState.BROKEN:
+            return session
+        raise _no_such(session_id)
 
     def about(self, schema_ids: tuple[str, ...]) -> Session | None:
         """The session about exactly these schemas, unless it has been broken off."""
-        wanted = set(schema_ids)
-        return next((each for each in self.running if wanted == set(each.schema_ids)), None)
+        return self._about.get(frozenset(schema_ids))
 
     # Requests.
 
@@ -273,7 +272,7 @@ class Sessions:
         session = Session(
             self._new_id(), self, mode=mode, schema_ids=schema_ids, requested_by_us=True
         )
-        self._by_id[session.session_id] = session
+        self._keep(session)
         self._ask(session)
         return session
 
@@ -299,7 +298,7 @@ class Sessions:
         for each in crossing:
             self._remove(each)
             self._give_up(each.session_id)
-        self._by_id[session_id] = session
+        self._keep(session)
         self._watch(session)
         for each in crossing:
             if each is same_schemas:
@@ -327,7 +326,7 @@ class Sessions:
         """The id of our request went to the peer's session: ask again with another one."""
         old_id = session.session_id
         session.renumber(self._new_id())
-        self._by_id[session.session_id] = session
+        self._keep(session)
         self.events.append(RequestRenumbered(session_id=old_id, new_session_id=session.session_id))
         self._ask(session)
 
@@ -338,9 +337,7 @@ class Sessions:
     @property
     def _room(self) -> int:
         """The room for further sessions; those that have failed on our side have their own."""
-        failed = sum(each.local is SideState.BROKEN for each in self._by_id.values())
-        room = min(self._sessions_max, 2 * self._sessions_max - failed)
-        return room - len(self._by_id) + failed
+        return min(self._sessions_max - len(self._about), 2 * self._sessions_max - len(self._by_id))
 
     def _new_id(self) -> int:
         """The next id, starting with 0."""
@@ -493,6 +490,7 @@ class Sessions:
     def _end(self, session: Session, error: RemoteProtocolError) -> None:
         unsaid = session.local is not SideState.DONE
         session.move(SideState.BROKEN, session.remote)
+        del self._about[frozenset(session.schema_ids)]
         if unsaid:
             self._answer(SyncDone(session.session_id, False))
         if session.state is SessionState.OVER:
@@ -512,6 +510,12 @@ class Sessions:
     def _remove(self, session: Session) -> None:
         if self._by_id.get(session.session_id) is session:
             del self._by_id[session.session_id]
+            if session.local is not SideState.BROKEN:
+                del self._about[frozenset(session.schema_ids)]
+
+    def _keep(self, session: Session) -> None:
+        self._by_id[session.session_id] = session
+        self._about[frozenset(session.schema_ids)] = session
 
     def say_goodbye(self) -> None:
         """Finish all sessions: the connection ends."""
@@ -524,6 +528,7 @@ class Sessions:
         """Drop all sessions: the connection is over."""
         self._closed = True
         self._by_id.clear()
+        self._about.clear()
         self._deadlines.clear()
 
     # Patience.

@@ -58,6 +58,10 @@ class Meeting:
     script: Sequence[tuple[str, Operation]] = ()
 
 
+Many = Callable[[int], Conversation | Scenario | Meeting]
+"""Makes what happens with so many things of a kind."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flood:
     """Input with which a hostile peer tries to fill memory: `opening`, then `unit` for ever.
@@ -132,8 +136,8 @@ class Usage:
     interruptions: actions that the user may take at any moment, such as ending a request: the
         peer's bytes then meet a machine that no longer wants them.
     growth: things of which there may be many, each a function that makes, for a number of them,
-        the conversation, or the scenario to be recorded.  The work in it must not grow faster
-        than the number.  Floods, and calls in the conversations, need no entry.
+        the conversation, or the scenario or meeting to be recorded.  The work in it must not
+        grow faster than the number.  Floods, and calls in the conversations, need no entry.
     """
 
     scenarios: Sequence[Scenario] = ()
@@ -141,9 +145,7 @@ class Usage:
     conversations: Callable[[MachineSpec], Iterable[Conversation]] = lambda spec: ()
     bad_calls: Sequence[Call] = ()
     interruptions: Sequence[Call] = (Call("close"),)
-    growth: Mapping[str, Callable[[int], Conversation | Scenario]] = field(
-        default_factory=dict[str, Callable[[int], Conversation | Scenario]]
-    )
+    growth: Mapping[str, Many] = field(default_factory=dict[str, Many])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,6 +237,7 @@ class Links:
         self._numbers = count(1)
         self._links: dict[int, PeerLink] = {}
         self._conversations: dict[int, Conversation] = {}
+        self._of_peer: dict[str, dict[int, Conversation]] = {}  # the same, by peer and number
         self._awake: dict[int, PeerLink] = {}  # may have events
         self._blocked: dict[int, PeerLink] = {}  # wait for the store
         self._half_sent = HalfSent(size_max=limits.half_sent_size_max, links_max=limits.links_max)
@@ -291,6 +292,7 @@ class Links:
             wake=partial(self.wake, link),
         )
         self._conversations[link.number] = conversation
+        self._of_peer.setdefault(peer, {})[link.number] = conversation
         self._context.tell(PeerConnected(link=link.number, peer=peer))
         conversation.begin(self.now)
         self.wake(link)
@@ -301,8 +303,8 @@ class Links:
         """End the oldest link of a peer that has as many as it may."""
         theirs = [
             self._links[number]
-            for number, conversation in self._conversations.items()
-            if conversation.peer == peer and not self._links[number].is_failing
+            for number in self._of_peer.get(peer, ())
+            if not self._links[number].is_failing
         ]
         if len(theirs) >= self._limits.links_of_peer_max:
             theirs[0].fail(RemoteProtocolError(ErrorCode.REPLACED))
@@ -355,6 +357,9 @@ class Links:
         peer = None
         if conversation is not None:
             peer = conversation.peer
+            del self._of_peer[peer][number]
+            if not self._of_peer[peer]:
+                del self._of_peer[peer]
             conversation.disconnect()
             self._resume(peer)
         self._context.tell(PeerDisconnected(link=number, peer=peer, error=closed.error))
@@ -401,8 +406,8 @@ class Links:
         """If a peer has no session left, let its newest suitable link request one."""
         if self._context.core.has_session(peer):
             return
-        for number, conversation in reversed(self._conversations.items()):
-            if conversation.peer == peer and conversation.resume(self.now):
+        for number, conversation in reversed(self._of_peer.get(peer, {}).items()):
+            if conversation.resume(self.now):
                 self.wake(self._links[number])
                 return
 

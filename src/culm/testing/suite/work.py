@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice, repeat
@@ -14,8 +14,8 @@ from culm.machines.driver import Driver, Turn
 from culm.machines.memory import retained_size
 from culm.machines.operations import Call, Complete, Operation, Receive, ReceiveDatagram
 from culm.machines.plain import to_plain
-from culm.testing.record import conversations, record
-from culm.testing.spec import Conversation, Flood, MachineSpec, Scenario
+from culm.testing.record import conversations, record, record_meeting
+from culm.testing.spec import Conversation, Flood, MachineSpec, Many, Meeting, Scenario, Work
 from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured, wanted
 from culm.testing.suite.meter import EndlessWorkError, Meter
 from culm.testing.suite.runs import PropertyError, driver_for, retold
@@ -25,6 +25,8 @@ _TOLD_MAX = 200  # operations before a bomb, at all moments of a conversation to
 _GROWTH_START = 32
 _GROWTH_MAX = 2.1
 _GROWTH_SLACK = 600  # steps that do not count as growth
+
+_UNLIMITED = Work(base=1 << 60, per_byte=0)
 
 _StepsOf = Callable[[int], int]  # of so many; asked for ever more
 
@@ -126,8 +128,7 @@ class Worker:
     def __init__(self, spec: MachineSpec, told: Conversation) -> None:
         self.driver = driver_for(spec, told)
         self.meter = Meter()
-        assert spec.bounds.work is not None
-        self._work = spec.bounds.work
+        self._work = spec.bounds.work or _UNLIMITED
         self.savings = 0  # unused steps of `per_byte`
         if (respond := self.driver.respond) is not None:
 
@@ -191,10 +192,15 @@ def _input_size(operation: Operation | None) -> int:
             return 0
 
 
-def _growing(spec: MachineSpec) -> Iterator[tuple[str, _StepsOf]]:
-    """Things of which there may be many, by name, each with the steps of so many of them."""
+def things_of(spec: MachineSpec) -> Iterator[tuple[str, _StepsOf]]:
+    """The things of `Usage.growth`, by name, each with the steps of so many of them."""
     for name, many in spec.usage.growth.items():
         yield name, partial(_steps_of_all, spec, many)
+
+
+def _growing(spec: MachineSpec) -> Iterator[tuple[str, _StepsOf]]:
+    """Things of which there may be many, by name, each with the steps of so many of them."""
+    yield from things_of(spec)
     told = {each.name: each for each in conversations(spec)}
     for number, flood in enumerate(spec.attacks.floods):
         before = told[flood.after] if flood.after is not None else NOTHING_TOLD
@@ -227,11 +233,16 @@ def _tell_while_open(worker: Worker, story: Sequence[Operation]) -> None:
             worker.run(operation)
 
 
-def _steps_of_all(
-    spec: MachineSpec, many: Callable[[int], Conversation | Scenario], size: int
-) -> int:
+def _steps_of_all(spec: MachineSpec, many: Many, size: int) -> int:
     made, steps = many(size), 0
-    for told in record(spec.machine, made) if isinstance(made, Scenario) else [made]:
+    match made:
+        case Scenario():
+            stories: Iterable[Conversation] = record(spec.machine, made)
+        case Meeting():
+            stories = record_meeting(spec.machine, made)
+        case _:
+            stories = [made]
+    for told in stories:
         worker = Worker(spec, told)
         _tell_while_open(worker, told.operations)
         steps += worker.meter.steps
