@@ -62,8 +62,11 @@ BOTH = (SCHEMA, OTHER)
 ROUNDS_MAX = 8
 # How long a line may stand still: longer than a request waits, or than a session does.
 SLEEPS_S = (35.0, 310.0)
-# What the two peers of such a line may say of each other.
-_LATE = frozenset({ErrorCode.UNANSWERED, ErrorCode.STALLED, ErrorCode.GIVEN_UP})
+# What the two peers of such a line may say of each other.  That one supports log heights only is
+# no fault, and is told where there is no room to ask for these at once.
+_LATE = frozenset(
+    {ErrorCode.UNANSWERED, ErrorCode.STALLED, ErrorCode.GIVEN_UP, ErrorCode.HEIGHTS_ONLY}
+)
 # What two peers may say of each other if one takes few ranges.
 _FEW = frozenset({ErrorCode.TOO_MANY_RANGES, ErrorCode.GIVEN_UP})
 # Limits that hold up nobody if they are 1.
