@@ -6,6 +6,7 @@ import errno
 import gzip
 import io
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +111,61 @@ def test_every_read_may_fail_and_no_row_is_lost_or_doubled(tmp_path, forever, si
     assert first > 30
 
 
-@pytest.mark.parametrize("first", [0, 3, 12, 30])
-def test_every_error_that_a_file_system_has_is_told(tmp_path, first):
+#: Each error with every so many-th call, the first of which is another one for each: so each call
+#: fails with some error, and each error comes at calls of every kind.
+STEPS = [37, pytest.param(1, marks=pytest.mark.slow)]
+
+
+def each_of(errors: Iterable[int], step: int) -> Iterator[tuple[int, range]]:
+    """Errors, and the numbers of the calls that shall fail with them."""
+    for number, error in enumerate(sorted(errors)):
+        yield error, range(number % step, 1000, step)
+
+
+@pytest.mark.parametrize("forever", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+def test_every_error_that_a_file_system_has_is_told(tmp_path, step, forever):
     folder_of_all_forms(tmp_path)
     wanted = Counter(map(place, rows_of(planned(tmp_path, OnError.FAIL))))
-    for error in set(errno.errorcode) - ANSWERS:
-        assert check(tmp_path, wanted, error, first, forever=False)
+    for error, calls in each_of(set(errno.errorcode) - ANSWERS, step):
+        for first in calls:
+            if not check(tmp_path, wanted, error, first, forever=forever, size=LARGE):
+                break
+        assert first > 100
+
+
+@pytest.mark.timeout(60)
+def test_a_file_whose_reads_are_always_interrupted_has_an_end(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(LINES))
+    splits = plan(str(path))
+    with weather(errno.EINTR, 2, forever=True), pytest.raises(UnreadableError, match="Interrupted"):
+        rows_of(splits)
+
+
+@pytest.mark.parametrize("policy", list(OnError))
+@pytest.mark.parametrize("forever", [False, True])
+@pytest.mark.parametrize("error", sorted(ANSWERS), ids=errno.errorcode.get)
+def test_what_is_answered_to_be_gone_is_told_unless_it_is_a_directory(
+    tmp_path, error, forever, policy
+):
+    folder_of_all_forms(tmp_path)
+    wanted = Counter(map(place, rows_of(planned(tmp_path, policy))))
+    untold = 0
+    for first in range(1000):
+        with weather(error, first, forever=forever) as bad:
+            try:
+                rows = rows_of(planned(tmp_path, policy, LARGE), policy)
+            except OSError:
+                continue
+        found = Counter(place(row) for row in rows if not is_unread(row))
+        assert found <= wanted
+        untold += found != wanted and not any(map(is_unread, rows))
+        if not bad.has_failed:
+            break
+    assert first > 100
+    # The folder and the one below it: where they are listed there is no other answer than this.
+    assert untold == (2 if error == errno.ENOENT else 0)
 
 
 def followed(path: Path, error: int, first: int, policy: OnError) -> tuple[Counter, bool]:

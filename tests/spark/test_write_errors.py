@@ -22,8 +22,6 @@ from culm.spark.shelves import ShelfSnapshot, Shelves
 
 KIND = "bamboo/YASMF"
 OLD, NEW = [b"old %d" % at for at in range(3)], [b"new %d" % at for at in range(5)]
-#: What a file system says of writes; the others of its errors are answers (there is no such file).
-ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.ETIMEDOUT, errno.ESTALE)
 CALLS = {
     *("get_file_info", "open_output_stream", "open_input_file"),
     *("create_dir", "move", "delete_file", "delete_dir"),
@@ -138,10 +136,15 @@ def test_rows_are_all_there_or_the_job_fails_and_says_why(tmp_path, forever, ove
     assert first > 10
 
 
-@pytest.mark.parametrize("error", ERRORS)
-def test_every_error_of_a_write_is_told(tmp_path, error):
-    for first in (0, 2, 4, 9):
-        assert check(tmp_path, error, first, forever=True, overwrite=False)
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("forever", [False, True])
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_error_of_a_write_is_told(tmp_path, step, forever, overwrite):
+    for number, error in enumerate(sorted(errno.errorcode)):
+        for first in range(number % step, 100, step):
+            if not check(tmp_path, error, first, forever=forever, overwrite=overwrite):
+                break
+        assert first > 10
 
 
 def each_failure(folder: Path, prepare: Act, act: Act) -> Iterator[tuple[Path, OSError | None]]:

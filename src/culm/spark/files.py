@@ -120,6 +120,10 @@ class WatchedFile(io.RawIOBase):
     def _watched(self) -> Iterator[None]:
         try:
             yield
+        except InterruptedError as error:
+            # Python's own buffers would repeat such a call for ever.
+            self._error = OSError(errno.EIO, error.strerror)
+            raise self._error from error
         except OSError as error:
             self._error = error
             raise
