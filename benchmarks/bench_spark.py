@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from statistics import median
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 
 from nacl.signing import SigningKey
@@ -76,10 +76,14 @@ class Meter:
     """What this process and all below it cost, as ``/proc`` tells; a context manager.
 
     Memory is the sum of what is resident, in which what processes share counts for each of them.
+    Of a process that has ended counts what was seen last: Spark ends workers that are idle, and
+    what they took is in no sum of their parents.
     """
 
     def __init__(self) -> None:
         self.memory_max = 0
+        self._spent: dict[tuple[int, str], tuple[str, float]] = {}
+        self._lock = Lock()
         self._ended = Event()
         self._thread = Thread(target=self._watch, daemon=True)
 
@@ -92,23 +96,29 @@ class Meter:
         self._thread.join()
 
     def read(self) -> Cost:
-        java = python = 0.0
-        for name, fields in _below(os.getpid()):
-            spent = sum(map(int, fields[11:15])) / _TICK  # with that of children that are gone
-            if name == "java":
-                java += spent
-            else:
-                python += spent
+        with self._lock:
+            self._look()
+            java = sum(spent for name, spent in self._spent.values() if name == "java")
+            python = sum(spent for name, spent in self._spent.values() if name != "java")
         return Cost(java, python, time.monotonic())
+
+    def _look(self) -> int:
+        """Note what each process has spent; what is resident."""
+        resident = 0
+        for pid, name, fields in _below(os.getpid()):
+            spent = sum(map(int, fields[11:13])) / _TICK
+            self._spent[pid, fields[19]] = name, spent  # numbers come again, not with that start
+            resident += int(fields[21]) * _PAGE
+        return resident
 
     def _watch(self) -> None:
         while not self._ended.wait(_SAMPLE_S):
-            resident = sum(int(fields[21]) * _PAGE for _, fields in _below(os.getpid()))
-            self.memory_max = max(self.memory_max, resident)
+            with self._lock:
+                self.memory_max = max(self.memory_max, self._look())
 
 
-def _below(root: int) -> Iterator[tuple[str, list[str]]]:
-    """The name and the fields, from the state on, of a process and all that it has started."""
+def _below(root: int) -> Iterator[tuple[int, str, list[str]]]:
+    """The number, name and fields, from the state on, of a process and all that it has started."""
     found: dict[int, tuple[str, list[str]]] = {}
     children: dict[int, list[int]] = {}
     for path in Path("/proc").iterdir():
@@ -126,7 +136,7 @@ def _below(root: int) -> Iterator[tuple[str, list[str]]]:
         process = waiting.pop()
         waiting += children.get(process, [])
         if process in found:
-            yield found[process]
+            yield process, *found[process]
 
 
 def make_archive(folder: Path, entries: int) -> Path:
