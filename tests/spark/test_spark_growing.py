@@ -154,6 +154,34 @@ def test_a_batch_has_so_many_files_and_nothing_that_came_later(tmp_path):
         Growing(Reading(paths=(str(tmp_path / "nothing"),)))
 
 
+def test_a_pattern_waits_for_files_that_match_it(tmp_path):
+    reader = Reader(tmp_path / "*.culm")
+    assert reader.read() == 0
+    (tmp_path / "a.culm").write_bytes(archive(RECORDS[:2]))
+    assert reader.read() == 2
+    (tmp_path / "a.culm").unlink()  # as files may be when they have been read
+    assert [reader.read(), reader.read()] == [0, 0]
+    (tmp_path / "b.culm").write_bytes(archive(RECORDS[:4]))
+    assert reader.read() == 4
+
+
+@pytest.mark.parametrize(
+    "spelled", ["file:{}", "file://{}", "file://{}/*", "{}/.", "{}/[ab].jsonl"]
+)
+def test_a_query_that_spells_a_path_otherwise_goes_on_where_the_last_one_was(tmp_path, spelled):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"1\n2\n")
+    one = Reader(tmp_path)
+    assert one.read() == 2
+    path.write_bytes(b"1\n2\n3\n")
+    other = Reader(Path())
+    other._growing = Growing(Reading(paths=(spelled.format(tmp_path),)))
+    other.offset = one.offset
+    assert [other.read(), other.read()] == [1, 0]
+    one.offset = other.offset
+    assert one.read() == 0
+
+
 def test_a_name_stands_for_one_file_for_good(tmp_path):
     """Of another one in its place no bytes are read that were read before; damage is told."""
     path = tmp_path / "rotated"

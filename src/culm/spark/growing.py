@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from culm.spark.archive import ArchiveFault, whole_until
 from culm.spark.capture_files import captured_until
 from culm.spark.errors import OnError
-from culm.spark.files import Found, WatchedFile, absolute, open_file
+from culm.spark.files import Found, WatchedFile, canonical, open_file
 from culm.spark.lines import lines_until
 from culm.spark.options import Reading
 from culm.spark.splits import FileForm, Split, form_of
@@ -39,7 +39,11 @@ _TABLE_END = (b"PAR1", b"PARE")
 
 
 class Growing:
-    """The files at some paths, as they grow.  Raises `FileNotFoundError` if there is nothing."""
+    """The files at some paths, as they grow.
+
+    A pattern waits for files that match it.  Raises `FileNotFoundError` if there is nothing at
+    another path.
+    """
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -57,7 +61,8 @@ class Growing:
         Raises `OSError` if the file system fails, unless the policy is to wait.
         """
         there = self._find()
-        start = _from_root(start)
+        names = {canonical(file): file for file in there}
+        start = {names.get(file, file): value for file, value in _canonical(start).items()}
         queue = {**start, **{file: 0 for file in there if file not in start}}
         moved: dict[str, int | Sequence[int]] = {}
         for file in queue:
@@ -72,9 +77,9 @@ class Growing:
     def between(self, start: Offset, end: Offset) -> list[Split]:
         """The parts to be read between two offsets."""
         splits: list[Split] = []
-        start, end = _from_root(start), _from_root(end)
+        start = _canonical(start)
         for file, value in end.items():
-            before = start.get(file, 0)
+            before = start.get(canonical(file), 0)
             if value == before:
                 continue
             done, stop = _read(before), _read(value)
@@ -89,7 +94,7 @@ class Growing:
 
     def _find(self) -> dict[str, Found]:
         """The files, with sizes as pinned."""
-        found = {each.path: each for each in self._reading.find()}
+        found = {each.path: each for each in self._reading.find(empty_allowed=True)}
         pinned = self._pinned
         if pinned is None:
             return found
@@ -143,9 +148,12 @@ class Growing:
         return whole_until(file, start=start, size=size, size_max=self._reading.block_size_max)
 
 
-def _from_root(offset: Offset) -> Offset:
-    """An offset with absolute paths; older offsets have paths as they were given."""
-    return {absolute(file): value for file, value in offset.items()}
+def _canonical(offset: Offset) -> Offset:
+    """An offset with each path in its one form: a query may spell it otherwise than an earlier one.
+
+    Older offsets have paths as they were given.
+    """
+    return {canonical(file): value for file, value in offset.items()}
 
 
 def _read(value: int | Sequence[int]) -> int:

@@ -84,14 +84,17 @@ class Reading:
         parts = cut(path, start, stop, self.split_size, self.column)
         return [each._replace(block_size_max=self.block_size_max) for each in parts]
 
-    def find(self) -> list[Found]:
+    def find(self, *, empty_allowed: bool = False) -> list[Found]:
         """The files, each once, in the order of their paths.
 
-        Raises `FileNotFoundError` if there is nothing at a path, other `OSError` if the file system
-        fails and the policy is to fail.
+        Raises `FileNotFoundError` if there is nothing at a path, unless that is a pattern and
+        `empty_allowed`; other `OSError` if the file system fails and the policy is to fail.
         """
         return find_files(
-            self.paths, self.filter, errors_kept=self.on_io_error is OnError.QUARANTINE
+            self.paths,
+            self.filter,
+            errors_kept=self.on_io_error is OnError.QUARANTINE,
+            empty_allowed=empty_allowed,
         )
 
 

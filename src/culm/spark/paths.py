@@ -52,28 +52,32 @@ class Filter:
         return self.before is None or found.modified < self.before
 
 
-def find_files(paths: Iterable[str], only: Filter, *, errors_kept: bool = False) -> list[Found]:
+def find_files(
+    paths: Iterable[str], only: Filter, *, errors_kept: bool = False, empty_allowed: bool = False
+) -> list[Found]:
     """The files at all `paths`, each once, however often it is named, in the order of their paths.
 
-    Raises `FileNotFoundError` if there is nothing at a path, other `OSError` as `list_files`.
+    Raises `FileNotFoundError` if there is nothing at a path, unless that is a pattern and
+    `empty_allowed`; other `OSError` as `list_files`.
     """
     found: dict[str, Found] = {}
-    for path in (each for given in paths for each in expanded(given)):
+    for path in (each for given in paths for each in expanded(given, empty_allowed=empty_allowed)):
         for each in list_files(path, is_deep=only.is_recursive, errors_kept=errors_kept):
             if only.takes(each):
                 found.setdefault(canonical(each.path), each)
     return sorted(found.values())
 
 
-def expanded(path: str) -> list[str]:
+def expanded(path: str, *, empty_allowed: bool = False) -> list[str]:
     """The paths that match a pattern; a path that exists, or is no pattern, stands for itself.
 
-    Raises `FileNotFoundError` if nothing matches, other `OSError` if the file system fails.
+    Raises `FileNotFoundError` if nothing matches, unless that is allowed; other `OSError` if the
+    file system fails.
     """
     if not PATTERN_SIGN.search(path) or exists(path):
         return [path]
     found = sorted({each for one in _alternatives(path) for each in _matching(one)})
-    if not found:
+    if not found and not empty_allowed:
         raise FileNotFoundError(f"there is nothing at {path}")
     return found
 
