@@ -372,7 +372,7 @@ def reconcile(effort: Effort, *, differences: int) -> Contest:
             raise Absent(str(reason)) from None
 
         def ours() -> float:
-            cost, received = modes.measured_talk(trees, modes.MODES["ranges"], 1)
+            cost, received = watched(lambda: modes.measured_talk(trees, modes.MODES["ranges"], 1))
             assert received == [set(sets.right), set(sets.left)]
             return cost.time_ms
 
