@@ -198,8 +198,12 @@ def test_handshakes_of_a_node_are_made_again() -> None:
     use(recorder)
     recorder.flush()
     assert replay(read(b"".join(pieces))) is None
+    pieces.clear()
+    recorder = Recorder(pieces.append, machine="oxen", redact=frozenset())
+    use(recorder)
+    recorder.flush()
     with pytest.raises(CaptureError, match="no machine"):  # of a machine without such helpers
-        replay(recorded(use))
+        replay(read(b"".join(pieces)))
     assert b"wonderland" not in repr([*recorded(use)]).encode()
 
 
@@ -218,3 +222,15 @@ def test_what_is_no_machine_is_not_made(name: str, code: ErrorCode) -> None:
     with pytest.raises(CaptureError) as caught:
         replay(read(MAGIC + write_block(Header().encode() + step.encode())))
     assert caught.value.code is code
+
+
+def test_a_recorder_is_for_one_machine() -> None:
+    for first in ("stand_in", "make"):
+        recorder = Recorder([].append)
+        if first == "make":
+            recorder.make(Node, me=b"one", rng=random.Random(1), epoch=0.0)
+        else:
+            recorder.stand_in(Node(me=b"one", rng=random.Random(1), epoch=0.0))
+        with pytest.raises(CaptureError) as caught:
+            recorder.stand_in(Node(me=b"two", rng=random.Random(2), epoch=0.0))
+        assert caught.value.code is ErrorCode.SECOND_MACHINE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -17,11 +17,10 @@ from raft_simulator import Simulator
 from raft_weather import ELECTION_TIMEOUT, TIMING
 
 from culm import garlic
-from culm.garlic.digest import CredentialCache, Nonces
 from culm.garlic.events import DialWanted, LinkClosed
-from culm.garlic.handshake import ClientHandshake, ServerHandshake
+from culm.garlic.handshake import Credentials
 from culm.garlic.link import Link
-from culm.garlic.raft import Raft, Stored
+from culm.garlic.raft import Raft, Server, Stored
 from culm.garlic.raft import messages as m
 from culm.garlic.translate import Translator
 from culm.machine import LocalProtocolError
@@ -84,14 +83,6 @@ class Wire:
         return self.far if end is self.near else self.near
 
 
-@dataclass
-class Secrets:
-    """What a server has for handshakes."""
-
-    nonces: Nonces
-    cache: CredentialCache = field(default_factory=CredentialCache)
-
-
 class GarlicSimulator(Simulator):
     """A cluster of nodes; in some seeds behind the handshake."""
 
@@ -101,7 +92,7 @@ class GarlicSimulator(Simulator):
         self._places = PLACES if chance.random() < 0.2 else {}
         # In some there is room for as many servers as were founders.
         self._servers_max = 0 if chance.random() < 0.2 else 1024
-        self._secrets: dict[int, Secrets] = {}
+        self._credentials: dict[int, Credentials] = {}  # each life of a server has its own
         self._ends: dict[int, tuple[Wire, End]] = {}  # by the link's identity
         self.wires: list[Wire] = []
         super().__init__(seed, **options)  # type: ignore[arg-type]
@@ -138,7 +129,11 @@ class GarlicSimulator(Simulator):
                 rng=random.Random(self.rng.random()),
                 now=self.now * node.rate,
             )
-        self._secrets.setdefault(node.id, Secrets(Nonces(rng=random.Random(node.id))))
+        if self.handshake:
+            rng = random.Random(self.rng.random())
+            self._credentials[node.id] = captures.beside(
+                node.core, Credentials, user="farm", password="er", rng=rng
+            )
 
     def _check_sends(self, node: Node, messages: Sequence[m.Message]) -> None:
         if self.check_sends:
@@ -157,7 +152,7 @@ class GarlicSimulator(Simulator):
         match event:
             case DialWanted(server=server):
                 self.happened["dial"] += 1
-                self._dial(node, server.server_id)
+                self._dial(node, server)
             case LinkClosed(error=error):
                 self.happened["link closed"] += 1
                 self.happened["fault"] += error is not None
@@ -172,13 +167,14 @@ class GarlicSimulator(Simulator):
         life = node.life
         return lambda: act() if node.life == life and node.core is not None else None
 
-    def _dial(self, node: Node, number: int) -> None:
+    def _dial(self, node: Node, server: Server) -> None:
         delay = self.rng.uniform(0.0001, 0.002 if self.stopped else self.weather.delay_max)
-        connect = self._unless_gone(node, lambda: self._connect(node, number))
+        connect = self._unless_gone(node, lambda: self._connect(node, server))
         self.at(self.now + delay, lambda: self.awake(node, connect))
 
-    def _connect(self, node: Node, number: int) -> None:
+    def _connect(self, node: Node, server: Server) -> None:
         """The dialled server answers, or it does not."""
+        number = server.server_id
         core, peer = self.tell_time(node), self.nodes.get(number)
         assert isinstance(core, garlic.Node)
         cut = (node.id, number) in self.cuts or (number, node.id) in self.cuts
@@ -190,7 +186,7 @@ class GarlicSimulator(Simulator):
             core.dial_failed(number)
             self.drain(node)
             return
-        near = End(node, core.dialled(number, handshake=self._client(node, number)), node.life)
+        near = End(node, core.dialled(number, handshake=self._handshake(node, server)), node.life)
         wire = Wire(near, far)
         self.wires.append(wire)
         self.drain(node)
@@ -201,28 +197,15 @@ class GarlicSimulator(Simulator):
         listener = self.tell_time(peer)
         assert isinstance(listener, garlic.Node)
         try:
-            return End(peer, listener.accepted(handshake=self._server(peer)), peer.life)
+            return End(peer, listener.accepted(handshake=self._handshake(peer, None)), peer.life)
         except LocalProtocolError:
             self.happened["no place"] += 1
             return None
 
-    def _client(self, node: Node, number: int) -> ClientHandshake | None:
+    def _handshake(self, node: Node, server: Server | None) -> Any:
         if not self.handshake:
             return None
-        return ClientHandshake(
-            host=f"sim-{number}",
-            user="farm",
-            password="er",
-            cache=self._secrets[node.id].cache,
-            rng=random.Random(self.rng.random()),
-            now=self.now * node.rate,
-        )
-
-    def _server(self, node: Node) -> ServerHandshake | None:
-        if not self.handshake:
-            return None
-        nonces = self._secrets[node.id].nonces
-        return ServerHandshake(lookup={"farm": "er"}.get, nonces=nonces, now=self.now * node.rate)
+        return self._credentials[node.id].handshake(server, self.now * node.rate)
 
     # Bytes
 

@@ -25,7 +25,8 @@ from culm.spark import (
 )
 from culm.spark import read as read_files
 from culm.spark.capture_files import captured_until, read_capture
-from culm.spark.captures import CAPTURED, decode_blocks
+from culm.spark.capture_rows import CAPTURED
+from culm.spark.captures import decode_blocks
 from culm.spark.columns import arrow_schema, row_batches
 from culm.testing.record import conversations, driver_for
 from specs import SPECS
@@ -34,11 +35,12 @@ HEAD_SIZE, MAGIC_SIZE = 12, 8
 _SIZE_MAX = 1 << 26
 
 
-def recorded(spec: Any, told: Any) -> bytes:
+def recorded(spec: Any, told: Any, **more: Any) -> bytes:
     """The capture of a conversation of the suite."""
     pieces: list[bytes] = []
     driver = driver_for(spec.machine, told)
-    recorder = Recorder(pieces.append, machine=spec.name, config=told.config, session=told.name)
+    named = {"machine": spec.name, "config": told.config, "session": told.name}
+    recorder = Recorder(pieces.append, **named, **more)
     driver.wrap(recorder.stand_in(driver.machine))
     driver.call_by(recorder.verb)
     driver.start()

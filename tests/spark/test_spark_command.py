@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 import sessions_of_tests
 from planted import Row, honest_log, key, plant
+from test_spark_captures import bymux_capture
 
 from culm.bamboo import LogKey, Reason
 from culm.exits import ExitStatus
@@ -276,6 +277,43 @@ def test_sessions_are_replayed_file_by_file(tmp_path, capsys, spark):
     assert summary["quarantined"] == {"NOT_JSON": 1}
     assert summary["events"] == {"Closed": 1, "StreamData": 1}
     assert sum(summary["violations"].values()) == 1
+
+
+@pytest.mark.parametrize("split_size", [1 << 20, 1])
+def test_captures_are_decoded_to_tables(tmp_path, capsys, spark, split_size):
+    folder = tmp_path / "captures"
+    (folder / "inside").mkdir(parents=True)
+    (folder / "inside" / "a.culmcap").write_bytes(bymux_capture("1001", "1001", "1001"))
+    place = ["--input", str(folder), "--split-size", str(split_size), "--json", "--output"]
+    status, out, _ = run(capsys, "captures", *place, str(tmp_path / "good"))
+    summary = json.loads(out)
+    assert (status, summary["captures"], summary["machines"]) == (0, 1, {"bymux": 1})
+    assert (summary["violations"], summary["quarantined"]) == ({}, {})
+    (folder / "b.culmcap").write_bytes(bymux_capture("1001", "ff"))
+    (folder / "torn.culmcap").write_bytes(bymux_capture("1001", "1001")[:-1])
+    (folder / "notes.txt").write_text("no capture")
+    status, out, _ = run(capsys, "captures", *place, str(tmp_path / "bad"))
+    summary = json.loads(out)
+    assert (status, summary["captures"]) == (ExitStatus.FAILED, 3)
+    assert summary["violations"] == {"UNKNOWN_PACKET_TYPE": 2}  # the bytes, and what came of them
+    assert summary["quarantined"] == {"TRUNCATED_BLOCK": 1}
+    assert (
+        summary["steps"]
+        == spark.read.parquet(str(tmp_path / "bad" / "decoded")).filter("what = 'step'").count()
+    )
+    page = (tmp_path / "bad" / "report.html").read_text()
+    assert "broke the protocol" in page
+    assert "coalesce(code, name)" in page
+    only = ["--fail-on", "DAMAGED_BLOCK"]
+    status, out, _ = run(capsys, "captures", *place, str(tmp_path / "only"), *only)
+    assert status == ExitStatus.DONE
+
+
+def test_a_folder_without_captures_shows_nothing(tmp_path, capsys, spark):
+    (tmp_path / "notes.txt").write_text("no capture")
+    out = ["--output", str(tmp_path / "out"), "--json"]
+    status, _, _ = run(capsys, "captures", "--input", str(tmp_path / "notes.txt"), *out)
+    assert status == ExitStatus.TOO_FEW
 
 
 def test_lines_of_recorded_sessions_have_bytes_and_times():

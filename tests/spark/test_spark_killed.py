@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 import sessions_of_tests
 from planted import Row, honest_log
+from test_spark_captures import bymux_capture
 
 from culm.exits import ExitStatus
 from culm.spark.archive import write_archive
@@ -55,6 +56,9 @@ def arguments_of(job: str, folder: Path) -> list[str]:
             config = json.dumps({"role": "REACTIVE", "streams": {"0": [100, 100]}})
             source = f"--input={folder / 'bad.jsonl'}"
             return [job, source, "--machine=bymux", f"--config={config}"]
+        case "captures":
+            (folder / "one.culmcap").write_bytes(bymux_capture("1001", "ff"))
+            return [job, f"--input={folder / 'one.culmcap'}"]
         case "raft":
             return [job, *(f"--input={name}={folder / name}.jsonl" for name in ("one", "two"))]
         case "reconcile":

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from ebt_support import Host, encode, feed
+from ebt_support import Host, feed
 
 from culm.machine import RemoteProtocolError
+from culm.machines.ssb_lines import encode_fields
 from culm.ssb.ebt import ErrorCode, FeedForked, Limits, SessionEnded
 from culm.ssb.store import MemoryStore
+from culm.testing import captures
 
 STEPS_MAX = 200_000
 # A server that did not listen for so long that its client has given it up.
@@ -158,7 +160,7 @@ class Simulation:
     def _check_fork(self, name: str, frame: Any) -> None:
         """A host has seen both branches: the feed is stopped, and reported with its proof."""
         author, host = frame["author"], self.hosts[name]
-        proof = ours, theirs = self.stores[name].messages(author)[-1], encode(frame).data
+        proof = ours, theirs = self.stores[name].messages(author)[-1], encode_fields(frame).data
         forks = [event for event in host.events if isinstance(event, FeedForked)]
         assert forks.count(FeedForked(feed=author, ours=ours, theirs=theirs)) == 1
         assert self.stores[name].proof(author) == proof
@@ -349,7 +351,7 @@ class Simulation:
             for data in store.messages(name):
                 fields = json.loads(data)
                 assert fields["previous"] == previous, f"{each} has both branches"
-                previous = encode(fields).id
+                previous = encode_fields(fields).id
             proof = store.proof(name)
             if proof is not None:
                 stopped.add(each)
@@ -379,3 +381,15 @@ class Simulation:
             links = len(self.readers(author)) - 1
             assert links <= self.crossings[name, sequence] <= links + self.asked[name]
         return self
+
+
+@captures.of_failures
+def run_ebt_seed(seed: int, *, steps: int = 150, **options: Any) -> Simulation:
+    """Run the world of `seed` to its end; raises with the seed as a note."""
+    world = Simulation(seed, **options)
+    try:
+        world.run(steps).settle().check().check_tree().check().forgive().check()
+    except Exception as error:
+        error.add_note(f"seed {seed}")
+        raise
+    return world

@@ -8,10 +8,9 @@ from hashlib import sha256
 from typing import Any
 
 from culm.machine import Event
+from culm.machines.ssb_lines import LineFormat, encode_fields
 from culm.ssb.ebt import (
-    ForkedFeedError,
     Head,
-    InvalidMessageError,
     Message,
     Replicator,
     SessionRole,
@@ -38,13 +37,7 @@ def message(author: str, sequence: int, previous: str | None, text: str = "") ->
         "sequence": sequence,
         "content": {"type": "post", "text": text},
     }
-    return encode(fields)
-
-
-def encode(fields: dict[str, Any]) -> Message:
-    data = json.dumps(fields, separators=(",", ":")).encode()
-    message_id = sha256(data).hexdigest()
-    return Message(fields["author"], fields["sequence"], message_id, data)
+    return encode_fields(fields)
 
 
 def chain(author: str, count: int, *, after: Head | None = None, text: str = "") -> list[Message]:
@@ -57,18 +50,6 @@ def chain(author: str, count: int, *, after: Head | None = None, text: str = "")
     return found
 
 
-class PlainFormat:
-    """Messages as `message` makes them: valid unless they say ``"valid": false``."""
-
-    def check(self, previous: str | None, received: dict[str, Any]) -> Message:
-        if received.get("valid") is False:
-            raise InvalidMessageError("it says so itself")
-        found = encode(received)
-        if received["previous"] != previous:
-            raise ForkedFeedError(found.data)
-        return found
-
-
 class Host:
     """A replicator with its store, driven by the law."""
 
@@ -76,7 +57,7 @@ class Host:
         self.store = MemoryStore() if store is None else store
         self.now = options.setdefault("now", 0.0)
         self.machine = captures.make(
-            Replicator, me=me, stored=self.store.load(), format=PlainFormat(), **options
+            Replicator, me=me, stored=self.store.load(), format=LineFormat(), **options
         )
         self.events: list[Event] = []
         self.frames: dict[int, list[Any]] = {}

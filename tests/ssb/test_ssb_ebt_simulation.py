@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ebt_simulator import Simulation, TightHost
+from ebt_simulator import Simulation, TightHost, run_ebt_seed
 from ebt_support import Host, feed
 from ebt_sybils import Crowd, Sybils
 
@@ -34,18 +34,18 @@ def some(seeds: range) -> list[range]:
 @pytest.mark.parametrize("tried", some(seeds("EBT", usual=1_000, long=100_000)), ids=str)
 def test_connected_hosts_have_the_same_in_the_end(tried: range) -> None:
     for seed in tried:
-        try_world(Simulation(seed, hosts_max=10), STEPS)
+        run_ebt_seed(seed, hosts_max=10)
 
 
 @pytest.mark.parametrize("seed", [22_170, 32_724])
 def test_a_search_ends_with_the_last_message_whoever_brings_it(seed: int) -> None:
     """Somebody who had been told to stop: all who were asked besides went on sending."""
-    try_world(Simulation(seed, hosts_max=10), STEPS)
+    run_ebt_seed(seed, hosts_max=10)
 
 
 @pytest.mark.parametrize("seed", seeds("EBT_LARGE", usual=20, long=1_000))
 def test_many_hosts_have_the_same_in_the_end(seed: int) -> None:
-    try_world(Simulation(seed, hosts_max=50), 2 * STEPS)
+    run_ebt_seed(seed, steps=2 * STEPS, hosts_max=50)
 
 
 @pytest.mark.parametrize("seed", seeds("EBT_SYBILS", usual=30, long=3_000))
@@ -70,22 +70,14 @@ def test_a_crowd_that_only_promises_delays_strangers_for_a_stated_time(tried: ra
 @pytest.mark.parametrize("tried", some(seeds("EBT_TIGHT", usual=60, long=10_000)), ids=str)
 def test_hosts_with_the_least_of_everything_have_the_same_in_the_end(tried: range) -> None:
     for seed in tried:
-        try_world(Simulation(seed, host=TightHost), STEPS)
-
-
-def try_world(world: Simulation, steps: int) -> None:
-    try:
-        world.run(steps).settle().check().check_tree().check().forgive().check()
-    except Exception as error:
-        error.add_note(f"seed {world.seed}")
-        raise
+        run_ebt_seed(seed, host=TightHost)
 
 
 def found(host: type[Host] = Host, count: int = 30) -> bool:
     """Whether something wrong is found in some of the first worlds."""
     for seed in range(count):
         try:
-            try_world(Simulation(seed, host=host), STEPS)
+            run_ebt_seed(seed, host=host)
         except AssertionError:
             return True
     return False
@@ -120,13 +112,13 @@ def test_canary_a_host_that_goes_on_after_a_fork(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(FeedExchange, "_withdraw", lambda self, feed: None)
     monkeypatch.setattr(Feed, "wanted", property(lambda self: self.followed))
     with pytest.raises(AssertionError):
-        try_world(Simulation(FORKING), STEPS)
+        run_ebt_seed(FORKING)
 
 
 def test_canary_a_host_that_looks_away_from_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FeedExchange, "_contradict", lambda self, feed, theirs: None)
     with pytest.raises(AssertionError):
-        try_world(Simulation(FORKING), STEPS)
+        run_ebt_seed(FORKING)
 
 
 def test_canary_a_host_that_waits_for_whoever_promises_most(

@@ -29,7 +29,7 @@ from culm.capture.wireshark import dissectors
 from culm.exits import ExitStatus, exits
 from culm.wire.multihash import FAMILIES
 
-__all__ = ["main", "parser"]
+__all__ = ["main", "parser", "pieces_of"]
 
 _PIECE_SIZE = 1 << 16
 
@@ -132,10 +132,11 @@ def _add_json(command: argparse.ArgumentParser) -> None:
 
 
 def _open(path: str) -> Capture:
-    return Capture(_pieces(path))
+    return Capture(pieces_of(path))
 
 
-def _pieces(path: str) -> Iterator[bytes]:
+def pieces_of(path: str) -> Iterator[bytes]:
+    """The bytes of a file, a few at a time."""
     with open(path, "rb") as file:
         while piece := file.read(_PIECE_SIZE):
             yield piece
@@ -212,19 +213,19 @@ def _diff(options: argparse.Namespace) -> ExitStatus:
     return ExitStatus.DONE
 
 
-def _test_of(pieces: Iterator[bytes], form: str = "") -> Iterator[bytes]:
+def _test_of(pieces: Iterator[bytes], words: Mapping[str, str] | None = None) -> Iterator[bytes]:
     """A module for pytest that has the capture in it."""
     data = b"".join(pieces)
     header = Capture([data]).header
     of = f"{header.machine or 'a machine'}, session {header.session or '-'}"
     rows = (f'    b"{line.decode()}"' for line in _lines(b64encode(data)))
     # The names are somebody else's: they must not end the text in which they stand.
-    words = ascii(of)[1:-1].replace('"', "'")
-    yield (form or _TEST).format(of=words, capture="\n".join(rows)).encode()
+    shown = ascii(of)[1:-1].replace('"', "'")
+    yield _TEST.format(of=shown, capture="\n".join(rows), **(words or _SAME)).encode()
 
 
 def _broken_test_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    return _test_of(pieces, _BROKEN_TEST)
+    return _test_of(pieces, _BROKEN)
 
 
 def _lines(data: bytes) -> Iterator[bytes]:
@@ -232,7 +233,7 @@ def _lines(data: bytes) -> Iterator[bytes]:
 
 
 _LINE = 88
-_TEST = '''"""What was done in production comes out the same: {of}."""
+_TEST = '''"""{title}: {of}."""
 
 from base64 import b64decode
 
@@ -243,25 +244,19 @@ CAPTURE = b64decode(
 )
 
 
-def test_it_comes_out_the_same() -> None:
-    assert replay(read(CAPTURE)) is None
+def test_{name}() -> None:
+    assert replay(read(CAPTURE)) is {wanted}
 '''
-
-
-_BROKEN_TEST = '''"""What was found broken is mended: {of}."""
-
-from base64 import b64decode
-
-from culm.capture import read, replay
-
-CAPTURE = b64decode(
-{capture}
-)
-
-
-def test_it_no_longer_comes_out_so() -> None:
-    assert replay(read(CAPTURE)) is not None, "the machine does what it did when it was broken"
-'''
+_SAME = {
+    "title": "What was done in production comes out the same",
+    "name": "it_comes_out_the_same",
+    "wanted": "None",
+}
+_BROKEN = {
+    "title": "What was found broken is mended",
+    "name": "it_no_longer_comes_out_so",
+    "wanted": 'not None, "the machine does what it did when it was broken"',
+}
 
 
 def _lines_of(capture: Capture) -> Iterator[bytes]:
@@ -277,7 +272,7 @@ _CONVERTED: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
 
 
 def _converted(options: argparse.Namespace) -> ExitStatus:
-    _write(options.o, options.convert(_pieces(options.file)))
+    _write(options.o, options.convert(pieces_of(options.file)))
     return ExitStatus.DONE
 
 

@@ -25,6 +25,8 @@ class ErrorCode(IntEnum):
     """The capture does not say which machine it is of, or no machine can be made so."""
     UNKNOWN_COMPRESSION = 9
     """Its blocks are compressed in a way that nothing here knows."""
+    SECOND_MACHINE = 10
+    """A recorder was given another machine: a capture is of one."""
 
 
 class CaptureError(Exception):

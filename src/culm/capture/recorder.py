@@ -20,6 +20,7 @@ from culm.capture.blocks import block_of, front_of
 from culm.capture.chance import Chance, RecordedChance
 from culm.capture.compression import Compression, compress
 from culm.capture.encoding import Encoder, encode_uint
+from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.quick import WAITING_MAX, quick_calls
 from culm.capture.records import IDLE, Header, Step, encode_step
 from culm.capture.redaction import (
@@ -35,7 +36,7 @@ from culm.capture.values import CHANCE, Hidden, marked, name_of, to_value
 from culm.machine import Closed, Effect, Event, Link
 from culm.machines import Verb
 
-__all__ = ["Recorder", "Tape", "is_stand_in", "record"]
+__all__ = ["Recorder", "Tape", "is_stand_in", "record", "recorder_of"]
 
 M = TypeVar("M")
 P = ParamSpec("P")
@@ -75,7 +76,12 @@ class Tape:
         return {}
 
     def stand_in(self, machine: M) -> M:
-        """The machine, with every call noted.  One machine for each tape."""
+        """The machine, with every call noted.
+
+        One machine for each tape: raises `CaptureError` (``SECOND_MACHINE``) for another.
+        """
+        if self._has_machine:
+            raise CaptureError(ErrorCode.SECOND_MACHINE, "a recorder is for one machine")
         self._has_machine = True
         return cast(M, _stand_in(machine, self, 0))
 
@@ -488,6 +494,12 @@ _DATA = frozenset({type(None), bool, int, float, str, bytes})
 def is_stand_in(value: object) -> bool:
     """Whether a tape has made it: for a machine, or for a handle that one has handed out."""
     return issubclass(type(value), _StandIn)
+
+
+def recorder_of(value: object) -> Recorder | None:
+    """The recorder whose stand-in this is; ``None`` if it is none."""
+    tape = value._tape if issubclass(type(value), _StandIn) else None  # type: ignore[attr-defined]
+    return tape if isinstance(tape, Recorder) else None
 
 
 def _behind(value: Any) -> Any:

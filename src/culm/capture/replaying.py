@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from culm.capture.records import Capture, Header, Step
 from culm.capture.redaction import Redact, is_secret
 from culm.capture.values import class_of, from_value
 from culm.machine import DatagramMachine, LinkedMachine, StreamBase, StreamMachine
-from culm.machines import UnknownMachineError, lookup
+from culm.machines import UnknownMachineError, lookup, names
 
 __all__ = ["Difference", "Replay", "machine_of", "replay"]
 
@@ -141,13 +141,17 @@ class Replay:
             kind = class_of(name)
         except (AttributeError, ImportError, TypeError, ValueError) as error:
             raise CaptureError(ErrorCode.BAD_VALUE, f"{name}: {error}") from None
-        try:
-            helpers = lookup(self._header.machine).helpers
-        except UnknownMachineError:
-            helpers = ()
-        if kind not in helpers and not set(kind.__mro__) & _MACHINES:
+        if not set(kind.__mro__) & _MACHINES and kind not in self._helpers():
             raise CaptureError(ErrorCode.BAD_VALUE, f"{name} is no machine")
         return partial(self._tape.make, kind)
+
+    def _helpers(self) -> Iterator[type]:
+        """What the machine named by the capture, or any if it names none, has beside itself."""
+        try:
+            for name in [self._header.machine] if self._header.machine else names():
+                yield from lookup(name).helpers
+        except UnknownMachineError:
+            return
 
     def _method(self, step: Step) -> Callable[..., Any]:
         _ = self.machine

@@ -15,7 +15,15 @@ from culm.machines.encodings import DECIMAL
 from culm.machines.machine_type import close_link
 from culm.machines.messages import lines
 from culm.machines.ssb_lines import DialWanted, LineLink, ReplicatorOverLines, feed, next_message
-from culm.ssb.ebt import Limits, LoadClock, PeerClock, ReadMessages, SessionRole, Timing
+from culm.ssb.ebt import (
+    Limits,
+    LoadClock,
+    PeerClock,
+    ReadMessages,
+    Replicator,
+    SessionRole,
+    Timing,
+)
 from culm.ssb.store import MemoryStore
 
 _LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
@@ -113,6 +121,7 @@ EBT = register(
         },
         respond=lambda config: MemoryStore().perform,
         dialling=dialling(_NAMES),
+        helpers=(Replicator,),
         codec=Codec(
             encodings=[DECIMAL],
             messages=lines,

@@ -84,6 +84,8 @@ _DEPTH_MAX = 64
 class LineFormat:
     """The format of unsigned messages, for the core to check."""
 
+    __slots__ = ()
+
     def check(self, previous: str | None, received: dict[str, Any]) -> Message:
         if received.get("valid") is False:
             raise InvalidMessageError("it says so itself")

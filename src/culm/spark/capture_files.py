@@ -1,9 +1,10 @@
 """The blocks of captures in files.
 
 Blocks have no mark by which they are found from the middle of a file: a capture of somebody who
-copies captures has blocks in its payloads.  So a capture is read from its beginning, from head to
-head.  A block that is not as it was written is passed over by what its head says; where no head can
-be, the rest of the file is one damage.
+copies captures has blocks in its payloads.  So they are found from the beginning, from head to
+head, and a large capture is cut between blocks by whoever plans its parts (`block_starts`).  A
+block that is not as it was written is passed over by what its head says; where no head can be, the
+rest of the file is one damage.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from culm.capture.compression import Compression
 from culm.capture.errors import CaptureError
 from culm.spark.archive import Readable
 
-__all__ = ["KIND", "CaptureFault", "CapturePart", "captured_until", "read_capture"]
+__all__ = [
+    "KIND",
+    "CaptureFault",
+    "CapturePart",
+    "block_starts",
+    "captured_until",
+    "read_capture",
+]
 
 #: The ``kind`` of rows of captures.
 KIND = "capture"
@@ -59,9 +67,16 @@ class CapturePart(NamedTuple):
 
 
 def read_capture(
-    file: Readable, *, start: int, size: int, size_max: int = BLOCK_SIZE_MAX
+    file: Readable,
+    *,
+    start: int,
+    size: int,
+    stop: int | None = None,
+    size_max: int = BLOCK_SIZE_MAX,
 ) -> Iterator[CapturePart]:
-    """The blocks from `start` on, where one begins, or 0; `size` is that of the file.
+    """The blocks that begin from `start`, where one does, or 0, up to `stop`, or the file's end.
+
+    `size` is that of the file.
 
     Takes the memory of one block, of at most `size_max` bytes, as stored and as it was.
     """
@@ -72,7 +87,7 @@ def read_capture(
         return
     compression, front = begun
     at = max(start, front)
-    while at < size:
+    while at < (size if stop is None else min(stop, size)):
         part = _part_at(file, at, size, size_max, compression)
         yield part
         at = part.end
@@ -110,6 +125,30 @@ def _part_at(
     return CapturePart(at, end, records)
 
 
+def block_starts(file: Readable, *, start: int, size: int) -> Iterator[int]:
+    """`start`, which is 0 or where a block begins, and where all others begin after it.
+
+    No block is read.  The place of a damage is among them; what follows it there, is not.
+    """
+    yield start
+    begun = _beginning(file, size)
+    if isinstance(begun, CaptureFault):
+        return
+    at = max(start, begun[1])
+    while (end := _end_of(file, at, size)) is not None and end < size:
+        at = end
+        yield at
+
+
+def _end_of(file: Readable, at: int, size: int) -> int | None:
+    """The end of the block that begins at a byte, by its head; ``None`` if none can."""
+    if at + HEAD_SIZE > size:
+        return None
+    file.seek(at)
+    head = BlockHead.at(file.read(HEAD_SIZE))
+    return at + HEAD_SIZE + head.stored_size if head is not None and head.is_possible else None
+
+
 def captured_until(file: Readable, *, start: int, size: int) -> int:
     """The end of the last complete block of a capture that grows; no block is read.
 
@@ -120,11 +159,9 @@ def captured_until(file: Readable, *, start: int, size: int) -> int:
         return size if size >= FRONT_SIZE_MAX else start
     at = max(start, begun[1])
     while at + HEAD_SIZE <= size:
-        file.seek(at)
-        head = BlockHead.at(file.read(HEAD_SIZE))
-        if head is None or not head.is_possible:
+        end = _end_of(file, at, size)
+        if end is None:
             return size
-        end = at + HEAD_SIZE + head.stored_size
         if end > size:
             break
         at = end

@@ -16,6 +16,7 @@ from culm.bamboo.errors import Reason
 from culm.garlic import ErrorCode
 from culm.p2panda.errors import Reason as OperationFault
 from culm.spark.archive import ArchiveFault
+from culm.spark.capture_files import CaptureFault
 from culm.spark.decode import NO_ENTRY
 from culm.spark.lines import LineFault
 from culm.spark.operations import NO_PAYLOAD
@@ -50,7 +51,7 @@ REFUSED = "REFUSED"
 #: The enumerations of findings.
 CODES: tuple[type[Enum], ...] = (
     *(ErrorCode, OperationFault, MessageErrorCode, WireErrorCode),
-    *(TableFault, LineFault, ArchiveFault, Reason),
+    *(TableFault, LineFault, ArchiveFault, CaptureFault, Reason),
 )
 #: All names that a check can have, except those that machines give to errors in sessions.
 KNOWN = frozenset(

@@ -42,8 +42,10 @@ from culm.spark.paths import expanded
 from culm.spark.progress import ProgressLine
 from culm.spark.protocol_jobs import (
     Campaign,
+    Captures,
     RaftLogs,
     RecordedSessions,
+    captures_job,
     raft_job,
     sessions_job,
     simulate_job,
@@ -133,6 +135,10 @@ def _reading(parser: ArgumentParser) -> None:
         default="entry",
         help="the column of tables that has the records (default: %(default)s)",
     )
+    _blocks(parser)
+
+
+def _blocks(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--split-size",
         type=_size,
@@ -145,7 +151,7 @@ def _reading(parser: ArgumentParser) -> None:
         type=_size,
         default=READ_SIZE_MAX,
         metavar="BYTES",
-        help="the largest block of an archive that is read (default: %(default)s)",
+        help="the largest block that is read (default: %(default)s)",
     )
     _io_errors(parser)
 
@@ -293,6 +299,15 @@ def _raft_options(parser: ArgumentParser, given: Namespace) -> RaftLogs:
     return RaftLogs(inputs=inputs, on_io_error=given.on_io_error)
 
 
+def _capture_options(parser: ArgumentParser, given: Namespace) -> Captures:
+    return Captures(
+        inputs=_inputs(parser, given, several=False),
+        split_size=given.split_size,
+        block_size_max=given.block_size_max,
+        on_io_error=given.on_io_error,
+    )
+
+
 def _session_options(parser: ArgumentParser, given: Namespace) -> RecordedSessions:
     inputs = _inputs(parser, given, several=False)
     try:
@@ -360,6 +375,13 @@ JOBS: Mapping[str, Job] = {
         (_several_inputs, _io_errors),
         _raft_options,
         raft_job,
+    ),
+    "captures": Job(
+        "decode captures of any protocol: steps, messages, broken rules",
+        ("decoded", "quarantine"),
+        (_one_input, _blocks),
+        _capture_options,
+        captures_job,
     ),
     "sessions": Job(
         "replay recorded sessions of any protocol",
@@ -463,8 +485,9 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitSta
 
 
 def _checks(parser: ArgumentParser, given: Namespace) -> Checks:
-    # Machines have names of their own for errors in sessions.
-    wrong = unknown(given.fail_on or ()) if given.job != "sessions" else []
+    # Machines have names of their own for errors.
+    own_names = given.job in ("captures", "sessions")
+    wrong = [] if own_names else unknown(given.fail_on or ())
     if wrong:
         near = {each: get_close_matches(each, KNOWN, 1) for each in wrong}
         said = (f"{each} (is it {match[0]}?)" if match else each for each, match in near.items())

@@ -99,7 +99,7 @@ class Reading:
 
 
 def plan(reading: Reading) -> list[Split]:
-    """The parts in which files are read; no file is opened.
+    """The parts in which files are read; no file is opened but captures larger than a part.
 
     Raises `OSError` as `Reading.find` does.
     """

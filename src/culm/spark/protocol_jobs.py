@@ -1,7 +1,7 @@
-"""Jobs of the command line about runs of protocols: Raft's logs, sessions, simulators.
+"""Jobs of the command line about runs of protocols: captures, Raft's logs, sessions, simulators.
 
-They read lines of JSON, by the format ``culm``; a line that is not JSON, or not of the required
-form, is set aside as in all jobs.
+All but captures are lines of JSON, read by the format ``culm``; a line that is not JSON, or not of
+the required form, is set aside as in all jobs.
 """
 
 from __future__ import annotations
@@ -12,15 +12,20 @@ from functools import partial, reduce
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from culm.spark.archive import READ_SIZE_MAX
+from culm.spark.captures import decode_captures
 from culm.spark.checks import REFUSED, Outcome
 from culm.spark.columns import map_rows
 from culm.spark.errors import OnError
 from culm.spark.jobs import Store, Tell, counts, fault_counts, outcome, rows_of
+from culm.spark.options import Reading
+from culm.spark.paths import Filter
 from culm.spark.quarantine import quarantined, sound
 from culm.spark.raft_logs import decode_raft_entries, raft_violations
 from culm.spark.sessions import LINES, RECORDED, replay_sessions, session_lines
 from culm.spark.simulate import KEPT, simulate
 from culm.spark.source import register
+from culm.spark.splits import SPLIT_SIZE
 from culm.wire.json import read_json
 
 if TYPE_CHECKING:
@@ -30,8 +35,10 @@ __all__ = [
     "NOT_JSON",
     "WRONG_FORM",
     "Campaign",
+    "Captures",
     "RaftLogs",
     "RecordedSessions",
+    "captures_job",
     "parsed_lines",
     "raft_entry",
     "raft_job",
@@ -82,6 +89,30 @@ class RecordedSessions:
     def said(self) -> dict[str, Any]:
         """The part of a summary about the sessions."""
         return {"machine": self.machine, "inputs": dict(self.inputs)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captures:
+    """Captures, files ``*.culmcap``; those of more than `split_size` bytes go to several tasks."""
+
+    inputs: Mapping[str, str]
+    split_size: int = SPLIT_SIZE
+    block_size_max: int = READ_SIZE_MAX
+    on_io_error: str = OnError.FAIL
+
+    def said(self) -> dict[str, Any]:
+        """The part of a summary about the inputs."""
+        return {"inputs": dict(self.inputs)}
+
+    def reading(self, path: str) -> Reading:
+        """How those at `path` are read."""
+        return Reading(
+            paths=(path,),
+            filter=Filter(name_glob=_CAPTURES),
+            split_size=self.split_size,
+            block_size_max=self.block_size_max,
+            on_io_error=OnError(self.on_io_error),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +213,40 @@ def sessions_job(
     return outcome(numbers, "violations", **{REFUSED: numbers["refused"]})
 
 
+def captures_job(spark: SparkSession, captures: Captures, store: Store, tell: Tell) -> Outcome:
+    """Captures, decoded: table ``decoded``."""
+    from pyspark.sql import functions as f
+
+    [path] = captures.inputs.values()
+    reading = captures.reading(path)
+    found = reading.find()
+    is_large = any((each.size or 0) > captures.split_size for each in found)
+    tell(f"decoding {len(found):,} captures")
+    register(spark)
+    reader = spark.read.format("culm").option("pathGlobFilter", _CAPTURES)
+    for name in ("split_size", "block_size_max", "on_io_error"):
+        reader = reader.option(name, str(getattr(captures, name)))
+    rows = decode_captures(reader.load(path), in_parts=is_large)
+    decoded = store.write("decoded", rows)
+    tell("setting aside what cannot be used")
+    store.write("quarantine", quarantined(decoded))
+    faults = fault_counts(decoded)
+    steps = decoded.filter("what = 'step'")
+    # Bytes that break the protocol are told twice if the machine has ended with an error for them.
+    broken = decoded.filter("what = 'violation'").withColumn("rule", f.coalesce("code", "name"))
+    numbers = {
+        **faults,
+        "rows_of": dict.fromkeys(captures.inputs, faults["rows"]),
+        "captures": len(found),
+        "machines": counts(steps.select("file", "machine").distinct(), "machine"),
+        "steps": steps.count(),
+        "messages": decoded.filter("what = 'message'").count(),
+        "violations": counts(broken.select("file", "step", "rule").distinct(), "rule"),
+        "refused": decoded.filter("what = 'refused'").count(),
+    }
+    return outcome(numbers, "violations", **{REFUSED: numbers["refused"]})
+
+
 def simulate_job(spark: SparkSession, campaign: Campaign, store: Store, tell: Tell) -> Outcome:
     """Seeds of a simulator: table ``runs``."""
     from pyspark.sql import functions as f
@@ -209,6 +274,7 @@ def simulate_job(spark: SparkSession, campaign: Campaign, store: Store, tell: Te
     return Outcome(said, {name: count for name, count in verdicts.items() if name != KEPT})
 
 
+_CAPTURES = "*.culmcap"
 _KEPT = ("entry", *_PLACE, "block_end")
 
 

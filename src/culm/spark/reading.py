@@ -186,8 +186,14 @@ def _read_table(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marke
 
 def _read_capture(split: Split, mark: _Mark, file: WatchedFile) -> Iterator[_Marked]:
     """A row for each block: its records are one value, since they make sense in order only."""
-    size = split.stop if split.size is None else split.size
-    for part in read_capture(file, start=mark.offset, size=size, size_max=split.block_size_max):
+    parts = read_capture(
+        file,
+        start=mark.offset,
+        stop=split.stop,
+        size=split.stop if split.size is None else split.size,
+        size_max=split.block_size_max,
+    )
+    for part in parts:
         said = {"kind": KIND, "file": split.path, "block": part.offset}
         if part.fault is None:
             row = said | {"entry": part.records, "row": 0}

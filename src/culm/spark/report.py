@@ -18,6 +18,7 @@ from culm.bamboo.errors import Reason
 from culm.garlic import ErrorCode
 from culm.p2panda.errors import Reason as OperationFault
 from culm.spark.archive import ArchiveFault
+from culm.spark.capture_files import CaptureFault
 from culm.spark.checks import Status
 from culm.spark.lines import LineFault
 from culm.spark.meanings import meanings
@@ -53,7 +54,10 @@ _FOUND: Mapping[str, Sequence[type[Enum]]] = {
     "operations": (WireErrorCode, OperationFault, Reason),
     "raft": (ErrorCode,),
     "sessions": (),
+    "captures": (CaptureFault,),
 }
+# The tables with the rules that these jobs have found broken.
+_SAID_BY_MACHINES = {"captures": "decoded", "sessions": "said"}
 # The tables with the reasons of these jobs.
 _REASONS = {"audit": "verdicts", "operations": "operations"}
 
@@ -124,8 +128,8 @@ def _wrong(summary: Mapping[str, Any], store: Store) -> Iterator[Table]:
         yield _counted(title, "records", summary["reasons"], store, table, where, said)
     for name, (title, unit, table, where) in _COUNTED.items():
         if name in summary and name in ("quarantined", "violations"):
-            table = "said" if job == "sessions" and name == "violations" else table
-            where = "code = '{}'" if table == "said" else where
+            if name == "violations" and job in _SAID_BY_MACHINES:
+                table, where = _SAID_BY_MACHINES[job], "coalesce(code, name) = '{}'"
             yield _counted(title, unit, summary[name], store, table, where, _meanings(job))
     if job == "audit" and summary["faulty_logs"]:
         yield _logs("Logs that are not verified to the end", store, is_faulty=True)

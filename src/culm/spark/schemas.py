@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from culm.bamboo.errors import Reason
 from culm.spark.audit import FORKS, LOGS, VERDICT
-from culm.spark.captures import CAPTURED
+from culm.spark.capture_rows import CAPTURED
 from culm.spark.decode import VERIFIED
 from culm.spark.dissection import DISSECTED
 from culm.spark.fingerprint import PIECES, RANGES

@@ -109,6 +109,18 @@ def _replayed(said: _Said) -> str:
     return f"No rule was broken in {sessions}."
 
 
+def _decoded(said: _Said) -> str:
+    wrong = _wrong_rows(said)
+    if said["refused"]:
+        wrong.insert(0, f"{_many(said['refused'], 'call')} broke a rule of ours")
+    if said["violations"]:
+        wrong.insert(0, f"{_many(sum(said['violations'].values()), 'step')} broke the protocol")
+    steps = f"{_many(said['steps'], 'step')} of {_many(said['captures'], 'capture')}"
+    if wrong:
+        return f"Of {steps}, {_listed(wrong)}."
+    return f"No rule was broken in {steps}."
+
+
 def _simulated(said: _Said) -> str:
     verdicts: dict[str, int] = said["verdicts"]
     wrong = [f"{count:,} {name}" for name, count in verdicts.items() if name != "kept"]
@@ -124,6 +136,7 @@ _JOBS: Mapping[str, Callable[[_Said], str]] = {
     "operations": _operated,
     "raft": _compared_logs,
     "sessions": _replayed,
+    "captures": _decoded,
     "simulate": _simulated,
 }
 

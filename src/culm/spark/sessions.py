@@ -19,7 +19,7 @@ from culm.capture.recorder import Tape
 from culm.capture.records import Header, Step
 from culm.machines import lookup
 from culm.machines.lines import LineDriver
-from culm.spark.captures import CAPTURED, step_rows
+from culm.spark.capture_rows import CAPTURED, step_rows
 from culm.spark.columns import check_columns, row_batches, schema_text
 from culm.wire.json import read_json
 

@@ -13,8 +13,9 @@ suffix of a file's name tells its form:
 - ``.culmcap``: a capture, each block of which is a record (`culm.spark.captures`);
 - anything else: an archive of `culm.spark.archive`.
 
-All but compressed ones and captures are read in parts of `split_size` bytes, cut where blocks,
-lines or row groups begin; many small parts make one task.  If the file system fails, so does the
+All but compressed ones are read in parts of `split_size` bytes, cut where blocks, lines or row
+groups begin (in captures, of which the heads of all blocks are read for that, before any task
+begins); many small parts make one task.  If the file system fails, so does the
 task, or (``on_io_error=quarantine``) a row names the part that could not be read; `read_again`
 reads it.
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum, auto
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from culm.spark.archive import READ_SIZE_MAX
+from culm.spark.capture_files import block_starts
+from culm.spark.files import open_file
 
 __all__ = [
     "SPLIT_SIZE",
@@ -49,7 +52,7 @@ class FileForm(Enum):
     @property
     def is_cut(self) -> bool:
         """Whether it can be read from the middle on."""
-        return self not in (FileForm.GZIP_LINES, FileForm.CAPTURE)
+        return self is not FileForm.GZIP_LINES
 
 
 _FORMS = {
@@ -90,11 +93,29 @@ class Split(NamedTuple):
 
 def cut(path: str, start: int, stop: int, split_size: int, column: str) -> list[Split]:
     """Cut a file into at least one part, from `start` up to `stop`, its end."""
-    if not form_of(path).is_cut:
+    form = form_of(path)
+    if form is FileForm.CAPTURE and stop - start > split_size:
+        return _cut_capture(path, start, stop, split_size, column)
+    if not form.is_cut:
         split_size = max(stop - start, 1)
     return [
         Split(path, at, min(at + split_size, stop), column, stop, at == start)
         for at in range(start, max(stop, start + 1), split_size)
+    ]
+
+
+def _cut_capture(path: str, start: int, stop: int, split_size: int, column: str) -> list[Split]:
+    """Cut a capture between blocks, by their heads."""
+    cuts: list[int] = []
+    try:
+        with open_file(path) as file:
+            for at in block_starts(file, start=start, size=stop):
+                if not cuts or at - cuts[-1] >= split_size:
+                    cuts.append(at)
+    except OSError:
+        cuts = [start]  # whoever reads it says what is wrong, or finds that it is no longer
+    return [
+        Split(path, begin, end, column, stop, is_end=True) for begin, end in pairwise([*cuts, stop])
     ]
 
 

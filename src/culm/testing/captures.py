@@ -19,6 +19,7 @@ from random import Random
 from typing import IO, NamedTuple, ParamSpec, TypeVar, cast
 
 from culm.capture import Recorder, Redact
+from culm.capture.recorder import recorder_of
 from culm.machines.operations import Operation
 from culm.testing import record
 from culm.testing.spec import Conversation, MachineSpec
@@ -132,11 +133,23 @@ def make(kind: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> T
     if not _runs:
         return kind(*arguments, **keywords)
     recorder = _runs[-1].recorder(getattr(kind, "__name__", "machine"))
+    return _made(recorder, kind, *arguments, **keywords)
+
+
+def _made(recorder: Recorder, kind: Callable[..., T], *arguments: object, **keywords: object) -> T:
     given = {
         name: recorder.chance(value) if isinstance(value, Random) else value
         for name, value in keywords.items()
     }
     return cast(Callable[..., T], recorder.make)(kind, *arguments, **given)
+
+
+def beside(machine: object, kind: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> T:
+    """What calls of a machine that `make` has made are given, as handshakes are, of `kind`."""
+    tape = recorder_of(machine)
+    if tape is None:
+        return kind(*arguments, **keywords)
+    return _made(tape, kind, *arguments, **keywords)
 
 
 def of_failures(simulator: Callable[P, T]) -> Callable[P, T]:

@@ -21,7 +21,8 @@ from contextlib import ExitStack
 from typing import IO
 
 from culm.arguments import is_dict
-from culm.capture import Capture, CaptureError, Recorder, read
+from culm.capture import Capture, CaptureError, Recorder
+from culm.capture.command import pieces_of
 from culm.capture.lines import operations
 from culm.exits import ExitStatus, exits
 from culm.machines import Config, lookup, names
@@ -53,7 +54,7 @@ def _drive(options: argparse.Namespace, files: ExitStack) -> ExitStatus:
         if options.help is not None:
             print("\n".join(describe(lookup(options.help))))
             return ExitStatus.DONE
-        capture = None if options.start is None else _opened(options.start)
+        capture = None if options.start is None else Capture(pieces_of(options.start))
         if capture is not None:
             name, config = capture.header.machine, dict(capture.header.config)
         else:
@@ -95,11 +96,6 @@ def _recorder(
     )
     driver.record_by(recorder.stand_in, recorder.verb)
     return recorder
-
-
-def _opened(path: str) -> Capture:
-    with open(path, "rb") as file:
-        return read(file.read())
 
 
 def _drive_capture(driver: LineDriver, capture: Capture, recorder: Recorder | None) -> ExitStatus:

@@ -19,16 +19,20 @@ __all__ = [
     "Dissection",
     "DissectionFault",
     "Field",
+    "Flows",
     "Moved",
     "StepFields",
     "bytes_of",
     "dissect",
     "fields_of",
     "leaves",
+    "tells_keys",
     "with_fields",
 ]
 
-_OF_CAPTURES = frozenset({"Moved", "StepFields", "bytes_of", "fields_of", "with_fields"})
+_OF_CAPTURES = frozenset(
+    {"Flows", "Moved", "StepFields", "bytes_of", "fields_of", "tells_keys", "with_fields"}
+)
 """Names that need the format of captures, and its libraries."""
 
 
@@ -39,4 +43,12 @@ def __getattr__(name: str) -> object:
 
 
 if TYPE_CHECKING:
-    from culm.capture.dissect.flows import Moved, StepFields, bytes_of, fields_of, with_fields
+    from culm.capture.dissect.flows import (
+        Flows,
+        Moved,
+        StepFields,
+        bytes_of,
+        fields_of,
+        tells_keys,
+        with_fields,
+    )

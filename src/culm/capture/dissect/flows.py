@@ -17,10 +17,12 @@ from culm.ssb import Keys
 
 __all__ = [
     "WAITING_MAX",
+    "Flows",
     "Moved",
     "StepFields",
     "bytes_of",
     "fields_of",
+    "tells_keys",
     "with_fields",
 ]
 
@@ -112,18 +114,28 @@ def with_fields(header: Header, steps: Iterable[Step]) -> Iterator[tuple[Step, l
     Steps wait for the ends of their fields, but not for more than `WAITING_MAX` steps: a field that
     has not ended by then is shown as far as it goes.
     """
-    flows = _Flows(header)
+    flows = Flows(header)
     for step in steps:
         yield from flows.take(step)
     yield from flows.finish()
 
 
+def tells_keys(step: Step) -> bool:
+    """Whether a step has the keys of a session, or had them before they were left out."""
+    return _keys_in(step.result) is not None
+
+
 @dataclass(slots=True)
 class _Told:
-    """A step, and its bytes, of which some may have no fields yet."""
+    """A step, and its bytes, of which some may have no fields yet.
+
+    number, size: how many steps, and bytes, came before it.
+    """
 
     step: Step
     parts: list[StepFields | _Flow]
+    number: int = 0
+    size: int = 0
 
     @property
     def is_ready(self) -> bool:
@@ -191,8 +203,8 @@ class _Flow:
         return min(faults, key=lambda each: each.offset)
 
 
-class _Flows:
-    """All flows of a machine."""
+class Flows:
+    """All flows of a machine, or some of them, if others are followed elsewhere."""
 
     def __init__(self, header: Header) -> None:
         self._header = header
@@ -200,7 +212,8 @@ class _Flows:
         self._links: dict[int, int] = {}
         self._keys: dict[bool, Keys] | None = None  # unknown as yet
         self._told: deque[_Told] = deque()
-        self._waiting_size = 0
+        self._number = 0
+        self._size = 0
 
     def take(self, step: Step) -> Iterator[tuple[Step, list[StepFields]]]:
         """A step; those of which all is known, in order."""
@@ -209,16 +222,31 @@ class _Flows:
             self._keys = _keys_in(step.result)
             if self._keys is not None:
                 self._look_again()
-        told = _Told(step, [])
+        told = _Told(step, [], self._number, self._size)
         self._told.append(told)
+        self._number += 1
         for moved in bytes_of(step):
-            self._waiting_size += len(moved.data)
+            self._size += len(moved.data)
             if moved.peer is None:
                 self._stream(moved).add(told, moved)
             else:
-                told.parts.append(self._datagram(moved))
+                told.parts.append(self.datagram(moved))
         yield from self._ready()
-        while len(self._told) > WAITING_MAX or self._waiting_size > _WAITING_SIZE_MAX:
+        yield from self._wait_no_longer()
+
+    def pass_to(self, number: int, size: int) -> Iterator[tuple[Step, list[StepFields]]]:
+        """So many steps, with so many bytes, have come up to here; those of other flows are new.
+
+        Steps have waited for that long, too.
+        """
+        self._number, self._size = number, size
+        yield from self._wait_no_longer()
+
+    def _wait_no_longer(self) -> Iterator[tuple[Step, list[StepFields]]]:
+        while self._told and (
+            self._number - self._told[0].number > WAITING_MAX
+            or self._size - self._told[0].size > _WAITING_SIZE_MAX
+        ):
             for part in list(self._told[0].parts):
                 if isinstance(part, _Flow):
                     part.force()
@@ -233,9 +261,7 @@ class _Flows:
     def _ready(self) -> Iterator[tuple[Step, list[StepFields]]]:
         while self._told and self._told[0].is_ready:
             told = self._told.popleft()
-            parts = [each for each in told.parts if isinstance(each, StepFields)]
-            self._waiting_size -= sum(len(each.moved.data) for each in parts)
-            yield told.step, parts
+            yield told.step, [each for each in told.parts if isinstance(each, StepFields)]
 
     def _stream(self, moved: Moved) -> _Flow:
         key = self._links.get(moved.on, moved.on), moved.received
@@ -243,7 +269,8 @@ class _Flows:
             self._streams[key] = _Flow(self._layer(moved))
         return self._streams[key]
 
-    def _datagram(self, moved: Moved) -> StepFields:
+    def datagram(self, moved: Moved) -> StepFields:
+        """The fields of a datagram, which depend on no other."""
         flow, told = _Flow(self._layer(moved)), _Told(_NO_STEP, [])
         flow.add(told, moved)
         flow.finish()
@@ -260,7 +287,7 @@ class _Flows:
             return Opaque("bytes")
         try:
             return PROTOCOLS[protocol](**self._options(moved.received))
-        except ValueError:  # a setting that somebody has made up
+        except (TypeError, ValueError):  # a setting that somebody has made up
             return Opaque("bytes")
 
     def _options(self, received: bool) -> dict[str, Any]:

@@ -1,0 +1,206 @@
+"""The rows of captures: one for each step, each message, and each broken rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from culm.capture.dissect import Field, StepFields, with_fields
+from culm.capture.links import link_of, note_links
+from culm.capture.records import Header, Step
+from culm.capture.text import PARTS, is_idle, kind_of, plain, plain_parts, short_words
+from culm.spark.columns import bigint
+from culm.spark.dissection import FIELDS, field_rows
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = [
+    "BLOCKS",
+    "CAPTURED",
+    "Clock",
+    "block_rows",
+    "common_columns",
+    "rows_of_step",
+    "step_rows",
+]
+
+#: The columns of `decode_captures`.
+CAPTURED = (
+    ("file", "string"),
+    ("block", "bigint"),
+    ("row", "int"),
+    ("machine", "string"),
+    ("session", "string"),
+    ("step", "bigint"),
+    ("at", "double"),
+    ("time", "double"),
+    ("part", "int"),
+    ("what", "string"),
+    ("kind", "string"),
+    ("call", "string"),
+    ("handle", "bigint"),
+    ("link", "bigint"),
+    ("state", "string"),
+    ("received", "boolean"),
+    ("peer", "string"),
+    ("name", "string"),
+    ("code", "string"),
+    ("within", "string"),
+    ("offset", "int"),
+    ("size", "int"),
+    ("continues", "boolean"),
+    ("said", "string"),
+    ("data", "binary"),
+    ("fields", FIELDS),
+    ("fault", "string"),
+    ("block_end", "bigint"),
+)
+#: The columns of blocks.
+BLOCKS = (
+    ("file", "string"),
+    ("block", "bigint"),
+    ("entry", "binary"),
+    ("fault", "string"),
+    ("block_end", "bigint"),
+)
+
+
+def block_rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """The rows, each of which is no object of Python before its turn."""
+    for batch in batches:
+        for start in range(len(batch)):
+            yield from batch.slice(start, 1).to_pylist()
+
+
+@dataclass(slots=True)
+class Clock:
+    """The time of steps.
+
+    micros: since the recorder began, without the errors of sums of seconds.
+    began: the wall clock's time then, if it is known.
+    """
+
+    micros: int = 0
+    began: float | None = None
+
+    def columns(self, step: Step) -> dict[str, Any]:
+        """The time of the next step."""
+        self.micros += round(step.after * 1e6)
+        at = self.micros / 1e6
+        return {"at": at, "time": None if self.began is None else self.began + at}
+
+
+def step_rows(header: Header | None, steps: Iterable[Step]) -> Iterator[list[dict[str, Any]]]:
+    """For each step its rows, without the place in a file.
+
+    header: of the capture; ``None`` if something is missing before the first step.
+    """
+    links: dict[int, int] = {}
+    clock = None if header is None else Clock(began=header.began)
+    for step, parts in with_fields(header or Header(), steps):
+        note_links(step.result, links)
+        common = common_columns(step, links, clock)
+        yield [{**common, **row} for row in rows_of_step(step, parts)]
+
+
+def common_columns(step: Step, links: dict[int, int], clock: Clock | None) -> dict[str, Any]:
+    """What all rows of a step have."""
+    common: dict[str, Any] = {"handle": bigint(step.on), "call": step.name}
+    if (link := link_of(step.on, links)) is not None:
+        common["link"] = bigint(link)
+    return common if clock is None else {**common, **clock.columns(step)}
+
+
+def rows_of_step(step: Step, parts: Sequence[StepFields]) -> Iterator[dict[str, Any]]:
+    """The rows of a step, numbered: itself, its messages, what is wrong with it."""
+    rows = chain([_step_row(step, parts)], _message_rows(parts), _broken_rules(step, parts))
+    return ({"part": part, **row} for part, row in enumerate(rows))
+
+
+def _step_row(step: Step, moved: Sequence[StepFields]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "what": "step",
+        "kind": "idle" if is_idle(step) else kind_of(step),
+        "name": _name_of(step.result),
+        "state": step.state,
+    }
+    if len(moved) == 1 and moved[0].moved.peer is None:  # that is all there is to say
+        return row | _moved(moved[0]) | {"data": moved[0].moved.data}
+    names = PARTS
+    if len(moved) == 1:
+        row |= _moved(moved[0]) | {"data": moved[0].moved.data}
+        names = ("keywords", "error")
+    said = plain_parts(step, names)
+    return row | {"said": json.dumps(said) if said else None}
+
+
+def _name_of(value: Any) -> str | None:
+    """The class of what a call gave, without its module."""
+    mark = value.get("") if isinstance(value, dict) else None
+    return mark.rpartition(":")[2] if isinstance(mark, str) and ":" in mark else None
+
+
+def _moved(part: StepFields) -> dict[str, Any]:
+    moved = part.moved
+    peer = None if moved.peer is None else short_words(moved.peer)
+    return {"received": moved.received, "peer": peer, "size": len(moved.data)}
+
+
+def _message_rows(parts: Sequence[StepFields]) -> Iterator[dict[str, Any]]:
+    for part in parts:
+        for message, within in _messages(part.fields, None):
+            yield _moved(part) | {
+                "what": "message",
+                "name": message.name,
+                "within": within,
+                "offset": message.offset,
+                "size": message.size,
+                "continues": message.continues,
+                "fields": list(field_rows([message], part.moved.data)),
+            }
+
+
+# Packets that carry messages of the layer above.
+_CARRIERS = frozenset({"WRITE", "box"})
+
+
+def _messages(fields: Sequence[Field], within: str | None) -> Iterator[tuple[Field, str | None]]:
+    """The messages in some bytes, and after a packet those that it carries."""
+    for each in fields:
+        yield each, within
+        if each.name in _CARRIERS:
+            for part in each.inside:
+                yield from _messages(part.inside, each.name)
+
+
+def _broken_rules(step: Step, parts: Sequence[StepFields]) -> Iterator[dict[str, Any]]:
+    if step.error is not None:
+        yield {"what": "refused", **_error(step.error)}
+    fields = step.result.get("fields") if isinstance(step.result, dict) else None
+    if step.name == "next_event" and isinstance(fields, dict) and fields.get("error") is not None:
+        yield {"what": "violation", "state": step.state, **_error(fields["error"])}
+    for part in parts:
+        fault = part.fault
+        if fault is not None and not fault.is_short:
+            yield _moved(part) | {
+                "what": "violation",
+                "code": fault.code,
+                "offset": fault.offset,
+                "said": json.dumps({"message": fault.message}),
+            }
+
+
+def _error(error: Any) -> dict[str, Any]:
+    """The class of an error, its code and its message."""
+    parts: Mapping[str, Any] = error if isinstance(error, dict) else {}
+    code = parts.get("code")
+    name = _name_of(parts) or parts.get("type")
+    return {
+        "name": name if isinstance(name, str) else None,
+        "code": str(code["member"]) if isinstance(code, dict) and "member" in code else None,
+        "said": json.dumps({"message": plain(parts.get("message"))}),
+    }
