@@ -1,0 +1,53 @@
+"""What was recorded by one interpreter, with these kernels or their twins, another one replays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import culm
+
+PROGRAM = Path(__file__).parent / "elsewhere.py"
+PACKAGE = Path(culm.__file__).parent
+# All of the conversations, or as many of each machine.
+COUNT = os.environ.get("CULM_CONVERSATIONS_ELSEWHERE", "2")
+# Others that have culm's dependencies, such as those of other versions.
+PYTHONS = [each for each in os.environ.get("CULM_PYTHONS", "").split(os.pathsep) if each]
+
+
+@pytest.fixture(scope="module")
+def pure(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package without compiled kernels."""
+    folder = tmp_path_factory.mktemp("pure")
+    left = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+    shutil.copytree(PACKAGE, folder / "culm", ignore=left)
+    return folder
+
+
+def run(python: str, source: Path, what: str, folder: Path) -> str:
+    done = subprocess.run(
+        [python, str(PROGRAM), what, str(folder), COUNT],
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("python", [sys.executable, *PYTHONS])
+def test_captures_are_replayed_elsewhere(python: str, pure: Path, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    written = run(sys.executable, PACKAGE.parent, "write", here)
+    assert int(written) > 20
+    assert run(python, pure, "replay", here) == written
+    assert run(python, pure, "write", there) == written
+    assert run(sys.executable, PACKAGE.parent, "replay", there) == written
