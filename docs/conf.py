@@ -13,7 +13,8 @@ from sphinx.domains.python import ObjectEntry, PythonDomain
 
 import culm
 
-sys.path.insert(0, str(Path(__file__).parent))  # for our own extensions
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "examples")]  # our own extensions, and culm-io
 
 project = "culm"
 author = "The culm developers"
@@ -56,6 +57,7 @@ html_theme = "furo"
 html_logo = html_favicon = "static/logo.svg"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(HERE / "static/scorer.js")
 html_title = f"culm {release}"
 html_show_sphinx = False
 

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, get_args
 
 import culm
+import culm_io
 from culm.machine import Effect, Event
 
 if TYPE_CHECKING:  # the tests look at the pages without it
@@ -27,6 +28,10 @@ if TYPE_CHECKING:  # the tests look at the pages without it
 
 Place = tuple[str, str]
 """A module, and a name in it."""
+
+_INNER = "command columns connection endpoint files link mark programs"
+INNER = frozenset([*_INNER.split(), "ssb_dialling", "ssb_placed", "wal_tags"])
+"""Modules of culm-io that are its own affair, or are run and not imported."""
 
 # The parts of a package's page, in their order, and the files whose names belong there.
 MACHINES, OTHERS = "Machines and their verbs", "What else there is"
@@ -44,10 +49,14 @@ PARTS = {
 
 def modules() -> Iterator[ModuleType]:
     """All public modules; packages before what is in them."""
-    yield culm
-    for found in pkgutil.walk_packages(culm.__path__, "culm."):
-        if not any(part.startswith("_") for part in found.name.split(".")):
-            yield import_module(found.name)
+    for root in (culm, culm_io):
+        yield root
+        for found in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
+            parts = found.name.split(".")
+            if not any(part.startswith("_") for part in parts) and not (
+                root is culm_io and INNER & {*parts}
+            ):
+                yield import_module(found.name)
 
 
 def is_package(module: str) -> bool:

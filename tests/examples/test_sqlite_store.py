@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -53,6 +54,25 @@ def _write_until_killed(path: Path, reports: int) -> tuple[int, int]:
         lines += process.stdout.readlines()
     seqnum, stored = [line for line in lines if line.endswith("\n")][-1].split()
     return int(seqnum), int(stored)
+
+
+def test_threads_that_share_a_store_are_told_so(tmp_path: Path) -> None:
+    one, two = (LogAuthor(SigningKey(bytes([n]) * 32), family=YAMF) for n in (1, 2))
+    refused = []
+
+    class Meanwhile(list[NewEntry]):
+        """Entries that are read in the midst of the store's work, as another thread comes."""
+
+        def __iter__(self) -> Iterator[NewEntry]:
+            with pytest.raises(StoreFileError, match="each connection opens the file for itself"):
+                store.append(two.log, [two.publish(b"x")])
+            refused.append(two.log)
+            return super().__iter__()
+
+    with SqliteStore(tmp_path / "log.store", family=YAMF) as store:
+        store.append(one.log, Meanwhile([one.publish(b"x")]))
+        assert refused
+        assert store.logs() == [one.log]
 
 
 def test_a_file_that_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:

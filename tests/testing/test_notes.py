@@ -10,8 +10,12 @@ import pytest
 from broken_machines import CANARIES
 from test_suite import LAWS
 
+from culm.machines import Receive
 from culm.machines.lines import LineDriver
 from culm.machines.plain import JSON, from_plain
+from culm.testing.spec import Conversation
+from culm.testing.suite.runs import NOTE_LINES_MAX, retold
+from toy_machines import LINES
 
 Lines = list[dict[str, JSON]]
 
@@ -84,3 +88,18 @@ def test_the_store_answers_when_it_is_told_to() -> None:
     [refused, _] = driver.do({"op": "respond", "ticket": 1})
     assert isinstance(refused, dict)
     assert "no effect of ticket 1 waits" in str(refused["error"])
+
+
+def test_a_long_note_has_both_ends_and_says_what_is_left_out() -> None:
+    told = Conversation(name="many", operations=())
+    story = [Receive(b"%d" % number) for number in range(NOTE_LINES_MAX + 2)]
+    with pytest.raises(ValueError, match="broken") as caught, retold(LINES, told, story):
+        raise ValueError("broken")
+    _, first, *middle, last = caught.value.__notes__[0].splitlines()
+    assert [first, last] == [
+        json.dumps({"op": "receive", "hex": story[at].data.hex()}) for at in (0, -1)
+    ]
+    assert len(middle) == NOTE_LINES_MAX - 1
+    assert [line for line in middle if "left out" in line] == [
+        "(2 lines left out; CULM_CAPTURES=DIRECTORY keeps all)"
+    ]

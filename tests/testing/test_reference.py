@@ -39,6 +39,14 @@ def public() -> Iterator[tuple[str, str]]:
                 yield found.name, name
 
 
+def from_culm_io(page: Path) -> Iterator[tuple[str, str]]:
+    """What the examples of a page, or programs on it, import of culm-io."""
+    for module, names in re.findall(
+        r"^(?:>>> )?from (culm_io\S*) import (.+)$", page.read_text(encoding="utf-8"), flags=re.M
+    ):
+        yield from ((module, name) for name in names.split(", "))
+
+
 def test_every_public_name_is_described_or_leads_to_where_it_is(pages: dict[str, str]) -> None:
     described = set(DESCRIBED.findall("\n".join(pages.values())))
     missing = []
@@ -49,6 +57,16 @@ def test_every_public_name_is_described_or_leads_to_where_it_is(pages: dict[str,
         if not own and not links & described:
             missing.append(f"{module}.{name}")
     assert missing == []
+
+
+def test_what_a_page_imports_of_culm_io_is_described(pages: dict[str, str]) -> None:
+    described = set(DESCRIBED.findall("\n".join(pages.values())))
+    docs = Path(reference.__file__).parent
+    used = {each for page in docs.glob("*.md") for each in from_culm_io(page)}
+    assert len(used) > 5
+    assert [
+        use for use in sorted(used) if ".".join(reference.described_in(use)) not in described
+    ] == []
 
 
 def test_no_name_is_described_twice(pages: dict[str, str]) -> None:

@@ -1,9 +1,11 @@
 """Any stream machine under asyncio, with or without TLS.
 
-transport, protocol = await loop.create_connection(
-    lambda: MachineProtocol(machine, on_event=print), host, port
-)
-closed = await protocol.wait_closed()
+A program connects, and waits for the end::
+
+    transport, protocol = await loop.create_connection(
+        lambda: MachineProtocol(machine, on_event=print), host, port
+    )
+    closed = await protocol.wait_closed()
 """
 
 from __future__ import annotations

@@ -79,11 +79,14 @@ class _PayloadState(IntEnum):
 
 
 class StoreFileError(Exception):
-    """The file cannot be opened as a store; says why in one line."""
+    """The file cannot be opened as a store, or not used so; says why in one line."""
 
 
 class SqliteStore(FileStore, LogStore):
     """A store in the file `path`, for one thread at a time.
+
+    Several connections may use one file, each by a store of its own, if their drivers work in
+    threads; `changed` then says what the others have written.
 
     A new store is made where there is no file, unless `must_exist`.
 
@@ -486,7 +489,14 @@ class _Database:
     @contextmanager
     def transaction(self, kind: str) -> Iterator[None]:
         """All of the block or, if it raises, nothing of it."""
-        self.execute(f"BEGIN {kind}")
+        try:
+            self.execute(f"BEGIN {kind}")
+        except sqlite3.OperationalError as error:
+            if (error.sqlite_errorcode or 0) & 0xFF != sqlite3.SQLITE_ERROR:
+                raise
+            raise StoreFileError(  # the transaction is that of another thread
+                "two threads use one store at once: each connection opens the file for itself"
+            ) from error
         try:
             yield
             self.execute("COMMIT")

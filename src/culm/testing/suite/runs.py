@@ -192,7 +192,19 @@ def _from_store(operation: Operation, answers: Mapping[int, object]) -> Operatio
             return operation
 
 
+NOTE_LINES_MAX = 400
+"""The most lines of a note."""
+
 _witnesses: list[_Witness] = []  # of the examples under way, one within the other
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    """The lines of a note, without the middle of a flood that nobody would read."""
+    if len(lines) <= NOTE_LINES_MAX:
+        return lines
+    ends = NOTE_LINES_MAX // 2
+    left_out = f"({len(lines) - 2 * ends} lines left out; CULM_CAPTURES=DIRECTORY keeps all)"
+    return [*lines[:ends], left_out, *lines[-ends:]]
 
 
 @contextmanager
@@ -211,7 +223,8 @@ def retold(
     except Exception as error:
         config = json.dumps(to_plain(told.config))
         command = f"python -m culm.testing.drive {spec.name} --config '{config}'"
-        error.add_note("\n".join([f"{told.name}, to be told to {command}", *witness.lines()]))
+        lines = _shortened([*witness.lines()])
+        error.add_note("\n".join([f"{told.name}, to be told to {command}", *lines]))
         add_story(error, Story(spec, told, tuple(witness.operations)))
         raise
     finally:
