@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -24,6 +25,7 @@ version = release = culm.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx_copybutton",
     "navigation",
     "notebooks",
     "offline",
@@ -54,6 +56,10 @@ suppress_warnings = ["ref.python"]
 # Every page holds the tree of all pages; with every object in it, that takes minutes.
 toc_object_entries = False
 html_theme = "furo"
+# What is copied can be pasted: no prompts, and none of what a program answers.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
 html_logo = html_favicon = "static/logo.svg"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
@@ -94,6 +100,32 @@ def say_nothing_of_types(
         lines.clear()
 
 
+# What Python writes for an alias of a type, and for a qualified name.
+_ALIAS = re.compile(r"TypeAliasForwardRef\('([\w.]+)'\)")
+_QUALIFIED = re.compile(r"~(?:\w+\.)*(\w+)")
+
+
+def name_the_types(
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: object,
+    options: object,
+    signature: str | None,
+    returned: str | None,
+) -> tuple[str | None, str | None]:
+    """Name aliases by their names, and all types briefly where Sphinx cannot parse a signature."""
+    if signature is None:
+        return signature, returned
+    signature = _ALIAS.sub(r"\1", signature)
+    returned = returned and _ALIAS.sub(r"\1", returned)
+    try:
+        ast.parse(f"def function{signature}: ...")
+    except SyntaxError:
+        signature = _QUALIFIED.sub(r"\1", signature)
+    return signature, returned
+
+
 class IndexedDomain(PythonDomain):
     """Python's domain, which else goes through all objects for every name that it looks up."""
 
@@ -124,4 +156,5 @@ def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_domain(IndexedDomain, override=True)
     app.connect("autodoc-process-docstring", say_nothing_of_types)
+    app.connect("autodoc-process-signature", name_the_types)
     app.connect("autodoc-process-docstring", list_the_names)

@@ -34,7 +34,6 @@ STANDING = {
     "culm.capture.BLOCK_SIZE_MAX",
     "culm.capture.machine_of",
     "culm.capture.dissect.UNREAD",
-    "culm.spark.KINDS",
     "culm.spark.OnError",
     "culm.spark.with_presence",
 }

@@ -266,3 +266,8 @@ def test_protocols_without_cryptography_are_dissected_without_its_libraries() ->
     found = run([sys.executable, "-c", WITHOUT_LIBRARIES], capture_output=True, text=True)
     assert found.stderr == ""
     assert found.stdout.splitlines() == ["CREDIT None", "keepalive None", "UNKNOWN_MESSAGE_TYPE"]
+
+
+def test_a_protocol_that_there_is_not_is_answered_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match=r"has the name tcp; there are: bamboo, bymux, .*muxrpc$"):
+        dissect("tcp", b"")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from copy import deepcopy
+from itertools import pairwise
 
 import pytest
 
@@ -19,9 +20,10 @@ from culm.garlic.digest import (
 )
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Authenticated, Challenged, RequestReceived
-from culm.garlic.handshake import ClientHandshake, ServerHandshake, path_of
+from culm.garlic.handshake import ClientHandshake, Credentials, ServerHandshake, path_of
 from culm.garlic.limits import Limits
 from culm.garlic.messages import Extension, MessageType, RequestFrame
+from culm.garlic.raft import Server
 from culm.garlic.states import ConnectionRole
 from culm.machine import Closed, Event, StreamMachine
 from culm.stack import then
@@ -370,3 +372,37 @@ def test_a_quoted_text_takes_little_more_than_its_size(unit: str) -> None:
         tracemalloc.stop()
     assert found is not None
     assert peak < 20 * len(header)
+
+
+def test_a_password_is_changed_server_by_server_and_none_is_ever_shut_out() -> None:
+    old, new = {"old": "before"}, {"new": "after"}
+
+    def credentials(ours: dict[str, str], accepted: dict[str, str]) -> Credentials:
+        [(user, password)] = ours.items()
+        return Credentials(user=user, password=password, accepted=accepted, rng=random.Random(1))
+
+    def lets_in(host: Credentials, guest: Credentials) -> bool:
+        for _ in range(2):  # at first without a challenge
+            dialled = guest.handshake(Server(1, "tcp://farm.i2p:1"), 0.0)
+            _, events, _ = talk(dialled, host.handshake(None, 0.0))
+            if any(isinstance(each, Authenticated) for each in events):
+                return True
+        return False
+
+    running: dict[str, str] = {}
+    steps = [
+        credentials(old, {}),
+        credentials(old, running),
+        credentials(new, old),
+        credentials(new, {}),
+    ]
+    assert not lets_in(steps[1], steps[2])
+    running.update(new)
+    for before, after in pairwise(steps):
+        for host in (before, after):
+            for guest in (before, after):
+                assert lets_in(host, guest)
+    assert not lets_in(steps[-1], steps[0])
+    assert not lets_in(steps[0], steps[-1])
+    with pytest.raises(TypeError):
+        Credentials(user="one", password="p", accepted=["two"], rng=random.Random(1))

@@ -149,10 +149,10 @@ def test_a_peer_restored_from_a_backup_gets_everything_in_a_live_session(mode: M
 
 def test_canary_what_was_sent_once_is_not_sent_again(monkeypatch: pytest.MonkeyPatch):
     """As if the memory of it were the truth."""
-    span = Offers.span
+    span, sent_by = Offers.span, dict[int, set[LogKey]]()
 
     def once(self: Offers, log: LogKey, theirs: int, ours: int) -> Span:
-        sent: set[LogKey] = vars(self).setdefault("sent", set())
+        sent = sent_by.setdefault(id(self), set())
         if log in sent:
             return Span(log, ours, ours)
         sent.add(log)

@@ -113,7 +113,7 @@ def test_every_read_may_fail_and_no_row_is_lost_or_doubled(tmp_path, forever, si
 
 #: Each error with every so many-th call, the first of which is another one for each: so each call
 #: fails with some error, and each error comes at calls of every kind.
-STEPS = [37, pytest.param(1, marks=pytest.mark.slow)]
+STEPS = [149, pytest.param(1, marks=pytest.mark.slow)]
 
 
 def each_of(errors: Iterable[int], step: int) -> Iterator[tuple[int, range]]:

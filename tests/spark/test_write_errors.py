@@ -138,7 +138,7 @@ def test_rows_are_all_there_or_the_job_fails_and_says_why(tmp_path, forever, ove
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("forever", [False, True])
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_error_of_a_write_is_told(tmp_path, step, forever, overwrite):
     for number, error in enumerate(sorted(errno.errorcode)):
         for first in range(number % step, 100, step):

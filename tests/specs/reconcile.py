@@ -92,10 +92,10 @@ def _many_plainly(**of_each: int) -> Many:
 
 _COMPARING = {"own": 0, "shared": 0, "item_size": 16, **_INITIATOR}
 
-_ITEMS = {
-    "items of which all differ": {"own": 1, "shared": 0},
-    "items that both have": {"shared": 8, "own": 0},
-}
+_SHARED = {"items that both have": {"shared": 8, "own": 0}}
+_ITEMS = {"items of which all differ": {"own": 1, "shared": 0}, **_SHARED}
+# A plain reconciliation of a few dozen items divides each range once, one of more again.
+_ITEMS_PLAINLY = {"items of which all differ, by four": {"own": 4, "shared": 0}, **_SHARED}
 
 COMPACT = register(
     MachineSpec(
@@ -197,7 +197,7 @@ PLAIN = register(
             tight={"ranges_max": 16},
         ),
         usage=Usage(
-            growth={name: _many_plainly(**of_each) for name, of_each in _ITEMS.items()},
+            growth={name: _many_plainly(**of_each) for name, of_each in _ITEMS_PLAINLY.items()},
             scenarios=(
                 Scenario(name="a few items differ", left=_BEGINNING),
                 Scenario(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Final
 
@@ -394,25 +394,38 @@ class ClientHandshake(_Handshake):
 
 
 class Credentials:
-    """The handshakes of one server, in a cluster whose servers share a user and a password.
+    """The handshakes of one server.
 
+    user, password
+        As whom the server dials others, and one of those that it lets in.
+    accepted
+        The passwords of the other users that it lets in.  The mapping may be changed at any time;
+        new connections go by it.
     rng
         The source of nonces; must be unpredictable outside of tests.
 
     Owns what handshakes share: the nonces given out, and the challenges of other servers.
     """
 
-    __slots__ = ("_cache", "_nonces", "_password", "_rng", "_user")
+    __slots__ = ("_accepted", "_cache", "_nonces", "_password", "_rng", "_user")
 
-    def __init__(self, *, user: str, password: str, rng: random.Random) -> None:
+    def __init__(
+        self,
+        *,
+        user: str,
+        password: str,
+        accepted: Mapping[str, str] | None = None,
+        rng: random.Random,
+    ) -> None:
+        check_type("accepted", accepted, Mapping, type(None))
         self._user, self._password, self._rng = user, password, rng
+        self._accepted = {} if accepted is None else accepted
         self._cache, self._nonces = CredentialCache(), Nonces(rng=rng)
 
     def handshake(self, server: Server | None, now: float) -> ClientHandshake | ServerHandshake:
         """The handshake of a connection to `server`, or, if ``None``, of an accepted one."""
         if server is None:
-            lookup = {self._user: self._password}.get
-            return ServerHandshake(lookup=lookup, nonces=self._nonces, now=now)
+            return ServerHandshake(lookup=self._password_of, nonces=self._nonces, now=now)
         return ClientHandshake(
             host=server.endpoint.partition("://")[2],
             user=self._user,
@@ -421,3 +434,6 @@ class Credentials:
             rng=self._rng,
             now=now,
         )
+
+    def _password_of(self, user: str) -> str | None:
+        return self._password if user == self._user else self._accepted.get(user)

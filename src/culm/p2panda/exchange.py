@@ -277,7 +277,7 @@ class Exchange:
         try:
             comparison.hear(message)
         except RemoteProtocolError as error:
-            self._break(error)
+            self._break(error.detached())
             return
         self.serving.want(comparison.take_wanted())
         if comparison.speaking and len(range.view) == 0:

@@ -307,7 +307,7 @@ class Intake:
                 continue
             except RemoteProtocolError as error:
                 self._put_back(self._batch[place:])
-                blame = _Blame(arrival.sender, error, arrival.size)
+                blame = _Blame(arrival.sender, error.detached(), arrival.size)
                 self._writes.put_back([blame], blame.size)
                 arrival.fill()
                 break

@@ -425,7 +425,7 @@ class Sessions:
         try:
             return self._hear(session, message)
         except RemoteProtocolError as error:
-            self._break_off(session, error)
+            self._break_off(session, error.detached())
             return None
 
     def _hear(self, session: Session, message: SessionMessage) -> ConnectionEvent:

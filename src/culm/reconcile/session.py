@@ -193,7 +193,7 @@ class Session:
         try:
             self._receive(message)
         except RemoteProtocolError as error:
-            self._close(error)
+            self._close(error.detached())
 
     def close(self) -> None:
         """End the session; again: no effect."""

@@ -66,10 +66,7 @@ def dissected_rows(data: bytes | None, protocol: str | None) -> dict[str, Any] |
     """
     if data is None or protocol is None:
         return None
-    try:
-        found = dissect(protocol, data)
-    except KeyError:
-        raise ValueError(f"no protocol has the name {protocol}") from None
+    found = dissect(protocol, data)
     fault = found.fault
     return {
         "fields": list(field_rows(found.fields, data)),

@@ -129,11 +129,15 @@ def dissect(protocol: str, data: Buffer, **options: Any) -> Dissection:
         ``key`` and ``nonce`` of the sender for ssb-box-stream and ssb-handshake, for the latter its
         ``role``, too.
 
+    Raises `ValueError` for another protocol.
+
     >>> from culm.capture.dissect import leaves
     >>> found = dissect("bymux", bytes.fromhex("000105"))
     >>> [(each.name, each.offset, each.value) for each in leaves(found.fields)]
     [('header', 0, <PacketType.CREDIT: 0>), ('stream_id', 1, 1), ('amount', 2, 5)]
     """
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"no protocol has the name {protocol}; there are: {', '.join(PROTOCOLS)}")
     layer, raw = PROTOCOLS[protocol](**options), bytes(data)
     items = deque([*layer.feed(raw), *layer.force()])
     fields = tuple(cut_items(items, 0, len(raw), 0))

@@ -371,7 +371,8 @@ class Logs:
 
     def give_up(self) -> None:
         """No room is to be expected: proposals that wait are reported as refused."""
-        wishes, self.wishes = self.wishes, Queue()
+        wishes = self.wishes
+        self.wishes = Queue()
         for log, wish in wishes:
             self._crowded[log] = None
             self.tell(log, steps.Unsent(wish.purpose, Step.GIVE_UP))

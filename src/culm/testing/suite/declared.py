@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from culm.machine import Effect, Event
+from culm.machine import Effect, Event, RemoteProtocolError
 from culm.machines.driver import Turn
 from culm.testing.suite.runs import PropertyError
 
 
 def check_declared(machine: object, turns: Sequence[Turn]) -> None:
-    """Raise `PropertyError` if a machine gave an event or an effect that it does not declare."""
+    """Raise `PropertyError` if a machine gave an event or an effect that it does not declare.
+
+    Or an error of the peer's with its traceback, which keeps frames and all that is in them alive.
+    """
     events, effects = declared_events(type(machine)), declared_effects(type(machine))
     for turn in turns:
         for event in turn.events:
             if not isinstance(event, events):
                 raise PropertyError(f"next_event does not declare {type(event).__name__}")
+            for field in fields(event):
+                if _is_attached(getattr(event, field.name)):
+                    raise PropertyError(f"{type(event).__name__}.{field.name} is not detached")
         for effect in turn.effects:
             if not isinstance(effect, effects):
                 raise PropertyError(f"next_effect does not declare {type(effect).__name__}")
+
+
+def _is_attached(value: object) -> bool:
+    return isinstance(value, RemoteProtocolError) and any(
+        each is not None for each in (value.__traceback__, value.__cause__, value.__context__)
+    )
 
 
 def declared_events(machine: type[Any]) -> tuple[type[Any], ...]:
