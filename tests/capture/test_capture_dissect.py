@@ -58,6 +58,7 @@ def check_complete(found: Dissection, size: int) -> None:
 # Captures: every machine, every conversation of the suite.
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("with_keys", [False, True], ids=["sealed", "opened"])
 @pytest.mark.parametrize(("spec", "told"), CASES)
 def test_the_bytes_of_every_step_are_in_fields(

@@ -42,6 +42,7 @@ def untimed(capture: Capture) -> list[tuple[Any, ...]]:
             for step in capture]  # fmt: skip
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("spec", "told"), CASES)
 def test_a_capture_tells_the_line_driver_the_same(spec: MachineSpec, told: Conversation) -> None:
     first = recorded(spec, told, with_keys=True)

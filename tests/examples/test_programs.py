@@ -382,6 +382,7 @@ def shown_by(case: Case, folder: Path, silent: socket.socket, *, draws: bool) ->
     return shown
 
 
+@pytest.mark.costly
 @pytest.mark.once
 @pytest.mark.parametrize(
     "case", [*CASES, *DONE_SOON], ids=lambda case: f"{case.program} {case.arguments}"

@@ -157,6 +157,7 @@ def test_servers_that_are_added_at_once_all_have_their_places(tmp_path: Path) ->
     assert len(RaftFarm(tmp_path).control_ports()) == 6 + 50
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "stuck"])
 def test_servers_go_on_when_nobody_reads_what_they_write(gone: bool, farm: Farm) -> None:
     """As in `start | head -1`, and in a pager that nobody scrolls."""

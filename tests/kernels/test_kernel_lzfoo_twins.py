@@ -51,6 +51,7 @@ def test_twins_compress_alike(lzfoo_twins, window, data, size_max, level):
         assert compiled.compress(text, size_max) == pure.compress(text, size_max)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("window", "level"),
     [(window, 1) for window in (1, 100, 1000, 20_000, 65536, 70_000)] + [(1000, 2), (20_000, 2)],

@@ -70,6 +70,7 @@ def recut(capture: bytes, size: int) -> bytes:
     return front_of(Compression.LZFOO) + b"".join(map(write_block, cuts))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_rows_are_the_same_wherever_a_capture_is_cut(spec):
     for conversation in conversations(spec)[:3]:
@@ -78,6 +79,7 @@ def test_rows_are_the_same_wherever_a_capture_is_cut(spec):
             check_parts(one_file(recut(capture, size)))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_rows_are_the_same_whatever_is_damaged(spec):
     """Also a record in the middle of a block that is none, and a header that is missing."""

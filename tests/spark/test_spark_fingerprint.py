@@ -45,6 +45,7 @@ CASES = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("monoid", "size", "varying", "count"), CASES)
 def test_what_spark_computes_is_what_a_node_would(spark, tmp_path, monoid, size, varying, count):
     items = random_items(count, count, size, varying)

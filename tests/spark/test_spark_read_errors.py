@@ -100,6 +100,7 @@ def check(
     return has_failed
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("forever", "size"), [(False, SMALL), (False, LARGE), (True, SMALL)])
 def test_every_read_may_fail_and_no_row_is_lost_or_doubled(tmp_path, forever, size):
     folder_of_all_forms(tmp_path)
@@ -143,6 +144,7 @@ def test_a_file_whose_reads_are_always_interrupted_has_an_end(tmp_path):
         rows_of(splits)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("policy", list(OnError))
 @pytest.mark.parametrize("forever", [False, True])
 @pytest.mark.parametrize("error", sorted(ANSWERS), ids=errno.errorcode.get)

@@ -419,7 +419,7 @@ class Credentials:
     ) -> None:
         check_type("accepted", accepted, Mapping, type(None))
         self._user, self._password, self._rng = user, password, rng
-        self._accepted = {} if accepted is None else accepted
+        self._accepted: Mapping[str, str] = {} if accepted is None else accepted
         self._cache, self._nonces = CredentialCache(), Nonces(rng=rng)
 
     def handshake(self, server: Server | None, now: float) -> ClientHandshake | ServerHandshake:
