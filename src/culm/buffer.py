@@ -224,7 +224,8 @@ class Outbox:
         self.size = 0
 
 
-#: Shared by all that are empty: it takes nothing in.
+#: Shared by all that are empty: it takes nothing in.  `StoreWork` and a read-ahead, through which
+#: each entry goes, put it in the place of a `deque` by hand: a `Queue` costs 1 to 4 % of a path.
 NOTHING: Final[deque[Any]] = deque(maxlen=0)
 
 

@@ -84,6 +84,12 @@ class Line:
     def told(self, kind: type) -> list[object]:
         return [each for events in self.events for each in events if isinstance(each, kind)]
 
+    def go_on(self) -> None:
+        """As often as what was given up is asked for again."""
+        for _ in range(9):
+            self.run()
+            self.wait(31.0)
+
 
 @pytest.mark.parametrize("both_ask", [False, True])
 @pytest.mark.parametrize("seconds", [35.0, 310.0])
@@ -94,9 +100,7 @@ def test_a_line_that_stood_still_goes_on(mode: Mode, seconds: float, both_ask: b
         for _ in range(turns):
             line.turn()
         line.wait(seconds)
-        for _ in range(9):
-            line.run()
-            line.wait(31.0)
+        line.go_on()
         assert line.equal, turns
         assert not line.told(Closed), turns
         for node, machine in zip(line.nodes, line.machines, strict=True):
@@ -116,9 +120,7 @@ def test_what_arrives_long_after_its_session_is_no_fault(mode: Mode, times: int)
             line.turn()
         for _ in range(times):
             line.wait(310.0)
-        for _ in range(9):
-            line.run()
-            line.wait(31.0)
+        line.go_on()
         assert not line.told(Closed), turns
         assert line.equal, turns
 
@@ -133,9 +135,7 @@ def test_requests_that_cross_on_a_line_that_stands_still_are_no_fault(mode: Mode
         for _ in range(turns):
             line.turn()
         line.wait(seconds)
-        for _ in range(9):
-            line.run()
-            line.wait(31.0)
+        line.go_on()
         assert not line.told(Closed), turns
         assert line.equal, turns
         ended = [each for each in line.told(SessionEnded) if isinstance(each, SessionEnded)]
