@@ -17,6 +17,7 @@ from culm.garlic.handshake import Credentials
 from culm.garlic.raft import Server, Stored
 
 USER, PASSWORD = "white-rabbit", "wonderland-1865"
+ANOTHER, ITS_PASSWORD = "mock-turtle", "jabberwock-1871"
 SERVERS = [Server(n, f"tcp://h{n}:4000") for n in (1, 2)]
 TOOLS = (["show"], ["show", "--json", "--all"], ["qlog"], ["pcap"], ["lines"], ["test"])
 
@@ -32,7 +33,11 @@ def captures(redact: frozenset[Redact]) -> list[bytes]:
             garlic.Node, server_id=number, stored=Stored.founding(SERVERS), rng=rng, now=0.0
         )
         credentials = recorder.make(
-            Credentials, user=USER, password=PASSWORD, rng=random.Random(number + 2)
+            Credentials,
+            user=USER,
+            password=PASSWORD,
+            accepted={ANOTHER: ITS_PASSWORD},
+            rng=random.Random(number + 2),
         )
         sides.append((recorder, node, credentials, pieces))
     (_, one, ours, _), (_, two, theirs, _) = sides
@@ -102,7 +107,12 @@ def test_credentials_show_nowhere(
 ) -> None:
     sides = captures(frozenset(redact))
     realm = "/GarlicFarm/farm/1/websocket"
-    secrets = {PASSWORD.encode()} | keys_of(realm) | keys_of("farm") | keys_of("GarlicFarm")
+    secrets = (
+        {PASSWORD.encode(), ANOTHER.encode(), ITS_PASSWORD.encode()}
+        | keys_of(realm)
+        | keys_of("farm")
+        | keys_of("GarlicFarm")
+    )
     if Redact.PAYLOADS in redact:  # the name goes over the wire in clear, and nothing else does
         secrets.add(USER.encode())
     for output in outputs(tmp_path, sides, capsys):
@@ -120,4 +130,5 @@ def test_a_user_is_in_what_was_sent_and_nowhere_else() -> None:
 def test_the_test_would_find_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = b"".join(outputs(tmp_path, captures(frozenset()), capsys))
     assert PASSWORD.encode() in found
+    assert ITS_PASSWORD.encode() in found
     assert USER.encode() in found

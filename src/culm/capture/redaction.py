@@ -27,7 +27,7 @@ SECRET_CALLS = frozenset({"rekey", "!rekey"})
 """The calls whose arguments are secret keys, although they look like any bytes."""
 
 
-SECRET_ARGUMENTS = frozenset({"hmac_key", "keys", "network", "password", "user"})
+SECRET_ARGUMENTS = frozenset({"accepted", "hmac_key", "keys", "network", "password", "user"})
 """The same for the arguments by which machines are made."""
 
 
