@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 def check_buffer(data: Buffer) -> None:
@@ -292,3 +293,11 @@ class Queue(Generic[T]):
     def clear(self) -> None:
         """Drop all items."""
         self._items = NOTHING
+
+
+def take_first(waiting: OrderedDict[K, T]) -> tuple[K, T]:
+    """Take the first of what waits by key; raises `KeyError` if there is none."""
+    first = waiting.popitem(last=False)
+    if not waiting:
+        waiting.clear()  # gives its table back, as most are idle
+    return first

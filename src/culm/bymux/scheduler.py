@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
-from culm.buffer import Buffer, Outbox
+from culm.buffer import Buffer, Outbox, take_first
 from culm.bymux.packets import UINT64_MAX, PacketType, encode
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 _COUNTED: Final = frozenset({PacketType.PING, PacketType.PONG})
 _ANSWERING: Final = frozenset({PacketType.PONG, PacketType.CLOSE, PacketType.STOP_READ})
@@ -105,7 +102,7 @@ class Scheduler:
             if self._control:
                 outbox.append(self._next_control(room))
             elif writers := self._urgent or self._writers:
-                writer = _first(writers)[0]
+                writer = take_first(writers)[0]
                 for piece in writer.take_write(self._write_size_max):
                     outbox.append(piece)
             else:
@@ -113,7 +110,7 @@ class Scheduler:
 
     def _next_control(self, room: int) -> bytes:
         """The packet that has waited longest; repeated, if counted, to fill `room`."""
-        key, amount = _first(self._control)
+        key, amount = take_first(self._control)
         addressee, packet_type = key
         if packet_type is PacketType.WRITE:
             return encode(packet_type, None, addressee.stream_id)
@@ -127,11 +124,3 @@ class Scheduler:
         if packet_type in _ANSWERING:
             self.answers -= count
         return packet * count
-
-
-def _first(waiting: OrderedDict[K, V]) -> tuple[K, V]:
-    """Take the first; a table that is empty then is given back, as most are idle."""
-    first = waiting.popitem(last=False)
-    if not waiting:
-        waiting.clear()
-    return first

@@ -10,6 +10,7 @@ Source: seed, "Synchronization of data" and "Finalisation".
 from __future__ import annotations
 
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -61,7 +62,7 @@ class Offers:
     def __init__(self, *, logs_max: int = 4096) -> None:
         check_int("logs_max", logs_max)
         self._logs_max = logs_max
-        self._logs: dict[LogKey, tuple[int, int]] = {}  # in order, the last one sent at the end
+        self._logs: OrderedDict[LogKey, tuple[int, int]] = OrderedDict()  # the last one sent last
         self._empty = 0  # how often in a row it has had nothing
 
     def span(self, log: LogKey, theirs: int, ours: int) -> Span:
@@ -70,7 +71,7 @@ class Offers:
         times = times + 1 if before == theirs else 1
         self._logs[log] = theirs, times
         if len(self._logs) > self._logs_max:
-            del self._logs[next(iter(self._logs))]
+            self._logs.popitem(last=False)
         return Span(log, theirs + 1, ours if times <= _WHOLE_MAX else theirs + 1)
 
     def everything(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from itertools import islice
 from typing import Generic, TypeVar
 
-from culm.buffer import Queue
+from culm.buffer import Queue, take_first
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -57,10 +57,7 @@ class Turns(Generic[K]):
         """The same; it has had its turn then."""
         queue = self._queue()
         self._fresh_had_turn = queue is self._fresh
-        key = queue.popitem(last=False)[0]
-        if not queue:
-            queue.clear()  # gives its table back
-        return key
+        return take_first(queue)[0]
 
     def _queue(self) -> OrderedDict[K, None]:
         if self._fresh and not (self._going_on and self._fresh_had_turn):
