@@ -179,7 +179,7 @@ def browse(browser: Browser, site: Path, home: str, screenshots: Path) -> Iterat
         yield from (f"search, {name}: {fault}" for fault in visit.search())
         visit.picture(screenshots / name / "search.png")
         if name == "light":
-            for path in sorted(site.glob("_static/diagrams/*-default.svg")):
+            for path in sorted(site.glob("_static/diagrams/*.svg")):
                 place = path.relative_to(site)
                 yield from (f"{place}: {fault}" for fault in visit.open(path))
         context.close()

@@ -1,7 +1,7 @@
 """Sphinx extension: diagrams and formulas are drawn while the site is built.
 
-So the site needs no network. A ``mermaid`` block becomes two pictures, one for light and one for
-dark pages; mermaid itself runs inside the build (`mermaidx`). Formulas become MathML, which
+So the site needs no network. A ``mermaid`` block becomes a picture, whose brightness dark pages
+turn round; mermaid itself runs inside the build (`mermaidx`). Formulas become MathML, which
 browsers draw by themselves. Of a picture beside which lies ``NAME-dark``, dark pages show that.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,8 +21,8 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
-# Mermaid's themes, and the class by which furo shows a picture on pages of that kind only.
-THEMES = {"default": "only-light", "dark": "only-dark"}
+# The classes by which furo shows a picture on light or on dark pages only.
+ON_PAGES = ("only-light", "only-dark")
 
 
 class Mermaid(SphinxDirective):
@@ -37,27 +38,28 @@ class Mermaid(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """Draw it in both themes."""
+        """Draw it, unless it has not changed since it was drawn."""
         source = "\n".join(self.content)
-        folder = Path(self.env.app.doctreedir) / "diagrams"
-        return [self._picture(source, theme, folder) for theme in THEMES]
-
-    def _picture(self, source: str, theme: str, folder: Path) -> nodes.Node:
-        name = f"{hashlib.sha256(drawable(source).encode()).hexdigest()[:16]}-{theme}.svg"
-        picture = folder / name
-        if not picture.exists():  # what has not changed is not drawn again
-            drawn = mermaidx.render(drawable(source), theme=theme).svg()
-            folder.mkdir(parents=True, exist_ok=True)
-            picture.write_text(drawn, encoding="utf-8")
+        text = drawable(source)
+        name = f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.svg"
+        picture = Path(self.env.app.doctreedir) / "diagrams" / name
+        if not picture.exists():
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            picture.write_text(in_its_size(mermaidx.render(text).svg()), encoding="utf-8")
         alt = html.escape(self.arguments[0] if self.arguments else description(source))
-        text = picture.read_text(encoding="utf-8")
-        return show(self.env, f"diagrams/{name}", text, THEMES[theme], alt)
+        drawn = picture.read_text(encoding="utf-8")
+        return [show(self.env, f"diagrams/{name}", drawn, "diagram", alt)]
 
 
-def show(env: BuildEnvironment, name: str, picture: str, theme: str, alt: str) -> nodes.Node:
+def in_its_size(picture: str) -> str:
+    """The picture as wide as it was drawn, where mermaid lets it fill the page."""
+    return re.sub(r'width="100%"(.*?viewBox="\S+ \S+ (\S+) )', r'width="\2"\1', picture, count=1)
+
+
+def show(env: BuildEnvironment, name: str, picture: str, kind: str, alt: str) -> nodes.Node:
     """Put a picture into the site, and on the page, where it leads to itself.
 
-    theme: the class by which furo shows it on pages of one kind only.
+    kind: the class of the paragraph around it.
     alt: what it shows in words, as HTML.
     """
     place = Path(env.app.outdir) / "_static" / name
@@ -66,7 +68,7 @@ def show(env: BuildEnvironment, name: str, picture: str, theme: str, alt: str) -
     url = f"{'../' * env.docname.count('/')}_static/{name}"
     return nodes.raw(
         "",
-        f'<p class="{theme}"><a href="{url}">'
+        f'<p class="{kind}"><a href="{url}">'
         f'<img alt="{alt}" src="{url}" style="max-width: 100%"></a></p>',
         format="html",
     )
@@ -81,8 +83,8 @@ def pair_pictures(app: Sphinx, page: nodes.document) -> None:
         if (folder / dark).is_file():
             twin = picture.deepcopy()
             twin["uri"] = str(dark)
-            for each, theme in zip((picture, twin), THEMES.values(), strict=True):
-                each["classes"].append(theme)
+            for each, kind in zip((picture, twin), ON_PAGES, strict=True):
+                each["classes"].append(kind)
             picture.parent.insert(picture.parent.index(picture) + 1, twin)
 
 

@@ -3,7 +3,7 @@
 ``CULM_HYPOTHESIS_PROFILE`` chooses:
 
 - ``default``, while working: everything but campaigns;
-- ``ci``, the gate: a quarter of the seeds, and of each test that is ``costly`` every fifth case;
+- ``ci``, the gate: a sixth of the seeds, and of each test that is ``costly`` every fifth case;
 - ``brief``, the gate on a second interpreter and on pure kernels: a twentieth of the seeds, and
   nothing that is marked ``costly`` or ``once``, which is what takes seconds and the same course
   on every interpreter;
@@ -26,7 +26,7 @@ GATE = PROFILE == "ci"
 BRIEF = PROFILE == "brief"
 LONG = PROFILE == "long"
 
-_PARTS = 4 if GATE else 20 if BRIEF else 1
+_PARTS = 6 if GATE else 20 if BRIEF else 1
 
 
 def amount(usual: int, long: int) -> int:
