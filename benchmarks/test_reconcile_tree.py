@@ -11,11 +11,14 @@ import os
 from random import Random
 from statistics import median
 from time import process_time
+from timeit import timeit
 
 import pytest
+from blake3 import blake3
 
 from beside import built, measured
 from culm import kernels
+from culm.kernels import fingerprint
 from culm.reconcile import Frozen, Tree, named
 
 COUNT = int(os.environ.get("CULM_RECONCILE_ITEMS", "1000000"))
@@ -170,6 +173,31 @@ def test_lifting_beside_a_loop_in_c(capsys, tmp_path, first):
             lift = min(seconds(named("xxh3-sum").lift_many, data, size) for _ in range(5))
             ours.append(lift * 1e9 * size / len(data))
         tell(capsys, f"lift items of {size} bytes", ours, theirs, "1.25 is 0.8 of its speed")
+
+
+def test_lthash_beside_numpy_and_blake3(capsys):
+    """Sums of two states beside numpy's and a copy; items beside BLAKE3 drawn out to as much."""
+    numpy = pytest.importorskip("numpy")
+    chance, lthash = Random(3), fingerprint.LTHASH
+    first, second = chance.randbytes(2048), chance.randbytes(2048)
+    room, items = bytearray(first), chance.randbytes(SIZE * 1000)
+    left, right = (numpy.frombuffer(state, "<u2") for state in (first, second))
+    parts = [items[at : at + SIZE] for at in range(0, len(items), SIZE)]
+    tasks = {
+        "combine": (lambda: fingerprint.combine(lthash, first, second), 5000),
+        "numpy": (lambda: left + right, 5000),
+        "copy": (lambda: bytes(room), 5000),
+        "lift_many": (lambda: fingerprint.lift_many(lthash, items, SIZE), 5),
+        "blake3": (lambda: [blake3(part).digest(length=2048) for part in parts], 5),
+    }
+    found: dict[str, list[float]] = {task: [] for task in tasks}
+    for _ in range(5 * TURNS):
+        for task, (call, times) in tasks.items():
+            found[task].append(timeit(call, timer=process_time, number=times) * 1e9 / times)
+    tell(capsys, "add two states, beside numpy", found["combine"], found["numpy"], "at most 1")
+    tell(capsys, "add two states, beside a copy", found["combine"], found["copy"], "a limit")
+    each = [[time / len(parts) for time in found[task]] for task in ("lift_many", "blake3")]
+    tell(capsys, "add an item to a sum, beside its hash alone", *each, "the package's vectors")
 
 
 def test_trees_beside_negentropy(capsys, tmp_path, ids, first, later):

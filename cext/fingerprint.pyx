@@ -12,7 +12,10 @@ ITEM_SIZE_MAX = SIZE_MAX
 cdef inline void lift_more(
     int kind, uint64_t *total, const uint8_t *p, Py_ssize_t size, Py_ssize_t count
 ) noexcept nogil:
-    """Combine `total` with `count` items that lie one behind the other."""
+    """Combine `total` with `count` items that lie one behind the other.
+
+    Numbers of LtHash are left as they come: `in_order` follows in the end.
+    """
     cdef uint64_t[WORDS_MAX] state
     cdef Hash hash
     cdef uint64_t low = total[0], high = total[1]
@@ -25,8 +28,20 @@ cdef inline void lift_more(
         total[0], total[1] = low, high
         return
     for index in range(count):
-        lift_into(kind, state, p + index * size, size)
+        if kind == LTHASH_KIND:
+            lift_rows(state, p + index * size, size)
+        else:
+            lift_into(kind, state, p + index * size, size)
         add(kind, total, state)
+
+
+cdef bytes pack_lifted(int kind, const uint64_t *total):
+    """What `lift_more` has made, as bytes."""
+    cdef uint64_t[WORDS_MAX] words
+    if kind != LTHASH_KIND:
+        return pack(kind, total)
+    in_order(words, total)
+    return pack(kind, words)
 
 
 def xxh3_128(data not None):
@@ -62,7 +77,7 @@ def lift_many(int kind, data not None, Py_ssize_t size):
     clear(kind, total)
     with nogil:
         lift_more(kind, total, &view[0], size, view.shape[0] // size)
-    return pack(kind, total)
+    return pack_lifted(kind, total)
 
 
 def lift_cut(int kind, data not None, offsets not None):
@@ -82,20 +97,38 @@ def lift_cut(int kind, data not None, offsets not None):
             lift_more(
                 kind, total, &view[0] + cuts[index - 1], cuts[index] - cuts[index - 1], 1
             )
+    return pack_lifted(kind, total)
+
+
+cdef int check_size(int kind, bytes packed) except -1:
+    if PyBytes_GET_SIZE(packed) != 8 * words_of(kind):
+        raise ValueError(f"a state of this monoid has {8 * words_of(kind)} bytes")
+    return 0
+
+
+cdef bytes merged(int kind, bytes first, bytes second, bint away):
+    cdef uint64_t[WORDS_MAX] total, other
+    cdef bytes packed
+    check_size(kind, first)
+    check_size(kind, second)
+    if kind == LTHASH_KIND and WORDS_ARE_BYTES:
+        packed = PyBytes_FromStringAndSize(NULL, 8 * LTHASH_WORDS)
+        (take_numbers if away else add_numbers)(
+            PyBytes_AS_STRING(packed), PyBytes_AS_STRING(first), PyBytes_AS_STRING(second)
+        )
+        return packed
+    load_state(kind, total, <const uint8_t *>PyBytes_AS_STRING(first))
+    load_state(kind, other, <const uint8_t *>PyBytes_AS_STRING(second))
+    if away:
+        take_away(kind, total, other)
+    else:
+        add(kind, total, other)
     return pack(kind, total)
 
 
 def combine(int kind, bytes first not None, bytes second not None):
-    cdef uint64_t[WORDS_MAX] total, other
-    unpack(kind, total, first)
-    unpack(kind, other, second)
-    add(kind, total, other)
-    return pack(kind, total)
+    return merged(kind, first, second, False)
 
 
 def subtract(int kind, bytes first not None, bytes second not None):
-    cdef uint64_t[WORDS_MAX] total, other
-    unpack(kind, total, first)
-    unpack(kind, other, second)
-    take_away(kind, total, other)
-    return pack(kind, total)
+    return merged(kind, first, second, True)

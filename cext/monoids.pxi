@@ -19,21 +19,18 @@ cdef enum:
 cdef extern from *:
     """
     static CYTHON_INLINE void culm_store_64(uint8_t *p, uint64_t value) {
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        memcpy(p, &value, 8);
+    #else
         p[0] = (uint8_t)value;         p[1] = (uint8_t)(value >> 8);
         p[2] = (uint8_t)(value >> 16); p[3] = (uint8_t)(value >> 24);
         p[4] = (uint8_t)(value >> 32); p[5] = (uint8_t)(value >> 40);
         p[6] = (uint8_t)(value >> 48); p[7] = (uint8_t)(value >> 56);
+    #endif
     }
     """
     # Little-endian store.
     void store_64 "culm_store_64"(uint8_t *p, uint64_t value) noexcept nogil
-
-# The highest bit of each 16-bit number in a word: there no carry may pass.
-cdef extern from *:
-    """
-    #define CULM_TOPS 0x8000800080008000ull
-    """
-    const uint64_t TOPS "CULM_TOPS"
 
 
 cdef int words_of(int kind) except -1:
@@ -49,7 +46,6 @@ cdef inline void clear(int kind, uint64_t *state) noexcept nogil:
 
 
 cdef inline void add(int kind, uint64_t *into, const uint64_t *other) noexcept nogil:
-    cdef int at
     if kind == SUM_KIND:
         into[0] += other[0]
         into[1] += other[1] + (into[0] < other[0])
@@ -57,12 +53,10 @@ cdef inline void add(int kind, uint64_t *into, const uint64_t *other) noexcept n
         into[0] ^= other[0]
         into[1] ^= other[1]
     else:
-        for at in range(LTHASH_WORDS):
-            into[at] = ((into[at] & ~TOPS) + (other[at] & ~TOPS)) ^ ((into[at] ^ other[at]) & TOPS)
+        add_numbers(into, into, other)
 
 
 cdef inline void take_away(int kind, uint64_t *into, const uint64_t *other) noexcept nogil:
-    cdef int at
     if kind == SUM_KIND:
         into[1] -= other[1] + (into[0] < other[0])
         into[0] -= other[0]
@@ -70,10 +64,7 @@ cdef inline void take_away(int kind, uint64_t *into, const uint64_t *other) noex
         into[0] ^= other[0]
         into[1] ^= other[1]
     else:
-        for at in range(LTHASH_WORDS):
-            into[at] = ((into[at] | TOPS) - (other[at] & ~TOPS)) ^ (
-                (into[at] ^ ~other[at]) & TOPS
-            )
+        take_numbers(into, into, other)
 
 
 # The low word of a state is a state of its own.
@@ -84,7 +75,7 @@ cdef inline uint64_t plus(int kind, uint64_t first, uint64_t second) noexcept no
         return first + second
     if kind == XOR_KIND:
         return first ^ second
-    return ((first & ~TOPS) + (second & ~TOPS)) ^ ((first ^ second) & TOPS)
+    return add_four(first, second)
 
 
 cdef inline uint64_t partner(int kind, uint64_t short, uint64_t other) noexcept nogil:
@@ -93,7 +84,7 @@ cdef inline uint64_t partner(int kind, uint64_t short, uint64_t other) noexcept 
         return short - other
     if kind == XOR_KIND:
         return short ^ other
-    return ((short | TOPS) - (other & ~TOPS)) ^ ((short ^ ~other) & TOPS)
+    return take_four(short, other)
 
 
 cdef inline void lift_into(
@@ -136,10 +127,3 @@ cdef inline void load_state(int kind, uint64_t *state, const uint8_t *p) noexcep
 cdef inline uint64_t low_word(int kind, const uint8_t *p) noexcept nogil:
     """That of a packed state."""
     return load_64(p) if kind == LTHASH_KIND else load_64_be(p + 8)
-
-
-cdef int unpack(int kind, uint64_t *state, bytes packed) except -1:
-    if PyBytes_GET_SIZE(packed) != 8 * words_of(kind):
-        raise ValueError(f"a state of this monoid has {8 * words_of(kind)} bytes")
-    load_state(kind, state, <const uint8_t *>PyBytes_AS_STRING(packed))
-    return 0
