@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from typing import Final, NoReturn, TypeAlias
 
@@ -51,8 +52,9 @@ _AnyRun: TypeAlias = Run | RatelessRun
 #: The frames that the peer may send in a state; goodbye may come in each.
 _FRAMES: Final[Mapping[CompactState, frozenset[FrameKind]]] = {
     CompactState.WAITING: frozenset({FrameKind.HELLO}),
+    CompactState.OPENING: frozenset({FrameKind.PIECE, FrameKind.LAST_PIECE}),
     CompactState.SPEAKING: frozenset(),
-    CompactState.GREETING: frozenset({FrameKind.WELCOME}),
+    CompactState.GREETING: frozenset({FrameKind.WELCOME, FrameKind.AGREED}),
     CompactState.LISTENING: frozenset({FrameKind.PIECE, FrameKind.LAST_PIECE}),
     CompactState.TRYING: frozenset({FrameKind.PIECE, FrameKind.LAST_PIECE, FrameKind.HELLO}),
     CompactState.CHECKING: frozenset({FrameKind.CHECK}),
@@ -122,8 +124,8 @@ class CompactSession(StreamBase[CompactEvent]):
             salt=self._rng.randbytes(SALT_SIZE),
             rateless=rateless,
         )
-        self._send(FrameKind.HELLO, hello.encode())
-        self._run = self._new_run(hello, begins=True)
+        run = self._run = self._new_run(hello, begins=True)
+        self._send(FrameKind.HELLO, replace(hello, check=run.check).encode())
         self._state = CompactState.SPEAKING
 
     def _new_run(self, hello: Hello, *, begins: bool) -> _AnyRun:
@@ -219,8 +221,7 @@ class CompactSession(StreamBase[CompactEvent]):
         if self._state is CompactState.CHECKED:
             self._events.append(CheckFailed())
         self._run = self._new_run(hello, begins=False)
-        self._send(FrameKind.WELCOME, bytes([encode_ranges_max(self._limits.ranges_max)]))
-        self._state = self._running.listening
+        self._state = CompactState.OPENING
 
     def _refuse(self, code: ErrorCode, why: str) -> NoReturn:
         """End for a reason that the peer has to be told."""
@@ -239,23 +240,37 @@ class CompactSession(StreamBase[CompactEvent]):
         if items:
             self._events.append(ItemsReceived(items=tuple(items)))
         if is_last:
-            match run.turn_to_speak():
-                case Continuation.OURS:
-                    self._state = CompactState.SPEAKING
-                case Continuation.OVER:
-                    self._state = CompactState.CHECKING
-                case Continuation.ANOTHER_RUN:
-                    self._begin_run(keyed=run.hello.keyed)
+            self._answer(run)
+
+    def _answer(self, run: _AnyRun) -> None:
+        """The peer's round is over."""
+        continuation = run.turn_to_speak()
+        if self._state is CompactState.OPENING:
+            # What is shown by the check alone needs no equal sums besides.
+            if (run.hello.shows or run.is_equal) and run.check == run.hello.check:
+                self._agree(run)
+                return
+            self._send(FrameKind.WELCOME, bytes([encode_ranges_max(self._limits.ranges_max)]))
+        match continuation:
+            case Continuation.OURS:
+                self._state = CompactState.SPEAKING
+            case Continuation.OVER:
+                self._state = CompactState.CHECKING
+            case Continuation.ANOTHER_RUN:
+                self._begin_run(keyed=run.hello.keyed)
 
     def _hear_check(self, run: _AnyRun, check: bytes) -> None:
         if check == run.check:
-            self._send(FrameKind.AGREED)
-            self._finish(run)
+            self._agree(run)
         elif run.hello.keyed and not run.hello.rateless:
             self._refuse(ErrorCode.CHECK_FAILED, "with a key")
         else:
             self._events.append(CheckFailed())
             self._begin_run(keyed=True)
+
+    def _agree(self, run: _AnyRun) -> None:
+        self._send(FrameKind.AGREED)
+        self._finish(run)
 
     def _finish(self, run: _AnyRun) -> None:
         hello = run.hello

@@ -5,13 +5,16 @@ has more than `BODY_SIZE_MAX` bytes.
 
 | Kind | | Body |
 | --- | --- | --- |
-| 1 | hello | 24 bytes, see `Hello`: a run begins; rounds of its sender follow |
+| 1 | hello | 40 bytes, see `Hello`: a run begins; rounds of its sender follow |
 | 2 | welcome | the number of ranges that a round may ask about: its logarithm, one byte |
 | 3 | piece | a piece of a round: `culm.kernels.pure_exchange`, `culm.reconcile.rateless` |
 | 4 | last piece | the same; the round is over |
 | 5 | check | 16 bytes of the union: its sender knows it |
-| 6 | agreed | empty: the check is right, both know the union |
+| 6 | agreed | empty: the check, or that of the hello, is right: both know the union |
 | 7 | goodbye | one byte: its sender leaves for this reason (an `ErrorCode`, or 0) |
+
+The first round of a run is answered by a welcome and another round, or, if both have the same, by
+agreed: see `Hello.check`.
 """
 
 from __future__ import annotations
@@ -31,12 +34,12 @@ from culm.reconcile.monoids import MONOIDS, Fingerprint, Monoid
 from culm.wire import varu64
 from culm.wire.errors import DecodeError, Truncated
 
-VERSION = 1
+VERSION = 2
 BODY_SIZE_MAX = 1 << 16
 SALT_SIZE = 16
 HEADER_SIZE_MAX = 1 + varu64.size(BODY_SIZE_MAX)
 
-_HELLO = Struct(f">BBBBHBx{SALT_SIZE}s")
+_HELLO = Struct(f">BBBBHBx{SALT_SIZE}s{CHECK_SIZE}s")
 _KEYED, _VARYING, _RATELESS = 1, 2, 4
 
 
@@ -100,11 +103,13 @@ def take_frame(inbox: ReceiveBuffer) -> tuple[FrameKind, bytes] | None:
 class Hello:
     """The parameters of a run: one byte each for
 
-    the version (1), the flags (1: keyed, 2: items of varying size, 4: the run is one of coded
+    the version (2), the flags (1: keyed, 2: items of varying size, 4: the run is one of coded
     symbols, see `culm.reconcile.rateless`, else one of ranges), the bytes of a sum (4 to 8)
     and the monoid's number (as in `culm.reconcile.tree_format`; 255 if keyed), two for the size
     of items, big-endian, one for the logarithm to base 2 of the number of ranges that a round may
-    ask about, and a zero; then the salt.
+    ask about, and a zero; then the salt, and the check of what the sender has, of 16 bytes each.
+    If it is that of the other side's items, too, when the first round has been heard, both have the
+    same: without a key or a strong monoid only if that round has not shown any difference.
     """
 
     sum_size: int
@@ -114,6 +119,7 @@ class Hello:
     ranges_max: int
     salt: bytes
     rateless: bool = False
+    check: bytes = bytes(CHECK_SIZE)
 
     @property
     def keyed(self) -> bool:
@@ -153,14 +159,13 @@ class Hello:
         flags = _KEYED * self.keyed | _VARYING * self.varying | _RATELESS * self.rateless
         number = 255 if self.monoid is None else self.monoid.kernel_number
         logarithm = encode_ranges_max(self.ranges_max)
-        return _HELLO.pack(
-            VERSION, flags, self.sum_size, number, self.item_size, logarithm, self.salt
-        )
+        parameters = VERSION, flags, self.sum_size, number, self.item_size, logarithm
+        return _HELLO.pack(*parameters, self.salt, self.check)
 
     @classmethod
     def decode(cls, body: bytes) -> Hello:
         """Decode the body of a frame; raises `RemoteProtocolError` if it is invalid."""
-        version, flags, sum_size, number, item_size, logarithm, salt = _HELLO.unpack(body)
+        version, flags, sum_size, number, item_size, logarithm, salt, check = _HELLO.unpack(body)
         if version != VERSION:
             raise RemoteProtocolError(ErrorCode.OTHER_PARAMETERS, f"version {version}")
         monoids: dict[int, Monoid | None] = {each.kernel_number: each for each in MONOIDS.values()}
@@ -171,7 +176,7 @@ class Hello:
         monoid = monoids[number]
         ranges_max = decode_ranges_max(logarithm)
         varying, rateless = bool(flags & _VARYING), bool(flags & _RATELESS)
-        hello = cls(sum_size, monoid, item_size, varying, ranges_max, salt, rateless)
+        hello = cls(sum_size, monoid, item_size, varying, ranges_max, salt, rateless, check)
         if hello.encode() != body:
             raise RemoteProtocolError(ErrorCode.BAD_FRAME, "a hello that cannot be")
         return hello

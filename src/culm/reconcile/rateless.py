@@ -30,7 +30,7 @@ Source: Yang, Gilad and Alizadeh, "Practical Rateless Set Reconciliation" (2024)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from math import ceil, sqrt
 from typing import Final
@@ -150,6 +150,11 @@ class RatelessRun:
         """The check of the union, which the other side has to match."""
         return self.hello.check_of(*self._exchange.union)
 
+    @property
+    def is_equal(self) -> bool:
+        """Whether the other side's symbols have shown us nothing that differs."""
+        return False
+
     def _symbols(self, count: int) -> _symbols.Symbols:
         """Our first symbols, at least this many."""
         if self._row is None or self._row.size < count:
@@ -165,11 +170,11 @@ class RatelessRun:
         for start in range(0, size, _SHORTS):
             yield start, self._exchange.shorts(start, min(_SHORTS, size - start))
 
-    def _items_of(self, ids: Iterable[int]) -> Iterator[bytes]:
+    def _items_of(self, ids: Sequence[int]) -> Iterator[bytes]:
         """Pieces with our items of these ids; at least one piece."""
         wanted = _symbols.Ids(self.hello.id_salt, ids)
         last, piece = b"", bytearray([_PieceKind.ITEMS])
-        for start, shorts in self._shorts():
+        for start, shorts in self._shorts() if ids else ():
             for place in wanted.places(shorts):
                 item = self._view.select(start + place)
                 shared = _shared(last, item)
@@ -310,6 +315,10 @@ class _Receiver(RatelessRun):
             raise RemoteProtocolError(*_FAULTS[fault])
         if self._difference.size > self._asked_for:
             raise RemoteProtocolError(ErrorCode.BAD_NUMBER, "more symbols than were asked for")
+
+    @property
+    def is_equal(self) -> bool:
+        return self._wanted is not None and not (self._difference.theirs or self._difference.ours)
 
     def _take(self, short: int) -> None:
         if self._wanted is not None and not self._wanted.places(short.to_bytes(8, "little")):

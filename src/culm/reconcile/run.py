@@ -65,12 +65,12 @@ class CompactParameters:
     """
 
     list_threshold: int = 6
-    first_split: int = 64
+    first_split: int = 32
     branching: int = 0
     parts_per_difference: float = 2.0
     hurry_from: int = 4
     list_from: int = 6
-    sum_size: int = 8
+    sum_size: int = 7
     keyed: bool = True
     rateless: bool = False
     first_symbols: int = 128
@@ -129,6 +129,11 @@ class Run:
     def is_said(self) -> bool:
         """Whether our round has been sent completely."""
         return self._exchange.is_over
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the other side's round has shown us nothing that differs."""
+        return self._exchange.left == 0
 
     @property
     def check(self) -> bytes:

@@ -32,8 +32,9 @@ class CompactState(Enum):
     """The state of a compact session."""
 
     WAITING = "waiting"  # for the initiator's hello
+    OPENING = "opening"  # the first round of the peer is to come
     SPEAKING = "speaking"
-    GREETING = "greeting"  # our first round is out, the peer has not agreed to speak
+    GREETING = "greeting"  # our first round is out; the peer has the same, or something to say
     LISTENING = "listening"
     TRYING = "trying"  # the same in a rateless run, which the peer may replace by another one
     CHECKING = "checking"  # the peer knows the union, and its check is to come
