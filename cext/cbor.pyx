@@ -7,8 +7,9 @@ from cpython.bytes cimport (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
-from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.float cimport FLT_MAX
 from libc.math cimport fabs
 from libc.stdint cimport int64_t
@@ -19,6 +20,7 @@ include "octets.pxi"
 cdef extern from "Python.h":
     double unpack_half "PyFloat_Unpack2"(const char *data, int little_endian)
     long long as_long_long "PyLong_AsLongLongAndOverflow"(object value, int *overflow) except? -1
+    const char *utf8_of "PyUnicode_AsUTF8AndSize"(object text, Py_ssize_t *size) except NULL
 
 cdef enum:
     KIND_UNSIGNED = 0
@@ -346,11 +348,36 @@ cdef inline uint8_t *put(uint8_t *at, bytes data) noexcept:
     return at + size
 
 
+cdef inline uint64_t bits_of(double value) noexcept:
+    cdef uint64_t bits
+    memcpy(&bits, &value, sizeof(bits))
+    return bits
+
+
+cdef inline uint8_t *put_double(uint8_t *at, uint64_t bits) noexcept:
+    cdef int index
+    at[0] = KIND_OTHER << 5 | WIDEST
+    for index in range(8, 0, -1):
+        at[index] = <uint8_t>bits
+        bits >>= 8
+    return at + 9
+
+
+cdef bint is_utf8(object text, Py_ssize_t *size):
+    """Whether it is a text without halves of surrogates, and its size as UTF-8."""
+    try:
+        utf8_of(text, size)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def fields(list fronts not None, tuple values not None, other not None):
-    cdef Py_ssize_t count = len(values), size = 0, index
+    cdef Py_ssize_t count = len(values), size = 0, index, text_size = 0
+    cdef const char *text
     if len(fronts) != count:
         raise ValueError("as many values as fronts")
-    # In place of each value what is to be written: numbers below 2^63 and bytes as they are.
+    # In place of each value what is to be written; but for that of `other`, as it is.
     cdef list written = []
     cdef long long number
     cdef int overflow = 0
@@ -361,6 +388,10 @@ def fields(list fronts not None, tuple values not None, other not None):
             size += 1
         elif PyBytes_CheckExact(value):
             size += head_size(PyBytes_GET_SIZE(<bytes>value)) + PyBytes_GET_SIZE(<bytes>value)
+        elif PyFloat_CheckExact(value) and is_shortest_float(bits_of(PyFloat_AS_DOUBLE(value)), 8):
+            size += 9
+        elif PyUnicode_CheckExact(value) and is_utf8(value, &text_size):
+            size += head_size(text_size) + text_size
         else:
             number = as_long_long(value, &overflow) if PyLong_CheckExact(value) else -1
             if number >= 0 and not overflow:
@@ -383,6 +414,13 @@ def fields(list fronts not None, tuple values not None, other not None):
             at = put(at, <bytes>value)
         elif PyLong_CheckExact(value):
             at = put_head(at, KIND_UNSIGNED, as_long_long(value, &overflow))
+        elif PyFloat_CheckExact(value):
+            at = put_double(at, bits_of(PyFloat_AS_DOUBLE(value)))
+        elif PyUnicode_CheckExact(value):
+            text = utf8_of(value, &text_size)
+            at = put_head(at, KIND_TEXT, text_size)
+            memcpy(at, text, text_size)
+            at += text_size
         else:
             at = put(at, <bytes>(<tuple>value)[0])
     return made

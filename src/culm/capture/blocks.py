@@ -138,12 +138,9 @@ def open_block(head: BlockHead, stored: bytes, compression: Compression) -> byte
 
 def _is_worth_it(records: Sequence[bytes], size: int) -> bool:
     """Whether the largest piece, if large ones are most of a block, begins with what shrinks."""
-    if max(map(len, records)) < _LARGE:
+    if sum(filter(_LARGE.__le__, map(len, records))) < size * 3 // 4:
         return True
-    large = [each for each in records if len(each) >= _LARGE]
-    if sum(map(len, large)) < size * 3 // 4:
-        return True
-    sample = max(large, key=len)[:_SAMPLE]
+    sample = max(records, key=len)[:_SAMPLE]
     return compress(Compression.LZFOO, sample, len(sample) * 15 // 16) is not None
 
 

@@ -7,12 +7,12 @@ way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
-from struct import Struct
+from sys import getsizeof
 from typing import Any, cast
 
 from culm.capture.values import MARK, Special, class_form, constants_of, to_value
@@ -20,18 +20,12 @@ from culm.kernels import cbor as _kernel
 from culm.wire import cbor
 from culm.wire.cbor import ARRAY, BYTES, MAP, TEXT, encode_head
 
-__all__ = ["DOUBLE", "UINT_MAX", "Encoder", "encode_float", "encode_map", "encode_uint"]
+__all__ = ["Encoder", "fronts_of_map"]
 
 Write = Callable[[Any], bytes]
 
-UINT_MAX = 1 << 64
-DOUBLE = b"\xfb"
-"""What stands in front of the 64 bits of a number with a point."""
-
-_pack = Struct(">d").pack
+_UINT_MAX = 1 << 64
 _LARGE = 1 << 12
-# A number from 1 on that is no multiple of 2^-23 does not fit into 32 bits.
-_TO_SINGLE = float(1 << 23)
 _TUPLE = cbor.encode({MARK: "tuple", "items": []})[:-1]
 _SMALL = [encode_head(0, number) for number in range(1 << 10)]
 
@@ -46,17 +40,13 @@ def _in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (len(name.encode()), name.encode()))
 
 
-def encode_map(value: Mapping[str, Any], encode: Callable[[Any], bytes]) -> bytes:
-    """The encoding of a mapping as a map, whatever its keys are."""
-    return b"".join([front + encode(value[name]) for front, name in _fronts(tuple(value))])
-
-
 @lru_cache(maxsize=4096)
-def _fronts(names: tuple[str, ...]) -> list[tuple[bytes, str]]:
+def fronts_of_map(names: tuple[str, ...]) -> list[tuple[bytes, str]]:
     """What a map with these keys has in front of each value, in order."""
     ordered = _in_order(names)
     fronts = [_text(each) for each in ordered]
-    fronts[0] = encode_head(MAP, len(names)) + fronts[0]
+    if fronts:
+        fronts[0] = encode_head(MAP, len(names)) + fronts[0]
     return list(zip(fronts, ordered, strict=True))
 
 
@@ -73,7 +63,7 @@ class Encoder:
             type(None): {None: b"\xf6"}.__getitem__,
             bytes: _write_bytes,
             bool: {False: b"\xf4", True: b"\xf5"}.__getitem__,
-            float: encode_float,
+            float: cbor.encode,
             int: _INTS.__getitem__,
             str: _text,
             list: self._write_list,
@@ -85,6 +75,16 @@ class Encoder:
         """The encoding of a value."""
         return self._writers[type(value)](value)
 
+    def any_large(self, values: Sequence[Any]) -> bool:
+        """Whether one of them is large, or has large bytes in a field."""
+        if max(map(getsizeof, values)) >= _LARGE:
+            return True
+        records = self._records
+        if records.keys().isdisjoint(map(type, values)):
+            return False
+        found = (records[type(each)][1](each) for each in values if type(each) in records)
+        return any(map(self.any_large, found))
+
     def pieces(self, value: object) -> Sequence[bytes]:
         """The same in pieces: large bytes, or those in a field, are not copied."""
         kind = type(value)
@@ -93,15 +93,15 @@ class Encoder:
         if kind in self._records:
             fronts, parts_of = self._records[kind]
             parts = parts_of(value)
-            if any(type(each) is bytes and len(each) >= _LARGE for each in parts):
+            if self.any_large(parts):
                 written = zip(map(_alone, fronts), map(self.pieces, parts), strict=True)
                 return [*chain.from_iterable(chain.from_iterable(written))]
         return (self.encode(value),)
 
     def _write_list(self, value: Sequence[Any]) -> bytes:
-        writers = self._writers
-        written = [writers[type(each)](each) for each in value]
-        return encode_head(ARRAY, len(value)) + b"".join(written)
+        if not value:
+            return b"\x80"
+        return _kernel.fields(_fronts_of_items(len(value)), tuple(value), self.encode)
 
     def _writer_of(self, kind: type) -> Write:
         if issubclass(kind, Enum):
@@ -116,9 +116,9 @@ class Encoder:
         known: dict[str, bytes] = {}
 
         def write(value: Any) -> bytes:
-            found = known.get(value.name)
+            found = known.get(value._name_)  # `name` is looked up by code of the class
             if found is None:
-                found = known[value.name] = self._long_way(value)
+                found = known[value._name_] = self._long_way(value)
             return found
 
         return write
@@ -145,7 +145,7 @@ class Encoder:
         if not plain or not names:
             return self._constant_writer(kind) if constants_of(kind) else self._long_way
         head = b"\xa2" + _text(MARK) + _text(name) + _text(part)
-        (first, name_of_first), *rest = _fronts(tuple(names))
+        (first, name_of_first), *rest = fronts_of_map(tuple(names))
         fronts = [head + first, *(front for front, _ in rest)]
         parts_of = attrgetter(name_of_first, *(each for _, each in rest))
         if not rest:
@@ -161,6 +161,18 @@ class Encoder:
         return write
 
 
+def _fronts_of_items(count: int) -> list[bytes]:
+    """What stands before each item of an array."""
+    return _FEW_ITEMS[count] if count < len(_FEW_ITEMS) else _fronts_of_many(count)
+
+
+def _fronts_of_many(count: int) -> list[bytes]:
+    return [encode_head(ARRAY, count), *[b""] * (count - 1)]
+
+
+_FEW_ITEMS = [_fronts_of_many(count) for count in range(8)]
+
+
 def _alone(front: bytes) -> tuple[bytes]:
     return (front,)
 
@@ -169,19 +181,12 @@ def _write_bytes(value: bytes) -> bytes:
     return encode_head(BYTES, len(value)) + value
 
 
-def encode_float(value: float) -> bytes:
-    """The encoding of a number with a point; most times need all of its bits."""
-    if 1.0 <= value < UINT_MAX and value * _TO_SINGLE % 1.0:
-        return DOUBLE + _pack(value)
-    return cbor.encode(value)
-
-
 def encode_int(value: int) -> bytes:
     """The encoding of an integer."""
     if 0 <= value < 1 << 10:
         return _SMALL[value]
-    if 0 <= value < UINT_MAX:
-        return cbor.encode(value)
+    if 0 <= value < _UINT_MAX:
+        return encode_head(0, value)
     return cbor.encode(to_value(value))
 
 
@@ -205,5 +210,3 @@ class _Ints(dict[int, bytes]):
 
 
 _INTS = _Ints(enumerate(_SMALL))
-encode_uint = _INTS.__getitem__
-"""The encoding of an integer that is rarely large."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from enum import Enum
-from functools import partial
-from struct import Struct
 from typing import Any, Protocol
 
 from culm.buffer import Buffer
-from culm.capture.encoding import DOUBLE, UINT_MAX
 from culm.capture.records import IDLE, STATE, called
+from culm.kernels import cbor as _kernel
 from culm.machine import Closed
 from culm.wire.cbor import BYTES, encode_head
 
@@ -25,7 +23,6 @@ WAITING_MAX = 1 << 10
 SMALL_MAX = 1 << 9
 """Records of up to so many bytes are only counted."""
 
-_ENOUGH = 8388608.0  # 2^23: a number from 1 on that is no multiple of its inverse needs 64 bits
 _SIX, _SEVEN = b"\x86", b"\x87"
 _NO_ARGUMENTS = b"\x80\xa0"  # an empty array, an empty map
 _NOTHING_CAME = b"\xa0\xf6"  # an empty map, nothing
@@ -41,8 +38,9 @@ class Notes(Protocol):
         """The encoding of a value."""
         ...
 
-    def stamp(self) -> bytes:
-        """The time since the last step that had one, encoded."""
+    @property
+    def micros(self) -> Callable[[], int]:
+        """Tells the microseconds since it was last called."""
         ...
 
     def grow(self, size: int) -> None:
@@ -65,8 +63,8 @@ def quick_calls(notes: Notes, machine: Any) -> dict[str, Callable[..., Any]]:
 
 def _next_event(notes: Notes, machine: Any) -> Callable[[], Any]:
     take, append, idle = machine.next_event, notes.waiting.append, IDLE["next_event", type(None)]
-    encode, stamp = notes.encode, notes.stamp
-    front = called("next_event") + _NO_ARGUMENTS
+    encode, micros, fields = notes.encode, notes.micros, _kernel.fields
+    fronts = [_SEVEN, called("next_event") + _NO_ARGUMENTS]
     last: Enum | None = None
     tail = b""
 
@@ -82,12 +80,12 @@ def _next_event(notes: Notes, machine: Any) -> Callable[[], Any]:
             return None
         if (state := machine.state) is not last:
             last, tail = state, STATE + encode(state.name)
-        encoded = b"".join((_SEVEN, stamp(), front, encode(event), tail))
+        encoded = fields(fronts, (micros(), event), encode) + tail
         append(encoded)
-        if len(encoded) > SMALL_MAX:
+        if len(encoded) > SMALL_MAX or type(event) is Closed:
             notes.grow(len(encoded))
-        if type(event) is Closed:
-            notes.hand_over()
+            if type(event) is Closed:
+                notes.hand_over()
         return event
 
     return next_event
@@ -95,8 +93,8 @@ def _next_event(notes: Notes, machine: Any) -> Callable[[], Any]:
 
 def _advance(notes: Notes, machine: Any) -> Callable[[float], None]:
     tell, waiting, append = machine.advance, notes.waiting, notes.waiting.append
-    front = _SIX + b"\0" + called("advance") + b"\x81"
-    pack = partial(Struct(f">{len(front) + 1}sd2s").pack, front + DOUBLE)
+    encode, fields = notes.encode, _kernel.fields
+    fronts = [_SIX + b"\0" + called("advance") + b"\x81"]
 
     def advance(now: float) -> None:
         try:
@@ -104,10 +102,7 @@ def _advance(notes: Notes, machine: Any) -> Callable[[float], None]:
         except Exception as error:
             notes.note(0, "advance", (now,), {}, None, error=error)
             raise
-        if type(now) is float and 1.0 <= now < UINT_MAX and now * _ENOUGH % 1.0:
-            append(pack(now, _NOTHING_CAME))
-        else:
-            append(front + notes.encode(now) + _NOTHING_CAME)
+        append(fields(fronts, (now,), encode) + _NOTHING_CAME)
         if len(waiting) > WAITING_MAX:
             notes.hand_over()
 
@@ -117,7 +112,6 @@ def _advance(notes: Notes, machine: Any) -> Callable[[float], None]:
 def _next_deadline(notes: Notes, machine: Any) -> Callable[[], float | None]:
     ask, append, encode = machine.next_deadline, notes.waiting.append, notes.encode
     front = _SIX + b"\0" + called("next_deadline") + _NO_ARGUMENTS
-    pack = partial(Struct(f">{len(front) + 1}sd").pack, front + DOUBLE)
     last: object = notes  # which is no deadline
 
     def next_deadline() -> float | None:
@@ -125,10 +119,7 @@ def _next_deadline(notes: Notes, machine: Any) -> Callable[[], float | None]:
         deadline: float | None = ask()
         if deadline != last:
             last = deadline
-            if type(deadline) is float and 1.0 <= deadline < UINT_MAX and deadline * _ENOUGH % 1.0:
-                append(pack(deadline))
-            else:
-                append(front + encode(deadline))
+            append(front + encode(deadline))
         return deadline
 
     return next_deadline
@@ -150,7 +141,8 @@ def _next_effect(notes: Notes, machine: Any) -> Callable[[], Any]:
 
 def _receive_data(notes: Notes, machine: Any) -> Callable[[Buffer], None]:
     receive, waiting = machine.receive_data, notes.waiting
-    front = called("receive_data") + b"\x81"
+    encode, micros, fields = notes.encode, notes.micros, _kernel.fields
+    fronts = [_SIX, called("receive_data") + b"\x81"]
 
     def receive_data(data: Buffer) -> None:
         try:
@@ -160,9 +152,11 @@ def _receive_data(notes: Notes, machine: Any) -> Callable[[Buffer], None]:
             raise
         came = bytes(data)  # whatever the format of a view
         size = len(came)
-        waiting.extend(
-            (_SIX + notes.stamp() + front + encode_head(BYTES, size), came, _NOTHING_CAME)
-        )
+        if size > SMALL_MAX:
+            head = _SIX + encode(micros()) + fronts[1] + encode_head(BYTES, size)
+            waiting.extend((head, came, _NOTHING_CAME))
+        else:
+            waiting.append(fields(fronts, (micros(), came), encode) + _NOTHING_CAME)
         notes.grow(size)
 
     return receive_data
@@ -170,7 +164,10 @@ def _receive_data(notes: Notes, machine: Any) -> Callable[[Buffer], None]:
 
 def _data_to_send(notes: Notes, machine: Any) -> Callable[..., bytes]:
     send, waiting, idle = machine.data_to_send, notes.waiting, IDLE["data_to_send", bytes]
+    encode, micros, fields = notes.encode, notes.micros, _kernel.fields
     front = called("data_to_send")
+    all_of_it = [_SIX, front + _NO_ARGUMENTS]
+    some_of_it = [_SIX, front + b"\x81", b"\xa0"]
 
     def data_to_send(size_max: int | None = None) -> bytes:
         try:
@@ -181,10 +178,16 @@ def _data_to_send(notes: Notes, machine: Any) -> Callable[..., bytes]:
         if not data and size_max is None:
             waiting.append(idle)
             return data
-        given = b"\x80" if size_max is None else b"\x81" + notes.encode(size_max)
-        head = encode_head(BYTES, len(data))
-        waiting.extend((_SIX + notes.stamp() + front + given + b"\xa0" + head, data))
-        notes.grow(len(data))
+        size = len(data)
+        if size > SMALL_MAX:
+            given = b"\x80" if size_max is None else b"\x81" + encode(size_max)
+            head = _SIX + encode(micros()) + front + given + b"\xa0" + encode_head(BYTES, size)
+            waiting.extend((head, data))
+        elif size_max is None:
+            waiting.append(fields(all_of_it, (micros(), data), encode))
+        else:
+            waiting.append(fields(some_of_it, (micros(), size_max, data), encode))
+        notes.grow(size)
         return data
 
     return data_to_send
@@ -192,8 +195,8 @@ def _data_to_send(notes: Notes, machine: Any) -> Callable[..., bytes]:
 
 def _receive_datagram(notes: Notes, machine: Any) -> Callable[..., None]:
     receive, waiting, encode = machine.receive_datagram, notes.waiting, notes.encode
-    front = called("receive_datagram") + b"\x81"
-    given = b"\xa1" + encode("source")
+    micros, fields = notes.micros, _kernel.fields
+    fronts = [_SIX, called("receive_datagram") + b"\x81", b"\xa1" + encode("source")]
 
     def receive_datagram(data: Buffer, *, source: Hashable) -> None:
         try:
@@ -202,19 +205,19 @@ def _receive_datagram(notes: Notes, machine: Any) -> Callable[..., None]:
             notes.note(0, "receive_datagram", (data,), {"source": source}, None, error=error)
             raise
         came = bytes(data)
-        size = len(came)
-        head = _SIX + notes.stamp() + front + encode_head(BYTES, size)
-        waiting.append(b"".join((head, came, given, encode(source), b"\xf6")))
-        if size > SMALL_MAX or len(waiting) > WAITING_MAX:
-            notes.grow(size)
+        waiting.append(fields(fronts, (micros(), came, source), encode) + b"\xf6")
+        if len(came) > SMALL_MAX or len(waiting) > WAITING_MAX:
+            notes.grow(len(came))
 
     return receive_datagram
 
 
 def _datagrams_to_send(notes: Notes, machine: Any) -> Callable[[], Any]:
     send, append, encode = machine.datagrams_to_send, notes.waiting.append, notes.encode
+    micros, fields = notes.micros, _kernel.fields
     front, idle = called("datagrams_to_send") + _NO_ARGUMENTS, IDLE["datagrams_to_send", list]
-    one = encode([(b"", b"")])[:-2]  # without both parts
+    several = [_SIX, front]
+    one = [_SIX, front + encode([(b"", b"")])[:-2], b""]  # without both parts
 
     def datagrams_to_send() -> Any:
         datagrams = send()
@@ -222,10 +225,9 @@ def _datagrams_to_send(notes: Notes, machine: Any) -> Callable[[], Any]:
             append(idle)
             return datagrams
         if len(datagrams) == 1 and type(datagrams[0]) is tuple and len(datagrams[0]) == 2:
-            to, data = datagrams[0]
-            encoded = b"".join((_SIX, notes.stamp(), front, one, encode(to), encode(data)))
+            encoded = fields(one, (micros(), *datagrams[0]), encode)
         else:
-            encoded = _SIX + notes.stamp() + front + encode(datagrams)
+            encoded = fields(several, (micros(), datagrams), encode)
         append(encoded)
         if len(encoded) > SMALL_MAX:
             notes.grow(len(encoded))

@@ -19,9 +19,9 @@ import culm
 from culm.capture.blocks import block_of, front_of
 from culm.capture.chance import Chance, RecordedChance
 from culm.capture.compression import Compression, compress
-from culm.capture.encoding import Encoder, encode_uint
+from culm.capture.encoding import Encoder
 from culm.capture.errors import CaptureError, ErrorCode
-from culm.capture.quick import WAITING_MAX, quick_calls
+from culm.capture.quick import SMALL_MAX, WAITING_MAX, quick_calls
 from culm.capture.records import IDLE, Header, Step, encode_step
 from culm.capture.redaction import (
     SECRET_ARGUMENTS,
@@ -61,8 +61,8 @@ class Tape:
     ) -> None:
         self._keys_out = Redact.KEYS in redact
         self._payloads_out = Redact.PAYLOADS in redact
-        self._clock = clock
-        self._last = 0.0 if clock is None else clock()
+        self.micros = _micros_of(clock)
+        """Tells the microseconds since it was last called."""
         self._handles = 0
         self._has_machine = False
         self._deadline: object = _NOTHING
@@ -132,7 +132,7 @@ class Tape:
         given = self._mark if self._keys_out and name in SECRET_CALLS else self._written
         self.put(
             Step(
-                self._time_since(),
+                self.micros() / 1e6,
                 on,
                 name,
                 [given(each) for each in arguments],
@@ -142,13 +142,6 @@ class Tape:
                 None if state is None else state.name,
             )
         )
-
-    def _time_since(self) -> float:
-        """Seconds since the step before."""
-        if self._clock is None:
-            return 0.0
-        before, self._last = self._last, self._clock()
-        return self._last - before if self._last > before else 0.0
 
     def note_idle(self, on: int, name: str, result: object) -> None:
         """Note a call without arguments that gave nothing."""
@@ -188,6 +181,19 @@ class Tape:
             return result
         self._handles += 1
         return _stand_in(result, self, self._handles)
+
+
+def _micros_of(clock: Callable[[], float] | None) -> Callable[[], int]:
+    if clock is None:
+        return lambda: 0
+    last = clock()
+
+    def micros() -> int:
+        nonlocal last
+        before, last = last, (now := clock())
+        return int((now - before) * 1e6 + 0.5) if now > before else 0
+
+    return micros
 
 
 class Recorder(Tape):
@@ -266,13 +272,6 @@ class Recorder(Tape):
         if size >= _BLOCK_SIZE or len(self.waiting) > WAITING_MAX:
             self.hand_over()
 
-    def stamp(self) -> bytes:
-        """The time since the last step that had one, encoded."""
-        if self._clock is None:
-            return b"\0"
-        before, self._last = self._last, (now := self._clock())
-        return encode_uint(int((now - before) * 1e6 + 0.5)) if now > before else b"\0"
-
     def calls_of(self, machine: Any) -> dict[str, Callable[..., Any]]:
         return {} if self._payloads_out else quick_calls(self, machine)
 
@@ -314,10 +313,14 @@ class Recorder(Tape):
         if self._payloads_out or error is not None or name in _WRITTEN_BY_PARTS:
             super().note(on, name, arguments, keywords, result, error=error, state=state)
         else:
-            stamp = self.stamp()
-            pieces = encode_step(self._encoder, stamp, on, name, arguments, keywords, result, state)
+            pieces = encode_step(
+                self._encoder, self.micros(), on, name, arguments, keywords, result, state
+            )
             self.waiting += pieces
-            self.grow(sum(map(len, pieces)))
+            if len(pieces) > 1:
+                self.grow(sum(map(len, pieces)))
+            elif len(pieces[0]) > SMALL_MAX or len(self.waiting) > WAITING_MAX:
+                self.grow(len(pieces[0]))
         if state is not None and isinstance(result, Closed):
             self.hand_over()
 
@@ -465,12 +468,10 @@ def _call(name: str, method: Callable[..., Any]) -> Any:
             if keywords:
                 given = map(_behind, arguments)
                 result = method(behind, *given, **{k: _behind(v) for k, v in keywords.items()})
-            elif len(arguments) == 1 and type(arguments[0]) in _DATA:
-                result = method(behind, arguments[0])
-            elif arguments:
-                result = method(behind, *map(_behind, arguments))
+            elif _DATA.issuperset(map(type, arguments)):
+                result = method(behind, *arguments)
             else:
-                result = method(behind)
+                result = method(behind, *map(_behind, arguments))
         except Exception as error:
             tape.note(self._number, name, arguments, keywords, None, error=error)
             raise

@@ -18,9 +18,10 @@ from typing import Any
 import cbor2
 
 from culm.capture.blocks import BLOCK_SIZE_MAX, BlockReader
-from culm.capture.encoding import Encoder, encode_map
+from culm.capture.encoding import Encoder, fronts_of_map
 from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.redaction import Redact
+from culm.kernels import cbor as _kernel
 from culm.wire import cbor
 from culm.wire.cbor import ARRAY, Scanner, encode_head
 from culm.wire.errors import DecodeError
@@ -120,7 +121,7 @@ class Step:
 
 def encode_step(
     encoder: Encoder,
-    stamp: bytes,
+    micros: int,
     on: int,
     name: str,
     arguments: Sequence[Any],
@@ -130,22 +131,39 @@ def encode_step(
 ) -> Sequence[bytes]:
     """The encoding of a step without an error, from the values themselves, in pieces.
 
-    stamp: the encoded time since the last step that had one.
+    micros: since the last step that had a time.
     """
     encode = encoder.encode
-    named = encode(on) + _named(name) if on else called(name)
-    head = (_SIX if state is None else _SEVEN) + stamp + named
-    parts = [head + encode_head(ARRAY, len(arguments))]
-    for each in arguments:
-        parts += encoder.pieces(each)
-    parts.append(encode_map(keywords, encode) if keywords else b"\xa0")
-    if result is None:
-        parts.append(b"\xf6")
+    head = _SIX if state is None else _SEVEN
+    fronts, names = _fronts(head, name, len(arguments), tuple(keywords))
+    if keywords:
+        values = (micros, on, *arguments, *[keywords[each] for each in names], result)
     else:
-        parts += encoder.pieces(result)
-    if state is not None:
-        parts.append(STATE + encode(state.name))
-    return parts
+        values = (micros, on, *arguments, result)
+    tail = b"" if state is None else STATE + encode(state.name)
+    if not encoder.any_large(values):
+        return (_kernel.fields(fronts, values, encode) + tail,)
+    parts: list[bytes] = []
+    for front, value in zip(fronts, values, strict=True):
+        parts += front, *encoder.pieces(value)
+    return *parts, tail
+
+
+@lru_cache(maxsize=4096)
+def _fronts(
+    head: bytes, name: str, count: int, keywords: tuple[str, ...]
+) -> tuple[list[bytes], list[str]]:
+    """What such a step has in front of each value, and the names of keywords in their order."""
+    begun = cbor.encode(_NUMBERS.get(name, name)) + encode_head(ARRAY, count)
+    fronts, names = [head, b""], list[str]()
+    for _ in range(count):
+        fronts.append(begun)
+        begun = b""
+    for front, each in fronts_of_map(keywords):
+        fronts.append(begun + front)
+        names.append(each)
+        begun = b""
+    return [*fronts, begun if keywords else begun + b"\xa0"], names
 
 
 # The heads of arrays of so many; what steps have in front of the arguments of a machine's calls.

@@ -23,6 +23,7 @@ import copyreg
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum, EnumType
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -197,6 +198,7 @@ def _hidden_in(kind: type) -> list[str]:
     return [each.name for each in fields(kind) if each.init and not each.repr]
 
 
+@lru_cache(maxsize=1024)
 def constants_of(kind: type) -> list[tuple[str, object]]:
     """The objects of that class that its module keeps under a name."""
     if not kind.__module__.startswith("culm."):

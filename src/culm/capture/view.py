@@ -180,8 +180,8 @@ def _label(step: Step, moved: Sequence[StepFields]) -> str:
         case "deadline":
             return words_of(step.result)
         case "answer":
-            _, *answer = [*step.arguments, *step.keywords.values(), None]  # after the ticket
-            return short_words(answer[0]) if answer[0] is not None else "done"
+            answers = [*step.arguments, *step.keywords.values()][1:]  # after the ticket
+            return short_words(answers[0]) if answers and answers[0] is not None else "done"
         case _:
             given = [short_words(each) for each in (*step.arguments, *step.keywords.values())]
             return f"{step.name.removeprefix('!')}({', '.join(given)})"

@@ -13,6 +13,7 @@ depth of arrays and maps inside each other that is not from 0 to `DEPTH_MAX`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from struct import Struct
 from typing import Any
 
@@ -78,8 +79,8 @@ def decode(data: bytes, at: int, depth_max: int) -> tuple[Any, int]:
 def fields(fronts: list[bytes], values: tuple[Any, ...], other: Callable[[Any], bytes]) -> bytes:
     """For each value the bytes in front of it, and its encoding.
 
-    other: encodes what is no byte string, no integer from 0 to 2^63 - 1, no truth value and not
-        ``None``.
+    other: encodes what is no byte string, no text, no integer from 0 to 2^63 - 1, no number with a
+        point that needs 64 bits, no truth value and not ``None``.
     """
     if type(fronts) is not list or type(values) is not tuple:
         raise TypeError("a list and a tuple")
@@ -96,12 +97,34 @@ def fields(fronts: list[bytes], values: tuple[Any, ...], other: Callable[[Any], 
             parts += _encoded_head(BYTES, len(value)), value
         elif type(value) is int and 0 <= value < 1 << 63:
             parts.append(_encoded_head(UNSIGNED, value))
+        elif type(value) is float and _needs_64_bits(value):
+            parts += b"\xfb", _FLOATS[8].pack(value)
+        elif type(value) is str and (text := _utf8(value)) is not None:
+            parts += _encoded_head(TEXT, len(text)), text
         else:
             written = other(value)
             if type(written) is not bytes:
                 raise TypeError(f"Expected bytes, got {type(written).__name__}")
             parts.append(written)
     return b"".join(parts)
+
+
+def _needs_64_bits(value: float) -> bool:
+    if not isfinite(value):
+        return False
+    try:
+        (single,) = _FLOATS[4].unpack(_FLOATS[4].pack(value))
+    except OverflowError:
+        return True
+    return bool(single != value)
+
+
+def _utf8(text: str) -> bytes | None:
+    """``None`` for a text with halves of surrogates."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return None
 
 
 def _encoded_head(kind: int, argument: int) -> bytes:
