@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import tracemalloc
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from test_capture_viewer import data_of
 
-from culm.capture import CaptureError, Header, Replay, Step, read
+from culm.capture import CaptureError, Header, Replay, Step, read, view
 from culm.capture.blocks import MAGIC, write_block
 from culm.capture.command import main
 from culm.capture.lines import lines
@@ -120,6 +122,48 @@ def test_many_bombs_in_one_piece_take_the_memory_of_one() -> None:
         return peak
 
     assert peak_of(20) < peak_of(2) + size
+
+
+def many(name: str, *arguments: Any, count: int, machine: str = "", **more: Any) -> bytes:
+    """A capture that is small, and has so many large steps, ten in a block."""
+    block = write_block(step(name, *arguments, **more).encode() * 10)
+    return capture_of(header=Header(machine=machine)) + block * (count // 10)
+
+
+FULL = [
+    many("receive_data", bytes(1 << 16), count=400),
+    many("receive_data", b"\0\1\5" * 5000, count=10, machine="bymux"),  # each is 20,000 fields
+    many("next_event", result={"": "m:Event", "fields": {"data": bytes(1 << 16)}}, count=400),
+    many("next_event", result={"": "m:Event", "fields": {"data": "x" * (1 << 16)}}, count=400),
+    many("!told", [[0] * 4000, {"": "set", "items": [0] * 4000}], count=20),
+]
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("capture", FULL, ids=["bytes", "fields", "event", "text", "items"])
+def test_a_page_has_no_more_than_it_has_room_for(
+    capture: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = 1 << 17
+    monkeypatch.setattr(view, "_TEXT_SIZE_MAX", room)
+    tracemalloc.start()
+    told = data_of(view.page({"one": partial(read, capture)}))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 32 << 20
+    first, count, total = told["window"]
+    assert (first, total) == (1, sum(1 for _ in read(capture)))
+    assert len(told["steps"]) == count
+    assert sum(len(json.dumps(row)) for row in told["steps"]) < room + (1 << 18)
+    rest = data_of(view.page({"one": partial(read, capture)}, first=count + 1, count=2))
+    begins, more, _ = rest["window"]
+    assert (begins, more > 0) == (count + 1, count < total)
+
+
+@pytest.mark.parametrize("name", ["complete", "fail", "next_deadline", "advance", "receive_data"])
+def test_calls_without_arguments_are_shown(name: str) -> None:
+    captures = {"one": partial(read, capture_of(step(name), step(name, ticket=1)))}
+    assert len(data_of(view.page(captures))["steps"]) == 2
 
 
 EVIL = "\x1b[31m\x9b31m\n\u202e\u2028</script>\0"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Any
 
@@ -136,19 +136,30 @@ def _whole(value: Any) -> str:
     if isinstance(value, bytes):
         return f"{len(value)} bytes {value[:_WIDTH].hex()}"
     if isinstance(value, list):
-        return f"[{', '.join(map(words_of, value))}]"
+        return f"[{_joined(map(words_of, value))}]"
     if not isinstance(value, dict):
         return repr(value)
     mark = value.get("")
     if not isinstance(mark, str):
-        return f"{{{', '.join(f'{key}: {words_of(each)}' for key, each in value.items())}}}"
+        return f"{{{_joined(f'{key}: {words_of(each)}' for key, each in value.items())}}}"
     if mark == "object":
         return f"#{value.get('number')}"
     if "member" in value:
         return str(value["member"])
     parts = value.get("fields", {name: each for name, each in value.items() if name})
     shown = parts.items() if isinstance(parts, dict) else ()
-    return f"{mark.rpartition(':')[2]}({', '.join(f'{k}={words_of(v)}' for k, v in shown)})"
+    return f"{mark.rpartition(':')[2]}({_joined(f'{k}={words_of(v)}' for k, v in shown)})"
+
+
+def _joined(parts: Iterable[str]) -> str:
+    """Parts with commas between them, as far as anybody reads."""
+    size, taken = 0, list[str]()
+    for each in parts:
+        taken.append(each)
+        size += len(each) + 2
+        if size > _WIDTH + 2:
+            break
+    return ", ".join(taken)
 
 
 def plain_step(step: Step) -> dict[str, Any]:

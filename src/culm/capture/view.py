@@ -14,7 +14,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from itertools import islice
+from itertools import accumulate, chain, islice, takewhile
 from typing import Any
 
 from culm.capture.dissect import Field, StepFields, with_fields
@@ -34,8 +34,12 @@ from culm.capture.values import to_value
 __all__ = ["STEPS_MAX", "page"]
 
 _BYTES_SAID = 32  # at most, of a value that may be a text
-_BYTES_MAX = 1 << 16
-"""Bytes of one piece that the page shows; of a longer one it has the beginning."""
+# What the page has of one step; of more it has the beginning.
+_BYTES_MAX = 1 << 16  # of a piece of bytes
+_FIELDS_MAX = 1 << 12  # of a piece of bytes
+_VALUE_MAX = 1 << 12  # of what was called and what came of it: characters, or so many more items
+_HEX_MAX = 64  # of bytes in that
+_TEXT_SIZE_MAX = 1 << 27  # characters of all steps as JSON
 
 
 STEPS_MAX = 100_000
@@ -49,10 +53,11 @@ def page(captures: Mapping[str, Open], *, first: int = 1, count: int = STEPS_MAX
     """The page of several captures of the same conversation, or of one.
 
     captures: by the names under which they are shown; each is read twice.
-    first, count: the steps that are shown, of those of all sides that did something, in order.
+    first, count: the steps that are shown, of those of all sides that did something, in order; less
+        if a page does not have room for them.
 
-    Raises `CaptureError` as they do.  In memory are the steps that are shown, and a few numbers of
-    each other.
+    Raises `CaptureError` as they do.  In memory are the steps that are shown, up to 128 MiB of text
+    for each side, and a few numbers of each other.
     """
     sides, torn = [], []
     for name, open_it in captures.items():
@@ -63,19 +68,34 @@ def page(captures: Mapping[str, Open], *, first: int = 1, count: int = STEPS_MAX
     last = max(first, 1) - 1
     shown = list(islice(in_order(sides, moved), last, last + count))
     places = {place: row for row, place in enumerate(shown)}
-    rows: list[list[Any]] = [[] for _ in shown]
+    rows: list[str] = [""] * len(shown)
     about = []
     for index, (side, open_it) in enumerate(zip(sides, captures.values(), strict=True)):
         wanted = [number for which, number in shown if which == index]
         before = _fill(side, index, open_it(), wanted, places, rows)
         about.append({**_about(side, torn[index]), **before})
+    rows = _with_room(rows)
     for place, arrived in moved.items():
-        if place in places and arrived in places:
-            rows[places[place]][-1]["to"] = places[arrived]
-            rows[places[arrived]][-1]["from"] = places[place]
+        one, other = places.get(place, len(rows)), places.get(arrived, len(rows))
+        if max(one, other) < len(rows):
+            rows[one] = _extended(rows[one], "to", other)
+            rows[other] = _extended(rows[other], "from", one)
     window = [last + 1, len(rows), sum(len(side.busy) for side in sides)]
     title = " and ".join(dict.fromkeys(title_of(side.header) for side in sides))
-    return _filled(title, {"sides": about, "steps": rows, "window": window})
+    return _filled(title, {"sides": about, "window": window}, rows)
+
+
+def _with_room(rows: list[str]) -> list[str]:
+    """The first rows, as many as there is room for on a page."""
+    sizes = accumulate(map(len, rows))
+    full = (at for at, size in enumerate(sizes) if size > _TEXT_SIZE_MAX or not rows[at])
+    return rows[: max(next(full, len(rows)), 1)]
+
+
+def _extended(row: str, name: str, number: int) -> str:
+    """A row whose last part, which is a map, has one name more."""
+    begun = row.removesuffix("}]")
+    return f'{begun}{"" if begun.endswith("{") else ","}"{name}":{number}}}]'
 
 
 def _fill(
@@ -84,19 +104,21 @@ def _fill(
     capture: Capture,
     wanted: Sequence[int],
     places: Mapping[Place, int],
-    rows: list[list[Any]],
+    rows: list[str],
 ) -> dict[str, Any]:
     """Make the rows of a side; its state, its deadline and its time before them, if it has any."""
     before: dict[str, Any] = {}
+    size = 0
     if not wanted:
         return before
     for number, (step, parts) in enumerate(with_fields(capture.header, capture), 1):
         row = places.get((index, number))
         if row is not None:
-            rows[row] = _row(side, index, number, step, parts)
+            rows[row] = _json(_row(side, index, number, step, parts))
+            size += len(rows[row])
         elif number < wanted[0]:
             before |= _changed(step)
-        if number >= wanted[-1]:
+        if number >= wanted[-1] or size > _TEXT_SIZE_MAX:
             break
     return before
 
@@ -111,10 +133,15 @@ def _changed(step: Step) -> dict[str, Any]:
     return {} if step.state is None else {"state": step.state}
 
 
-def _filled(title: str, data: Mapping[str, Any]) -> str:
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _filled(title: str, data: Mapping[str, Any], rows: Sequence[str]) -> str:
     deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
-    packed = b64encode(deflate.compress(text) + deflate.flush()).decode()
+    text = chain([_json(data).removesuffix("}"), ',"steps":['], _listed(rows), ["]}"])
+    pieces = [deflate.compress(each.encode(errors="replace")) for each in text]
+    packed = b64encode(b"".join(pieces) + deflate.flush()).decode()
     parts = files("culm.capture").joinpath("viewer")
     content = {
         "title": escape(title),
@@ -124,6 +151,10 @@ def _filled(title: str, data: Mapping[str, Any]) -> str:
     }
     empty = parts.joinpath("page.txt").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: content[mark[1]], empty)
+
+
+def _listed(rows: Sequence[str]) -> Iterator[str]:
+    return (f",{row}" if at else row for at, row in enumerate(rows))
 
 
 def _about(side: Side, torn: int) -> dict[str, Any]:
@@ -161,10 +192,30 @@ def _row(
         if found is not None:
             more.setdefault("fault", f"{found.code}: {found.message}")
     else:
-        more["call"] = plain_parts(step)
+        more["call"] = _cut(plain_parts(step), [_VALUE_MAX])
     if kind == "deadline":
-        more["deadline"] = plain(step.result)
+        more["deadline"] = _cut(plain(step.result), [_VALUE_MAX])
     return [index, number, round(side.times[number - 1], 6), kind, _label(step, bytes_moved), more]
+
+
+def _cut(value: Any, room: list[int]) -> Any:
+    """The beginning of a value, as far as there is room."""
+    room[0] -= 8
+    if isinstance(value, str):
+        kept = value[: max(room[0], 8)]
+        room[0] -= len(kept)
+        return value if len(kept) == len(value) else f"{kept}…"
+    if isinstance(value, list):
+        items = [_cut(each, room) for each in takewhile(lambda _: room[0] > 0, value)]
+        return items if len(items) == len(value) else [*items, "…"]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"hex"} and isinstance(digits := value["hex"], str):
+        room[0] -= min(len(digits), 2 * _HEX_MAX)
+        short = {"hex": digits[: 2 * _HEX_MAX], "size": len(digits) // 2}
+        return value if len(digits) <= 2 * _HEX_MAX else short
+    rest = takewhile(lambda _: room[0] > 0, value.items())
+    return {_cut(key, room): _cut(each, room) for key, each in rest}
 
 
 def _label(step: Step, moved: Sequence[StepFields]) -> str:
@@ -229,7 +280,7 @@ def _moved(found: StepFields) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "size": len(data),
         "data": b64encode(data[:_BYTES_MAX]).decode(),
-        "fields": [_field(each) for each in found.fields],
+        "fields": _shown_fields(found.fields, [_FIELDS_MAX]),
     }
     if found.moved.peer is not None:
         shown["peer"] = short_words(found.moved.peer)
@@ -238,13 +289,20 @@ def _moved(found: StepFields) -> dict[str, Any]:
     return shown
 
 
-def _field(field: Field) -> list[Any]:
-    value = field.value
-    words = None
-    if value is not None:
-        words = _field_words(value)
-    inside = [_field(each) for each in field.inside]
-    return [field.name, field.offset, field.size, words, inside, int(field.continues)]
+def _shown_fields(fields: Sequence[Field], room: list[int]) -> list[Any]:
+    """The fields, as many as there is room for, and one for all others."""
+    shown: list[Any] = []
+    for field in fields:
+        if room[0] <= 0:
+            last = fields[-1]
+            shown.append(["…", field.offset, last.offset + last.size - field.offset, None, [], 0])
+            break
+        room[0] -= 1
+        words = None if field.value is None else _field_words(field.value)
+        inside = _shown_fields(field.inside, room)
+        more = int(field.continues)
+        shown.append([field.name, field.offset, field.size, words, inside, more])
+    return shown
 
 
 def _field_words(value: object) -> str:

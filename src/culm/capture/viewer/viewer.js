@@ -531,14 +531,14 @@
   function node(value, depth) {
     if (value === null || typeof value !== "object") return make("span", "", typeof value === "string" ? JSON.stringify(value) : String(value));
     if (Array.isArray(value)) return list(value.map((each, index) => [`${index}`, each]), "", depth);
-    if (typeof value.hex === "string" && Object.keys(value).length === 1) {
-      const size = value.hex.length / 2;
+    if (typeof value.hex === "string" && Object.keys(value).every((key) => key === "hex" || key === "size")) {
+      const size = value.size ?? value.hex.length / 2;
       return make("span", "raw", size > 64 ? `${value.hex.slice(0, 128)}… (${size} bytes)` : value.hex || "no bytes");
     }
     const mark = value[""];
     if (typeof mark !== "string") return list(Object.entries(value), "", depth);
-    if (mark === "tuple" || mark === "set") return node(value.items, depth);
-    if (mark === "dict") return list(value.pairs.map(([key, each]) => [typeof key === "string" ? key : JSON.stringify(key), each]), "", depth);
+    if (mark === "tuple" || mark === "set") return node(value.items ?? null, depth);
+    if (mark === "dict" && Array.isArray(value.pairs)) return list(value.pairs.map((pair) => Array.isArray(pair) ? [typeof pair[0] === "string" ? pair[0] : JSON.stringify(pair[0]), pair[1] ?? null] : ["…", pair]), "", depth);
     if (mark === "object") return make("span", "class", `#${value.number}`);
     if (mark === "secret" || mark === "payload" || mark === "opaque") return make("span", "out", `${value.type}${value.size ? ` of ${value.size}` : ""}, left out`);
     const name = mark.split(":").pop();
