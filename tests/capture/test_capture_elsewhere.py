@@ -29,10 +29,12 @@ def pure(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(python: str, source: Path, what: str, folder: Path) -> str:
+def run(python: str, source: Path | None, what: str, folder: Path) -> str:
+    """With the package in `source`, or that which the interpreter has itself."""
+    path = {} if source is None else {"PYTHONPATH": str(source)}
     done = subprocess.run(
         [python, str(PROGRAM), what, str(folder), COUNT],
-        env={**os.environ, "PYTHONPATH": str(source)},
+        env={**os.environ, **path},
         capture_output=True,
         text=True,
         check=False,
@@ -41,13 +43,24 @@ def run(python: str, source: Path, what: str, folder: Path) -> str:
     return done.stdout
 
 
+def _is_compiled(python: str) -> bool:
+    asked = "import culm.kernels, sys; sys.exit(culm.kernels.IMPLEMENTATION != 'compiled')"
+    return subprocess.run([python, "-c", asked], capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["pure", "compiled"])
 @pytest.mark.parametrize("python", [sys.executable, *PYTHONS])
-def test_captures_are_replayed_elsewhere(python: str, pure: Path, tmp_path: Path) -> None:
+def test_captures_are_replayed_elsewhere(
+    python: str, compiled: bool, pure: Path, tmp_path: Path
+) -> None:
+    if compiled and not _is_compiled(python):
+        pytest.skip("this interpreter has no compiled kernels")
+    source = None if compiled else pure
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
     written = run(sys.executable, PACKAGE.parent, "write", here)
     assert int(written) > 20
-    assert run(python, pure, "replay", here) == written
-    assert run(python, pure, "write", there) == written
+    assert run(python, source, "replay", here) == written
+    assert run(python, source, "write", there) == written
     assert run(sys.executable, PACKAGE.parent, "replay", there) == written
