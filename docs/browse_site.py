@@ -14,6 +14,7 @@ it says so and exits with status 0: nothing was checked, and nothing failed.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -41,7 +42,24 @@ SCHEMES = ("light", "dark")
 # All pages at the top, and one of each other kind, which are made of the same parts.
 ON_A_TELEPHONE = ("*.html", "decisions/index.html", "api/culm.bymux.html")
 LEFT_OUT = {"_static", "_modules"}  # the latter: hundreds of listings, all alike
-SEARCHED, FOUND = "lipmaa", "#search-results ul.search li a"
+FOUND = "#search-results ul.search li > a"
+# What people look for, and a page that has to be among the first that a search names.
+SEARCHED = {
+    "lipmaa": "bamboo",
+    "cancel": "driving",
+    "restart": "production",
+    "backup": "production",
+    "metrics": "production",
+    "shutdown": "driving",
+    "timeout": "production",
+    "tls": "services",
+    "certificate": "glossary",
+}
+SEEN_FIRST = 6
+LINKS = f"""[...document.querySelectorAll('{FOUND}')].map(link => link.getAttribute('href'))"""
+# Results come one by one, and below a line that says in the end how many there are.
+DONE = f"""document.querySelectorAll('{FOUND}').length >= {SEEN_FIRST}
+    || /finished/.test(document.querySelector('.search-summary')?.innerText ?? 'finished')"""
 PICTURE_HEIGHT_MAX = 16_000  # pixels; of what is taller Chromium takes only the top
 
 UNDRAWN = """[...document.images].filter(image =>
@@ -150,14 +168,19 @@ class Visit:
             path=target, full_page=height <= PICTURE_HEIGHT_MAX, animations="disabled"
         )
 
-    def search(self) -> list[str]:
+    def search(self) -> Iterator[str]:
         """Search as a reader does; the index is a script that the page loads."""
-        found = self.open(self.site / "search.html", f"?q={SEARCHED}")
-        try:
-            self.page.wait_for_selector(FOUND, timeout=self.patience_ms)
-        except Exception as error:  # playwright's own, of a type that it does not promise
-            return [*found, f"no page found for {SEARCHED!r}: {error}"]
-        return found
+        for word, page in SEARCHED.items():
+            yield from self.open(self.site / "search.html", f"?q={word}")
+            try:
+                self.page.wait_for_selector(FOUND, timeout=self.patience_ms)
+                self.page.wait_for_function(DONE, timeout=self.patience_ms)
+            except Exception as error:  # playwright's own, of a type that it does not promise
+                yield f"no page found for {word!r}: {error}"
+                continue
+            first = [re.split("[?#]", link)[0] for link in self.page.evaluate(LINKS)][:SEEN_FIRST]
+            if f"{page}.html" not in first:
+                yield f"a search for {word!r} names {first} before {page}.html"
 
 
 def browse(browser: Browser, site: Path, home: str, screenshots: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-/* Search: pages that explain come before names of the reference that have a word in common. */
+/* Search: pages that explain come first, then the reference, then why things are as they are. */
 var Scorer = {
   objNameMatch: 11,
   objPartialMatch: 1,
@@ -8,4 +8,6 @@ var Scorer = {
   partialTitle: 12,
   term: 5,
   partialTerm: 2,
+  score: ([page, , , , score]) =>
+    score - (/^decisions\//.test(page) ? 60 : /^api\/|-configs$/.test(page) ? 40 : 0),
 };

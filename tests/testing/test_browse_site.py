@@ -65,12 +65,18 @@ def test_labels_on_one_another_are_found(visit: browse_site.Visit, x: int, overl
     assert visit.open(picture) == (["labels overlap: one label | another"] if overlap else [])
 
 
-def test_a_search_that_finds_nothing_is_a_fault(
+def test_a_search_that_finds_nothing_or_other_pages_is_a_fault(
     visit: browse_site.Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = visit.site / "search.html"
+    links = [
+        f'<li><a href="{name}.html?x">x</a></li>' for name in set(browse_site.SEARCHED.values())
+    ]
+    item = PAGE[PAGE.index("<li>") : PAGE.index("</ul>")]
+    page.write_text(PAGE.replace(item, "".join(links)).format("a page"))
+    assert list(visit.search()) == []
     page.write_text(PAGE.format("a page"))
-    assert visit.search() == []
-    page.write_text(PAGE.replace("<li>", "<!--").replace("</li>", "-->").format("a page"))
+    assert len(list(visit.search())) == len(browse_site.SEARCHED)
+    page.write_text(PAGE.replace(item, "").format("a page"))
     monkeypatch.setattr(visit, "patience_ms", 50)
-    assert "no page found" in visit.search()[0]
+    assert "no page found" in next(visit.search())
