@@ -12,6 +12,8 @@ import pytest
 from driving import Tls
 from processes import SECONDS_MAX
 
+from culm.capture import Recorder, read
+from culm.capture.dissect import bytes_of
 from culm.garlic.events import DialWanted
 from culm.garlic.handshake import Credentials
 from culm.garlic.limits import Limits
@@ -70,6 +72,31 @@ async def ask_for_a_wrong_path_and_go_on(size: int) -> bytes:
     said = await asyncio.to_thread(talk)
     await driver.stop()
     return said
+
+
+async def say_something_to_a_recorded_node() -> bytes:
+    """A client says something; the capture."""
+    pieces: list[bytes] = []
+    recorder = Recorder(pieces.append, machine="garlic-node")
+    loop = asyncio.get_running_loop()
+    node = Node(server_id=1, stored=Stored(), rng=random.Random(1), now=loop.time())
+    store = MemoryStore(Values(), Stored())
+    driver = NodeDriver(node, store, tap=recorder.stand_in)
+    _, port = await driver.listen("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(ASKED)
+    await reader.readexactly(RESPONSE_SIZE)
+    writer.close()
+    await driver.stop()
+    recorder.flush()
+    return b"".join(pieces)
+
+
+def test_a_tap_hears_what_goes_over_links() -> None:
+    capture = asyncio.run(say_something_to_a_recorded_node())
+    moved = [(step.name, each.data) for step in read(capture) for each in bytes_of(step)]
+    assert ("receive_data", ASKED) in moved
+    assert {name for name, _ in moved} == {"receive_data", "data_to_send"}
 
 
 def test_last_words_reach_a_client_that_still_talks() -> None:

@@ -32,6 +32,7 @@ class PeerDriver(LinksDriver[PeerEvent]):
         not hold up the loop; in the loop's thread by default.
     verifiers: the number of threads that verify signatures, if the peer leaves that to its driver.
     on_event: gets every event of the peer, and `DialFailed`.
+    tap: gets the peer, and returns what is driven in its place (`culm.pump.engine.UserHandlers`).
     """
 
     def __init__(
@@ -42,7 +43,9 @@ class PeerDriver(LinksDriver[PeerEvent]):
         perform_in: Executor | None = None,
         verifiers: int = 0,
         on_event: Callable[[PeerEvent | DialFailed], object] = lambda event: None,
+        tap: Callable[[Peer], Peer] = lambda peer: peer,
     ) -> None:
+        self.peer = peer = tap(peer)
         super().__init__(
             peer,
             executor=perform_in,
@@ -50,7 +53,6 @@ class PeerDriver(LinksDriver[PeerEvent]):
             perform=store.perform,
             on_event=self._take,
         )
-        self.peer = peer
         self._on_event = on_event
         self._again = Redialling(self.dial, on_event)
         self.pump.advance(self._loop.time())

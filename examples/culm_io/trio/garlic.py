@@ -32,6 +32,7 @@ class NodeDriver(LinksDriver[NodeEvent]):
         handshakes, servers have no `Extension`: only the leader can propose and read.
     server_tls, client_tls: for TLS.
     on_event: gets every event of the node.
+    tap: gets the node, and returns what is driven in its place (`culm.pump.engine.UserHandlers`).
     """
 
     def __init__(
@@ -43,9 +44,10 @@ class NodeDriver(LinksDriver[NodeEvent]):
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         on_event: Callable[[NodeEvent], object] = lambda event: None,
+        tap: Callable[[Node], Node] = lambda node: node,
     ) -> None:
+        self.node = node = tap(node)
         super().__init__(node, perform=store.perform, on_event=self._take)
-        self.node = node
         self._handshake, self._server_tls, self._client_tls = handshake, server_tls, client_tls
         self._on_event = on_event
 
