@@ -166,6 +166,18 @@ def test_calls_without_arguments_are_shown(name: str) -> None:
     assert len(data_of(view.page(captures))["steps"]) == 2
 
 
+def test_messages_are_named_up_to_a_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "damaged"
+    cut = step("receive_data", b"\0\1\5\x20\1")  # its last message waits for its end
+    path.write_bytes(capture_of(cut) + bytes(12))
+    assert main(["show", str(path)]) == ExitStatus.IMPOSSIBLE
+    told = capsys.readouterr()
+    assert told.out.splitlines()[-1].endswith("receive_data(5 bytes 0001052001)  CREDIT, WRITE")
+    assert "damaged" in told.err
+
+
 EVIL = "\x1b[31m\x9b31m\n\u202e\u2028</script>\0"
 """What would set a terminal's colour, begin a line or turn one around."""
 

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain, islice, zip_longest
 from typing import Any
 
-from culm.capture.dissect import PROTOCOLS, Field, dissect
+from culm.capture.dissect import PROTOCOLS, Field, dissect, with_fields
 from culm.capture.errors import CaptureError
 from culm.capture.lines import lines
 from culm.capture.pcap import pcap
@@ -24,7 +24,7 @@ from culm.capture.records import Capture, Step
 from culm.capture.replaying import Replay, replay
 from culm.capture.text import is_idle, line_of, plain, plain_step, visible, words_of
 from culm.capture.values import to_value
-from culm.capture.view import STEPS_MAX, page
+from culm.capture.view import STEPS_MAX, messages_in, page
 from culm.capture.wireshark import dissectors
 from culm.exits import ExitStatus, exits
 from culm.wire.multihash import FAMILIES
@@ -151,15 +151,29 @@ def _show(options: argparse.Namespace) -> ExitStatus:
         versions = f"culm {header.culm}, Python {header.python}"
         print(visible(f"session {header.session or '-'}, {versions}"))
     at = 0.0
-    for number, step in enumerate(capture, 1):
+    faults: list[CaptureError] = []
+    told = _until_fault(capture, faults)
+    found = ((step, ()) for step in told) if options.json else with_fields(header, told)
+    for number, (step, moved) in enumerate(found, 1):
         at += step.after
         if options.json:
             print(json.dumps({"number": number, "at": at, **plain_step(step)}))
         elif options.all or not is_idle(step):
-            print(f"{number:>7} {at:>12.6f}  {visible(line_of(step))}")
+            named = f"  {visible(messages_in(moved))}" if moved else ""
+            print(f"{number:>7} {at:>12.6f}  {visible(line_of(step))}{named}")
+    if faults:
+        raise faults[0]
     if capture.torn:
         print(f"{capture.torn} bytes at the end are no complete block", file=sys.stderr)
     return ExitStatus.DONE
+
+
+def _until_fault(capture: Capture, faults: list[CaptureError]) -> Iterator[Step]:
+    """The steps; what ends them is noted: those before it are shown, whatever they wait for."""
+    try:
+        yield from capture
+    except CaptureError as error:
+        faults.append(error)
 
 
 def _replay(options: argparse.Namespace) -> ExitStatus:

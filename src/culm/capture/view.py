@@ -31,7 +31,7 @@ from culm.capture.text import (
 )
 from culm.capture.values import to_value
 
-__all__ = ["STEPS_MAX", "page"]
+__all__ = ["STEPS_MAX", "messages_in", "page"]
 
 _BYTES_SAID = 32  # at most, of a value that may be a text
 # What the page has of one step; of more it has the beginning.
@@ -220,7 +220,7 @@ def _cut(value: Any, room: list[int]) -> Any:
 
 def _label(step: Step, moved: Sequence[StepFields]) -> str:
     if moved:
-        return ", ".join(_counted(name for part in moved for name in _names(part.fields)))
+        return messages_in(moved)
     match kind_of(step):
         case "received" if step.name == "receive_eof":
             return "end of the stream"
@@ -236,6 +236,11 @@ def _label(step: Step, moved: Sequence[StepFields]) -> str:
         case _:
             given = [short_words(each) for each in (*step.arguments, *step.keywords.values())]
             return f"{step.name.removeprefix('!')}({', '.join(given)})"
+
+
+def messages_in(moved: Sequence[StepFields]) -> str:
+    """The names of the messages in bytes, in their order."""
+    return ", ".join(_counted(name for part in moved for name in _names(part.fields)))
 
 
 _CARRIERS = frozenset({"WRITE", "box"})
