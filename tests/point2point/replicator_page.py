@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from p2p_page import filled
@@ -59,7 +58,6 @@ from culm.point2point.replication.events import LogEvent
 from culm.point2point.replication.steps import (
     PEER_STAGES,
     STAGES,
-    WANTED,
     PeerStage,
     Stage,
 )
@@ -260,7 +258,7 @@ def parts() -> dict[str, str]:
     drawn = {each.__name__: each().drawn() for each in (live, sparse, fork, resume)}
     tables = {
         "stages": table(Stage.IDLE, STAGES, direction="LR"),
-        "peer-stages": table(PeerStage.WAITING, PEER_STAGES, wanted=WANTED, direction="LR"),
+        "peer-stages": table(PeerStage.WAITING, PEER_STAGES, direction="LR"),
     }
     return {**drawn, **tables}
 
@@ -268,18 +266,15 @@ def parts() -> dict[str, str]:
 def table(
     first: Enum,
     steps_of: Mapping[Any, Mapping[Any, Enum]],
-    wanted: Mapping[Any, Enum] = MappingProxyType({}),
     direction: str = "TB",
 ) -> str:
-    """A table of states as a diagram; `wanted`: which take the place of others if we want more."""
+    """A table of states as a diagram."""
     lines = ["```mermaid", "stateDiagram-v2", f"    direction {direction}"]
     lines.append(f"    [*] --> {first.name}")
     for state, steps in steps_of.items():
         ways: dict[str, list[str]] = {}
         for step, after in steps.items():
             ways.setdefault(after.name, []).append(step.name)
-            if after in wanted:
-                ways.setdefault(wanted[after].name, []).append(f"{step.name} (wanted)")
         lines += [f"    {state.name} --> {after}: {', '.join(ways[after])}" for after in ways]
     return "\n".join([*lines, "```"])
 

@@ -15,7 +15,7 @@ def test_an_apology_leads_to_each_place_once() -> None:
     With the largest range, it was entry 9's; with the smaller one, entry 12's, since that comes
     next in the certificate pool.  Whoever has passed 9 may go over to the smaller range then, too.
     """
-    range_ = PieceRange.of(
+    range_ = PieceRange(
         Proposal(log=KEY, start=1, lower_certpool=1, expected_hash=None, end=9, upper_certpool=40)
     )
     candidates = Candidates(range_, Demand())
@@ -48,7 +48,7 @@ def places(candidates: Candidates) -> list[tuple[int | None, int, int]]:
 
 def test_places_part_only_where_the_next_piece_differs() -> None:
     """Of ranges to entry 9 and to entry 5, the first ten pieces are the same."""
-    range_ = PieceRange.of(Proposal(log=KEY, start=1, lower_certpool=1, expected_hash=None, end=9))
+    range_ = PieceRange(Proposal(log=KEY, start=1, lower_certpool=1, expected_hash=None, end=9))
     candidates, other = Candidates(range_, Demand()), Candidates(range_, None)
     candidates.may_be_retargeted(5, None, other, by_sender=True)
     candidates.advance(9)

@@ -45,7 +45,7 @@ def proposals(draw: st.DrawFn, *, finite: bool | None = None) -> Proposal:
 def ranges(draw: st.DrawFn) -> PieceRange:
     """As proposed, or adjusted."""
     proposal = draw(proposals())
-    range_ = PieceRange.of(proposal)
+    range_ = PieceRange(proposal)
     for _ in range(draw(st.integers(0, 2))):
         end = draw(st.none() | st.integers(proposal.start, 45))
         upper = draw(st.none() | st.integers(end or 45, 60)) if end or proposal.end else None
@@ -96,7 +96,7 @@ def test_tightening_takes_the_smaller_numbers(
     assert (new == range_) == range_.bounds.is_within(new.bounds)
     assert tightened(new, end, upper) == new
     assert hash(tightened(range_, None, None)) == hash(range_)
-    assert PieceRange(range_.proposal, new.end, new.upper_certpool) == new
+    assert PieceRange(range_.proposal, new.bounds) == new
 
 
 @given(st.data())
@@ -154,7 +154,7 @@ def test_a_range_begins_at_its_offset_and_nowhere_else(range_: PieceRange) -> No
 def huge(**options: object) -> PieceRange:
     defaults: dict[str, object] = {"log": KEY, "expected_hash": HASH, "end": None}
     proposal = Proposal(**{**defaults, **options})  # type: ignore[arg-type]
-    return PieceRange.of(proposal)
+    return PieceRange(proposal)
 
 
 def test_a_log_ends_at_the_greatest_number() -> None:

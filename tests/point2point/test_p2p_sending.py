@@ -489,7 +489,7 @@ def test_an_entry_of_a_certificate_pool_is_not_remembered() -> None:
 def test_of_entries_that_were_sent_now_and_then_only_the_last_are_remembered(
     in_runs: bool,
 ) -> None:
-    sent = Direction(PieceRange.of(proposal()), Demand())
+    sent = Direction(PieceRange(proposal()), Demand())
 
     def pass_over(count: int) -> None:
         sent.pass_over(sent.candidates.possible, count)

@@ -9,10 +9,13 @@ from itertools import product
 from typing import Any
 
 import pytest
+from p2p_support import Raw
 
-from culm.bamboo.entry import LogKey
-from culm.bamboo.records import StoredEntry
-from culm.point2point import Part, Piece, Proposal
+from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.links import has_lipmaalink
+from culm.bamboo.records import Head, StoredEntry
+from culm.point2point import Part, Piece, Proposal, Request
 from culm.point2point.replication.decisions import (
     answer,
     answer_compared,
@@ -30,72 +33,108 @@ from culm.point2point.replication.decisions import (
     wish,
 )
 from culm.point2point.replication.events import Want
+from culm.point2point.replication.log_state import LogState, Ours, Theirs
 from culm.point2point.replication.steps import (
     PEER_STAGES,
     STAGES,
-    STANDINGS,
     Action,
-    Aim,
     Answer,
-    Facts,
-    HeadPayload,
     PeerStage,
     Plan,
     Purpose,
-    Service,
     Stage,
-    Standing,
-    StandingChange,
     Step,
-    Stock,
 )
+from culm.wire.multihash import YAMF
 
 LOG = LogKey(bytes(32), 0)
-NOTHING = dict[str, Any](
-    stock=Stock.KNOWN,
-    position=0,
-    newest=0,
-    payload=HeadPayload.SETTLED,
-    end=None,
-    fork=None,
-    aim=Aim.LIVE,
-    service=Service.STORED,
-    probe=None,
-    ranges=0,
-    offered=None,
-    begun=0,
-    passed=0,
-    standing=Standing.LASTING,
-    told=None,
-    fork_told=None,
-    joined=None,
-)
 
 
-def combined(**choices: tuple[Any, ...]) -> Iterator[Facts]:
-    """Facts with all combinations of the choices."""
-    for values in product(*choices.values()):
-        yield Facts(**{**NOTHING, **dict(zip(choices, values, strict=True))})
+def log_of(
+    position: int = 0,
+    newest: int = 0,
+    fork: int | None = None,
+    end: int | None = None,
+    serves_stored: bool = True,
+    joined: bool = False,
+    payload_due: bool = False,
+    ours: Ours | None = None,
+    **state: Any,
+) -> LogState:
+    """A log in that state, of which the store has told."""
+    log = LogState(
+        log=LOG,
+        family=YAMF,
+        only_stored=False,
+        serves_stored=serves_stored,
+        want=Want(),
+        head=Head(position, b"", end is not None) if position else None,
+        newest=newest,
+        payload_due=payload_due and position > 0,
+        fork=None if fork is None else fork_at(fork),
+        **{"loaded": True, "follows": True, "keeps_live": True, **state},
+    )
+    if ours is not None:
+        log.ours = dict.fromkeys(Purpose, ours)
+    if joined:
+        request = Raw().connection.propose(proposal(1, expected_hash=None))
+        log.theirs = {1: Theirs(request, PeerStage.CONFIRMED, joins=True)}
+    return log
 
 
 @cache
-def facts_of_next() -> list[Facts]:
-    return [
-        facts
-        for facts in combined(
+def asked(*, endless: bool) -> Request:
+    """A request of ours that the peer has yet to answer."""
+    end = None if endless else 9
+    return Raw().connection.propose(proposal(1, expected_hash=None, end=end))
+
+
+@cache
+def fork_at(seqnum: int) -> ForkProof:
+    """Two entries that nobody has signed."""
+    first, second = (
+        Entry(
+            family=YAMF,
+            author=LOG.author,
+            log_id=LOG.log_id,
+            seqnum=seqnum,
+            lipmaalink=YAMF.hash(b"") if has_lipmaalink(seqnum) else None,
+            backlink=YAMF.hash(b"") if seqnum > 1 else None,
+            payload_size=size,
+            payload_hash=YAMF.hash(bytes(size)),
+            signature=bytes(64),
+            end_of_log=False,
+        )
+        for size in (1, 2)
+    )
+    return ForkProof(first, second)
+
+
+def combined(**choices: tuple[Any, ...]) -> Iterator[LogState]:
+    """Logs in all combinations of the choices."""
+    for values in product(*choices.values()):
+        yield log_of(**dict(zip(choices, values, strict=True)))
+
+
+@cache
+def logs_with_next() -> list[LogState]:
+    return list(
+        combined(
             position=(0, 1, 2),
-            payload=tuple(HeadPayload),
+            payload_due=(False, True),
+            ranges=((), (Want.payload_of(2),)),
             fork=(None, 3),
-            aim=tuple(Aim),
+            follows=(False, True),
+            keeps_live=(False, True),
             offered=(None, 2),
             passed=(0, 2),
-            standing=tuple(Standing),
+            refused=(False, True),
+            rests=(False, True),
             begun=(0, 2),
             told=(None, Piece(2, Part.METADATA), Piece(2, Part.PAYLOAD)),
-            joined=(None, PeerStage.JOINED),
+            joined=(False, True),
         )
-        if facts.position or facts.payload is HeadPayload.SETTLED
-    ]
+    )
 
 
 def proposal(start: int, **options: Any) -> Proposal:
@@ -143,20 +182,6 @@ def test_who_was_turned_away_waits_for_room_and_nobody_else_does() -> None:
             assert (after is Stage.DEFERRED) == (stage is Stage.TURNED_AWAY)
 
 
-def test_how_it_stands_after_every_change() -> None:
-    for standing, change in product(Standing, StandingChange):
-        after = STANDINGS[standing].get(change, standing)
-        goes_by = (StandingChange.REST, StandingChange.DEFER)
-        if change is StandingChange.REFUSE or (standing is Standing.REFUSED and change in goes_by):
-            assert after is Standing.REFUSED
-        elif change is StandingChange.REST or (
-            change is StandingChange.FORGIVE and standing is Standing.RESTING
-        ):
-            assert after is Standing.RESTING
-        else:
-            assert after is Standing.LASTING
-
-
 def test_a_request_of_the_peer_is_answered_once() -> None:
     for stage, answers in PEER_STAGES.items():
         for said, after in answers.items():
@@ -169,100 +194,107 @@ def test_a_request_of_the_peer_is_answered_once() -> None:
 
 def test_nothing_is_proposed_beside_something_or_before_the_store_is_known() -> None:
     for stage, purpose in product(Stage, Purpose):
-        for facts in combined(stock=tuple(Stock), ranges=(0, 1), fork=(None, 3)):
-            action = decide(purpose, stage, facts)
-            if stage is Stage.IDLE and facts.stock is Stock.KNOWN:
-                assert action is wish(purpose, facts)
+        for log in combined(
+            ours=(Ours(stage),),
+            loaded=(False, True),
+            writing=(0, 1),
+            ranges=((), (Want(),)),
+            fork=(None, 3),
+        ):
+            action = decide(purpose, log)
+            if stage is Stage.IDLE and log.loaded and not log.writing:
+                assert action is wish(purpose, log)
             else:
                 assert action is Action.WAIT
 
 
 def test_what_is_wished_for_next() -> None:
-    for facts in facts_of_next():
-        action = wish(Purpose.NEXT, facts)
+    for log in logs_with_next():
+        action = wish(Purpose.NEXT, log)
         asks = action is not Action.WAIT
-        first = facts.payload is HeadPayload.DUE
-        offered = facts.offered or 0
-        known = max(facts.position, facts.passed)
-        lacks = max(offered, facts.begun) > known or (first and offered >= facts.position)
+        first = log.resumes
+        offered = log.offered or 0
+        known = max(log.position, log.passed)
+        lacks = max(offered, log.begun) > known or (first and offered >= log.position)
         assert action in (Action.WAIT, Action.RESUME if first else Action.GO_ON)
-        if facts.aim is Aim.RANGES or facts.standing is Standing.REFUSED:
+        if not log.follows or log.refused:
             assert not asks
         elif lacks:
             assert asks
-        elif facts.aim is not Aim.LIVE:
+        elif not log.live:
             assert not asks
-        elif facts.fork is None and facts.standing is Standing.LASTING:
-            assert asks is (facts.joined is None or facts.told is None)
+        elif log.fork_at is None and not log.rests:
+            assert asks is (log.joined is None or log.told is None)
         else:
             # Only to tell what we have, and of a payload that some of it is here.
-            assert asks is (facts.told is None or facts.told < start_of_next(facts))
+            assert asks is (log.told is None or log.told < start_of_next(log))
 
 
 def test_an_entry_that_is_in_doubt_goes_before_everything() -> None:
-    for facts in combined(probe=(1, 2), standing=tuple(Standing), aim=tuple(Aim)):
-        assert wish(Purpose.NEXT, facts) is Action.PROBE
+    for log in combined(probe=(1, 2), refused=(False, True), follows=(False, True)):
+        assert wish(Purpose.NEXT, log) is Action.PROBE
 
 
 def test_where_what_comes_next_starts_and_ends() -> None:
-    for facts in facts_of_next():
-        (start, part), end = start_of_next(facts), end_of_next(facts)
-        assert start - facts.position in (0, 1)
-        assert (start == facts.position) is (facts.payload is HeadPayload.DUE)
-        assert part is (Part.PAYLOAD if facts.payload is HeadPayload.DUE else Part.METADATA)
-        assert end is None or end == max(facts.position, facts.offered or 0, facts.begun)
-        if facts.aim is not Aim.LIVE:
+    for log in logs_with_next():
+        (start, part), end = start_of_next(log), end_of_next(log)
+        assert start - log.position in (0, 1)
+        assert (start == log.position) is (log.resumes)
+        assert part is (Part.PAYLOAD if log.resumes else Part.METADATA)
+        assert end is None or end == max(log.position, log.offered or 0, log.begun)
+        if not log.live:
             assert end is not None
-        if wish(Purpose.NEXT, facts) is not Action.WAIT:
+        if wish(Purpose.NEXT, log) is not Action.WAIT:
             assert end is None or end >= start  # never an empty range
             made = proposal(start, end=end)
-            assert still_wants(Purpose.NEXT, made, facts)
-            assert still_wants(Purpose.NEXT, proposal(start + 1, end=end), facts) is (
-                end is not None
-            )
+            assert still_wants(Purpose.NEXT, made, log)
+            assert still_wants(Purpose.NEXT, proposal(start + 1, end=end), log) is (end is not None)
 
 
 def test_ranges_and_forks() -> None:
-    for facts in combined(ranges=(0, 1, 2), fork=(None, 1, 3), fork_told=(None, 1, 2, 3)):
-        assert wish(Purpose.RANGE, facts) is (Action.FETCH_RANGE if facts.ranges else Action.WAIT)
-        shown = wish(Purpose.FORK, facts) is Action.SHOW_FORK
-        assert shown is (facts.fork is not None and (facts.fork_told or 9) > facts.fork)
-        assert still_wants(Purpose.RANGE, proposal(1, end=1), facts)
+    for log in combined(
+        ranges=((), (Want(),), (Want(), Want())), fork=(None, 1, 3), fork_told=(None, 1, 2, 3)
+    ):
+        assert wish(Purpose.RANGE, log) is (Action.FETCH_RANGE if log.ranges else Action.WAIT)
+        shown = wish(Purpose.FORK, log) is Action.SHOW_FORK
+        assert shown is (log.fork_at is not None and (log.fork_told or 9) > log.fork_at)
+        assert still_wants(Purpose.RANGE, proposal(1, end=1), log)
         for start in (1, 3):
             made = proposal(start, end=start)
-            assert still_wants(Purpose.FORK, made, facts) is (shown and start == facts.fork)
+            assert still_wants(Purpose.FORK, made, log) is (shown and start == log.fork_at)
 
 
 def test_what_has_settled() -> None:
     """Nothing while a proposal is being made; else what waits for others, and what is complete."""
     waiting = {Stage.QUEUED, Stage.TURNED_AWAY, Stage.DEFERRED}
     for stage, endless in product(Stage, (False, True)):
-        for facts in combined(
-            ranges=(0, 1),
-            standing=tuple(Standing),
-            aim=tuple(Aim),
+        for log in combined(
+            ours=(Ours(stage, asked(endless=True) if endless else None),),
+            ranges=((), (Want(),)),
+            refused=(False, True),
+            rests=(False, True),
+            follows=(False, True),
+            keeps_live=(False, True),
             offered=(None, 2),
             begun=(0, 3),
             passed=(0, 2, 3),
         ):
-            wanted = facts.aim is not Aim.RANGES
-            behind = wanted and facts.offered == 2 and not facts.passed
-            lacks = wanted and max(facts.offered or 0, facts.begun) > facts.passed
-            settled = {
-                purpose: is_settled(purpose, stage, facts, endless=endless) for purpose in Purpose
-            }
+            wanted = log.follows
+            behind = wanted and log.offered == 2 and not log.passed
+            lacks = wanted and max(log.offered or 0, log.begun) > log.passed
+            settled = {purpose: is_settled(purpose, log) for purpose in Purpose}
             if stage is Stage.PREPARING:
                 assert not any(settled.values())
                 continue
             assert settled[Purpose.FORK]
-            assert settled[Purpose.RANGE] is (endless or not facts.ranges or stage in waiting)
-            refused = facts.standing is Standing.REFUSED
+            assert settled[Purpose.RANGE] is (endless or not log.ranges or stage in waiting)
+            refused = log.refused
             assert settled[Purpose.NEXT] is (refused or not behind or stage in waiting)
             for patient in (False, True):
-                rests = not lacks and (facts.offered is not None or not patient)
-                assert may_rest(facts, patient=patient) is rests
+                rests = not lacks and (log.offered is not None or not patient)
+                assert may_rest(log, patient=patient) is rests
                 # What has come and is not stored is, where nothing moves, part of a payload.
-                growing = replace(facts, stock=Stock.GROWING)
+                growing = replace(log, writing=1)
                 assert may_rest(growing, patient=patient) is (rests and not patient)
 
 
@@ -293,59 +325,60 @@ def stored(hash: bytes, payload_stored: int) -> StoredEntry:
 
 def test_what_a_proposal_is_answered_at_once() -> None:
     for made in proposals():
-        for facts in combined(
+        for log in combined(
             position=(0, 2),
             newest=(2, 4),
             end=(None, 2),
             fork=(None, 1, 3),
         ):
-            said = answer(made, facts)
-            forked = facts.fork is not None and made.start >= facts.fork
+            said = answer(made, log)
+            forked = log.fork_at is not None and made.start >= log.fork_at
             assert (said in (Answer.SHOW_FORK, Answer.REFUSE)) is forked
             if forked:
-                assert facts.fork is not None
-                assert (said is Answer.SHOW_FORK) is (made.first_seqnum >= facts.fork)
+                assert log.fork_at is not None
+                assert (said is Answer.SHOW_FORK) is (made.first_seqnum >= log.fork_at)
                 continue
-            over = facts.end is not None and made.first_seqnum > facts.end
+            over = log.ended and made.first_seqnum > log.position
             assert (said is Answer.SHOW_END) is over
             if not over:
-                known = made.expected_seqnum <= facts.newest
+                known = made.expected_seqnum <= log.newest
                 assert said is (Answer.COMPARE if known else Answer.PASS)
 
 
 def test_what_it_is_answered_after_comparing() -> None:
     found = [None, stored(b"ours", 9), stored(b"theirs", 2), stored(b"theirs", 7)]
     for made, ours in product(proposals(), found):
-        for facts in combined(
+        for log in combined(
             position=(0, 3),
             newest=(2, 4),
-            payload=(HeadPayload.SETTLED, HeadPayload.DUE),
-            aim=tuple(Aim),
-            service=tuple(Service),
+            payload_due=(False, True),
+            follows=(False, True),
+            keeps_live=(False, True),
+            serves_stored=(False, True),
         ):
-            said = answer_compared(made, facts, ours)
+            said = answer_compared(made, log, ours)
             assert (said is Answer.SHOW_ENTRY) is (ours is not None and ours.hash == b"ours")
             if said is Answer.SHOW_ENTRY:
                 continue
-            wanted = is_wanted(made, facts)
+            wanted = is_wanted(made, log)
             endless = made.end is None and not made.payload_only
-            assert wanted is (endless and facts.aim is Aim.LIVE)
-            if not wanted and facts.service is Service.NOTHING:
+            assert wanted is (endless and log.live)
+            if not wanted and not log.serves_stored:
                 assert said is Answer.PASS
             elif made.end is not None:
-                assert (said is Answer.CONFIRM) is (made.first_seqnum <= facts.newest)
-            elif made.start > facts.position + 1:
+                assert (said is Answer.CONFIRM) is (made.first_seqnum <= log.newest)
+            elif made.start > log.position + 1:
                 assert said is Answer.PASS  # there would be a gap
-            elif made.start < facts.position:
+            elif made.start < log.position:
                 assert said is Answer.CONFIRM
 
 
 def test_a_fork_that_comes_to_be_known_meanwhile_is_not_confirmed() -> None:
     """What the range begins with may have been cut off while the store was asked for it."""
     for made in proposals():
-        for facts in combined(position=(3,), newest=(4,), fork=(1, 2, 3, 9)):
-            said = answer_compared(made, facts, None)
-            cut = cut_off(made, facts)
+        for log in combined(position=(3,), newest=(4,), fork=(1, 2, 3, 9)):
+            said = answer_compared(made, log, None)
+            cut = cut_off(made, log)
             assert cut is None or said is not Answer.CONFIRM
             assert said in (cut, Answer.PASS, Answer.CONFIRM)
             if cut is not None and made.end is not None and made.first_seqnum <= 4:
@@ -354,49 +387,47 @@ def test_a_fork_that_comes_to_be_known_meanwhile_is_not_confirmed() -> None:
 
 def test_a_proposal_is_kept_waiting_only_for_one_of_ours_that_displaces_it() -> None:
     for made, stage, unanswered in product(proposals(), Stage, (False, True)):
-        for facts in combined(position=(0, 2, 4), aim=tuple(Aim)):
-            said = give_way(made, facts, stage, unanswered=unanswered)
+        ours = Ours(stage, asked(endless=False) if unanswered else None)
+        for log in combined(position=(0, 2, 4), follows=(False, True), ours=(ours,)):
+            said = give_way(made, log)
             coming = unanswered or stage is Stage.PREPARING
-            displaces = (
-                coming and facts.aim is Aim.LIVE and start_of_next(facts).seqnum < made.start
-            )
+            displaces = coming and log.live and start_of_next(log).seqnum < made.start
             assert (said is Answer.AWAIT_OURS) is displaces
             if not displaces:
-                assert said is (Answer.DEFER if is_wanted(made, facts) else Answer.REFUSE)
+                assert said is (Answer.DEFER if is_wanted(made, log) else Answer.REFUSE)
 
 
 def test_every_answer_has_its_place_in_the_table() -> None:
     """Whatever is decided for a request of the peer can happen at its stage, and nothing else."""
     said: dict[PeerStage, set[Answer]] = {stage: set() for stage in PEER_STAGES}
     for made in proposals():
-        for facts in combined(
+        for log in combined(
             position=(0, 2),
             newest=(2, 4),
             end=(None, 2),
             fork=(None, 3),
+            ours=(Ours(), Ours(Stage.PREPARING)),
         ):
             found = (None, stored(b"ours", 9))
-            compared = {answer_compared(made, facts, ours) for ours in found}
-            compared.add(cut_off(made, facts) or Answer.CONFIRM)
-            said[PeerStage.WAITING].add(answer(made, facts))
+            compared = {answer_compared(made, log, ours) for ours in found}
+            compared.add(cut_off(made, log) or Answer.CONFIRM)
+            said[PeerStage.WAITING].add(answer(made, log))
             said[PeerStage.COMPARING] |= compared
-            said[PeerStage.JOINING] |= compared
-            for stage in (Stage.IDLE, Stage.PREPARING):
-                said[PeerStage.PASSED].add(give_way(made, facts, stage, unanswered=False))
+            said[PeerStage.PASSED].add(give_way(made, log))
     said[PeerStage.AWAITING_OURS] = {Answer.RECONSIDER, Answer.DEFER}  # or for credit
     assert said == {stage: set(answers) for stage, answers in PEER_STAGES.items()}
 
 
 def test_ranges_end_before_a_fork() -> None:
-    for facts, upper in product(combined(fork=(None, 1, 3)), (None, 1, 2, 3, 4)):
-        last = last_before_fork(facts, upper)
-        over = facts.fork is not None and (upper is None or upper >= facts.fork)
-        assert last == (facts.fork - 1 if over and facts.fork is not None else None)
+    for log, upper in product(combined(fork=(None, 1, 3)), (None, 1, 2, 3, 4)):
+        last = last_before_fork(log, upper)
+        over = log.fork_at is not None and (upper is None or upper >= log.fork_at)
+        assert last == (log.fork_at - 1 if over and log.fork_at is not None else None)
 
 
 def test_stages_are_told_apart_by_their_words() -> None:
-    stages = (Stage, PeerStage, Standing, Step, StandingChange, Action, Answer, Purpose)
-    for kind in (*stages, Aim, HeadPayload, Service, Stock):
+    stages = (Stage, PeerStage, Step, Action, Answer, Purpose)
+    for kind in stages:
         assert len({member.value for member in kind}) == len(kind)
 
 
@@ -405,7 +436,7 @@ def test_stages_are_told_apart_by_their_words() -> None:
 )
 def test_a_range_includes_all_of_its_upper_pool_that_the_peer_has(newest: int, upper: int) -> None:
     """That of entry 5 is 6, 7, 8, 12 and 13."""
-    (facts,) = combined(offered=(newest,))
-    found = propose(LOG, Plan(Action.FETCH_RANGE, 1, Want(first=1, last=5)), facts, {}, None)
+    (log,) = combined(offered=(newest,))
+    found = propose(log, Plan(Action.FETCH_RANGE, 1, Want(first=1, last=5)), {}, None)
     assert found is not None
     assert (found.end, found.upper_certpool) == (5, upper)

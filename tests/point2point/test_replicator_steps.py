@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,18 +12,30 @@ from replicator_random import RandomWorld
 from replicator_support import key_of, news_of
 
 from culm.bamboo.effects import LogStatus, ReadLog
-from culm.point2point import EVERYTHING, ProposalDropped, Request, RequestEnded
+from culm.point2point import (
+    EVERYTHING,
+    Cancel,
+    Cancelled,
+    CancelReason,
+    Proposal,
+    ProposalDropped,
+    Request,
+    RequestEnded,
+)
 from culm.point2point.replication import Interest, Want
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.steps import (
     Answered,
     Ask,
     Command,
+    GivenUp,
     Happening,
     Input,
+    Offered,
     PayloadLost,
     Propose,
     Received,
+    Rested,
     Sent,
     Wanted,
 )
@@ -90,6 +103,39 @@ def test_steps_are_pure(monkeypatch: pytest.MonkeyPatch, forks: bool) -> None:
     for seed in range(6):
         RandomWorld(seed, forks=forks).go()
     assert len(seen) >= 10
+
+
+@pytest.mark.parametrize(
+    ("refused", "rests"),
+    [(False, False), (False, True), (True, False)],
+    ids=["", "rests", "refused"],
+)
+def test_how_it_stands_with_the_next_entries_after_every_change(refused: bool, rests: bool) -> None:
+    """Refused until there is something to be had after all; at rest until they are wanted again."""
+    state, [ask] = told(known(), Happening.STARTED, Answered(Happening.LOOKED, NOTHING))
+    assert isinstance(ask, Ask)
+    state, [wish] = told(state, Answered(ask.question, NOTHING))
+    assert isinstance(wish, Propose)
+    request = Raw().connection.propose(wish.proposal)
+    state, _ = told(state, Sent(wish.purpose, request))
+    state = replace(state, refused=refused, rests=rests)
+    defers = Cancel(request_id=request.request_id, reason=CancelReason.RESOURCE_LIMIT)
+    finishes = replace(defers, reason=CancelReason.END_OF_RANGE)
+    refuses = replace(defers, reason=CancelReason.DO_NOT_RETRY)
+    offer = Proposal.of_everything_after(state.log, 1, link=bytes(66))
+    changes: list[tuple[Input, bool, bool]] = [
+        (Wanted(Want()), False, False),
+        (GivenUp(request), True, False),
+        (Cancelled(request_id=0, cancel=refuses), True, False),
+        (Rested(request), refused, not refused),
+        (Happening.WITHDRAWN, refused, not refused),
+        (Cancelled(request_id=0, cancel=finishes), refused, not refused),
+        (Cancelled(request_id=0, cancel=defers), refused, False),
+        (Offered(offer, None), False, rests),
+    ]
+    for input, refuses_then, rests_then in changes:
+        after, _ = told(state, input)
+        assert (after.refused, after.rests) == (refuses_then, rests_then), input
 
 
 def fetching(want: Want) -> tuple[LogSync, Request]:

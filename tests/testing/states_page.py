@@ -18,7 +18,7 @@ from culm.bymux.states import STREAM_RULES, HalfState
 from culm.machines import lookup, names
 from culm.p2panda.messages import Mode
 from culm.p2panda.states import RULES, SideState
-from culm.point2point.replication.steps import PEER_STAGES, STAGES, WANTED, PeerStage, Stage
+from culm.point2point.replication.steps import PEER_STAGES, STAGES, PeerStage, Stage
 from culm.point2point.states import TRANSITIONS, RequestState
 from culm.ssb.ebt import states as ebt
 from culm.ssb.history import states as history
@@ -136,21 +136,6 @@ def calls() -> Rules:
     return both
 
 
-def with_wanted(rules: Rules, wanted: Mapping[Any, Any]) -> Rules:
-    """`rules`, and the states that take the place of others if we want more."""
-    return {
-        state: {
-            **row,
-            **{
-                f"{words(step, True)} (wanted)": wanted[to]
-                for step, to in row.items()
-                if to in wanted
-            },
-        }
-        for state, row in rules.items()
-    }
-
-
 def of_page(name: str, number: int) -> str:
     """A diagram of another page."""
     text = (DOCS / name).read_text(encoding="utf-8")
@@ -190,7 +175,7 @@ SECTIONS = [
             "What we ask for of a log:": diagram([Stage.IDLE], STAGES, across=True, by_name=True),
             "What the peer asks for:": diagram(
                 [PeerStage.WAITING],
-                with_wanted(PEER_STAGES, WANTED),
+                PEER_STAGES,
                 across=True,
                 by_name=True,
             ),

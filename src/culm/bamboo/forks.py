@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from culm.arguments import check_type
 from culm.bamboo.entry import Entry, LogKey, decode_prefix, verify_signature
+from culm.bamboo.links import lipmaa
 from culm.buffer import Buffer
 from culm.wire.errors import DecodeError, WireErrorCode
 from culm.wire.multihash import HashFamily
@@ -65,6 +66,17 @@ class ForkProof:
     @property
     def log(self) -> LogKey:
         return self.first.log
+
+    @property
+    def links(self) -> list[tuple[int, bytes]]:
+        """The links of both entries: the sequence number of each target, and its hash."""
+        before, skipped = self.seqnum - 1, lipmaa(self.seqnum)
+        return [
+            (seqnum, link)
+            for entry in (self.first, self.second)
+            for seqnum, link in ((before, entry.backlink), (skipped, entry.lipmaalink))
+            if link is not None
+        ]
 
     @property
     def seqnum(self) -> int:

@@ -8,7 +8,7 @@ Source: seed, "Running Bamboo-Point-2-Point Over Bymux" and "Encodings".
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE, LogKey, decode_prefix
 from culm.bamboo.forks import ForkProof
@@ -57,9 +57,9 @@ def decode_setup(data: bytes) -> tuple[Setup, int]:
 _GRANT_CREDIT = 0
 _REQUEST = 0b1000_0000
 EAGERNESS = 0b0110_0000
-_EAGERNESS_NOTIFY = 0b0010_0000
-EAGERNESS_UP_TO = 0b0100_0000
-_EAGERNESS_ALL = 0b0110_0000
+EAGERNESS_UP_TO = 0b0100_0000  # which appends a size
+_EAGERNESSES: Final = {0: None, 0b0010_0000: messages.NOTIFY, 0b0110_0000: messages.EVERYTHING}
+_EAGERNESS_FLAGS: Final = {eagerness: flags for flags, eagerness in _EAGERNESSES.items()}
 
 _ADJUST_SKIPPING = 0b0001_0000
 # Flags of an adjustment that append a number, in the order of the numbers.
@@ -129,12 +129,8 @@ def message_size_max(family: HashFamily) -> int:
 
 def _encode_eagerness(eagerness: messages.Eagerness | None) -> tuple[int, bytes]:
     """The two flag bits of an eagerness and the bytes that they append."""
-    if eagerness is None:
-        return 0, b""
-    if eagerness == messages.NOTIFY:
-        return _EAGERNESS_NOTIFY, b""
-    if eagerness == messages.EVERYTHING:
-        return _EAGERNESS_ALL, b""
+    if eagerness is None or eagerness in _EAGERNESS_FLAGS:
+        return _EAGERNESS_FLAGS[eagerness], b""
     return EAGERNESS_UP_TO, varu64.encode(eagerness.payload_size_max)
 
 
@@ -145,9 +141,7 @@ def _decode_eagerness(
     if kind == EAGERNESS_UP_TO:
         size, offset = varu64.decode(data, offset)
         return messages.payloads_up_to(size), offset
-    return {_EAGERNESS_NOTIFY: messages.NOTIFY, _EAGERNESS_ALL: messages.EVERYTHING}.get(
-        kind
-    ), offset
+    return _EAGERNESSES[kind], offset
 
 
 def _encode_adjust(message: Adjust) -> bytes:

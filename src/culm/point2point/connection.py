@@ -15,12 +15,7 @@ from culm.bymux import ConnectionEvent as MuxEvent
 from culm.bymux import ErrorCode as MuxErrorCode
 from culm.bymux import Limits as MuxLimits
 from culm.bymux.packets import HEADER_SIZE_MAX
-from culm.machine import (
-    Closed,
-    LocalProtocolError,
-    RemoteProtocolError,
-    StreamBase,
-)
+from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamBase
 from culm.point2point.codec import decode_setup, encode_setup
 from culm.point2point.control import ControlChannel
 from culm.point2point.errors import ErrorCode, Violation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import compress
 
@@ -19,8 +20,6 @@ from culm.point2point.states import Input, RequestState
 from culm.wire.errors import Truncated
 from culm.wire.varu64 import MAX
 
-_LEAVING_MIN = 4
-
 
 class RequestTable:
     """The requests that have not ended, by id.
@@ -31,7 +30,7 @@ class RequestTable:
     """
 
     __slots__ = (
-        *("_dropped", "_leaving", "_leaving_max", "_next", "_output", "_role", "_sides"),
+        *("_dropped", "_leaving", "_next", "_output", "_role", "_sides"),
         "by_id",
     )
 
@@ -42,9 +41,8 @@ class RequestTable:
         # First and last entries, by log and whether they are ours, in the order of the proposals.
         self._sides: dict[tuple[LogKey, bool], dict[int, tuple[int, int]]] = {}
         self._next = int(role)  # where to look for a free id of ours
-        # Where our marker ends, by ended request; some of these have left.
-        self._leaving: dict[int, int] = {}
-        self._leaving_max = _LEAVING_MIN  # when there are so many, those that have left go
+        # Where our marker ends, by ended request, in order; the first of these may have left.
+        self._leaving: OrderedDict[int, int] = OrderedDict()
         # Halves of the ids (all of one parity) of the peer's proposals that the overlap rule
         # dropped, and of some between them: it may have adjusted or cancelled them before it knew.
         self._dropped = Intervals()
@@ -123,14 +121,10 @@ class RequestTable:
         if not self._sides[side]:
             del self._sides[side]
         if request.ours:
+            flushed = self._output.flushed_total
+            while self._leaving and next(iter(self._leaving.values())) <= flushed:
+                self._leaving.popitem(last=False)
             self._leaving[request_id] = self._output.queued_total
-            if len(self._leaving) >= self._leaving_max:
-                self._forget_those_that_left()
-
-    def _forget_those_that_left(self) -> None:
-        flushed = self._output.flushed_total
-        self._leaving = {each: end for each, end in self._leaving.items() if end > flushed}
-        self._leaving_max = max(_LEAVING_MIN, 2 * len(self._leaving))
 
     # Proposals that overlap.
 

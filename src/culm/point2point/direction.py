@@ -11,6 +11,7 @@ and drops those that the data contradicts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
@@ -135,11 +136,9 @@ class Direction:
     # Notifications.
 
     def check_notify(self, count: int) -> Possible:
-        self._check_no_apology_owed()
-        if count < 1:
-            raise Violation(ErrorCode.EMPTY_PACKET, "notification of nothing")
-
         def check(cursor: Cursor, demand: Demand) -> None:
+            if count < 1:
+                raise Violation(ErrorCode.EMPTY_PACKET, "notification of nothing")
             if count > cursor.range.count - cursor.index:
                 raise Violation(ErrorCode.PAST_END, f"notification of {count} pieces")
             # The rest only catches up with the other endpoint.
@@ -149,7 +148,7 @@ class Direction:
                     ErrorCode.EAGERNESS_VIOLATED, f"{fresh} pieces notified that are wanted"
                 )
 
-        return self.candidates.allowing(check, count)
+        return self._allowing(check, count)
 
     def _may_notify(self, cursor: Cursor, demand: Demand, count: int, fresh: int) -> bool:
         if not demand.eagerness.wants_metadata:
@@ -161,14 +160,20 @@ class Direction:
         return entry is None or not demand.eagerness.wants_payload(entry.payload_size)
 
     def check_skip(self, reason: SkipReason) -> Possible:
-        self._check_no_apology_owed()
-
         def check(cursor: Cursor, demand: Demand) -> None:
             seqnum = cursor.check_due(Part.PAYLOAD)
             entry = self._known_entry(seqnum)
-            _check_skip(demand, reason, seqnum, None if entry is None else entry.payload_size)
+            if reason is SkipReason.UNAVAILABLE:
+                if not demand.skipping_allowed:
+                    raise Violation(ErrorCode.PAYLOAD_MANDATORY, f"payload {seqnum} is unavailable")
+            elif entry is not None:
+                size, small = entry.payload_size, reason is SkipReason.TOO_SMALL
+                if not (size < demand.size_min if small else size > demand.size_max):
+                    skipped = "small" if small else "large"
+                    why = f"payload of {size} bytes skipped as too {skipped}"
+                    raise Violation(ErrorCode.SKIP_DISPROVED, why)
 
-        return self.candidates.allowing(check)
+        return self._allowing(check)
 
     def pass_over(self, possible: Possible, count: int) -> Piece:
         """Pass over `count` pieces, for any reason; returns the first of them."""
@@ -182,8 +187,6 @@ class Direction:
     # Metadata.
 
     def check_metadata(self) -> Possible:
-        self._check_no_apology_owed()
-
         def check(cursor: Cursor, demand: Demand) -> None:
             cursor.check_due(Part.METADATA)
             if self.end_of_log is not None:
@@ -193,7 +196,7 @@ class Direction:
                     ErrorCode.EAGERNESS_VIOLATED, "metadata although only notifications are wanted"
                 )
 
-        return self.candidates.allowing(check)
+        return self._allowing(check)
 
     def take_metadata(self, possible: Possible, entry: Entry, *, valid: bool = False) -> None:
         """The metadata of `entry` has been transmitted; `valid` if that is known."""
@@ -257,15 +260,18 @@ class Direction:
     # Payloads.
 
     def check_payload(self, size: int, given: Entry | None = None) -> Possible:
-        self._check_no_apology_owed()
-
         def check(cursor: Cursor, demand: Demand) -> None:
-            payload_size = self._check_payload_size(cursor, size, given)
-            if size == 0 and cursor.offset < payload_size:
+            whole = self._check_payload_size(cursor, size, given)
+            if size == 0 and cursor.offset < whole:
                 raise Violation(ErrorCode.EMPTY_PACKET, "payload packet without data")
-            _check_payload_wanted(demand, payload_size)
+            if not demand.eagerness.wants_payload(whole):
+                why = f"payload of {whole} bytes although only its notification is wanted"
+                raise Violation(ErrorCode.EAGERNESS_VIOLATED, why)
+            if not demand.admits_payload(whole):
+                why = f"payload of {whole} bytes is not within the sizes of interest"
+                raise Violation(ErrorCode.UNWANTED_PAYLOAD, why)
 
-        return self.candidates.allowing(check)
+        return self._allowing(check)
 
     def _check_payload_size(self, cursor: Cursor, size: int, given: Entry | None) -> int:
         seqnum = cursor.check_due(Part.PAYLOAD)
@@ -332,7 +338,6 @@ class Direction:
 
     def check_jump(self, size: int, given: Entry | None = None) -> Possible:
         """`size` bytes of the payload that is due may be passed over to catch up."""
-        self._check_no_apology_owed()
 
         def check(cursor: Cursor, demand: Demand) -> None:
             cursor.check_due(Part.PAYLOAD)
@@ -342,7 +347,7 @@ class Direction:
                 raise Violation(ErrorCode.CATCH_UP_ONLY, f"jump of {size} bytes ahead of the other")
             self._check_payload_size(cursor, size, given)
 
-        return self.candidates.allowing(check)
+        return self._allowing(check)
 
     def jump(self, possible: Possible, size: int, given: Entry | None = None) -> bool:
         """Pass over `size` bytes of the payload; returns whether that was the rest."""
@@ -432,9 +437,10 @@ class Direction:
         ):
             self.entry = None
 
-    def _check_no_apology_owed(self) -> None:
+    def _allowing(self, check: Callable[[Cursor, Demand], None], count: int = 1) -> Possible:
         if self.apology_owed:
             raise Violation(ErrorCode.APOLOGY_OWED)
+        return self.candidates.allowing(check, count)
 
 
 class Outgoing(Direction):
@@ -545,30 +551,3 @@ class Incoming(Direction):
 
     def mark(self) -> None:
         self.marked = True
-
-
-def _check_skip(demand: Demand, reason: SkipReason, seqnum: int, size: int | None) -> None:
-    """A payload may be passed over for that reason; `size` is its size, where it is known."""
-    if reason is SkipReason.UNAVAILABLE:
-        if not demand.skipping_allowed:
-            raise Violation(ErrorCode.PAYLOAD_MANDATORY, f"payload {seqnum} is unavailable")
-        return
-    small = reason is SkipReason.TOO_SMALL
-    if size is not None and not (size < demand.size_min if small else size > demand.size_max):
-        raise Violation(
-            ErrorCode.SKIP_DISPROVED,
-            f"payload of {size} bytes skipped as {reason.name.lower().replace('_', ' ')}",
-        )
-
-
-def _check_payload_wanted(demand: Demand, size: int) -> None:
-    if not demand.eagerness.wants_payload(size):
-        raise Violation(
-            ErrorCode.EAGERNESS_VIOLATED,
-            f"payload of {size} bytes although only its notification is wanted",
-        )
-    if not demand.admits_payload(size):
-        raise Violation(
-            ErrorCode.UNWANTED_PAYLOAD,
-            f"payload of {size} bytes is not within the sizes of interest",
-        )

@@ -112,7 +112,7 @@ class Request(Openable):
         """Whether the other side has yet to answer it."""
         self.life = RequestState.PROPOSED_BY_US if ours else RequestState.PROPOSED_BY_PEER
         """Its place in the table of states, also when it is too late for any verb."""
-        range_, demand = PieceRange.of(proposal), Demand.of(proposal)
+        range_, demand = PieceRange(proposal), Demand.of(proposal)
         self.incoming = Incoming(range_, demand if ours else None)
         self.outgoing = Outgoing(range_, None if ours else demand)
         self.incoming.face(self.outgoing)

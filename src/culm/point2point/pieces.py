@@ -73,19 +73,18 @@ class PieceRange:
     )
 
     def __init__(
-        self,
-        proposal: Proposal,
-        end: int | None,
-        upper_certpool: int | None,
-        lower: list[int] | None = None,
+        self, proposal: Proposal, bounds: Bounds | None = None, lower: list[int] | None = None
     ) -> None:
         self.proposal = proposal
-        self.bounds = Bounds(end, upper_certpool)
-        self.end, self.upper_certpool = self.bounds
+        self.bounds = bounds or Bounds(proposal.end, proposal.upper_certpool)
+        self.end, self.upper_certpool = end, upper_certpool = self.bounds
         self.start = proposal.start
         self.start_offset = proposal.start_offset or 0
         from_payload = proposal.start_offset is not None
-        self._lower = _lower_part(proposal) if lower is None else lower
+        self._lower: list[int] = [] if lower is None else lower
+        if lower is None and proposal.lower_certpool not in (None, self.start):
+            pool = lower_pool(self.start)
+            self._lower = pool[bisect_left(pool, proposal.first_seqnum) : -1]
         self._parts = 1 if proposal.payload_only else 2
         # Parts of the start entry that come before the beginning of the range.
         self._skipped = 1 if from_payload and not proposal.payload_only else 0
@@ -100,10 +99,6 @@ class PieceRange:
             pool = upper_pool(end)
             highest = SEQNUM_MAX if upper_certpool is None else upper_certpool
             self._upper = pool[: bisect_right(pool, highest)]
-
-    @classmethod
-    def of(cls, proposal: Proposal) -> PieceRange:
-        return cls(proposal, proposal.end, proposal.upper_certpool)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PieceRange):
@@ -157,7 +152,7 @@ class PieceRange:
         return lower + max(0, count)
 
     def bounded(self, bounds: Bounds) -> PieceRange:
-        return PieceRange(self.proposal, *bounds, lower=self._lower)
+        return PieceRange(self.proposal, bounds, self._lower)
 
     def shared_with(self, other: PieceRange) -> int:
         """The number of first pieces that the `other` range of the same request has, too."""
@@ -171,14 +166,6 @@ class PieceRange:
             equal = next((index for index, (one, two) in pairs if one != two), shorter)
             inner = max(0, equal * self._parts - self._skipped)
         return len(self._lower) + inner
-
-
-def _lower_part(proposal: Proposal) -> list[int]:
-    start, lowest = proposal.start, proposal.lower_certpool
-    if lowest is None or lowest == start:
-        return []
-    pool = lower_pool(start)
-    return pool[bisect_left(pool, lowest) : -1]
 
 
 def _smaller(old: int | None, new: int | None) -> int | None:
@@ -205,9 +192,6 @@ class Cursor:
         if not isinstance(other, Cursor):
             return NotImplemented
         return (self.range, self.index, self.offset) == (other.range, other.index, other.offset)
-
-    def __hash__(self) -> int:
-        return hash((self.range, self.index, self.offset))
 
     def __repr__(self) -> str:
         return f"Cursor({self.piece}, offset={self.offset})"

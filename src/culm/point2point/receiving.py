@@ -48,9 +48,8 @@ class DataReceiver:
         self._only_switch = False  # the current request was cancelled
         self._received_size = self._switches_size = 0
         self._body = PayloadBody(self._inbox, limits=output.limits)
-        self._runs: RunReader | None = None
-        if in_runs:
-            self._runs = RunReader(self._inbox, self._body, family=output.family, verifier=verifier)
+        self._in_runs = in_runs
+        self._runs = RunReader(self._inbox, self._body, family=output.family, verifier=verifier)
 
     def establish(self, session: Negotiated) -> None:
         self._safe = session.receive_mode is Mode.SAFE
@@ -66,17 +65,16 @@ class DataReceiver:
         current = self._current
         if current is not None and current.incoming.intake is Intake.WAITING:
             return current.life is not RequestState.ENDED
-        waits = self._runs is not None and self._runs.waits
-        return waits and current is not None and current.takes_data
+        return self._runs.waits and current is not None and current.takes_data
 
     @property
     def gathers(self) -> bool:
         """Whether it waits, and yet more of the same may come."""
-        return self.waiting and self._runs is not None and self._runs.gathers
+        return self.waiting and self._runs.gathers
 
     def ask_verifier(self) -> bool:
         """Ask for verdicts on signatures; whether there was anything to ask."""
-        return self.gathers and self._runs is not None and self._runs.ask()
+        return self.gathers and self._runs.ask()
 
     @property
     def current_id(self) -> int | None:
@@ -118,7 +116,7 @@ class DataReceiver:
         """Take packets up to the next event; ``None`` if bytes, or the caller's answer, are due."""
         if self._output.refuses:
             raise Violation(ErrorCode.INVALID_DATA, "refused by the caller")
-        if self._runs is not None and self._runs.fault is not None:
+        if self._runs.fault is not None:
             self._runs.check()
         event: events.ConnectionEvent | None
         while not self.waiting:
@@ -141,7 +139,7 @@ class DataReceiver:
     def _take_run(self) -> events.ConnectionEvent | None:
         """Many entries at a time, if that is wanted and possible."""
         request = self._current
-        if self._runs is None or request is None or self._inbox[0] != PacketType.METADATA:
+        if not self._in_runs or request is None or self._inbox[0] != PacketType.METADATA:
             return None
         if not self._safe or not request.takes_data:
             self._runs.forget()
@@ -209,37 +207,32 @@ class DataReceiver:
         return request
 
     def _take_for_current(self, first: int, numbers: list[int]) -> events.ConnectionEvent | None:
-        request = self._data_request()
-        number = numbers[0]
-        if request.incoming.discarding and first not in (PacketType.RAW, PacketType.COMPRESSED):
+        request, number = self._data_request(), numbers[0]
+        request_id, incoming = request.request_id, request.incoming
+        if incoming.discarding and first not in (PacketType.RAW, PacketType.COMPRESSED):
             return None
         match first:
             case PacketType.NOTIFY_ONE | PacketType.NOTIFY:
-                return self._take_notification(request, number if first & 1 else 1)
+                count = number if first & 1 else 1
+                seqnum, part = incoming.pass_over(incoming.check_notify(count), count)
+                return events.Notified(request_id=request_id, seqnum=seqnum, part=part, count=count)
             case PacketType.JUMP:
                 return self._take_jump(request, number)
             case PacketType.APOLOGY:
-                return self._take_apology(request)
+                if self._safe:
+                    raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
+                pieces = incoming.check_apology()
+                incoming.apologize(pieces)
+                seqnum, part = pieces[0]
+                return events.Apologized(request_id=request_id, seqnum=seqnum, part=part)
             case PacketType.RAW:
                 return self._begin_payload(request, number, None)
             case PacketType.COMPRESSED:
                 return self._begin_payload(request, number, numbers[1])
             case _:
-                return self._take_skip(request, events.SkipReason(first))
-
-    def _take_notification(self, request: Request, count: int) -> events.ConnectionEvent:
-        possible = request.incoming.check_notify(count)
-        piece = request.incoming.pass_over(possible, count)
-        return events.Notified(
-            request_id=request.request_id, seqnum=piece.seqnum, part=piece.part, count=count
-        )
-
-    def _take_skip(self, request: Request, reason: events.SkipReason) -> events.ConnectionEvent:
-        possible = request.incoming.check_skip(reason)
-        piece = request.incoming.pass_over(possible, 1)
-        return events.PayloadSkipped(
-            request_id=request.request_id, seqnum=piece.seqnum, reason=reason
-        )
+                reason = events.SkipReason(first)
+                seqnum, _ = incoming.pass_over(incoming.check_skip(reason), 1)
+                return events.PayloadSkipped(request_id=request_id, seqnum=seqnum, reason=reason)
 
     def _take_jump(self, request: Request, size: int) -> events.ConnectionEvent | None:
         wanted = self._want_entry(request)
@@ -256,14 +249,6 @@ class DataReceiver:
             data=b"",
             finished=finished,
         )
-
-    def _take_apology(self, request: Request) -> events.ConnectionEvent:
-        if self._safe:
-            raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
-        pieces = request.incoming.check_apology()
-        request.incoming.apologize(pieces)
-        seqnum, part = pieces[0]
-        return events.Apologized(request_id=request.request_id, seqnum=seqnum, part=part)
 
     # Metadata.
 
@@ -389,19 +374,25 @@ def rebuild_one(
 
 
 def _rebuild(request: Request, seqnum: int, metadata: Metadata, *, family: HashFamily) -> Rebuilt:
-    log, incoming = request.proposal.log, request.incoming
-    distinct = has_lipmaalink(seqnum)
-    if metadata.backlink is not None and not distinct:
+    log, incoming, before = request.proposal.log, request.incoming, seqnum - 1
+    known = incoming.link(before)
+    backlink, lipmaalink = known, None
+    if has_lipmaalink(seqnum):
+        if metadata.backlink is not None:
+            # We may have transmitted the entry before while this packet was on its way, but
+            # the sender knows what it has transmitted itself.
+            if before in incoming.metadata:
+                raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"metadata {before} was sent before")
+            backlink = metadata.backlink
+        elif not incoming.tells_metadata(before):
+            raise Violation(ErrorCode.BACKLINK_MISSING, f"of entry {seqnum}")
+    elif metadata.backlink is not None:
         raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"entry {seqnum} has one link")
-    backlink = known_backlink = incoming.link(seqnum - 1)
-    if distinct:
-        backlink = _backlink(request, seqnum, metadata.backlink, known_backlink)
-    elif seqnum > 1 and backlink is None:
-        raise HashMissing(seqnum - 1)
-    lipmaalink = b""
-    if distinct:
-        lipmaalink = incoming.link(lipmaa(seqnum)) or b""
-        if not lipmaalink:
+    if seqnum > 1 and backlink is None:
+        raise HashMissing(before)
+    if has_lipmaalink(seqnum):
+        lipmaalink = incoming.link(lipmaa(seqnum))
+        if lipmaalink is None:
             raise HashMissing(lipmaa(seqnum))
     encoded = b"".join(
         (
@@ -409,28 +400,11 @@ def _rebuild(request: Request, seqnum: int, metadata: Metadata, *, family: HashF
             log.author,
             varu64.encode(log.log_id),
             varu64.encode(seqnum),
-            lipmaalink,
+            lipmaalink or b"",
             (backlink or b"") if seqnum > 1 else b"",
             metadata.tail,
         )
     )
     entry = decode(encoded, family=family)
-    linked = known_backlink is None or entry.backlink in (None, known_backlink)
+    linked = known is None or entry.backlink in (None, known)
     return Rebuilt(entry, verify_signature(entry), linked)
-
-
-def _backlink(request: Request, seqnum: int, sent: bytes | None, known: bytes | None) -> bytes:
-    """The backlink of an entry that has both links."""
-    before = seqnum - 1
-    received = before in request.incoming.metadata
-    if sent is not None:
-        # We may have transmitted the entry before while this packet was on its way, but
-        # the sender knows what it has transmitted itself.
-        if received:
-            raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"metadata {before} was sent before")
-        return sent
-    if not request.incoming.tells_metadata(before):
-        raise Violation(ErrorCode.BACKLINK_MISSING, f"of entry {seqnum}")
-    if known is None:
-        raise HashMissing(before)
-    return known

@@ -52,44 +52,45 @@ class Input(Enum):
 
 _S, _I, _E = RequestState, Input, ErrorCode
 
+_OURS = (_I.CONFIRM, _I.ADJUST, _I.CANCEL, _I.SEND)
+_PEERS = (_I.PEER_ADJUST, _I.PEER_CANCEL, _I.PEER_CONFIRM_CANCEL, _I.PEER_DATA)
+
+# Cancelling it, as long as nobody has.
+_CANCELS: dict[Input, RequestState | ErrorCode] = {
+    _I.CANCEL: _S.CANCELLING,
+    _I.PEER_CANCEL: _S.CANCELLED,
+    _I.PEER_CONFIRM_CANCEL: _E.BAD_CANCEL_CONFIRMATION,
+}
+
 TRANSITIONS: dict[RequestState, dict[Input, RequestState | ErrorCode]] = {
     _S.PROPOSED_BY_US: {
+        **_CANCELS,
         _I.CONFIRM: _E.UNKNOWN_REQUEST,
         _I.ADJUST: _S.PROPOSED_BY_US,
-        _I.CANCEL: _S.CANCELLING,
         _I.SEND: _E.NOT_CONFIRMED,
         _I.PEER_ADJUST: _S.CONFIRMED,
-        _I.PEER_CANCEL: _S.CANCELLED,
-        _I.PEER_CONFIRM_CANCEL: _E.BAD_CANCEL_CONFIRMATION,
         _I.PEER_DATA: _S.PROPOSED_BY_US,  # data overtook the confirmation
         _I.DROP: _S.ENDED,
     },
     _S.PROPOSED_BY_PEER: {
+        **_CANCELS,
         _I.CONFIRM: _S.CONFIRMED,
         _I.ADJUST: _E.NOT_CONFIRMED,
-        _I.CANCEL: _S.CANCELLING,
         _I.SEND: _E.NOT_CONFIRMED,
         _I.PEER_ADJUST: _S.PROPOSED_BY_PEER,
-        _I.PEER_CANCEL: _S.CANCELLED,
-        _I.PEER_CONFIRM_CANCEL: _E.BAD_CANCEL_CONFIRMATION,
         _I.PEER_DATA: _E.NOT_CONFIRMED,
         _I.DROP: _S.ENDED,
     },
     _S.CONFIRMED: {
+        **_CANCELS,
         _I.CONFIRM: _E.ALREADY_CONFIRMED,
         _I.ADJUST: _S.CONFIRMED,
-        _I.CANCEL: _S.CANCELLING,
         _I.SEND: _S.CONFIRMED,
         _I.PEER_ADJUST: _S.CONFIRMED,
-        _I.PEER_CANCEL: _S.CANCELLED,
-        _I.PEER_CONFIRM_CANCEL: _E.BAD_CANCEL_CONFIRMATION,
         _I.PEER_DATA: _S.CONFIRMED,
     },
     _S.CANCELLING: {
-        _I.CONFIRM: _E.REQUEST_CANCELLED,
-        _I.ADJUST: _E.REQUEST_CANCELLED,
-        _I.CANCEL: _E.REQUEST_CANCELLED,
-        _I.SEND: _E.REQUEST_CANCELLED,
+        **dict.fromkeys(_OURS, _E.REQUEST_CANCELLED),
         _I.PEER_ADJUST: _S.CANCELLING,  # it crossed our cancel
         _I.PEER_CANCEL: _S.CANCELLED,
         _I.PEER_CONFIRM_CANCEL: _S.CANCELLED,
@@ -97,19 +98,11 @@ TRANSITIONS: dict[RequestState, dict[Input, RequestState | ErrorCode]] = {
         _I.DROP: _S.ENDED,
     },
     _S.CANCELLED: {
-        _I.CONFIRM: _E.REQUEST_CANCELLED,
-        _I.ADJUST: _E.REQUEST_CANCELLED,
-        _I.CANCEL: _E.REQUEST_CANCELLED,
-        _I.SEND: _E.REQUEST_CANCELLED,
-        _I.PEER_ADJUST: _E.REQUEST_CANCELLED,
-        _I.PEER_CANCEL: _E.REQUEST_CANCELLED,
-        _I.PEER_CONFIRM_CANCEL: _E.REQUEST_CANCELLED,
+        **dict.fromkeys((*_OURS, *_PEERS), _E.REQUEST_CANCELLED),
         _I.PEER_DATA: _S.CANCELLED,
         _I.END: _S.ENDED,
     },
-    _S.ENDED: {
-        input: _E.UNKNOWN_REQUEST for input in _I if input is not _I.DROP and input is not _I.END
-    },
+    _S.ENDED: dict.fromkeys((*_OURS, *_PEERS), _E.UNKNOWN_REQUEST),
 }
 
 

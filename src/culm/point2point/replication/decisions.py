@@ -1,4 +1,4 @@
-"""Our proposals for a log and our answers to the peer, decided from facts alone."""
+"""Our proposals for a log and our answers to the peer, decided from its state alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from culm.point2point.messages import Proposal, Wishes
 from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication import steps
 from culm.point2point.replication.events import Want
-from culm.point2point.replication.steps import Action, Aim, Answer, Facts, Purpose, Stage
+from culm.point2point.replication.log_state import LogState
+from culm.point2point.replication.steps import Action, Answer, Purpose, Stage
 
 # Room is not owed.
 _WITHOUT_ROOM: Final = frozenset({Stage.QUEUED, Stage.TURNED_AWAY, Stage.DEFERRED})
@@ -25,47 +26,42 @@ _Links = Mapping[int, bytes]  # hashes of stored entries, by sequence number
 # Our requests.
 
 
-def decide(purpose: Purpose, stage: Stage, facts: Facts) -> Action:
+def decide(purpose: Purpose, log: LogState) -> Action:
     """The action for our request for that purpose."""
     # Entries still on their way into the store would be fetched again.
-    if stage is not Stage.IDLE or facts.stock is not steps.Stock.KNOWN:
+    if log.ours[purpose].stage is not Stage.IDLE or not log.loaded or log.writing:
         return Action.WAIT
-    return wish(purpose, facts)
+    return wish(purpose, log)
 
 
-def wish(purpose: Purpose, facts: Facts) -> Action:
+def wish(purpose: Purpose, log: LogState) -> Action:
     """The proposal to make, if nothing is under way."""
+    told = log.fork_told
     match purpose:
-        case Purpose.NEXT:
-            return _wish_for_next(facts)
-        case Purpose.RANGE:
-            return Action.FETCH_RANGE if facts.ranges else Action.WAIT
-        case Purpose.FORK:
-            fork, told = facts.fork, facts.fork_told
-            knows = fork is None or (told is not None and told <= fork)
-            return Action.WAIT if knows else Action.SHOW_FORK
+        case Purpose.NEXT if log.probe is not None:
+            return Action.PROBE
+        case Purpose.NEXT if lacks_next(log):
+            return Action.RESUME if log.resumes else Action.GO_ON
+        case Purpose.RANGE if log.ranges:
+            return Action.FETCH_RANGE
+        case Purpose.FORK if log.fork_at is not None and (told is None or told > log.fork_at):
+            return Action.SHOW_FORK
+        case _:
+            return Action.WAIT
 
 
-def _wish_for_next(facts: Facts) -> Action:
-    if facts.probe is not None:
-        return Action.PROBE
-    if not lacks_next(facts):
-        return Action.WAIT
-    return Action.RESUME if facts.payload is steps.HeadPayload.DUE else Action.GO_ON
-
-
-def lacks_next(facts: Facts) -> bool:
+def lacks_next(log: LogState) -> bool:
     """Whether to propose the entries after ours."""
-    if facts.standing is steps.Standing.REFUSED or facts.aim is Aim.RANGES:
+    if log.refused or not log.follows:
         return False
-    return _is_endless(facts) or _is_behind(facts) or _lacks_begun(facts)
+    return _is_endless(log) or _is_behind(log) or _lacks_begun(log)
 
 
-def start_of_next(facts: Facts) -> Piece:
+def start_of_next(log: LogState) -> Piece:
     """The piece at which a proposal for the next entries starts."""
-    if facts.payload is steps.HeadPayload.DUE:
-        return Piece(facts.position, Part.PAYLOAD)
-    return Piece(facts.position + 1, Part.METADATA)
+    if log.resumes:
+        return Piece(log.position, Part.PAYLOAD)
+    return Piece(log.position + 1, Part.METADATA)
 
 
 def start_of(proposal: Proposal) -> Piece:
@@ -74,85 +70,82 @@ def start_of(proposal: Proposal) -> Piece:
     return Piece(proposal.start, Part.PAYLOAD if inside else Part.METADATA)
 
 
-def end_of_next(facts: Facts) -> int | None:
+def end_of_next(log: LogState) -> int | None:
     """The last entry of such a proposal; ``None``: it has no end."""
-    return None if _is_endless(facts) else max(facts.offered or 0, facts.begun, facts.position)
+    return None if _is_endless(log) else max(log.last_offered, log.last_begun, log.position)
 
 
-def still_wants(purpose: Purpose, proposal: Proposal, facts: Facts) -> bool:
+def still_wants(purpose: Purpose, proposal: Proposal, log: LogState) -> bool:
     """Whether a proposal that has waited for credit is still the right one."""
     match purpose:
-        case Purpose.NEXT:
-            current = proposal.start == start_of_next(facts).seqnum and _is_endless(facts)
-            return proposal.end is not None or current
-        case Purpose.RANGE:
-            return True
+        case Purpose.NEXT if proposal.end is None:
+            return proposal.start == start_of_next(log).seqnum and _is_endless(log)
         case Purpose.FORK:
-            shows = wish(purpose, facts) is Action.SHOW_FORK
-            return shows and proposal.start == facts.fork
+            shows = wish(purpose, log) is Action.SHOW_FORK
+            return shows and proposal.start == log.fork_at
+        case _:
+            return True
 
 
-def is_settled(purpose: Purpose, stage: Stage, facts: Facts, *, endless: bool) -> bool:
-    """Whether nothing is under way that will end by itself.
-
-    `endless`: there is a request, and it has no end.
-    """
+def is_settled(purpose: Purpose, log: LogState) -> bool:
+    """Whether nothing is under way that will end by itself."""
+    ours, stage = log.ours[purpose], log.ours[purpose].stage
     if stage is Stage.PREPARING:  # the store will answer
         return False
     if stage in _WITHOUT_ROOM:
         return True
     match purpose:
         case Purpose.NEXT:
-            return facts.standing is steps.Standing.REFUSED or not _is_behind(facts)
+            return log.refused or not _is_behind(log)
         case Purpose.RANGE:
-            return endless or not facts.ranges
+            return ours.is_endless or not log.ranges
         case Purpose.FORK:
             return True
 
 
-def may_rest(facts: Facts, *, patient: bool) -> bool:
+def may_rest(log: LogState, *, patient: bool) -> bool:
     """Whether both have all there is of the log.
 
     If not `patient`, as far as is known, and but for the rest of a payload that does not come.
     """
-    if _is_behind(facts) or _lacks_begun(facts):
+    if _is_behind(log) or _lacks_begun(log):
         return False
-    return not patient or (facts.stock is not steps.Stock.GROWING and facts.offered is not None)
+    return not patient or (not log.writing and log.offered is not None)
 
 
-def _is_behind(facts: Facts) -> bool:
+def _is_behind(log: LogState) -> bool:
     """Whether the peer has entries for us."""
-    if facts.aim is Aim.RANGES:
+    if not log.follows:
         return False
-    position, offered = facts.position, facts.offered or 0
-    if max(position, facts.passed) < offered:
+    position, offered = log.position, log.last_offered
+    if max(position, log.passed) < offered:
         return True
-    return facts.payload is steps.HeadPayload.DUE and position <= offered
+    return log.resumes and position <= offered
 
 
-def _lacks_begun(facts: Facts) -> bool:
+def _lacks_begun(log: LogState) -> bool:
     """Whether the peer has an entry for us of whose payload it may have a part only."""
-    return facts.aim is not Aim.RANGES and max(facts.position, facts.passed) < facts.begun
+    return log.follows and max(log.position, log.passed) < log.last_begun
 
 
-def _is_endless(facts: Facts) -> bool:
+def _is_endless(log: LogState) -> bool:
     """Whether a proposal without end is due.
 
     If the log is forked, or a request of the peer is open already, it only tells the peer of our
     entries, and is cancelled at once.
     """
-    if facts.aim is not Aim.LIVE:
+    if not log.live:
         return False
-    if facts.fork is None and facts.standing is not steps.Standing.RESTING:
-        return facts.joined is None or facts.told is None
-    return facts.told is None or facts.told < start_of_next(facts)
+    if log.fork_at is None and not log.rests:
+        return log.joined is None or log.told is None
+    return log.told is None or log.told < start_of_next(log)
 
 
 # Proposals.
 
 
 def propose(
-    log: LogKey, plan: steps.Plan, facts: Facts, links: _Links, begun: PayloadVerifier | None
+    log: LogState, plan: steps.Plan, links: _Links, begun: PayloadVerifier | None
 ) -> Proposal | None:
     """The proposal; ``None`` if a link that it needs is missing, or it is no longer wanted.
 
@@ -161,16 +154,16 @@ def propose(
     """
     match plan.action:
         case Action.PROBE:
-            return _propose_from(log, plan.seqnum, plan.seqnum, links, size_max=0)
+            return _propose_from(log.log, plan.seqnum, plan.seqnum, links, size_max=0)
         case Action.RESUME if begun is None:
             return None
-        case Action.RESUME | Action.GO_ON if lacks_next(facts):
-            end = end_of_next(facts)
+        case Action.RESUME | Action.GO_ON if lacks_next(log):
+            end = end_of_next(log)
             if begun is not None:
                 return _propose_rest(begun, plan.want, end=end, upper=end)
-            return _propose_from(log, plan.seqnum + 1, end, links, **plan.want.wishes())
+            return _propose_from(log.log, plan.seqnum + 1, end, links, **plan.want.wishes())
         case Action.FETCH_RANGE:
-            return _propose_range(log, plan.want, links, begun, newest=facts.offered or 0)
+            return _propose_range(log.log, plan.want, links, begun, newest=log.last_offered)
         case _:
             return None
 
@@ -232,84 +225,75 @@ def propose_forked(proof: ForkProof) -> Proposal:
 # The peer's requests.
 
 
-def answer(proposal: Proposal, facts: Facts) -> Answer:
+def answer(proposal: Proposal, log: LogState) -> Answer:
     """The answer to a proposal of the peer, once our store's part of the log is known."""
-    forked = cut_off(proposal, facts)
+    forked = cut_off(proposal, log)
     if forked is not None:
         return forked
-    if facts.end is not None and proposal.first_seqnum > facts.end:
+    if log.ended and proposal.first_seqnum > log.position:
         return Answer.SHOW_END
-    if proposal.expected_seqnum > facts.newest:
+    if proposal.expected_seqnum > log.newest:
         return Answer.PASS
     return Answer.COMPARE
 
 
-def cut_off(proposal: Proposal, facts: Facts) -> Answer | None:
+def cut_off(proposal: Proposal, log: LogState) -> Answer | None:
     """The answer to a request of either side that begins at the fork or after it."""
-    if facts.fork is None or proposal.start < facts.fork:
+    fork = log.fork_at
+    if fork is None or proposal.start < fork:
         return None
     # Something of its certificate pool may come before the fork.
-    return Answer.REFUSE if proposal.first_seqnum < facts.fork else Answer.SHOW_FORK
+    return Answer.REFUSE if proposal.first_seqnum < fork else Answer.SHOW_FORK
 
 
-def answer_compared(proposal: Proposal, facts: Facts, stored: StoredEntry | None) -> Answer:
+def answer_compared(proposal: Proposal, log: LogState, stored: StoredEntry | None) -> Answer:
     """The same after the look: `stored` is our entry in the place whose hash the peer sent."""
     if stored is not None and stored.hash != proposal.expected_hash:
         return Answer.SHOW_ENTRY
-    if not _in_reach(proposal, facts, stored):
+    if not _in_reach(proposal, log, stored):
         return Answer.PASS
-    return cut_off(proposal, facts) or Answer.CONFIRM
+    return cut_off(proposal, log) or Answer.CONFIRM
 
 
-def give_way(proposal: Proposal, facts: Facts, stage: Stage, *, unanswered: bool) -> Answer:
+def give_way(proposal: Proposal, log: LogState) -> Answer:
     """The answer to a proposal in which we do not take part.
 
-    If a proposal of ours begins before it, the overlap rule drops it.  `stage` is that of our
-    request for the next entries, and `unanswered` whether the peer has yet to answer that.
+    If a proposal of ours for the next entries begins before it, the overlap rule drops it.
     """
-    coming = stage is Stage.PREPARING or unanswered
-    if coming and facts.aim is Aim.LIVE and start_of_next(facts).seqnum < proposal.start:
+    ours = log.ours[Purpose.NEXT]
+    coming = ours.stage is Stage.PREPARING or ours.unanswered
+    if coming and log.live and start_of_next(log).seqnum < proposal.start:
         return Answer.AWAIT_OURS
-    return Answer.DEFER if is_wanted(proposal, facts) else Answer.REFUSE
+    return Answer.DEFER if is_wanted(proposal, log) else Answer.REFUSE
 
 
-def is_wanted(proposal: Proposal, facts: Facts) -> bool:
+def is_wanted(proposal: Proposal, log: LogState) -> bool:
     """Whether we want the peer's entries there, now and later."""
     endless = proposal.end is None and not proposal.payload_only
-    return endless and facts.aim is Aim.LIVE
+    return endless and log.live
 
 
-def _in_reach(proposal: Proposal, facts: Facts, stored: StoredEntry | None) -> bool:
+def _in_reach(proposal: Proposal, log: LogState, stored: StoredEntry | None) -> bool:
     """Whether the range begins where our log ends, or before.
 
     `stored` is the entry inside whose payload the range starts, if it does.
     """
-    wanted = is_wanted(proposal, facts)
-    if not wanted and facts.service is steps.Service.NOTHING:
+    wanted = is_wanted(proposal, log)
+    if not wanted and not log.serves_stored:
         return False
     if proposal.end is not None:
-        return proposal.first_seqnum <= facts.newest
+        return proposal.first_seqnum <= log.newest
     if not wanted:
-        return proposal.start <= facts.position
-    if proposal.start == facts.position and facts.payload is not steps.HeadPayload.SETTLED:
+        return proposal.start <= log.position
+    if proposal.start == log.position and log.payload_due:
         # The peer may have more than we of the payload that is due to both.
         return stored is None or (proposal.start_offset or 0) <= stored.payload_stored
-    return proposal.start <= start_of_next(facts).seqnum
+    return proposal.start <= start_of_next(log).seqnum
 
 
-def last_before_fork(facts: Facts, upper_certpool: int | None) -> int | None:
+def last_before_fork(log: LogState, upper_certpool: int | None) -> int | None:
     """The entry before the fork, if a range with that pool reaches past it."""
-    if facts.fork is None or (upper_certpool is not None and upper_certpool < facts.fork):
+    fork = log.fork_at
+    if fork is None or (upper_certpool is not None and upper_certpool < fork):
         return None
-    return facts.fork - 1
-
-
-def links_of(proof: ForkProof) -> list[tuple[int, bytes]]:
-    """The links of both entries of a fork."""
-    before, skipped = proof.seqnum - 1, lipmaa(proof.seqnum)
-    return [
-        (seqnum, link)
-        for entry in (proof.first, proof.second)
-        for seqnum, link in ((before, entry.backlink), (skipped, entry.lipmaalink))
-        if link is not None
-    ]
+    return fork - 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, cast
@@ -219,13 +218,6 @@ class _Batches:
             self._appended(batch, place, None)
 
 
-class _EntrySource(Enum):
-    """The origin of the entry whose payload is coming in."""
-
-    PEER = "its metadata has come"
-    STORE = "it was stored before"
-
-
 class Download:
     """Batches verified entries with small payloads, and stages large payloads in pieces.
 
@@ -242,7 +234,7 @@ class Download:
         self._piece_size = shared.limits.payload_piece_size
         self.batches = _Batches(request, shared)
         self._entry: Entry | None = None  # whose payload is coming in
-        self._source = _EntrySource.PEER
+        self._is_stored = False  # it was before
         self._received = ReceiveBuffer()  # of that payload, not written
         self._staging: StagedPayload | None = None  # of that payload, once it is too large
         if begun is not None:
@@ -267,21 +259,13 @@ class Download:
                 self._take_back()
             case events.ForkSuspected():
                 forked = event.entry.seqnum - 1
-                self._put(steps.Suspected(self.request, forked, Reason.WRONG_BACKLINK))
+                self._put(steps.GivenUp(self.request, Reason.WRONG_BACKLINK, forked))
             case events.HashWanted():
-                self._work.ask(
-                    ReadHashes,
-                    lambda hashes: self._provide_hash(event.seqnum, hashes),
-                    log=self._log,
-                    seqnums=(event.seqnum,),
-                )
+                then = partial(self._provide_hash, event.seqnum)
+                self._work.ask(ReadHashes, then, log=self._log, seqnums=(event.seqnum,))
             case events.EntryWanted():
-                self._work.ask(
-                    ReadEntry,
-                    lambda stored: self._provide_entry(event.seqnum, stored),
-                    log=self._log,
-                    seqnum=event.seqnum,
-                )
+                provide = partial(self._provide_entry, event.seqnum)
+                self._work.ask(ReadEntry, provide, log=self._log, seqnum=event.seqnum)
             case _:
                 pass
         if self.request.receive_cursor.piece is None:
@@ -313,7 +297,7 @@ class Download:
     def keep_entry(self) -> bool:
         """Nothing comes for now: an entry that waits for its payload waits no more; if one did."""
         entry = self._entry
-        if entry is None or self._staging is not None or self._source is _EntrySource.STORE:
+        if entry is None or self._staging is not None or self._is_stored:
             return False
         self._stage(entry)
         return True
@@ -323,7 +307,7 @@ class Download:
     def _take_metadata(self, event: events.MetadataReceived) -> None:
         self._give_up_payload()
         if event.verified:
-            self._entry, self._source = event.entry, _EntrySource.PEER
+            self._entry, self._is_stored = event.entry, False
             if self.request.receive_cursor.piece != _payload_of(event.entry):
                 self._give_up_payload()  # metadata only
 
@@ -351,7 +335,7 @@ class Download:
         """Whether the entry goes in with the first piece, though nothing came of the payload."""
         demand = self.request.our_demand
         wanted = demand is not None and demand.wants_payload(entry.payload_size)
-        return wanted and self._source is _EntrySource.PEER and self._is_large(entry)
+        return wanted and not self._is_stored and self._is_large(entry)
 
     def _stage_pieces(self, entry: Entry, event: events.PayloadReceived) -> None:
         """Write a large payload in pieces of one size, however it comes."""
@@ -377,7 +361,7 @@ class Download:
 
     def _expect(self, entry: Entry, offset: int, verifier: PayloadVerifier | None = None) -> None:
         """The payload of a stored entry is coming, from `offset` on; see `StagedPayload`."""
-        self._entry, self._source = entry, _EntrySource.STORE
+        self._entry, self._is_stored = entry, True
         if offset:
             self._staging = self._new_staging(entry, offset, verifier)
             self.batches.wait_for(self._staging)
@@ -402,7 +386,7 @@ class Download:
             return
         # The beginning goes in with the entry: one that has lost its payload and one
         # whose payload is on its way can be told apart after a crash.
-        self._staging, self._source = self._new_staging(entry), _EntrySource.STORE
+        self._staging, self._is_stored = self._new_staging(entry), True
         self.batches.add([NewEntry(entry, data, staged=True)])
         self._staging.begin(data)
         self.batches.go_on_with(self._staging)
@@ -413,7 +397,7 @@ class Download:
         self._forget_payload()
         if entry is None:
             return
-        if staging is None and self._source is _EntrySource.PEER:
+        if staging is None and not self._is_stored:
             self.batches.add([NewEntry(entry)])
             return
         if staging is not None:

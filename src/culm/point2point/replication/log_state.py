@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self
 
 from culm.bamboo.effects import AddFork, LogStatus, ReadEntry, ReadHashes, ReadLog
 from culm.bamboo.entry import Entry, LogKey, decode
@@ -14,18 +14,13 @@ from culm.machine import Effect, Event
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
 from culm.point2point.pieces import Piece
-from culm.point2point.replication import decisions, steps
+from culm.point2point.replication import steps
 from culm.point2point.replication.events import EntryStored, Interest, LogEnded, LogSynced, Want
-from culm.point2point.replication.steps import Aim, PeerStage, Purpose, Stage, Step
+from culm.point2point.replication.steps import PeerStage, Purpose, Stage, Step
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
-V = TypeVar("V")
-
-_TAKES_PART: Final = (PeerStage.JOINING, PeerStage.JOINED, PeerStage.LEAVING)
-_WAITS: Final = frozenset(
-    {PeerStage.WAITING, PeerStage.COMPARING, PeerStage.JOINING, PeerStage.AWAITING_OURS}
-)
+_JOINS: Final = (PeerStage.COMPARING, PeerStage.CONFIRMED, PeerStage.CANCELLED)  # in this order
 
 
 class Ours(NamedTuple):
@@ -49,10 +44,11 @@ class Ours(NamedTuple):
 
 
 class Theirs(NamedTuple):
-    """A request of the peer, and its stage."""
+    """A request of the peer, its stage, and whether we take part to get its entries, or will."""
 
     request: Request
     stage: PeerStage = PeerStage.WAITING
+    joins: bool = False
 
     @property
     def waits(self) -> bool:
@@ -65,18 +61,21 @@ class LogState:
 
     Its requests are looked at as they are on the wire; only commands change them.
 
-    aim, aim_at_next
-        The part of the log that we want, now and once the user has asked for the next entries.
+    follows, keeps_live
+        The entries that come next are wanted, not only the ranges that the user asks for: as far as
+        the peer offers them, or (`live`) while the connection lasts, and the peer is told of ours.
     only_stored
         If nothing of it is stored, only the ranges are wanted that the user asks for.
+    serves_stored
+        A peer of which we want nothing gets the stored entries that it asks for.
     """
 
     log: LogKey
     family: HashFamily
-    aim: Aim
-    aim_at_next: Aim
+    follows: bool
+    keeps_live: bool
     only_stored: bool
-    service: steps.Service
+    serves_stored: bool
     want: Want  # of the next entries
     # Fork, unbroken log and newest entry, as far as the store has told of them.
     loaded: bool = False
@@ -99,7 +98,8 @@ class LogState:
     synced: int | None = None  # the entry of the last LogSynced
     # Our wishes of the moment.
     probe: int | None = None  # an entry of which the peer may have a different one
-    standing: steps.Standing = steps.Standing.LASTING
+    refused: bool = False  # the peer refuses our proposals for the next entries, or we its data;
+    rests: bool = False  # or these end when there is nothing new, as there are more logs
     ranges: tuple[Want, ...] = ()
     received: bool = False  # the peer has sent all of the first of them,
     lost: bool = False  # and a part of that is not in the store after all
@@ -120,14 +120,14 @@ class LogState:
         only_stored: bool = False,
     ) -> Self:
         """A log of which nothing is known yet; `following`: the next entries are wanted."""
-        want, at_next = interest.want, Aim.LIVE if interest.live else Aim.OFFERED
+        want = interest.want
         return cls(
             log=log,
             family=family,
-            aim=at_next if following else Aim.RANGES,
-            aim_at_next=at_next,
+            follows=following,
+            keeps_live=interest.live,
             only_stored=only_stored,
-            service=steps.Service.STORED if interest.offer_stored else steps.Service.NOTHING,
+            serves_stored=interest.offer_stored,
             want=Want() if want is None or want.is_range else want,
         )
 
@@ -139,6 +139,10 @@ class LogState:
         return 0 if self.head is None else self.head.seqnum
 
     @property
+    def live(self) -> bool:
+        return self.follows and self.keeps_live
+
+    @property
     def ended(self) -> bool:
         """Whether the author has ended the log, and all of it is here."""
         return self.head is not None and self.head.end_of_log and not self.payload_due
@@ -146,66 +150,40 @@ class LogState:
     @property
     def joined(self) -> Theirs | None:
         """A request for the next entries in which we take part, or will."""
-        found = [each for each in self.theirs.values() if each.stage in _TAKES_PART]
-        return min(found, key=lambda each: _TAKES_PART.index(each.stage), default=None)
+        found = [each for each in self.theirs.values() if each.joins]
+        return min(found, key=lambda each: _JOINS.index(each.stage), default=None)
 
     @property
-    def facts(self) -> steps.Facts:
-        position, joined, fork = self.position, self.joined, self.fork
-        stock, payload = steps.Stock.UNKNOWN, steps.HeadPayload.SETTLED
-        if self.loaded:
-            stock = steps.Stock.GROWING if self.writing else steps.Stock.KNOWN
-        if self.payload_due:
-            apart = Want.payload_of(position) in self.ranges
-            payload = steps.HeadPayload.APART if apart else steps.HeadPayload.DUE
-        return steps.Facts(
-            stock=stock,
-            position=position,
-            newest=self.newest,
-            payload=payload,
-            end=position if self.ended else None,
-            fork=None if fork is None else fork.seqnum,
-            aim=self.aim,
-            service=self.service,
-            probe=self.probe,
-            ranges=len(self.ranges),
-            offered=None if self.offered is None else self._before_fork(self.offered),
-            begun=self._before_fork(self.begun),
-            passed=self.passed,
-            standing=self.standing,
-            told=self.told,
-            fork_told=self.fork_told,
-            joined=None if joined is None else joined.stage,
-        )
+    def fork_at(self) -> int | None:
+        """The first forked entry."""
+        return None if self.fork is None else self.fork.seqnum
+
+    @property
+    def last_offered(self) -> int:
+        """The last valid entry that the peer has mentioned; 0: there is none."""
+        return self._before_fork(self.offered or 0)
+
+    @property
+    def last_begun(self) -> int:
+        """The last valid entry within whose payload it has been; 0: there is none."""
+        return self._before_fork(self.begun)
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the next entries begin with the payload at the head.
+
+        Not if it is one of the ranges that the user has asked for.
+        """
+        return self.payload_due and Want.payload_of(self.position) not in self.ranges
 
     def _before_fork(self, seqnum: int) -> int:
         """That entry, or the last valid one before it."""
         return seqnum if self.fork is None else min(seqnum, self.fork.seqnum - 1)
 
     @property
-    def settled(self) -> bool:
-        """Whether nothing is under way that will end by itself."""
-        waits = (each.waits for each in self.theirs.values() if each.stage in _WAITS)
-        if not self.loaded or any(waits):
-            return False
-        facts = self.facts
-        return all(
-            decisions.is_settled(purpose, ours.stage, facts, endless=ours.is_endless)
-            for purpose, ours in self.ours.items()
-        )
-
-    @property
     def deferred(self) -> bool:
         """Whether there has been no room for a proposal of ours."""
         return any(ours.is_turned_away for ours in self.ours.values())
-
-    @property
-    def has_nothing_to_do(self) -> bool:
-        """Whether it is settled, and no request (made or planned), range or question is left."""
-        if self.under_way or self.writing or self.questions or self.ranges or self.theirs:
-            return False
-        idle = all(ours.stage is Stage.IDLE for ours in self.ours.values())
-        return idle and self.settled
 
     @property
     def only_waits(self) -> bool:
@@ -222,28 +200,10 @@ class LogState:
     @property
     def wanted(self) -> Want | None:
         """Our wishes for the next entries; ``None``: none are wanted."""
-        return None if self.aim is Aim.RANGES else self.want
+        return self.want if self.follows else None
 
     def decode(self, stored: StoredEntry) -> Entry:
         return decode(stored.encoded, family=self.family)
-
-    def may_rest(self, request: Request, *, patient: bool, ours: bool) -> bool:
-        """Whether a request has no end, and both sides have the whole log.
-
-        `patient`: see `decisions.may_rest`; `ours`: only if the request is.
-        """
-        if self.under_way.get(request.request_id) is not request:
-            return False
-        if request.state is not RequestState.CONFIRMED or request.proposal.end is not None:
-            return False
-        joined = None if ours or self.joined is None else self.joined.request
-        if request is not self.ours[Purpose.NEXT].request and request is not joined:
-            return False
-        return decisions.may_rest(self.facts, patient=patient)
-
-    def still_wants(self, wish: steps.Propose) -> bool:
-        same = not wish.plan.is_next or wish.plan.want == self.want
-        return same and decisions.still_wants(wish.purpose, wish.proposal, self.facts)
 
     def purpose_of(self, request_id: int) -> Purpose | None:
         for purpose, (_, request) in self.ours.items():
@@ -309,8 +269,9 @@ class LogState:
             if Step.MAKE_ROOM in steps.STAGES[self.ours[purpose].stage]:
                 self._move(purpose, Step.MAKE_ROOM)
 
-    def _change(self, change: steps.StandingChange) -> None:
-        self.standing = steps.STANDINGS[self.standing].get(change, self.standing)
+    def _refuse(self) -> None:
+        """One side finds fault with the wishes or the data of the other."""
+        self.refused, self.rests = True, False
 
     def _plan(self, action: steps.Action) -> steps.Plan:
         match action:
@@ -367,7 +328,7 @@ class LogState:
         batch = stored.batch
         self._store_all(batch)
         self._tell_news()
-        if self.aim is Aim.RANGES:  # there may be gaps before it
+        if not self.follows:  # there may be gaps before it
             for new in batch:
                 if new.entry.end_of_log:
                     self._emit(LogEnded(log=self.log, seqnum=new.entry.seqnum))
@@ -397,10 +358,10 @@ class LogState:
         self.passed = max(self.passed, passed.seqnum)
 
     def _tell_news(self) -> None:
-        position, offered = self.position, self._before_fork(self.offered or 0)
-        if self.aim is Aim.RANGES or self.payload_due or position < offered:
+        position, offered = self.position, self.last_offered
+        if not self.follows or self.payload_due or position < offered:
             return
-        if self.aim is Aim.LIVE and position > offered:
+        if self.live and position > offered:
             return  # the peer's next live entry may be on its way
         if self.synced == position:
             return
@@ -422,7 +383,7 @@ class LogState:
 
     def _look_before(self, proof: ForkProof) -> None:
         """The fork begins earlier if one of its branches is not the one that we have."""
-        seqnums = tuple(seqnum for seqnum, _ in decisions.links_of(proof))
+        seqnums = tuple(seqnum for seqnum, _ in proof.links)
         self._ask(proof, ReadHashes, seqnums=seqnums)
 
     def _compare(self, question: steps.Compare) -> None:
@@ -431,10 +392,3 @@ class LogState:
     def _show_fork(self, request: Request, fork: ForkProof) -> None:
         self._peer_knows(fork)
         self._do(steps.Cancel(request, CancelReason.FORK, proof=fork))
-
-
-def without(requests: Mapping[int, V], request_id: int) -> Mapping[int, V]:
-    """The same requests but that one."""
-    if request_id not in requests:
-        return requests
-    return {each: requests[each] for each in requests if each != request_id}

@@ -22,8 +22,8 @@ from culm.point2point.messages import CancelReason
 from culm.point2point.pieces import Piece
 from culm.point2point.replication import decisions, steps
 from culm.point2point.replication.events import ForkFound, LogOffered, LogRefused, LogSynced, Want
-from culm.point2point.replication.log_state import LogState, Ours, Theirs, without
-from culm.point2point.replication.steps import Answer, PeerStage, Purpose, StandingChange, Step
+from culm.point2point.replication.log_state import LogState, Ours, Theirs
+from culm.point2point.replication.steps import Answer, PeerStage, Purpose, Stage, Step
 from culm.point2point.states import RequestState
 
 _STEPS: Final = {
@@ -32,6 +32,7 @@ _STEPS: Final = {
 }
 # After these the same is proposed again, or the entries before the fork.
 _GOES_ON: Final = frozenset({*_STEPS, CancelReason.FORK})
+_WAITS: Final = frozenset({PeerStage.WAITING, PeerStage.COMPARING, PeerStage.AWAITING_OURS})
 
 
 class LogSync(LogState):
@@ -47,6 +48,42 @@ class LogSync(LogState):
         after._commands = []
         return after, commands
 
+    # Queries.
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is under way that will end by itself."""
+        waits = (each.waits for each in self.theirs.values() if each.stage in _WAITS)
+        if not self.loaded or any(waits):
+            return False
+        return all(decisions.is_settled(purpose, self) for purpose in Purpose)
+
+    @property
+    def has_nothing_to_do(self) -> bool:
+        """Whether it is settled, and no request (made or planned), range or question is left."""
+        if self.under_way or self.writing or self.questions or self.ranges or self.theirs:
+            return False
+        idle = all(ours.stage is Stage.IDLE for ours in self.ours.values())
+        return idle and self.settled
+
+    def may_rest(self, request: Request, *, patient: bool, ours: bool) -> bool:
+        """Whether a request has no end, and both sides have the whole log.
+
+        `patient`: see `decisions.may_rest`; `ours`: only if the request is.
+        """
+        if self.under_way.get(request.request_id) is not request:
+            return False
+        if request.state is not RequestState.CONFIRMED or request.proposal.end is not None:
+            return False
+        joined = None if ours or self.joined is None else self.joined.request
+        if request is not self.ours[Purpose.NEXT].request and request is not joined:
+            return False
+        return decisions.may_rest(self, patient=patient)
+
+    def still_wants(self, wish: steps.Propose) -> bool:
+        same = not wish.plan.is_next or wish.plan.want == self.want
+        return same and decisions.still_wants(wish.purpose, wish.proposal, self)
+
     # Looking.
 
     def _answered(self, answered: steps.Answered) -> None:
@@ -55,10 +92,16 @@ class LogSync(LogState):
         match question:
             case steps.Happening():
                 self._looked(result)
-            case steps.Prepare(links=None):
+            case steps.Prepare(purpose, plan, None):
                 if result.head != self.head:
                     self._see(result)
-                self._found(question, result)
+                if result.entry is not None and not result.entry.payload_complete:
+                    # It was never verified.
+                    self._ask(question._replace(links=result.hashes), result.entry)
+                    return
+                if plan.action is steps.Action.RESUME:
+                    self._payload_over(plan.seqnum)
+                self._make(purpose, plan, result.hashes, None)
             case steps.Prepare(purpose, plan, links):
                 assert links is not None
                 self._make(purpose, plan, links, result)
@@ -67,7 +110,7 @@ class LogSync(LogState):
                 if result.head != self.head:
                     self._see(result)
                 if request.state is RequestState.PROPOSED_BY_PEER:
-                    said = decisions.answer_compared(request.proposal, self.facts, result.entry)
+                    said = decisions.answer_compared(request.proposal, self, result.entry)
                     self._say(request, said, result)
             case steps.Compare():
                 self._compare_with(question, result)
@@ -113,7 +156,7 @@ class LogSync(LogState):
 
     def _begin(self) -> None:
         if self.only_stored and not self.newest:
-            self.aim = steps.Aim.RANGES
+            self.follows = False
         for theirs in self._in(PeerStage.WAITING):
             self._answer(theirs.request)
         self._propose_wanted()
@@ -137,7 +180,7 @@ class LogSync(LogState):
                 self._make_room(*Purpose)
                 self._propose_wanted()
             case steps.Happening.WITHDRAWN:
-                self._change(StandingChange.REST)
+                self.rests = not self.refused
                 self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
             case _:
                 self._look(happening)
@@ -147,8 +190,8 @@ class LogSync(LogState):
         if want.is_range:
             self._add_range(want)
             return
-        self.aim, self.synced = self.aim_at_next, None
-        self._change(StandingChange.WAKE)
+        self.follows, self.synced = True, None
+        self.refused = self.rests = False
         self._make_room(Purpose.NEXT)
         if want != self.want:  # requests under way are for other wishes
             self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
@@ -180,40 +223,21 @@ class LogSync(LogState):
         self._reconsider()
 
     def _propose(self, *purposes: Purpose) -> None:
-        facts: steps.Facts | None = None
-        wanted = {Purpose.NEXT: True, Purpose.RANGE: self.ranges, Purpose.FORK: self.fork}
         for purpose in purposes:
-            stage = self.ours[purpose].stage
-            if stage is steps.Stage.IDLE and wanted[purpose]:
-                facts = facts or self.facts
-                action = decisions.decide(purpose, stage, facts)
-                if action is not steps.Action.WAIT:
-                    self._move(purpose, Step.PREPARE)
-                    self._prepare(purpose, action)
-                    facts = None
+            action = decisions.decide(purpose, self)
+            if action is steps.Action.WAIT:
+                continue
+            self._move(purpose, Step.PREPARE)
+            plan = self._plan(action)
+            if self.fork is not None and action is steps.Action.SHOW_FORK:
+                self._offer(steps.Propose(purpose, plan, decisions.propose_forked(self.fork), {}))
+            else:
+                question, hashes = steps.Prepare(purpose, plan), tuple(plan.links)
+                self._ask(question, ReadLog, entry=plan.entry, hashes=hashes)
 
     def _propose_anew(self, purpose: Purpose) -> None:
         self._move(purpose, Step.OVERTAKE)
         self._propose(purpose)
-
-    def _prepare(self, purpose: Purpose, action: steps.Action) -> None:
-        plan = self._plan(action)
-        if action is steps.Action.SHOW_FORK:
-            assert self.fork is not None
-            self._offer(steps.Propose(purpose, plan, decisions.propose_forked(self.fork), {}))
-        else:
-            question, hashes = steps.Prepare(purpose, plan), tuple(plan.links)
-            self._ask(question, ReadLog, entry=plan.entry, hashes=hashes)
-
-    def _found(self, question: steps.Prepare, status: LogStatus) -> None:
-        purpose, plan, _ = question
-        stored = status.entry
-        if stored is None or stored.payload_complete:
-            if plan.action is steps.Action.RESUME:
-                self._payload_over(plan.seqnum)
-            self._make(purpose, plan, status.hashes, None)
-        else:  # it was never verified
-            self._ask(steps.Prepare(purpose, plan, status.hashes), stored)
 
     def _make(
         self,
@@ -226,7 +250,7 @@ class LogSync(LogState):
         if plan == self._plan(plan.action):
             if plan.action is steps.Action.PROBE:
                 self.probe = None
-            proposal = decisions.propose(self.log, plan, self.facts, links, begun)
+            proposal = decisions.propose(self, plan, links, begun)
         if proposal is None:
             self._propose_anew(purpose)
         else:
@@ -307,12 +331,11 @@ class LogSync(LogState):
         self._move(purpose, _STEPS.get(reason, Step.PEER_CANCELS))
         match purpose:
             case Purpose.NEXT if reason not in _GOES_ON:
-                self._change(StandingChange.REFUSE)
+                self._refuse()
             case Purpose.NEXT if reason is CancelReason.END_OF_RANGE:
-                if self.ours[purpose].is_endless:
-                    self._change(StandingChange.REST)
+                self.rests = self.rests or (self.ours[purpose].is_endless and not self.refused)
             case Purpose.NEXT if reason is CancelReason.RESOURCE_LIMIT:
-                self._change(StandingChange.DEFER)
+                self.rests = False  # it is to be made again
             case Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
                 self.fork_told = None  # it has no room for the log, nor for its fork
             case _:
@@ -334,8 +357,8 @@ class LogSync(LogState):
 
     def _over(self, event: RequestEnded | ProposalDropped) -> None:
         request_id, dropped = event.request_id, isinstance(event, ProposalDropped)
-        self.under_way = without(self.under_way, request_id)
-        self.theirs = without(self.theirs, request_id)
+        self.under_way = {n: each for n, each in self.under_way.items() if n != request_id}
+        self.theirs = {n: each for n, each in self.theirs.items() if n != request_id}
         purpose = self.purpose_of(request_id)
         makes_room = purpose is None or not self.ours[purpose].is_turned_away
         if purpose is not None:
@@ -353,21 +376,21 @@ class LogSync(LogState):
         self.ours = {**self.ours, purpose: Ours(steps.STAGES[stage][Step.END])}
         endless = request.proposal.end is None  # then it only rests
         received = endless or request.discarding or request.receive_cursor.piece is None
-        if stage is steps.Stage.FINISHED and not received:
+        if stage is Stage.FINISHED and not received:
             # A peer that ends a range without having sent all of it would do so again.
             if purpose is Purpose.NEXT:
-                self._change(StandingChange.REFUSE)
+                self._refuse()
             self._emit(LogRefused(log=self.log, reason=CancelReason.END_OF_RANGE))
         if purpose is Purpose.FORK and dropped:
             self.fork_told = None  # our proposal counts for nothing, nor does its end
         if purpose is Purpose.RANGE:
-            again = dropped or stage in (steps.Stage.TURNED_AWAY, steps.Stage.REPEATING)
+            again = dropped or stage in (Stage.TURNED_AWAY, Stage.REPEATING)
             if not self.lost and (self.received or not again):
                 self.ranges = self.ranges[1:]
             self.received = self.lost = False
 
     def _rested(self, rested: steps.Rested) -> None:
-        self._rest(decisions.start_of_next(self.facts))
+        self._rest(decisions.start_of_next(self))
         self._cancel(rested.request, CancelReason.END_OF_RANGE)
 
     def _rest(self, known: Piece) -> None:
@@ -376,12 +399,13 @@ class LogSync(LogState):
         So it is not told again: a peer that has forgotten the log would take it up for that.
         """
         self.told = max(self.told or known, known)
-        self._change(StandingChange.REST)
+        self.rests = not self.refused
 
     def _given_up(self, given_up: steps.GivenUp) -> None:
-        request, fault = given_up
+        request, fault, probe = given_up
+        self.probe = self.probe if probe is None else probe
         if self.purpose_of(request.request_id) in (None, Purpose.NEXT):
-            self._change(StandingChange.REFUSE)
+            self._refuse()
         self._cancel(request, CancelReason.DO_NOT_RETRY)
         self._emit(LogRefused(log=self.log, fault=fault))
 
@@ -394,7 +418,7 @@ class LogSync(LogState):
         tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
         if tells and (self.offered is None or last > self.offered):
             if not self.offered:
-                self._change(StandingChange.FORGIVE)  # because it had nothing before
+                self.refused = False  # because it had nothing before
             self.offered = max(self.offered or 0, last)
             self._emit(LogOffered(log=self.log, seqnum=last))
             if 0 < self.begun <= last:  # and by now all of its payload
@@ -411,17 +435,19 @@ class LogSync(LogState):
     def _answer(self, request: Request) -> None:
         self._tell_news()
         if request.state is RequestState.PROPOSED_BY_PEER:
-            self._say(request, decisions.answer(request.proposal, self.facts))
+            self._say(request, decisions.answer(request.proposal, self))
         else:
             self._propose_wanted()
 
     def _say(self, request: Request, said: Answer, status: LogStatus | None = None) -> None:
         """Carry out an answer; `status`: the state of the log in the store, if it was asked for."""
         proposal, request_id = request.proposal, request.request_id
-        stage = steps.PEER_STAGES[self.theirs[request_id].stage][said]
-        if decisions.is_wanted(proposal, self.facts):
-            stage = steps.WANTED.get(stage, stage)
-        self.theirs = {**self.theirs, request_id: Theirs(request, stage)}
+        before = self.theirs[request_id]
+        stage = steps.PEER_STAGES[before.stage][said]
+        joins = before.joins and stage is not PeerStage.PASSED
+        if stage in (PeerStage.COMPARING, PeerStage.CONFIRMED):
+            joins = joins or decisions.is_wanted(proposal, self)
+        self.theirs = {**self.theirs, request_id: Theirs(request, stage, joins)}
         match said:
             case Answer.COMPARE:
                 # The peer's log before the range has to be ours.
@@ -429,7 +455,11 @@ class LogSync(LogState):
                 entry = proposal.expected_seqnum or None
                 self._ask(steps.Offered(proposal, request), ReadLog, entry=entry, hashes=hashes)
             case Answer.CONFIRM if status is not None:
-                self._confirm(request, stage, status.hashes)
+                end = decisions.last_before_fork(self, request.send_cursor.range.upper_certpool)
+                self.under_way = {**self.under_way, request_id: request}
+                want = self.want if joins else None
+                self._do(steps.Confirm(request, want, end, status.hashes))
+                self._propose_wanted()
             case Answer.PASS:
                 self._pass(request)
             case Answer.SHOW_ENTRY if status is not None and status.entry is not None:
@@ -446,19 +476,10 @@ class LogSync(LogState):
             case _:
                 pass
 
-    def _confirm(self, request: Request, stage: PeerStage, links: Mapping[int, bytes]) -> None:
-        end = decisions.last_before_fork(self.facts, request.send_cursor.range.upper_certpool)
-        want = self.want if stage is PeerStage.JOINED else None
-        self.under_way = {**self.under_way, request.request_id: request}
-        self._do(steps.Confirm(request, want, end, links))
-        self._propose_wanted()
-
     def _pass(self, request: Request) -> None:
         """Do not take part; ask for our missing entries instead."""
         self._propose_wanted()
-        stage, unanswered = (self.ours[Purpose.NEXT].stage, self.ours[Purpose.NEXT].unanswered)
-        said = decisions.give_way(request.proposal, self.facts, stage, unanswered=unanswered)
-        self._say(request, said)
+        self._say(request, decisions.give_way(request.proposal, self))
 
     def _reconsider(self) -> None:
         """A proposal in preparation may be dropped, or begin too late, by now."""
@@ -483,7 +504,7 @@ class LogSync(LogState):
 
     def _forked(self, proof: ForkProof) -> None:
         """Open requests end before the fork; later ones are cancelled with the proof."""
-        self._change(StandingChange.FORGIVE)  # entries before the fork may still be fetched
+        self.refused = False  # entries before the fork may still be fetched
         for request in self.under_way.values():
             if request.is_open:
                 self._shorten(request, proof)
@@ -491,29 +512,22 @@ class LogSync(LogState):
 
     def _shorten(self, request: Request, proof: ForkProof) -> None:
         """Let a request end before the fork, or cancel it if it does not begin before it."""
-        facts = self.facts
-        match decisions.cut_off(request.proposal, facts):
+        match decisions.cut_off(request.proposal, self):
             case Answer.SHOW_FORK:
                 self._show_fork(request, self.fork or proof)
             case Answer.REFUSE:
                 self._cancel(request, CancelReason.DO_NOT_RETRY)
             case _:
                 upper_certpool = request.send_cursor.range.upper_certpool
-                last = decisions.last_before_fork(facts, upper_certpool)
+                last = decisions.last_before_fork(self, upper_certpool)
                 if last is not None:
                     self._do(steps.Shorten(request, last))
 
     def _compare_links(self, proof: ForkProof, ours: Mapping[int, bytes]) -> None:
-        other = [
-            seqnum for seqnum, link in decisions.links_of(proof) if ours.get(seqnum, link) != link
-        ]
+        other = [seqnum for seqnum, link in proof.links if ours.get(seqnum, link) != link]
         if other:
             self.probe = min(other)
         self._propose_wanted()
-
-    def _suspected(self, suspected: steps.Suspected) -> None:
-        self.probe = suspected.seqnum
-        self._given_up(steps.GivenUp(suspected.request, suspected.fault))
 
     def _contradicted(self, found: steps.Contradicted) -> None:
         if found.refusal.code is not StoreErrorCode.CONFLICT:
@@ -550,7 +564,6 @@ class LogSync(LogState):
         steps.PayloadLost: LogState._payload_lost,
         steps.PayloadWithheld: LogState._payload_withheld,
         steps.GivenUp: _given_up,
-        steps.Suspected: _suspected,
         steps.Contradicted: _contradicted,
         steps.Missing: LogState._look,
         steps.Answered: _answered,

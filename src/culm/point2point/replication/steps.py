@@ -1,9 +1,8 @@
-"""The vocabulary of `LogSync`: stages and facts of a log, its inputs, and its commands."""
+"""The vocabulary of `LogSync`: stages of a log and its requests, inputs, and commands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,10 +17,9 @@ from culm.machine import Effect, Event
 from culm.point2point.events import Cancelled, Confirmed, ProposalDropped, RequestEnded
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
-from culm.point2point.pieces import Piece
 from culm.point2point.replication.events import Want
 
-# Stages and facts.
+# Stages.
 
 
 class Purpose(Enum):
@@ -96,12 +94,9 @@ class PeerStage(Enum):
 
     WAITING = "undecided, until the store has told its part of the log"
     COMPARING = "the store is asked for the entry whose hash the peer has told"
-    JOINING = "the same, for a request whose entries we want"
     PASSED = "we do not take part"
     AWAITING_OURS = "the same, and a proposal of ours will displace it"
-    SERVING = "we have confirmed it, and want nothing for ourselves"
-    JOINED = "we have confirmed it, and want its entries"
-    LEAVING = "we were about to, and have cancelled it"
+    CONFIRMED = "we take part"
     CANCELLED = "we have cancelled it"
 
     __hash__ = object.__hash__  # looked up for all that comes: quicker than by name
@@ -138,18 +133,11 @@ PEER_STAGES: Final[dict[PeerStage, dict[Answer, PeerStage]]] = {
         Answer.DEFER: PeerStage.CANCELLED,
     },
     PeerStage.COMPARING: {
-        Answer.CONFIRM: PeerStage.SERVING,
+        Answer.CONFIRM: PeerStage.CONFIRMED,
         Answer.SHOW_ENTRY: PeerStage.CANCELLED,
         Answer.PASS: PeerStage.PASSED,
         Answer.REFUSE: PeerStage.CANCELLED,
         Answer.SHOW_FORK: PeerStage.CANCELLED,
-    },
-    PeerStage.JOINING: {
-        Answer.CONFIRM: PeerStage.JOINED,
-        Answer.SHOW_ENTRY: PeerStage.LEAVING,
-        Answer.PASS: PeerStage.PASSED,
-        Answer.REFUSE: PeerStage.LEAVING,
-        Answer.SHOW_FORK: PeerStage.LEAVING,
     },
     PeerStage.PASSED: {
         Answer.AWAIT_OURS: PeerStage.AWAITING_OURS,
@@ -157,102 +145,6 @@ PEER_STAGES: Final[dict[PeerStage, dict[Answer, PeerStage]]] = {
         Answer.REFUSE: PeerStage.CANCELLED,
     },
 }
-
-# The stages that take the place of others if we want the entries of the request.
-WANTED: Final = {PeerStage.COMPARING: PeerStage.JOINING, PeerStage.SERVING: PeerStage.JOINED}
-
-
-class Standing(Enum):
-    """The use of requests for the entries that come next in a log."""
-
-    LASTING = "a request for them lasts as long as the connection"
-    RESTING = "there are more logs than requests: it lasts while there is something new"
-    REFUSED = "the peer refuses our proposals, or we its data"
-
-
-class StandingChange(Enum):
-    """Events that change that."""
-
-    REST = "one side ends a request that only waits for new entries"
-    REFUSE = "one side finds fault with the wishes or the data of the other"
-    FORGIVE = "there may be entries to be had after all"
-    WAKE = "the user wants the log now"
-    DEFER = "the peer has no room for a proposal, which is to be made again"
-
-
-# A change that is not in the table changes nothing.
-STANDINGS: Final[dict[Standing, dict[StandingChange, Standing]]] = {
-    Standing.LASTING: {
-        StandingChange.REST: Standing.RESTING,
-        StandingChange.REFUSE: Standing.REFUSED,
-    },
-    Standing.RESTING: {
-        StandingChange.REFUSE: Standing.REFUSED,
-        StandingChange.WAKE: Standing.LASTING,
-        StandingChange.DEFER: Standing.LASTING,
-    },
-    Standing.REFUSED: {
-        StandingChange.FORGIVE: Standing.LASTING,
-        StandingChange.WAKE: Standing.LASTING,
-    },
-}
-
-
-class Stock(Enum):
-    """Knowledge of our store's part of a log."""
-
-    UNKNOWN = "it has not told yet"
-    GROWING = "it has told, and entries are on their way into it"
-    KNOWN = "it has told"
-
-
-class HeadPayload(Enum):
-    """The payload of the last entry of the unbroken log."""
-
-    SETTLED = "it is there, or not wanted"
-    DUE = "it is wanted, and on its way or missing"
-    APART = "the same, and it is one of the ranges that the user has asked for"
-
-
-class Aim(Enum):
-    """The part of a log that we want."""
-
-    RANGES = "only the ranges that the user asks for"
-    OFFERED = "the entries that come next, as far as the peer offers them"
-    LIVE = "the entries that come next while the connection lasts; the peer is told of ours"
-
-
-class Service(Enum):
-    """Entries for a peer of which we want nothing."""
-
-    NOTHING = "nothing"
-    STORED = "stored ones, if it asks for a range"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """All grounds for decisions about one log.  Entries are sequence numbers."""
-
-    # Our store.
-    stock: Stock
-    position: int  # the last entry of the unbroken log; 0: there is none
-    newest: int  # the last of all entries; 0: there is none
-    payload: HeadPayload  # of the entry at `position`
-    end: int | None  # the last entry, if the author has ended the log and all of it is there
-    fork: int | None  # the first forked entry
-    # Our wishes.
-    aim: Aim
-    service: Service  # if nothing is wanted of the peer
-    probe: int | None  # an entry to be compared with the peer's
-    ranges: int  # the number of ranges that the user has asked for
-    # The peer.
-    offered: int | None  # the last valid entry that it has mentioned; none: not even the log
-    begun: int  # the last entry within whose payload it has been; 0: there is none
-    passed: int  # the last entry that it has only notified us of
-    standing: Standing
-    told: Piece | None  # it knows that we have all before this one; none: not even of the log
-    fork_told: int | None  # the first forked entry that it knows of
-    joined: PeerStage | None  # of its request for the next entries, in which we take part or will
 
 
 # Proposals in preparation.
@@ -381,18 +273,14 @@ class PayloadWithheld(NamedTuple):
 
 
 class GivenUp(NamedTuple):
-    """Data of the peer or of our store is wrong, or the peer sends nothing."""
+    """Data of the peer or of our store is wrong, or the peer sends nothing.
+
+    `probe`: an entry of which the peer seems to have a different one.
+    """
 
     request: Request
     fault: Reason | None = None
-
-
-class Suspected(NamedTuple):
-    """The peer seems to have a different entry `seqnum`."""
-
-    request: Request
-    seqnum: int
-    fault: Reason
+    probe: int | None = None
 
 
 class Contradicted(NamedTuple):
@@ -428,19 +316,6 @@ class Compare(NamedTuple):
     reason: Contradicted | None = None
 
 
-Question: TypeAlias = (
-    Happening
-    | Wanted
-    | Offered
-    | PayloadLost
-    | Contradicted
-    | Missing
-    | Prepare
-    | Compare
-    | ForkProof
-)
-
-
 class Answered(NamedTuple):
     """The store has answered."""
 
@@ -462,7 +337,6 @@ Input: TypeAlias = (
     | PayloadLost
     | PayloadWithheld
     | GivenUp
-    | Suspected
     | Contradicted
     | Missing
     | Answered
@@ -471,6 +345,7 @@ Input: TypeAlias = (
     | ProposalDropped
     | RequestEnded
 )
+Question: TypeAlias = Input | Prepare | Compare | ForkProof
 
 
 # Commands.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from itertools import islice, takewhile
 
 from culm.bamboo.effects import ReadEntries, ReadPayload
@@ -19,7 +20,7 @@ from culm.point2point.limits import ENTRY_SIZE
 from culm.point2point.messages import CancelReason, Demand
 from culm.point2point.pieces import Cursor, Part, Piece
 from culm.point2point.replication.download import TransferContext
-from culm.point2point.replication.steps import Suspected
+from culm.point2point.replication.steps import GivenUp
 from culm.point2point.states import RequestState
 
 _NOTHING = memoryview(b"")
@@ -258,7 +259,7 @@ class Upload:
         elif piece.part is Part.METADATA and (count := request.send_entries(self.reading.entries)):
             self.reading.pass_over(count)
         elif (forked := self._forked_at(stored)) is not None:
-            self._shared.inputs.put(self.log, Suspected(request, forked, Reason.FORK))
+            self._shared.inputs.put(self.log, GivenUp(request, Reason.FORK, forked))
             return False
         elif piece.part is Part.PAYLOAD:
             return self._send_payload(piece, stored, demand)
@@ -301,20 +302,13 @@ class Upload:
         return found
 
     def _ask(self, seqnum: int) -> None:
-        proposal = self.request.proposal
+        proposal, end = self.request.proposal, self.request.send_cursor.range.end
         # Only within a range without gaps will the entries after this one be due, too.
-        in_a_row = not proposal.sparse and seqnum >= proposal.start
-        end = self.request.send_cursor.range.end
-        if end is not None and seqnum > end:
-            in_a_row = False
+        in_a_row = not proposal.sparse and proposal.start <= seqnum <= (end or seqnum)
         # Without credit only the entry is read, for a decision: no byte of a payload.
         ahead = self._shared.connection.send_credit > 0
-        self.reading.ask(
-            seqnum,
-            end if in_a_row and ahead else seqnum,
-            lambda entries: self._got(seqnum, entries),
-            ahead,
-        )
+        last = end if in_a_row and ahead else seqnum
+        self.reading.ask(seqnum, last, partial(self._got, seqnum), payloads=ahead)
 
     def _got(self, seqnum: int, entries: list[StoredEntry]) -> None:
         self._rouse(fresh=True)
