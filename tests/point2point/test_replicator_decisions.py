@@ -201,22 +201,23 @@ def test_nothing_is_proposed_beside_something_or_before_the_store_is_known() -> 
             ranges=((), (Want(),)),
             fork=(None, 3),
         ):
-            action = decide(purpose, log)
+            plan = decide(purpose, log)
             if stage is Stage.IDLE and log.loaded and not log.writing:
-                assert action is wish(purpose, log)
+                assert plan == wish(purpose, log)
             else:
-                assert action is Action.WAIT
+                assert plan is None
 
 
 def test_what_is_wished_for_next() -> None:
     for log in logs_with_next():
-        action = wish(Purpose.NEXT, log)
-        asks = action is not Action.WAIT
+        plan = wish(Purpose.NEXT, log)
+        asks = plan is not None
         first = log.resumes
         offered = log.offered or 0
         known = max(log.position, log.passed)
         lacks = max(offered, log.begun) > known or (first and offered >= log.position)
-        assert action in (Action.WAIT, Action.RESUME if first else Action.GO_ON)
+        action = Action.RESUME if first else Action.GO_ON
+        assert plan in (None, Plan(action, log.position, log.want))
         if not log.follows or log.refused:
             assert not asks
         elif lacks:
@@ -232,7 +233,7 @@ def test_what_is_wished_for_next() -> None:
 
 def test_an_entry_that_is_in_doubt_goes_before_everything() -> None:
     for log in combined(probe=(1, 2), refused=(False, True), follows=(False, True)):
-        assert wish(Purpose.NEXT, log) is Action.PROBE
+        assert wish(Purpose.NEXT, log) == Plan(Action.PROBE, log.probe or 0)
 
 
 def test_where_what_comes_next_starts_and_ends() -> None:
@@ -244,7 +245,7 @@ def test_where_what_comes_next_starts_and_ends() -> None:
         assert end is None or end == max(log.position, log.offered or 0, log.begun)
         if not log.live:
             assert end is not None
-        if wish(Purpose.NEXT, log) is not Action.WAIT:
+        if wish(Purpose.NEXT, log) is not None:
             assert end is None or end >= start  # never an empty range
             made = proposal(start, end=end)
             assert still_wants(Purpose.NEXT, made, log)
@@ -255,8 +256,9 @@ def test_ranges_and_forks() -> None:
     for log in combined(
         ranges=((), (Want(),), (Want(), Want())), fork=(None, 1, 3), fork_told=(None, 1, 2, 3)
     ):
-        assert wish(Purpose.RANGE, log) is (Action.FETCH_RANGE if log.ranges else Action.WAIT)
-        shown = wish(Purpose.FORK, log) is Action.SHOW_FORK
+        fetches = Plan(Action.FETCH_RANGE, 1, Want()) if log.ranges else None
+        assert wish(Purpose.RANGE, log) == fetches
+        shown = wish(Purpose.FORK, log) == Plan(Action.SHOW_FORK, log.fork_at or 0)
         assert shown is (log.fork_at is not None and (log.fork_told or 9) > log.fork_at)
         assert still_wants(Purpose.RANGE, proposal(1, end=1), log)
         for start in (1, 3):

@@ -13,10 +13,9 @@ from culm.bamboo.records import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.messages import Proposal, Wishes
 from culm.point2point.pieces import Part, Piece
-from culm.point2point.replication import steps
 from culm.point2point.replication.events import Want
 from culm.point2point.replication.log_state import LogState
-from culm.point2point.replication.steps import Action, Answer, Purpose, Stage
+from culm.point2point.replication.steps import Action, Answer, Plan, Purpose, Stage
 
 # Room is not owed.
 _WITHOUT_ROOM: Final = frozenset({Stage.QUEUED, Stage.TURNED_AWAY, Stage.DEFERRED})
@@ -26,28 +25,28 @@ _Links = Mapping[int, bytes]  # hashes of stored entries, by sequence number
 # Our requests.
 
 
-def decide(purpose: Purpose, log: LogState) -> Action:
-    """The action for our request for that purpose."""
+def decide(purpose: Purpose, log: LogState) -> Plan | None:
+    """The proposal to make now for that purpose."""
     # Entries still on their way into the store would be fetched again.
     if log.ours[purpose].stage is not Stage.IDLE or not log.loaded or log.writing:
-        return Action.WAIT
+        return None
     return wish(purpose, log)
 
 
-def wish(purpose: Purpose, log: LogState) -> Action:
+def wish(purpose: Purpose, log: LogState) -> Plan | None:
     """The proposal to make, if nothing is under way."""
-    told = log.fork_told
+    fork, told = log.fork_at, log.fork_told
     match purpose:
         case Purpose.NEXT if log.probe is not None:
-            return Action.PROBE
+            return Plan(Action.PROBE, log.probe)
         case Purpose.NEXT if lacks_next(log):
-            return Action.RESUME if log.resumes else Action.GO_ON
+            return Plan(Action.RESUME if log.resumes else Action.GO_ON, log.position, log.want)
         case Purpose.RANGE if log.ranges:
-            return Action.FETCH_RANGE
-        case Purpose.FORK if log.fork_at is not None and (told is None or told > log.fork_at):
-            return Action.SHOW_FORK
+            return Plan(Action.FETCH_RANGE, log.ranges[0].first or 1, log.ranges[0])
+        case Purpose.FORK if fork is not None and (told is None or told > fork):
+            return Plan(Action.SHOW_FORK, fork)
         case _:
-            return Action.WAIT
+            return None
 
 
 def lacks_next(log: LogState) -> bool:
@@ -81,8 +80,7 @@ def still_wants(purpose: Purpose, proposal: Proposal, log: LogState) -> bool:
         case Purpose.NEXT if proposal.end is None:
             return proposal.start == start_of_next(log).seqnum and _is_endless(log)
         case Purpose.FORK:
-            shows = wish(purpose, log) is Action.SHOW_FORK
-            return shows and proposal.start == log.fork_at
+            return wish(purpose, log) is not None and proposal.start == log.fork_at
         case _:
             return True
 
@@ -145,9 +143,9 @@ def _is_endless(log: LogState) -> bool:
 
 
 def propose(
-    log: LogState, plan: steps.Plan, links: _Links, begun: PayloadVerifier | None
+    log: LogState, plan: Plan, links: _Links, begun: PayloadVerifier | None
 ) -> Proposal | None:
-    """The proposal; ``None`` if a link that it needs is missing, or it is no longer wanted.
+    """The proposal; ``None`` if a link that it needs is missing.
 
     `links`: the hashes of those of `Plan.links` that are stored.  `begun`: the stored part of the
     payload of `Plan.entry`, unless that is complete.
@@ -155,17 +153,13 @@ def propose(
     match plan.action:
         case Action.PROBE:
             return _propose_from(log.log, plan.seqnum, plan.seqnum, links, size_max=0)
-        case Action.RESUME if begun is None:
-            return None
-        case Action.RESUME | Action.GO_ON if lacks_next(log):
+        case Action.RESUME | Action.GO_ON:
             end = end_of_next(log)
             if begun is not None:
                 return _propose_rest(begun, plan.want, end=end, upper=end)
             return _propose_from(log.log, plan.seqnum + 1, end, links, **plan.want.wishes())
-        case Action.FETCH_RANGE:
-            return _propose_range(log.log, plan.want, links, begun, newest=log.last_offered)
         case _:
-            return None
+            return _propose_range(log.log, plan.want, links, begun, newest=log.last_offered)
 
 
 def _propose_from(

@@ -273,15 +273,6 @@ class LogState:
         """One side finds fault with the wishes or the data of the other."""
         self.refused, self.rests = True, False
 
-    def _plan(self, action: steps.Action) -> steps.Plan:
-        match action:
-            case steps.Action.PROBE:
-                return steps.Plan(action, self.probe or 0, Want())
-            case steps.Action.FETCH_RANGE:
-                return steps.Plan(action, self.ranges[0].first or 1, self.ranges[0])
-            case _:
-                return steps.Plan(action, self.position, self.want)
-
     def _in(self, stage: PeerStage) -> list[Theirs]:
         return [each for each in self.theirs.values() if each.stage is stage]
 

@@ -224,12 +224,11 @@ class LogSync(LogState):
 
     def _propose(self, *purposes: Purpose) -> None:
         for purpose in purposes:
-            action = decisions.decide(purpose, self)
-            if action is steps.Action.WAIT:
+            plan = decisions.decide(purpose, self)
+            if plan is None:
                 continue
             self._move(purpose, Step.PREPARE)
-            plan = self._plan(action)
-            if self.fork is not None and action is steps.Action.SHOW_FORK:
+            if self.fork is not None and plan.action is steps.Action.SHOW_FORK:
                 self._offer(steps.Propose(purpose, plan, decisions.propose_forked(self.fork), {}))
             else:
                 question, hashes = steps.Prepare(purpose, plan), tuple(plan.links)
@@ -247,7 +246,7 @@ class LogSync(LogState):
         begun: PayloadVerifier | None,
     ) -> None:
         proposal = None
-        if plan == self._plan(plan.action):
+        if plan == decisions.wish(purpose, self):
             if plan.action is steps.Action.PROBE:
                 self.probe = None
             proposal = decisions.propose(self, plan, links, begun)

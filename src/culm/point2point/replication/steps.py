@@ -151,9 +151,8 @@ PEER_STAGES: Final[dict[PeerStage, dict[Answer, PeerStage]]] = {
 
 
 class Action(Enum):
-    """Actions for one of our requests."""
+    """The kinds of proposals that we make."""
 
-    WAIT = "nothing, for now"
     PROBE = "propose the entry that is to be compared"
     RESUME = "propose the rest of a payload, and the entries after it"
     GO_ON = "propose the entries after ours"
@@ -164,12 +163,13 @@ class Action(Enum):
 class Plan(NamedTuple):
     """A proposal in preparation, while the store is asked for the links that it needs.
 
-    `seqnum`: the entry that is to be compared, the last one that we have, or the first of a range.
+    `seqnum`: the entry that is to be compared, the last one that we have, the first of a range, or
+    the forked one.
     """
 
     action: Action
     seqnum: int
-    want: Want
+    want: Want = Want()
 
     @property
     def is_next(self) -> bool:
