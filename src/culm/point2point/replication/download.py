@@ -204,18 +204,19 @@ class _Batches:
     def _save(self, refusal: StoreError, batch: _Batch) -> None:
         """Keep the entries before the one that the store does not take."""
         valid = [new for new in batch.news if new.entry.seqnum < refusal.seqnum]
+
+        def saved(again: StoreError | None) -> None:
+            if again is None:
+                self._appended(valid, batch.place, None)
+            else:
+                batch.place.fill()
+
         if valid:
-            self._ask(valid, partial(self._saved, valid, batch.place))
+            self._ask(valid, saved)
         else:
             batch.place.fill()
         entries = [new.entry for new in batch.news]
         self._inputs.put(self._log, steps.Contradicted(self._request, refusal, entries))
-
-    def _saved(self, batch: Sequence[NewEntry], place: Place, result: object) -> None:
-        if isinstance(result, StoreError):
-            place.fill()
-        else:
-            self._appended(batch, place, None)
 
 
 class Download:
@@ -250,9 +251,13 @@ class Download:
             case events.EntriesReceived():
                 self._give_up_payload()
                 self.batches.add(event.entries)
-            case events.Notified():
+            case events.Notified(seqnum=seqnum, part=part, count=count):
                 self._give_up_payload()
-                self._tell(event)
+                cursor = self.request.receive_cursor
+                passed = cursor.range.end if cursor.piece is None else cursor.piece.seqnum - 1
+                self._put(steps.Passed(passed or 0))
+                notified = PiecesNotified(log=self._log, seqnum=seqnum, part=part, count=count)
+                self._work.emit(notified)
             case events.PayloadSkipped():
                 self._give_up_payload()
             case events.Apologized():
@@ -273,14 +278,6 @@ class Download:
 
     def _put(self, input: steps.Input) -> None:
         self._inputs.put(self._log, input)
-
-    def _tell(self, event: events.Notified) -> None:
-        cursor = self.request.receive_cursor
-        passed = cursor.range.end if cursor.piece is None else cursor.piece.seqnum - 1
-        self._put(steps.Passed(passed or 0))
-        self._work.emit(
-            PiecesNotified(log=self._log, seqnum=event.seqnum, part=event.part, count=event.count)
-        )
 
     def finish(self) -> None:
         """Nothing more will come: write the part that is of use when the payload is resumed."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
-from culm.bamboo.effects import AddFork, LogStatus, ReadEntry, ReadHashes, ReadLog
+from culm.bamboo.effects import AddFork, ReadEntry, ReadHashes, ReadLog
 from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import Head, NewEntry, StoredEntry
@@ -212,21 +212,6 @@ class LogState:
         return None
 
     # Changes of the state.
-
-    def _know(self, status: LogStatus) -> ForkProof | None:
-        """Take the state of the log in the store; returns a fork that was not known."""
-        fork, head = status.fork, status.head
-        seqnum = 0 if head is None else head.seqnum
-        news = fork is not None and (self.fork is None or fork.seqnum < self.fork.seqnum)
-        if news:
-            self.fork = fork
-        newest = 0 if status.newest is None else status.newest.seqnum
-        self.newest = max(newest, seqnum)  # the log may have grown since it was asked for
-        # Else it is shorter because of a fork, or we have stored more since.
-        if seqnum >= self.position or fork is not None:
-            self.head = head
-            self.payload_due = status.last is not None and self._is_due(status.last)
-        return fork if news else None
 
     def _is_due(self, last: StoredEntry) -> bool:
         """Whether the payload at the head is wanted, and has been begun or is mandatory."""

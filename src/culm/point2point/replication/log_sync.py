@@ -150,8 +150,19 @@ class LogSync(LogState):
                     self._propose_wanted()
 
     def _see(self, status: LogStatus) -> None:
-        fork = self._know(status)
-        if fork is not None and self.loaded:  # by another replicator over the same store
+        """Take the state of the log in the store."""
+        fork, head = status.fork, status.head
+        seqnum = 0 if head is None else head.seqnum
+        news = fork is not None and (self.fork is None or fork.seqnum < self.fork.seqnum)
+        if news:
+            self.fork = fork
+        newest = 0 if status.newest is None else status.newest.seqnum
+        self.newest = max(newest, seqnum)  # the log may have grown since it was asked for
+        # Else it is shorter because of a fork, or we have stored more since.
+        if seqnum >= self.position or fork is not None:
+            self.head = head
+            self.payload_due = status.last is not None and self._is_due(status.last)
+        if fork is not None and news and self.loaded:  # by another replicator over the same store
             self._forked(fork)
 
     def _begin(self) -> None:
@@ -460,7 +471,8 @@ class LogSync(LogState):
                 self._do(steps.Confirm(request, want, end, status.hashes))
                 self._propose_wanted()
             case Answer.PASS:
-                self._pass(request)
+                self._propose_wanted()  # for our missing entries, instead
+                self._say(request, decisions.give_way(proposal, self))
             case Answer.SHOW_ENTRY if status is not None and status.entry is not None:
                 entry_of_ours = self.decode(status.entry)
                 self._do(steps.Cancel(request, CancelReason.HASH_MISMATCH, entry=entry_of_ours))
@@ -474,11 +486,6 @@ class LogSync(LogState):
                 self._show_fork(request, self.fork)
             case _:
                 pass
-
-    def _pass(self, request: Request) -> None:
-        """Do not take part; ask for our missing entries instead."""
-        self._propose_wanted()
-        self._say(request, decisions.give_way(request.proposal, self))
 
     def _reconsider(self) -> None:
         """A proposal in preparation may be dropped, or begin too late, by now."""

@@ -272,7 +272,7 @@ class Upload:
     def _demand(self) -> Demand | None:
         """The wishes of the peer, unless we wait, or it alone moves through the range."""
         request, demand = self.request, self.request.peer_demand
-        if demand is None or self.reading.busy or not self._is_confirmed():
+        if request.state is not RequestState.CONFIRMED or demand is None or self.reading.busy:
             return None
         fetches = request.ours and request.proposal.end is not None
         if fetches and not demand.eagerness.wants_metadata:
@@ -315,7 +315,8 @@ class Upload:
         if not entries or entries[0].seqnum != seqnum:
             self.reading.keep(())
             self._missing_from = seqnum
-            if self._is_confirmed() and self._never_comes(seqnum):
+            confirmed = self.request.state is RequestState.CONFIRMED
+            if confirmed and self._never_comes(seqnum):
                 self.request.cancel(CancelReason.DO_NOT_RETRY)
         # To be judged now, while the log is known no better than the answer says.
         elif not entries[0].payload_complete and not self._on_its_way(entries[0]):
@@ -331,9 +332,6 @@ class Upload:
     def _wants_metadata(self) -> bool:
         ours = self.request.our_demand
         return ours is not None and ours.eagerness.wants_metadata
-
-    def _is_confirmed(self) -> bool:
-        return self.request.state is RequestState.CONFIRMED
 
     def _rouse(self, *, fresh: bool = False) -> None:
         self._shared.turns.add(self.request.request_id, fresh=fresh)
