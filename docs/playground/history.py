@@ -10,7 +10,9 @@ from enum import Enum
 from typing import Any
 
 from culm.bymux import INFINITE
-from culm.capture.dissect import Field, dissect
+from culm.capture.dissect import dissect
+from culm.capture.shown import fault_row, field_rows, label_of
+from culm.capture.text import bytes_words
 from culm.machine import ProtocolError
 from playground.changes import CAN, parse
 from playground.scenarios import SCENARIOS
@@ -18,7 +20,7 @@ from playground.world import Message, Scenario, Step, Try, World
 
 __all__ = ["catalogue", "history", "told"]
 
-_SHORT, _LONG = 45, 120  # characters of bytes that are a text, and of a part of an event
+_LONG = 120  # characters of a part of an event
 
 
 def told(name: str, changes: Sequence[str] = ()) -> str:
@@ -110,8 +112,8 @@ def _message(scenario: Scenario, message: Message) -> dict[str, Any]:
         fault = None
     else:
         dissected = dissect(scenario.room.protocol, message.data, **scenario.room.options)
-        found, fault = [_field(each) for each in dissected.fields], dissected.fault
-        label = ", ".join(_counted(each.name for each in dissected.fields if each.name))
+        found, fault = field_rows(dissected.fields, _words), dissected.fault
+        label = label_of(dissected.fields)
     return {
         "number": message.number,
         "from": message.source,
@@ -127,29 +129,11 @@ def _message(scenario: Scenario, message: Message) -> dict[str, Any]:
         "size": len(message.data),
         "data": b64encode(message.data).decode(),
         "fields": found,
-        "fault": None if fault is None else [fault.offset, fault.code, fault.message],
+        "fault": None if fault is None else fault_row(fault),
     }
 
 
-def _counted(names: Iterator[str]) -> Iterator[str]:
-    """Names in a row that are the same, once, with their number."""
-    last, times = "", 0
-    for name in (*names, ""):
-        if name == last:
-            times += 1
-            continue
-        if last:
-            yield last if times == 1 else f"{times} x {last}"
-        last, times = name, 1
-
-
-def _field(field: Field) -> list[Any]:
-    value = None if field.value is None else _words(field.value)
-    inside = [_field(each) for each in field.inside]
-    return [field.name, field.offset, field.size, value, inside, int(field.continues)]
-
-
-# Values in words.
+# Events in words: the values of captures need libraries that are not in a browser.
 
 
 def _said(value: object) -> list[Any]:
@@ -167,7 +151,7 @@ def _words(value: object) -> str:
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, bytes | bytearray | memoryview):
-        return _of_bytes(bytes(value))
+        return bytes_words(bytes(value))
     if isinstance(value, ProtocolError):
         return f"{value.code.name}: {value.message}" if value.message else value.code.name
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -186,10 +170,3 @@ def _words(value: object) -> str:
 
 def _cut(words: str, most: int) -> str:
     return words if len(words) <= most else f"{words[: most - 1]}…"
-
-
-def _of_bytes(value: bytes) -> str:
-    """Bytes as text if they are one, else as digits, else how many they are."""
-    if value.isascii() and value.decode().isprintable():
-        return _cut(value.decode(), _SHORT)
-    return value.hex() if len(value) <= _SHORT // 2 else f"{len(value)} bytes"

@@ -12,26 +12,26 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 from culm.capture.dissect import PROTOCOLS, Field, dissect, with_fields
 from culm.capture.errors import CaptureError
+from culm.capture.files import open_capture, pieces_of, write_pieces
 from culm.capture.lines import lines
 from culm.capture.pcap import pcap
 from culm.capture.qlog import qlog
 from culm.capture.records import Capture, Step
 from culm.capture.replaying import Replay, replay
+from culm.capture.shown import label_of
 from culm.capture.text import is_idle, line_of, plain, plain_step, visible, words_of
 from culm.capture.values import to_value
-from culm.capture.view import STEPS_MAX, messages_in, page
+from culm.capture.view import STEPS_MAX, page
 from culm.capture.wireshark import dissectors
 from culm.exits import ExitStatus, exits
 from culm.wire.multihash import FAMILIES
 
-__all__ = ["main", "parser", "pieces_of"]
-
-_PIECE_SIZE = 1 << 16
+__all__ = ["main", "parser"]
 
 PROG = "python -m culm.capture"
 
@@ -131,19 +131,8 @@ def _add_json(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="what is found, as lines of JSON")
 
 
-def _open(path: str) -> Capture:
-    return Capture(pieces_of(path))
-
-
-def pieces_of(path: str) -> Iterator[bytes]:
-    """The bytes of a file, a few at a time."""
-    with open(path, "rb") as file:
-        while piece := file.read(_PIECE_SIZE):
-            yield piece
-
-
 def _show(options: argparse.Namespace) -> ExitStatus:
-    capture = _open(options.file)
+    capture = open_capture(options.file)
     header = capture.header
     if not options.json:
         config = json.dumps(plain(dict(header.config))) if header.config else ""
@@ -159,7 +148,8 @@ def _show(options: argparse.Namespace) -> ExitStatus:
         if options.json:
             print(json.dumps({"number": number, "at": at, **plain_step(step)}))
         elif options.all or not is_idle(step):
-            named = f"  {visible(messages_in(moved))}" if moved else ""
+            label = label_of(field for part in moved for field in part.fields)
+            named = f"  {visible(label)}" if moved else ""
             print(f"{number:>7} {at:>12.6f}  {visible(line_of(step))}{named}")
     if faults:
         raise faults[0]
@@ -179,7 +169,7 @@ def _until_fault(capture: Capture, faults: list[CaptureError]) -> Iterator[Step]
 def _replay(options: argparse.Namespace) -> ExitStatus:
     if options.until is not None:
         return _replay_until(options)
-    difference = replay(_open(options.file))
+    difference = replay(open_capture(options.file))
     if difference is None:
         _told(options, {"differs_at": None}, "the same, bit for bit")
         return ExitStatus.DONE
@@ -203,7 +193,7 @@ def _tell_difference(
 
 
 def _replay_until(options: argparse.Namespace) -> ExitStatus:
-    capture = _open(options.file)
+    capture = open_capture(options.file)
     player = Replay(capture.header)
     for step in capture:
         if player.number == options.until:
@@ -216,7 +206,7 @@ def _replay_until(options: argparse.Namespace) -> ExitStatus:
 
 
 def _diff(options: argparse.Namespace) -> ExitStatus:
-    one, other = _open(options.file), _open(options.other)
+    one, other = open_capture(options.file), open_capture(options.other)
     for number, steps in enumerate(zip_longest(one, other), 1):
         first, second = (None if each is None else _untimed(each) for each in steps)
         if first != second:
@@ -293,11 +283,8 @@ def _converted(options: argparse.Namespace) -> ExitStatus:
 def _write(path: str | None, pieces: Iterable[bytes]) -> None:
     if path is None:
         sys.stdout.buffer.writelines(pieces)
-        return
-    rest = iter(pieces)
-    begins = list(islice(rest, 1))  # what is no capture is no reason to empty a file
-    with open(path, "wb") as file:
-        file.writelines(chain(begins, rest))
+    else:
+        write_pieces(path, pieces)
 
 
 def _wireshark(options: argparse.Namespace) -> ExitStatus:
@@ -306,7 +293,7 @@ def _wireshark(options: argparse.Namespace) -> ExitStatus:
 
 
 def _view(options: argparse.Namespace) -> ExitStatus:
-    captures = {_name_of(path): partial(_open, path) for path in options.file}
+    captures = {_name_of(path): partial(open_capture, path) for path in options.file}
     made = page(captures, first=options.first, count=options.steps)
     _write(options.o, [made.encode()])
     return ExitStatus.DONE

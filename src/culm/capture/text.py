@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from culm.capture.records import Header, Step
+if TYPE_CHECKING:
+    from culm.capture.records import Header, Step
 
 __all__ = [
     "PARTS",
@@ -88,18 +89,21 @@ def words_of(value: Any) -> str:
 
 def short_words(value: Any) -> str:
     """A value by its name and what stands in it first, without the names of its parts."""
-    words = " ".join(_essence(value, _PARTS_MAX))
-    return words if len(words) <= _SHORT else f"{words[: _SHORT - 1]}…"
+    return _cut(" ".join(_essence(value, _PARTS_MAX)))
 
 
 def bytes_words(value: bytes) -> str:
     """Bytes as text if they are one, else the first of a few, else how many they are."""
     size = len(value)
-    if size <= _SHORT and value.isascii() and value.decode().isprintable():
-        return value.decode() or "nothing"
+    if value.isascii() and (text := value.decode()).isprintable():
+        return _cut(text) or "nothing"
     if size <= _FEW:
         return value.hex()
     return f"{value[:_FEW].hex()}…" if size <= _HASH_SIZE_MAX else f"{size} B"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
 
 
 def _essence(value: Any, parts_max: int) -> list[str]:

@@ -11,15 +11,16 @@ import json
 import re
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from itertools import accumulate, chain, islice, takewhile
 from typing import Any
 
-from culm.capture.dissect import Field, StepFields, with_fields
+from culm.capture.dissect import StepFields, with_fields
 from culm.capture.meeting import Place, Side, arrivals, in_order, outline
 from culm.capture.records import Capture, Step
+from culm.capture.shown import fault_row, field_rows, label_of
 from culm.capture.text import (
     bytes_words,
     kind_of,
@@ -31,12 +32,11 @@ from culm.capture.text import (
 )
 from culm.capture.values import to_value
 
-__all__ = ["STEPS_MAX", "messages_in", "page"]
+__all__ = ["STEPS_MAX", "page"]
 
 _BYTES_SAID = 32  # at most, of a value that may be a text
 # What the page has of one step; of more it has the beginning.
 _BYTES_MAX = 1 << 16  # of a piece of bytes
-_FIELDS_MAX = 1 << 12  # of a piece of bytes
 _VALUE_MAX = 1 << 12  # of what was called and what came of it: characters, or so many more items
 _HEX_MAX = 64  # of bytes in that
 _TEXT_SIZE_MAX = 1 << 27  # characters of all steps as JSON
@@ -220,7 +220,7 @@ def _cut(value: Any, room: list[int]) -> Any:
 
 def _label(step: Step, moved: Sequence[StepFields]) -> str:
     if moved:
-        return messages_in(moved)
+        return label_of(field for part in moved for field in part.fields)
     match kind_of(step):
         case "received" if step.name == "receive_eof":
             return "end of the stream"
@@ -236,36 +236,6 @@ def _label(step: Step, moved: Sequence[StepFields]) -> str:
         case _:
             given = [short_words(each) for each in (*step.arguments, *step.keywords.values())]
             return f"{step.name.removeprefix('!')}({', '.join(given)})"
-
-
-def messages_in(moved: Sequence[StepFields]) -> str:
-    """The names of the messages in bytes, in their order."""
-    return ", ".join(_counted(name for part in moved for name in _names(part.fields)))
-
-
-_CARRIERS = frozenset({"WRITE", "box"})
-"""Packets that are named after the messages in them."""
-
-
-def _names(fields: Sequence[Field]) -> Iterator[str]:
-    for each in fields:
-        if each.name in _CARRIERS:
-            carried = [name for part in each.inside for name in _names(part.inside)]
-            yield from carried or [each.name]
-        elif each.name:
-            yield each.name
-
-
-def _counted(names: Iterable[str]) -> Iterator[str]:
-    """Names in a row that are the same, once, with their number."""
-    last, count = "", 0
-    for name in (*names, ""):
-        if name == last:
-            count += 1
-            continue
-        if last:
-            yield last if count == 1 else f"{count} x {last}"
-        last, count = name, 1
 
 
 def _fault(step: Step) -> str | None:
@@ -285,28 +255,12 @@ def _moved(found: StepFields) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "size": len(data),
         "data": b64encode(data[:_BYTES_MAX]).decode(),
-        "fields": _shown_fields(found.fields, [_FIELDS_MAX]),
+        "fields": field_rows(found.fields, _field_words),
     }
     if found.moved.peer is not None:
         shown["peer"] = short_words(found.moved.peer)
     if found.fault is not None:
-        shown["fault"] = [found.fault.offset, found.fault.code, found.fault.message]
-    return shown
-
-
-def _shown_fields(fields: Sequence[Field], room: list[int]) -> list[Any]:
-    """The fields, as many as there is room for, and one for all others."""
-    shown: list[Any] = []
-    for field in fields:
-        if room[0] <= 0:
-            last = fields[-1]
-            shown.append(["…", field.offset, last.offset + last.size - field.offset, None, [], 0])
-            break
-        room[0] -= 1
-        words = None if field.value is None else _field_words(field.value)
-        inside = _shown_fields(field.inside, room)
-        more = int(field.continues)
-        shown.append([field.name, field.offset, field.size, words, inside, more])
+        shown["fault"] = fault_row(found.fault)
     return shown
 
 

@@ -22,7 +22,7 @@ from typing import IO
 
 from culm.arguments import is_dict
 from culm.capture import Capture, CaptureError, Recorder
-from culm.capture.command import pieces_of
+from culm.capture.files import open_capture
 from culm.capture.lines import operations
 from culm.exits import ExitStatus, exits
 from culm.machines import Config, lookup, names
@@ -54,7 +54,7 @@ def _drive(options: argparse.Namespace, files: ExitStack) -> ExitStatus:
         if options.help is not None:
             print("\n".join(describe(lookup(options.help))))
             return ExitStatus.DONE
-        capture = None if options.start is None else Capture(pieces_of(options.start))
+        capture = None if options.start is None else open_capture(options.start)
         if capture is not None:
             name, config = capture.header.machine, dict(capture.header.config)
         else:
