@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 from culm.garlic.errors import ErrorCode
 from culm.garlic.limits import Limits
@@ -88,6 +88,15 @@ def fitting(limits: Limits) -> RaftLimits:
         endpoint_size_max=min(limits.raft.endpoint_size_max, limits.endpoint_size_max),
         configuration_size_max=min(limits.raft.configuration_size_max, max(0, room - _CHUNK_SIZE)),
     )
+
+
+class _Common(TypedDict):
+    """The fields that all requests of the core have."""
+
+    source: int
+    destination: int
+    term: int
+    sequence: int
 
 
 class Translator:
@@ -202,7 +211,13 @@ class Translator:
 
     def decode_request(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
         """The core's request of a frame; raises `RemoteProtocolError`."""
-        return self._DECODERS[request.type](self, request, sequence)
+        common: _Common = {
+            "source": request.source,
+            "destination": request.destination,
+            "term": request.term,
+            "sequence": sequence,
+        }
+        return self._DECODERS[request.type](self, request, common)
 
     def decode_response(self, asked: m.RaftRequest, response: ResponseFrame) -> m.RaftResponse:
         """The core's response to its own request `asked`."""
@@ -226,78 +241,52 @@ class Translator:
         if request.log:
             raise _wrong(request, "no entries are wanted")
 
-    def _vote(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
+    def _vote(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
         self._none(request)
         if request.term and request.last_log_term == request.term:
-            return m.TransferRequest(
-                source=request.source,
-                destination=request.destination,
-                term=request.term,
-                sequence=sequence,
-                last_log_index=request.last_log_index,
-            )
+            return m.TransferRequest(**common, last_log_index=request.last_log_index)
         return m.VoteRequest(
-            source=request.source,
-            destination=request.destination,
-            term=request.term,
-            sequence=sequence,
+            **common,
             last_log_index=request.last_log_index,
             last_log_term=request.last_log_term,
             transfer=request.commit_index == 1,
         )
 
-    def _pre_vote(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
+    def _pre_vote(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
         self._none(request)
         return m.PreVoteRequest(
-            source=request.source,
-            destination=request.destination,
-            term=request.term,
-            sequence=sequence,
+            **common,
             last_log_index=request.last_log_index,
             last_log_term=request.last_log_term,
         )
 
-    def _read_index(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
+    def _read_index(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
         self._none(request)
-        return m.ReadIndexRequest(
-            source=request.source,
-            destination=request.destination,
-            term=request.term,
-            sequence=sequence,
-        )
+        return m.ReadIndexRequest(**common)
 
-    def _append(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
+    def _append(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
         return m.AppendRequest(
-            source=request.source,
-            destination=request.destination,
-            term=request.term,
-            sequence=sequence,
+            **common,
             previous_index=request.last_log_index,
             previous_term=request.last_log_term,
             commit_index=request.commit_index,
             entries=decode_log(request.log, self._limits),
         )
 
-    def _sync(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
+    def _sync(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
         pack = LogPack.decode(self._one(request, ValueType.LOG_PACK), self._limits)
         return m.SyncRequest(
-            source=request.source,
-            destination=request.destination,
-            term=request.term,
-            sequence=sequence,
+            **common,
             previous_index=request.last_log_index,
             commit_index=request.commit_index,
             entries=[replicated(entry, self._limits) for entry in pack.entries],
         )
 
-    def _snapshot(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
+    def _snapshot(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
         value = self._one(request, ValueType.SNAPSHOT_SYNC_REQUEST)
         chunk = SnapshotSyncRequest.decode(value, self._limits)
         return m.SnapshotRequest(
-            source=request.source,
-            destination=request.destination,
-            term=request.term,
-            sequence=sequence,
+            **common,
             snapshot=chunk.snapshot,
             offset=chunk.offset,
             data=chunk.data,
@@ -305,25 +294,19 @@ class Translator:
             commit_index=request.commit_index,
         )
 
-    def _join(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
+    def _join(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
         value = self._one(request, ValueType.CONFIGURATION)
         return m.JoinRequest(
-            source=request.source,
-            destination=request.destination,
-            term=request.term,
-            sequence=sequence,
+            **common,
             configuration=decode_configuration(value, self._limits),
             last_log_index=request.last_log_index,
             commit_index=request.commit_index,
         )
 
-    def _leave(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
+    def _leave(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
         self._none(request)
         return m.LeaveRequest(
-            source=request.source,
-            destination=request.destination,
-            term=request.term,
-            sequence=sequence,
+            **common,
             last_log_index=request.last_log_index,
             commit_index=request.commit_index,
         )
@@ -337,43 +320,19 @@ class Translator:
             raise RemoteProtocolError(ErrorCode.LOG_TOO_LARGE, "a value fits no frame")
         return [entry.value for entry in entries]
 
-    def _forward(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
-        return m.ForwardRequest(
-            source=request.source,
-            destination=request.destination,
-            term=request.term,
-            sequence=sequence,
-            values=self._values(request),
-        )
+    def _forward(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
+        return m.ForwardRequest(**common, values=self._values(request))
 
-    def _client(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
-        return m.ClientRequest(
-            source=request.source,
-            destination=request.destination,
-            term=request.term,
-            sequence=sequence,
-            values=self._values(request),
-        )
+    def _client(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
+        return m.ClientRequest(**common, values=self._values(request))
 
-    def _add(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
+    def _add(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
         value = self._one(request, ValueType.CLUSTER_SERVER)
-        return m.AddServerRequest(
-            source=request.source,
-            destination=request.destination,
-            term=request.term,
-            sequence=sequence,
-            server=decode_server(value, self._limits),
-        )
+        return m.AddServerRequest(**common, server=decode_server(value, self._limits))
 
-    def _remove(self, request: RequestFrame, sequence: int) -> m.RaftRequest:
+    def _remove(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
         value = self._one(request, ValueType.CLUSTER_SERVER)
-        return m.RemoveServerRequest(
-            source=request.source,
-            destination=request.destination,
-            term=request.term,
-            sequence=sequence,
-            server_id=decode_server_id(value),
-        )
+        return m.RemoveServerRequest(**common, server_id=decode_server_id(value))
 
     _DECODERS: ClassVar[Mapping[MessageType, Callable[..., m.RaftRequest]]] = {
         MessageType.REQUEST_VOTE_REQUEST: _vote,
