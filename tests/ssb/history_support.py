@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -68,7 +68,6 @@ class Side:
             connection=self.connection,
             last_of=self.last_of,
             may_read=lambda feed: feed not in self.hidden,
-            read=self.read,
             time_ms=lambda: 1234,
             limits=limits or Limits(),
         )
@@ -86,22 +85,16 @@ class Side:
     def last_of(self, feed: str) -> int:
         return len(self.feeds.get(feed, ()))
 
-    def read(
-        self,
-        feed: str,
-        *,
-        first: int,
-        count_max: int,
-        size_max: int,
-        then: Callable[[Sequence[bytes]], None],
-    ) -> None:
-        found: list[bytes] = []
-        for message in self.feeds[feed][first - 1 : first - 1 + count_max]:
-            if found and sum(map(len, found)) + len(message.data) > size_max:
-                break
-            found.append(message.data)
-        self.read_counts.append(len(found))
-        self.reads.append(lambda: then(found))
+    def read(self) -> None:
+        """Begin the reads for which the server has room."""
+        while (read := self.server.next_read()) is not None:
+            found: list[bytes] = []
+            for message in self.feeds[read.feed][read.first - 1 :][: read.count_max]:
+                if found and sum(map(len, found)) + len(message.data) > read.size_max:
+                    break
+                found.append(message.data)
+            self.read_counts.append(len(found))
+            self.reads.append(partial(self.server.take, read.number, found))
 
     def append(self, author: str, count: int = 1) -> None:
         """Write the next messages of a feed."""
@@ -122,11 +115,12 @@ class Side:
         reads, self.reads = self.reads, []
         for read in reads:
             read()
-        self.server.serve()
+        self.read()
 
     def take(self, event: Event) -> None:
         if isinstance(event, CallReceived):
             self.server.open(self.connection.call(event.number), event.args)
+            self.read()
         elif isinstance(event, ValueReceived):
             if self.reader.is_of(event.number):
                 for message in self.reader.receive(event, self.now):

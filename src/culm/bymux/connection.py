@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 from culm.arguments import check_int, check_type
@@ -61,7 +62,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._limits = limits
         self._initial = initial
         self._as_it_comes = as_it_comes
-        self._scheduler = Scheduler(write_size_max=limits.write_size_max)
+        self._scheduler = Scheduler()
         self._global = GlobalScope(self._scheduler, initial=initial)
         self._scopes = {
             stream_id: StreamScope(
@@ -179,8 +180,20 @@ class Connection(StreamBase[ConnectionEvent]):
     def pieces_to_send(self, size_max: int | None = None) -> list[Buffer]:
         """Like `data_to_send`, for an owner that joins them with others: nothing is copied."""
         check_size_max(size_max)
-        self._scheduler.fill(self._outbox, size_max)
+        self._fill(sys.maxsize if size_max is None else size_max)
         return self._outbox.take_pieces(size_max)
+
+    def _fill(self, size: int) -> None:
+        """Move whole packets to the outbox until it holds `size` bytes or more."""
+        scheduler, outbox = self._scheduler, self._outbox
+        while (room := size - outbox.size) > 0:
+            if scheduler.control:
+                outbox.append(scheduler.take_control(room))
+            elif (stream_id := scheduler.take_turn()) is not None:
+                for piece in self._scopes[stream_id].take_write(self._limits.write_size_max):
+                    outbox.append(piece)
+            else:
+                return
 
     def _goodbye(self) -> None:
         self._global.end()

@@ -12,11 +12,10 @@ the urgent ones first, the others while none of those has any.
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from typing import Final, Protocol
 
-from culm.buffer import Buffer, Outbox, take_first
+from culm.buffer import take_first
 from culm.bymux.packets import UINT64_MAX, PacketType, encode
 
 _COUNTED: Final = frozenset({PacketType.PING, PacketType.PONG})
@@ -30,31 +29,21 @@ class Addressee(Protocol):
     def stream_id(self) -> int | None: ...
 
 
-class Writer(Protocol):
-    """A stream that has data and may send some of it."""
-
-    def take_write(self, size_max: int) -> list[Buffer]:
-        """Take the pieces of the next Write, its header first.
-
-        If it has more, the stream calls `Scheduler.enter` again.
-        """
-        ...
-
-
 class Scheduler:
-    """The waiting control packets, and the streams that are in line to write."""
+    """The waiting control packets, and the streams that are in line to write, by id.
 
-    __slots__ = ("_control", "_urgent", "_write_size_max", "_writers", "answers", "closed")
+    It says whose turn it is; the connection asks that stream for its Write.
+    """
 
-    def __init__(self, *, write_size_max: int) -> None:
-        self._write_size_max = write_size_max
-        # Amount to send by addressee and type: bytes or streams of a Credit, number of
-        # Pings and Pongs, 1 of a Close or StopRead, and of the Write that creates a
-        # stream.  An addressee is an object: streams of one id, one after the other,
-        # do not share a packet.
-        self._control: OrderedDict[tuple[Addressee, PacketType], int] = OrderedDict()
-        self._urgent: OrderedDict[Writer, None] = OrderedDict()
-        self._writers: OrderedDict[Writer, None] = OrderedDict()  # those that are not urgent
+    __slots__ = ("_urgent", "_writers", "answers", "closed", "control")
+
+    def __init__(self) -> None:
+        self.control: OrderedDict[tuple[Addressee, PacketType], int] = OrderedDict()
+        """Amount to send by addressee and type: bytes or streams of a Credit, number of Pings and
+        Pongs, 1 of a Close or StopRead, and of the Write that creates a stream.  An addressee is an
+        object: streams of one id, one after the other, do not share a packet."""
+        self._urgent: OrderedDict[int, None] = OrderedDict()
+        self._writers: OrderedDict[int, None] = OrderedDict()  # those that are not urgent
         self.answers = 0
         """Waiting packets of the types with which the peer's are answered."""
         self.closed = False
@@ -64,30 +53,30 @@ class Scheduler:
         """Let a packet become due."""
         key = addressee, packet_type
         # Only for a peer that uses credit before it is sent could the sum not be encoded.
-        self._control[key] = min(self._control.get(key, 0) + amount, UINT64_MAX)
+        self.control[key] = min(self.control.get(key, 0) + amount, UINT64_MAX)
         if packet_type in _ANSWERING:
             self.answers += amount
 
     def owe_infinite_credit(self, addressee: Addressee) -> None:
         """Let an infinite Credit become due, in place of one that waits."""
-        self._control[addressee, PacketType.CREDIT] = 0
+        self.control[addressee, PacketType.CREDIT] = 0
 
     def owes(self, addressee: Addressee, packet_type: PacketType) -> bool:
         """Whether such a packet has become due and not been taken."""
-        return (addressee, packet_type) in self._control
+        return (addressee, packet_type) in self.control
 
     def withdraw(self, addressee: Addressee, packet_type: PacketType) -> None:
         """Forget a packet that has become due, unless it has been taken."""
-        self._control.pop((addressee, packet_type), None)
+        self.control.pop((addressee, packet_type), None)
 
-    def enter(self, writer: Writer, *, urgent: bool) -> None:
+    def enter(self, stream_id: int, *, urgent: bool) -> None:
         """Let a stream write when its turn comes (once, however often it enters)."""
-        (self._urgent if urgent else self._writers)[writer] = None
+        (self._urgent if urgent else self._writers)[stream_id] = None
 
-    def leave(self, writer: Writer) -> None:
+    def leave(self, stream_id: int) -> None:
         """Take a stream out of the round."""
-        self._urgent.pop(writer, None)
-        self._writers.pop(writer, None)
+        self._urgent.pop(stream_id, None)
+        self._writers.pop(stream_id, None)
 
     def close(self) -> None:
         """Stop sending data; control packets that are due still leave."""
@@ -95,22 +84,14 @@ class Scheduler:
         self._urgent.clear()
         self._writers.clear()
 
-    def fill(self, outbox: Outbox, size_max: int | None) -> None:
-        """Move whole packets to `outbox` until it holds `size_max` bytes or more."""
-        goal = sys.maxsize if size_max is None else size_max
-        while (room := goal - outbox.size) > 0:
-            if self._control:
-                outbox.append(self._next_control(room))
-            elif writers := self._urgent or self._writers:
-                writer = take_first(writers)[0]
-                for piece in writer.take_write(self._write_size_max):
-                    outbox.append(piece)
-            else:
-                return
+    def take_turn(self) -> int | None:
+        """Take the stream whose turn it is; if it has more data, it enters again."""
+        writers = self._urgent or self._writers
+        return take_first(writers)[0] if writers else None
 
-    def _next_control(self, room: int) -> bytes:
-        """The packet that has waited longest; repeated, if counted, to fill `room`."""
-        key, amount = take_first(self._control)
+    def take_control(self, room: int) -> bytes:
+        """Take the packet that has waited longest; repeated, if counted, to fill `room`."""
+        key, amount = take_first(self.control)
         addressee, packet_type = key
         if packet_type is PacketType.WRITE:
             return encode(packet_type, None, addressee.stream_id)
@@ -119,8 +100,8 @@ class Scheduler:
         packet = encode(packet_type, addressee.stream_id)
         count = min(amount, -(-room // len(packet)))
         if count < amount:
-            self._control[key] = amount - count
-            self._control.move_to_end(key, last=False)
+            self.control[key] = amount - count
+            self.control.move_to_end(key, last=False)
         if packet_type in _ANSWERING:
             self.answers -= count
         return packet * count

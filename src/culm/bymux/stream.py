@@ -67,7 +67,7 @@ class StreamScope(Scope):
             super().send(packet_type)
 
     def take_write(self, size_max: int) -> list[Buffer]:
-        """Take the pieces of the next Write, its header first (see `Scheduler`)."""
+        """Take the pieces of the next Write, its header first: it is this stream's turn."""
         assert self._unsent is not None
         size = min(size_max, self.send_credit, self.unsent_size)
         pieces = self._unsent.take_pieces(size)
@@ -81,7 +81,7 @@ class StreamScope(Scope):
 
     def _enter(self) -> None:
         if self._unsent is not None and self.send_credit:
-            self._scheduler.enter(self, urgent=self._urgent)
+            self._scheduler.enter(self.stream_id, urgent=self._urgent)
 
     def _drained(self) -> None:
         self._unsent = None
@@ -178,7 +178,7 @@ class StreamScope(Scope):
         dropped_size = self.unsent_size
         self._unsent, self.unsent_size = None, 0
         self._closing = False
-        self._scheduler.leave(self)
+        self._scheduler.leave(self.stream_id)
         return dropped_size
 
     def _take_credit(self, amount: int) -> ConnectionEvent | None:

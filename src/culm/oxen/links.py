@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from culm.oxen.messages import (
     read_message,
     write_message,
 )
-from culm.oxen.outbox import Occasion, Outbox
+from culm.oxen.outbox import Outbox
 from culm.oxen.proofs import AMPLIFICATION_MAX, Proofs
 from culm.oxen.routing import ForwardMemory, Routes
 from culm.wire import xenc
@@ -90,7 +91,6 @@ class Links:
             size_max=limits.outbox_max,
             parcel_size_max=self._parcel_size_max,
             dialect=dialect,
-            ask=self._ask,
         )
 
     def add(self, sid: bytes) -> None:
@@ -333,12 +333,13 @@ class Links:
 
     def take(self) -> list[tuple[bytes, bytes]]:
         """Take the datagrams to send, each with its destination, a neighbour."""
+        ask = partial(self._keepalives.ask, now=self._clock.unix)
         if self._seal is not None:
-            return [(hop, self._seal.close(hop, parcel)) for hop, parcel in self._outbox.take()]
+            return [(hop, self._seal.close(hop, parcel)) for hop, parcel in self._outbox.take(ask)]
         trusted = self._proofs.trusted
         return [
             (hop, data)
-            for hop, data in self._outbox.take()
+            for hop, data in self._outbox.take(ask)
             if hop in trusted or self._may_send(hop, len(data))
         ]
 
@@ -403,9 +404,6 @@ class Links:
 
     def _drop_unsent(self, hop: bytes | None) -> None:
         self._drop(DropReason.NO_ROUTE if hop is None else DropReason.OUTBOX_FULL)
-
-    def _ask(self, sid: bytes, occasion: Occasion) -> int | None:
-        return self._keepalives.ask(sid, occasion, self._clock.unix)
 
     def _may_send(self, hop: bytes, size: int) -> bool:
         if self._proofs.spend(hop, size):

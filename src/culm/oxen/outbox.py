@@ -24,16 +24,12 @@ Ask = Callable[[bytes, Occasion], "int | None"]
 
 
 class Outbox:
-    """Parcels by destination, at most `size_max`.
+    """Parcels by destination, at most `size_max`."""
 
-    ask: gives the keepalive ID (``ka``) for a parcel to a neighbour, if one is due.
-    """
-
-    def __init__(self, *, size_max: int, parcel_size_max: int, dialect: Dialect, ask: Ask) -> None:
+    def __init__(self, *, size_max: int, parcel_size_max: int, dialect: Dialect) -> None:
         self._size_max = size_max
         self._parcel_size_max = parcel_size_max
         self._dialect = dialect
-        self._ask = ask
         self._bodies: dict[bytes, list[Body]] = {}
         self._owed: dict[bytes, deque[int]] = {}
         self._pings: set[bytes] = set()
@@ -65,8 +61,11 @@ class Outbox:
         """Ask `hop` for a sign of life, even if nothing else is sent there."""
         self._pings.add(hop)
 
-    def take(self) -> list[tuple[bytes, bytes]]:
-        """Take the datagrams, each after its destination, in the order of server IDs."""
+    def take(self, ask: Ask) -> list[tuple[bytes, bytes]]:
+        """Take the datagrams, each after its destination, in the order of server IDs.
+
+        ask: gives the keepalive ID (``ka``) for a parcel to a neighbour, if one is due.
+        """
         if not (self._bodies or self._owed or self._pings):
             return []
         bodies, self._bodies = self._bodies, {}
@@ -75,9 +74,9 @@ class Outbox:
         self._size = 0
         datagrams: list[tuple[bytes, bytes]] = []
         for hop in sorted({*bodies, *owed, *pings}):
-            self._take_for(
-                hop, bodies.get(hop, []), owed.get(hop, deque()), hop in pings, datagrams
-            )
+            reason = Occasion.BODY if hop in bodies else Occasion.ANSWER
+            ka = ask(hop, Occasion.PING if hop in pings else reason)
+            self._take_for(hop, bodies.get(hop, []), owed.get(hop, deque()), ka, datagrams)
         return datagrams
 
     def _take_for(
@@ -85,11 +84,9 @@ class Outbox:
         hop: bytes,
         bodies: list[Body],
         owed: deque[int],
-        ping: bool,
+        ka: int | None,
         datagrams: list[tuple[bytes, bytes]],
     ) -> None:
-        occasion = Occasion.PING if ping else Occasion.BODY if bodies else Occasion.ANSWER
-        ka = self._ask(hop, occasion)
         dialect = self._dialect
         for body in bodies:
             kk = owed.popleft() if owed else None

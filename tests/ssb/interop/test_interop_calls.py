@@ -68,20 +68,12 @@ class Responder:
             key = key_of("culm")
             self.messages.append(create_message(key, content=content, timestamp=1, last=last))
         self.connection = Connection(manifest=OFFER)
-        self.reads: list[Callable[[], None]] = []
         self.server = HistoryServer(
             connection=self.connection,
             last_of=lambda feed: len(self.messages) if feed == feed_of("culm") else 0,
             may_read=lambda feed: True,
-            read=self.read,
             time_ms=lambda: 5,
         )
-
-    def read(
-        self, feed: str, *, first: int, count_max: int, size_max: int, then: Callable[..., None]
-    ) -> None:
-        found = [message.data for message in self.messages[first - 1 : first - 1 + count_max]]
-        self.reads.append(lambda: then(found))
 
     def take(self, event: Event) -> None:
         if isinstance(event, CallReceived) and event.name == METHOD:
@@ -90,9 +82,9 @@ class Responder:
             self.connection.call(event.number).fail("not now")
 
     def do_reads(self) -> None:
-        while self.reads:
-            self.reads.pop(0)()
-        self.server.serve()
+        while (read := self.server.next_read()) is not None:
+            found = self.messages[read.first - 1 :][: read.count_max]
+            self.server.take(read.number, [message.data for message in found])
 
 
 def test_both_prove_who_they_are(js_peer: StartPeer) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final, Protocol
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
 
 from culm.arguments import check_type
 from culm.replication import Turns
@@ -18,25 +19,19 @@ from culm.ssb.v8json import JsonValue, stringify
 _DEFAULT_LIMITS: Final = Limits()
 
 
-class Read(Protocol):
-    """Has messages of a feed read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """Messages of a feed that the store is to read, as they are stored.
 
-    def __call__(
-        self,
-        feed: str,
-        *,
-        first: int,
-        count_max: int,
-        size_max: int,
-        then: Callable[[Sequence[bytes]], None],
-    ) -> None:
-        """Give `then` the messages from sequence `first` on, as they are stored.
+    From sequence `first` on, which is there: at most `count_max` messages of at most `size_max`
+    bytes together, but at least one, whatever its size.
+    """
 
-        At most `count_max` messages of at most `size_max` bytes together, but at least one,
-        whatever its size.  `then` is called later, not within this call, or never if the store
-        could not read.  The first message is there.
-        """
-        ...
+    number: int
+    feed: str
+    first: int
+    count_max: int
+    size_max: int
 
 
 class _Reply:
@@ -68,16 +63,13 @@ class HistoryServer:
         Returns the last sequence of a feed in the store; 0 if there is none.
     may_read
         Returns whether the peer may have a feed.
-    read
-        Has messages read.
     time_ms
         Returns the time in milliseconds since 1970, sent as the time at which a message arrived.
 
-    reads: the number of reads under way.
-
-    Calls are served in turn, as far as the connection has room (`Connection.send_size`): call
-    `serve` whenever there may be room again, and `make_room` when the peer has called something
-    else, which may have taken the last place.
+    Calls are served in turn, as far as the connection has room (`Connection.send_size`).  After
+    every other verb, and whenever there may be room again, take what is to be read with `next_read`
+    until there is nothing; `take` follows when the store has read it.  Call `make_room` when the
+    peer has called something else, which may have taken the last place.
     """
 
     def __init__(
@@ -86,7 +78,6 @@ class HistoryServer:
         connection: Connection,
         last_of: Callable[[str], int],
         may_read: Callable[[str], bool],
-        read: Read,
         time_ms: Callable[[], int],
         limits: Limits = _DEFAULT_LIMITS,
     ) -> None:
@@ -94,13 +85,18 @@ class HistoryServer:
         self._connection = connection
         self._last_of = last_of
         self._may_read = may_read
-        self._read = read
         self._time_ms = time_ms
         self._limits = limits
         self._replies: dict[int, _Reply] = {}
         self._live: dict[str, dict[int, _Reply]] = {}  # by feed
         self._queue: Turns[_Reply] = Turns()
-        self.reads = 0  # under way
+        self._reads: dict[int, _Reply] = {}  # under way
+        self._numbers = count(1)
+
+    @property
+    def reads(self) -> int:
+        """The number of reads under way."""
+        return len(self._reads)
 
     def state(self, number: int) -> ReplyState:
         """The state of our answer to the call of that number."""
@@ -122,7 +118,6 @@ class HistoryServer:
             reply = _Reply(call, request, self._last_of(request.feed))
             self._replies[call.number] = reply
             self._queue.add(reply, fresh=False)
-            self.serve()
             self.make_room()
 
     def make_room(self) -> None:
@@ -170,7 +165,6 @@ class HistoryServer:
         for reply in list(self._live.get(feed, {}).values()):
             if reply.next <= self._last_of(feed):
                 self._fall_behind(reply)
-        self.serve()
 
     def extended(self, feed: str, first: int, messages: Sequence[bytes]) -> None:
         """Serve new messages of a feed that are at hand, from sequence `first` on."""
@@ -184,43 +178,39 @@ class HistoryServer:
                     self._finish(reply)
             else:
                 self._fall_behind(reply)
-        self.serve()
 
     def _fall_behind(self, reply: _Reply) -> None:
         self._leave(reply)
         reply.move(ReplyInput.BEHIND)
         self._queue.add(reply, fresh=False)
 
-    def serve(self) -> None:
-        """Continue with all calls, as far as there is room."""
-        while self._queue and self.reads < self._limits.reads_max:
-            if not self._connection.send_size:
-                return
-            self._serve(self._queue.take())
-
-    def _serve(self, reply: _Reply) -> None:
-        count = self._last_of(reply.request.feed) + 1 - reply.next
-        reply.move(ReplyInput.TURN)
-        if count <= 0:
+    def next_read(self) -> Read | None:
+        """The messages to read next; ``None`` if there are none, or no room for them."""
+        while self._queue and self._connection.send_size:
+            if len(self._reads) >= self._limits.reads_max:
+                return None
+            reply = self._queue.take()
+            reply.move(ReplyInput.TURN)
+            wanted = self._last_of(reply.request.feed) + 1 - reply.next
+            if wanted > 0:
+                number = next(self._numbers)
+                self._reads[number] = reply
+                return Read(
+                    number=number,
+                    feed=reply.request.feed,
+                    first=reply.next,
+                    count_max=min(wanted, reply.left or wanted, self._limits.read_count_max),
+                    size_max=self._limits.read_size_max,
+                )
             self._settle(reply)
-            return
-        self.reads += 1
-        wanted = count if reply.left is None else min(count, reply.left)
-        self._read(
-            reply.request.feed,
-            first=reply.next,
-            count_max=min(wanted, self._limits.read_count_max),
-            size_max=self._limits.read_size_max,
-            then=partial(self._take, reply),
-        )
+        return None
 
-    def _take(self, reply: _Reply, messages: Sequence[bytes]) -> None:
-        """Take messages read for a reply, which may be over by now, or the connection closing."""
-        self.reads -= 1
+    def take(self, number: int, messages: Sequence[bytes]) -> None:
+        """Take the messages of a read, whose call may be over by now, or the connection closing."""
+        reply = self._reads.pop(number)
         if reply.state is ReplyState.READING and reply.call.state is CallState.SENDING:
             self._send(reply, messages)
             self._settle(reply)
-        self.serve()
 
     def _settle(self, reply: _Reply) -> None:
         """Choose the next state of a reply, after a read or without one."""

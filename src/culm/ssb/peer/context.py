@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,13 +27,31 @@ MANIFEST: Final = Manifest(
 )
 
 
+@dataclass(slots=True)
+class LocalTime:
+    """The time of the machine, which the machine alone sets.
+
+    epoch: its time 0, in seconds since 1970.
+    """
+
+    now: float
+    epoch: float
+
+    @property
+    def unix_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return int((self.epoch + self.now) * 1000)
+
+    def advance(self, now: float) -> None:
+        self.now = now
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """The replicator, the settings, limits and times, and the machine's time, for all links.
 
-    now: the time of the machine.
-    time_ms: converts a time of the machine to milliseconds since 1970.
     verifier: has the signatures in frames verified by the driver; ``None``: we do.
+    events: those of links, until the machine hands them out.
     sessions: the links of the replicator's sessions, by the numbers of both.
     """
 
@@ -42,8 +60,7 @@ class Context:
     timing: Timing
     limits: Limits
     early_room: EarlyRoom
-    tell: Callable[[LinkEvent], None]
-    now: Callable[[], float]
-    time_ms: Callable[[float], int]
+    time: LocalTime
     verifier: FrameVerifier | None
+    events: deque[LinkEvent] = field(default_factory=deque[LinkEvent])
     sessions: dict[int, int] = field(default_factory=dict[int, int])

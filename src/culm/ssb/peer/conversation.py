@@ -367,7 +367,7 @@ class LinkExchange:
 
     def _fall_back(self, reason: ExchangeInput) -> None:
         self._move(reason)
-        self._context.tell(FellBack(link=self._link, peer=self._peer, reason=reason))
+        self._context.events.append(FellBack(link=self._link, peer=self._peer, reason=reason))
 
     def _move(self, happened: ExchangeInput) -> None:
         before, self.mode = self.mode, EXCHANGE_RULES[self.mode][happened]
@@ -502,7 +502,7 @@ class Conversation:
             return  # a peer that does not take our answers gets none
         ping = self._pings[event.number]
         pause = self._context.timing.ping_s
-        if not ping.receive(event, self._context.time_ms(now)):
+        if not ping.receive(event, self._context.time.unix_ms):
             pause *= _PATIENCE  # it is the peer's turn
         if not isinf(pause):
             self._deadlines.set(event.number, now + pause)
@@ -517,7 +517,7 @@ class Conversation:
     def _serve(self, number: int, now: float) -> None:
         ping = self._pings[number]
         if ping.state is PingState.RESTING:
-            ping.serve(self._context.time_ms(now))
+            ping.serve(self._context.time.unix_ms)
             self._liveness.asked(now)
 
     def _ask(self, now: float) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from culm.ssb.ebt import Replicator
 from culm.ssb.history import HistoryReader, HistoryServer
 from culm.ssb.muxrpc import CallEnded, CallReceived, Connection, ValueReceived
 from culm.ssb.peer.context import Context
@@ -30,7 +32,7 @@ class LinkHistory:
         self._rpc = rpc
         self._context = context
         self._core = context.core
-        self._now = context.now
+        self._time = context.time
         self._heard_at = heard_at
         self._wake = wake
         self._server: HistoryServer | None = None
@@ -44,9 +46,10 @@ class LinkHistory:
 
     def begin(self) -> None:
         """Ask for all feeds that are exchanged with the peer."""
+        core = self._core
         self._reader = HistoryReader(
             connection=self._rpc,
-            next_of=self._next_of,
+            next_of=lambda feed: _next_of(core, feed),
             heard_at=self._heard_at,
             room=self._context.early_room,
             limits=self._context.limits.history,
@@ -59,22 +62,18 @@ class LinkHistory:
         """Stop asking for feeds: there is a session."""
         reader, self._reader = self._reader, None
         if reader is not None:
-            reader.stop(self._now())
-
-    def _next_of(self, feed: str) -> int:
-        head = self._core.head(feed)
-        return 1 if head is None else head.sequence + 1
+            reader.stop(self._time.now)
 
     def receive(self, event: ValueReceived) -> None:
         """Take a value of the peer in a call that asks for a feed."""
         reader = self._reader
         if reader is None:
             return
-        for message in reader.receive(event, self._now()):
+        for message in reader.receive(event, self._time.now):
             if not self._core.receive_outside(
                 self._peer, message.author, message.sequence, message
             ):
-                reader.reject(message.author, self._now())
+                reader.reject(message.author, self._time.now)
                 return
 
     # Calls of the peer
@@ -82,30 +81,32 @@ class LinkHistory:
     def open(self, event: CallReceived) -> None:
         """Take the peer's request for a feed."""
         if self._server is None:
+            core, peer, time = self._core, self._peer, self._time
             self._server = HistoryServer(
                 connection=self._rpc,
-                last_of=self._core.stored,
-                may_read=lambda feed: self._core.shares(feed, self._peer),
-                read=self._read,
-                time_ms=lambda: self._context.time_ms(self._now()),
+                last_of=core.stored,
+                may_read=lambda feed: core.shares(feed, peer),
+                time_ms=lambda: time.unix_ms,
                 limits=self._context.limits.history,
             )
         self._server.open(self._rpc.call(event.number), event.args)
+        self._read(self._server)
 
-    def _read(
-        self,
-        feed: str,
-        *,
-        first: int,
-        count_max: int,
-        size_max: int,
-        then: Callable[[Sequence[bytes]], None],
-    ) -> None:
-        def read(messages: Sequence[bytes]) -> None:
-            then(messages)
-            self._wake()
+    def _read(self, server: HistoryServer) -> None:
+        """Have the store read what can be sent."""
+        while (read := server.next_read()) is not None:
+            self._core.read(
+                read.feed,
+                first=read.first,
+                count_max=read.count_max,
+                size_max=read.size_max,
+                then=partial(self._have_read, server, read.number),
+            )
 
-        self._core.read(feed, first=first, count_max=count_max, size_max=size_max, then=read)
+    def _have_read(self, server: HistoryServer, number: int, messages: Sequence[bytes]) -> None:
+        server.take(number, messages)
+        self._read(server)
+        self._wake()
 
     def make_room(self) -> None:
         """Let the peer make one more call: a call that waits for news gives up its place."""
@@ -115,9 +116,9 @@ class LinkHistory:
     def fill(self) -> None:
         """Send messages that the peer has asked for, and ask for feeds, as far as there is room."""
         if self._server is not None:
-            self._server.serve()
+            self._read(self._server)
         if self._reader is not None:
-            self._reader.fill(self._now())
+            self._reader.fill(self._time.now)
 
     # Both directions
 
@@ -127,20 +128,21 @@ class LinkHistory:
         if self._server is not None and not shares:
             self._server.withdraw(feed)
         if self._reader is not None:
-            (self._reader.want if shares else self._reader.forget)(feed, self._now())
+            (self._reader.want if shares else self._reader.forget)(feed, self._time.now)
         self._wake()
 
     def grown(self, feed: str) -> None:
         """Serve new messages of a feed."""
         if self._server is not None:
             self._server.grown(feed)
+            self._read(self._server)
             self._wake()
 
     def call_ended(self, event: CallEnded) -> None:
         if self._server is not None:
             self._server.call_ended(event.number)
         if self._reader is not None:
-            self._reader.call_ended(event, self._now())
+            self._reader.call_ended(event, self._time.now)
 
     def disconnect(self) -> None:
         """Drop all calls: the link has ended."""
@@ -156,4 +158,9 @@ class LinkHistory:
 
     def advance(self) -> None:
         if self._reader is not None:
-            self._reader.advance(self._now())
+            self._reader.advance(self._time.now)
+
+
+def _next_of(core: Replicator, feed: str) -> int:
+    head = core.head(feed)
+    return 1 if head is None else head.sequence + 1

@@ -142,7 +142,7 @@ class PeerLink:
         check_buffer(data)
         if not self.closed:
             self._machine.receive_data(data)
-            self.liveness.heard(self._links.now)
+            self.liveness.heard(self._links.time.now)
             self._links.wake(self)
 
     def receive_eof(self) -> None:
@@ -167,7 +167,7 @@ class PeerLink:
             if size_max is not None:
                 size_max -= len(data)
         if parts:
-            self.liveness.taken(self._links.now)
+            self.liveness.taken(self._links.time.now)
         return b"".join(parts)
 
     def close(self) -> None:
@@ -228,10 +228,10 @@ class PeerLink:
 class Links:
     """All links by number, and the conversations over those whose peers are known."""
 
-    def __init__(self, context: Context, *, now: float) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
+        self.time = context.time
         self._limits = limits = context.limits
-        self.now = now
         offers_all = context.settings.speaks_ebt
         self._manifest = MANIFEST if offers_all else MANIFEST.allowed(deny=["ebt"])
         self._numbers = count(1)
@@ -265,7 +265,7 @@ class Links:
             machine = sealed(handshake, rpc, limits=self._limits.ssb)
         patience_s = self._context.timing.patience_s
         liveness = Liveness(idle_timeout_s=patience_s, keepalive_s=patience_s)
-        liveness.advance(self.now)
+        liveness.advance(self.time.now)
         link = PeerLink(
             number=next(self._numbers),
             role=role,
@@ -275,7 +275,7 @@ class Links:
             links=self,
         )
         self._links[link.number] = link
-        link.advance(self.now)
+        link.advance(self.time.now)
         self.wake(link)
         return link
 
@@ -293,8 +293,8 @@ class Links:
         )
         self._conversations[link.number] = conversation
         self._of_peer.setdefault(peer, {})[link.number] = conversation
-        self._context.tell(PeerConnected(link=link.number, peer=peer))
-        conversation.begin(self.now)
+        self._context.events.append(PeerConnected(link=link.number, peer=peer))
+        conversation.begin(self.time.now)
         self.wake(link)
         if self._context.core.blocks(self._context.core.me, peer):
             self._close(link)  # we have blocked it since we began to dial
@@ -311,7 +311,7 @@ class Links:
 
     def _count_half_sent(self, link: PeerLink) -> None:
         """Record the bytes that a link holds in part; the slowest one may have to end."""
-        held, now = self._half_sent, self.now
+        held, now = self._half_sent, self.time.now
         held.note(
             link.number, 0 if link.closed or link.is_failing else link.rpc.half_sent_size, now
         )
@@ -342,7 +342,7 @@ class Links:
         """Say goodbye, and wait only `goodbye_s` for the answer."""
         if link.number not in self._goodbyes:
             link.close()
-            self._goodbyes.set(link.number, self.now + self._context.timing.goodbye_s)
+            self._goodbyes.set(link.number, self.time.now + self._context.timing.goodbye_s)
 
     def _ended(self, link: PeerLink, closed: Closed) -> None:
         number = link.number
@@ -362,7 +362,7 @@ class Links:
                 del self._of_peer[peer]
             conversation.disconnect()
             self._resume(peer)
-        self._context.tell(PeerDisconnected(link=number, peer=peer, error=closed.error))
+        self._context.events.append(PeerDisconnected(link=number, peer=peer, error=closed.error))
 
     # Steps
 
@@ -390,7 +390,7 @@ class Links:
         elif isinstance(event, Authenticated):
             self.connected(link, feed_id_of(event.peer))
         elif conversation is not None:
-            conversation.receive(event, self.now)
+            conversation.receive(event, self.time.now)
         return True
 
     def session_ended(self, event: SessionEnded) -> None:
@@ -407,7 +407,7 @@ class Links:
         if self._context.core.has_session(peer):
             return
         for number, conversation in reversed(self._of_peer.get(peer, {}).items()):
-            if conversation.resume(self.now):
+            if conversation.resume(self.time.now):
                 self.wake(self._links[number])
                 return
 
@@ -475,7 +475,6 @@ class Links:
         return earliest(self._deadlines.next(), self._goodbyes.next())
 
     def advance(self, now: float) -> None:
-        self.now = now
         while (number := self._goodbyes.pop_due(now)) is not None:
             self._links[number].fail(RemoteProtocolError(ErrorCode.NO_GOODBYE))
         while (number := self._deadlines.pop_due(now)) is not None:

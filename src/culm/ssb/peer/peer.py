@@ -43,7 +43,7 @@ from culm.ssb.messages import (
     MessageErrorCode,
     create_message,
 )
-from culm.ssb.peer.context import Context
+from culm.ssb.peer.context import Context, LocalTime
 from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import LinkEvent, OwnFeedConfirmed, PeerEffect, PeerEvent
 from culm.ssb.peer.frames import Frame, FrameVerifier, Judged
@@ -187,10 +187,9 @@ class Peer(LinkedMachine[PeerEvent]):
         self._identity = identity
         self._network = network
         self._hmac_key = hmac_key
-        self._epoch = epoch
         self._limits = limits
         self._timing = timing
-        self._now = now
+        self._time = LocalTime(now, epoch)
         self._core = Replicator(
             me=feed_id_of(bytes(identity.verify_key)),
             stored=stored,
@@ -203,6 +202,7 @@ class Peer(LinkedMachine[PeerEvent]):
         self._own = OwnFeed(self._core, restored=restored, confirm_s=timing.confirm_s, now=now)
         self._ending: Closed | None = None  # the replicator has ended
         self._closed: Closed | None = None
+        self._events: deque[LinkEvent] = deque()
         self._early_room = EarlyRoom(size_max=limits.early_size_max)
         self._verifier = _verifier_of(self._core, limits.verifying_max, hmac_key)
         self._links = Links(
@@ -212,14 +212,11 @@ class Peer(LinkedMachine[PeerEvent]):
                 timing=timing,
                 limits=limits,
                 early_room=self._early_room,
-                tell=self._tell,
-                now=lambda: self._now,
-                time_ms=self._time_ms,
+                time=self._time,
                 verifier=self._verifier,
-            ),
-            now=now,
+                events=self._events,
+            )
         )
-        self._events: deque[LinkEvent] = deque()
 
     # Its state
 
@@ -308,7 +305,7 @@ class Peer(LinkedMachine[PeerEvent]):
         message = create_message(
             self._identity,
             content=content,
-            timestamp=self._time_ms(self._now) if timestamp is None else timestamp,
+            timestamp=self._time.unix_ms if timestamp is None else timestamp,
             last=None if head is None else FeedPlace(self.me, head.sequence, head.id),
             hmac_key=self._hmac_key,
         )
@@ -318,9 +315,6 @@ class Peer(LinkedMachine[PeerEvent]):
     def confirm(self) -> None:
         """Note that no peer has more of our own feed than the store, though it is from a backup."""
         self._own.confirm()
-
-    def _time_ms(self, now: float) -> int:
-        return int((self._epoch + now) * 1000)
 
     # Connections
 
@@ -447,7 +441,7 @@ class Peer(LinkedMachine[PeerEvent]):
     def advance(self, now: float) -> None:
         """Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``)."""
         self._core.advance(now)
-        self._now = now
+        self._time.advance(now)
         self._own.advance(now)
         self._links.advance(now)
 
@@ -455,9 +449,6 @@ class Peer(LinkedMachine[PeerEvent]):
         """Say goodbye to all peers; messages taken are still written, and peers' clocks saved."""
         self._links.close_all()
         self._core.close()
-
-    def _tell(self, event: LinkEvent) -> None:
-        self._events.append(event)
 
 
 def _verifier_of(core: Replicator, count_max: int, hmac_key: bytes | None) -> FrameVerifier | None:
