@@ -61,6 +61,11 @@ def kept(result: Effect[Any] | Event) -> list[tuple[object, ...]]:
             return []
 
 
+def _confirms(effect: Effect[Any], message: bytes) -> bool:
+    """A server answers once the log has its entries; applying them is for itself."""
+    return isinstance(effect, Persist) and message[:1] in _RESPONSES
+
+
 def _is_answer(message: bytes) -> bool:
     """Whether it is a response, or begins as one of HTTP does."""
     return message[:1] in _RESPONSES or message.startswith(b"HTTP/")
@@ -298,6 +303,8 @@ NODE = register(
                 Flood(unit=_ADDED, after="a client/1", link=1),
             ),
         ),
-        comparison=Comparison(normalise=_normalised, kept=kept, is_answer=_is_answer),
+        comparison=Comparison(
+            normalise=_normalised, kept=kept, confirms=_confirms, is_answer=_is_answer
+        ),
     )
 )

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from culm.garlic.raft import Raft, Snapshot, State
+from culm.garlic.raft import Persist, Raft, Snapshot, State
 from culm.garlic.raft import messages as m
+from culm.machine import Effect
 from culm.machines import Complete, Config, call
 from culm.machines.raft import RAFT, UNANSWERED_MAX, RaftOverDatagrams, encode_message
 from culm.testing.cluster import Cluster, Host
@@ -30,6 +31,11 @@ __all__ = ["SPEC", "encode_message"]
 Story = Callable[[Cluster], None]
 
 _LEAST = Conditions(delay_min=0.001, delay_max=0.004)
+
+
+def _confirms(effect: Effect[Any], message: bytes) -> bool:
+    """A server answers once the log has its entries; applying them is for itself."""
+    return isinstance(effect, Persist) and b'Response"' in message
 
 
 def _recorded(
@@ -249,6 +255,6 @@ SPEC = register(
                 Flood(unit=_asked, source=lambda number: "client", config={"founders": [1]}),
             ),
         ),
-        comparison=Comparison(kept=kept),
+        comparison=Comparison(kept=kept, confirms=_confirms),
     )
 )

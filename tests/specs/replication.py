@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from culm.bamboo.effects import AppendEntries, FinishPayload
+from culm.bymux.packets import PacketType
 from culm.machine import Closed, Effect, Event
 from culm.machines import call, lookup
 from culm.point2point.replication import EntryStored, ForkFound
@@ -15,6 +16,11 @@ from specs.point2point import RIGHT, TIGHT
 from specs.point2point_hostile import BOMBS, LOGS, WORK
 
 __all__ = ["REPLICATOR"]
+
+
+def _confirms(effect: Effect[Any], packet: bytes) -> bool:
+    """What is said about entries is in Writes; credit and the ends of streams say nothing."""
+    return packet[0] >> 5 == PacketType.WRITE
 
 
 def _kept(effect: Effect[Any] | Event) -> list[object]:
@@ -131,6 +137,7 @@ REPLICATOR = register(
             lazy_output=True,
             normalise=_outcome,
             kept=_kept,
+            confirms=_confirms,
             # All that a peer says belongs to a request that both have agreed on.
             is_answer=lambda message: True,
         ),

@@ -55,6 +55,18 @@ def kept(effect: Effect[Any] | Event) -> list[tuple[str, int, str]]:
     return [(each.author, each.sequence, each.id) for each in messages]
 
 
+def confirms(effect: Effect[Any], message: bytes) -> bool:
+    """Notes that tell of a message that it writes."""
+    try:
+        notes = json.loads(message)
+    except ValueError:
+        return False
+    return isinstance(notes, dict) and any(
+        isinstance(note := notes.get(each.author), int) and note >> 1 >= each.sequence
+        for each in (effect.messages if isinstance(effect, AppendMessages) else ())
+    )
+
+
 def _line(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
@@ -306,6 +318,7 @@ EBT = register(
         ),
         comparison=Comparison(
             kept=kept,
+            confirms=confirms,
             normalise=_normalised,
             lazy_output=True,
         ),

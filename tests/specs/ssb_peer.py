@@ -16,7 +16,7 @@ from culm.ssb.peer import PeerConnected, PeerDisconnected
 from culm.testing.contents import JSON
 from culm.testing.registry import register
 from culm.testing.spec import Attacks, Bounds, Comparison, Flood, Frame, MachineSpec, Meeting, Usage
-from specs.ssb_ebt import kept
+from specs.ssb_ebt import confirms, kept
 
 __all__ = ["PEER"]
 
@@ -338,6 +338,7 @@ PEER = register(
         ),
         comparison=Comparison(
             kept=kept,
+            confirms=lambda effect, packet: confirms(effect, packet[9:]),
             normalise=_normalised,
             lazy_output=True,
         ),

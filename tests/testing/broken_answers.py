@@ -15,7 +15,7 @@ from culm.machine import (
     LocalProtocolError,
     Ticket,
 )
-from toy_machines import KEEPER, Keep, Keeper, Kept
+from toy_machines import KEEPER, Keep, Keeper, Kept, ToyState
 
 
 @breaks("answers", KEEPER, "was taken for an answer")
@@ -166,6 +166,24 @@ class _KeepSomehow(Effect):  # type: ignore[type-arg]
 @breaks("answers", KEEPER, "does not say what answers it")
 class LeavesTheAnswerOpen(Keeper):
     keep_type = _KeepSomehow
+
+
+# Receipts
+
+
+@breaks("receipts", KEEPER, "is not answered, and yet confirmed: .*ok")
+class SaysSoBeforeItIsKept(Keeper):
+    def next_effect(self) -> Effect[Any] | None:
+        effect = super().next_effect()
+        if effect is not None and self._state is ToyState.OPEN:
+            self._outbox.append(b"ok\n")
+        return effect
+
+    def complete(self, ticket: Ticket[Any], result: Any) -> None:
+        said = self._outbox.take()
+        super().complete(ticket, result)
+        self._outbox.clear()
+        self._outbox.append(said)
 
 
 @breaks("careless", KEEPER, "an effect comes after Closed")

@@ -197,6 +197,8 @@ class Comparison:
         were scheduled and cut; the list itself by default.
     kept: the items that an effect puts into the store, or, where there is none, that an event
         hands to the user; none for all others.  Without it the law of faults does not apply.
+    confirms: whether a message of the machine may tell a peer that the items of an effect are kept.
+        By default all may: say which do if others, such as credit, come before the answer.
     is_answer: whether a peer's message answers something that the machine has said, and so means
         nothing, or another thing, before that.  Of a machine whose answers have chance in them
         that the peer repeats: true of all.
@@ -205,6 +207,7 @@ class Comparison:
     lazy_output: bool = False
     normalise: Callable[[Sequence[Event]], object] = list
     kept: Callable[[Effect[Any] | Event], Iterable[Hashable]] | None = None
+    confirms: Callable[[Effect[Any], bytes], bool] = lambda effect, message: True
     is_answer: Callable[[bytes], bool] = lambda message: False
 
 

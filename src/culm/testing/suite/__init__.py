@@ -39,6 +39,7 @@ from culm.testing.suite.floods import floods, limits
 from culm.testing.suite.least import least
 from culm.testing.suite.processes import LeftOutWarning, processes
 from culm.testing.suite.pumped import pumped
+from culm.testing.suite.receipts import every_receipt, receipts
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
 from culm.testing.suite.shrinking import EnoughError, Patience
 from culm.testing.suite.strategies import Draw
@@ -170,6 +171,13 @@ PROPERTIES: tuple[Property, ...] = (
         check_example=faults,
         share=0.5,
         applies=lambda spec: spec.comparison.kept is not None,
+    ),
+    Property(
+        name="receipts",
+        check_once=every_receipt,
+        check_example=receipts,
+        share=0.25,
+        applies=lambda spec: spec.comparison.kept is not None and _is_of(spec, "next_effect"),
     ),
     Property(name="purity", check_example=properties.purity, share=0.5),
     Property(

@@ -70,10 +70,10 @@ def answers(spec: MachineSpec, draw: Draw) -> None:
             _answer_oddly(spec, told, story, number, draw)
 
 
-Responder = Callable[["_Play", int, Effect[Any], Complete], None]
+Responder = Callable[["Play", int, Effect[Any], Complete], None]
 
 
-class _Play:
+class Play:
     """A story whose effects are answered by `responder`, one at a time.
 
     starts: for each answer that was due, the index of the next turn.
@@ -87,7 +87,7 @@ class _Play:
         self._respond = self.driver.respond
         self.driver.answer_by(None)
 
-    def run(self, story: Story) -> _Play:
+    def run(self, story: Story) -> Play:
         self.turns.append(self.driver.drain(None))
         self._answer_all()
         for operation in story:
@@ -101,7 +101,7 @@ class _Play:
             self._answer_all()
         return self
 
-    def end(self) -> _Play:
+    def end(self) -> Play:
         """Do all that must end the machine, while the store answers its effects."""
         self.driver.answer_by(self._respond)
         self.turns += finish(self.driver)
@@ -130,15 +130,16 @@ class _Play:
         return next((each for each in self.driver.unanswered if each.ticket == ticket), None)
 
 
-def _rightly(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+def rightly(play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
+    """Give the right answer."""
     play.do(right)
 
 
-def _otherwise(at: int, answer: Responder) -> Responder:
+def otherwise(at: int, answer: Responder) -> Responder:
     """A responder that answers all effects rightly but one."""
 
-    def responder(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
-        (answer if number == at else _rightly)(play, number, effect, right)
+    def responder(play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
+        (answer if number == at else rightly)(play, number, effect, right)
 
     return responder
 
@@ -146,14 +147,14 @@ def _otherwise(at: int, answer: Responder) -> Responder:
 # Wrong answers.
 
 
-def _refuse_what_is_wrong(spec: MachineSpec, told: Conversation, story: Story) -> _Play:
+def _refuse_what_is_wrong(spec: MachineSpec, told: Conversation, story: Story) -> Play:
     """Check that no wrong answer at any moment changes anything; returns the story without them."""
-    plain = _Play(spec, told, _rightly).run(story)
+    plain = Play(spec, told, rightly).run(story)
     others = [op.result for turn in plain.turns if isinstance(op := turn.operation, Complete)]
     # One result of each type is enough.
     others = list({type(result): result for result in others}.values())
 
-    def responder(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+    def responder(play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
         before = visible(play.driver)
         for ticket in _no_tickets(play.turns):
             _expect(play, Complete(ticket, right.result), ContractErrorCode.UNKNOWN_TICKET)
@@ -167,7 +168,7 @@ def _refuse_what_is_wrong(spec: MachineSpec, told: Conversation, story: Story) -
             _expect(play, again, ContractErrorCode.UNKNOWN_TICKET)
         _check_unchanged("a second answer", play, before)
 
-    tried = _Play(spec, told, responder).run(story)
+    tried = Play(spec, told, responder).run(story)
     expect_equal("wrong answers make a difference", plain.turns, tried.turns)
     return plain
 
@@ -187,7 +188,7 @@ def _wrong(effect: Effect[Any], right: object, others: Sequence[object]) -> Iter
             yield value
 
 
-def _expect(play: _Play, answer: Complete | Fail, code: ContractErrorCode) -> None:
+def _expect(play: Play, answer: Complete | Fail, code: ContractErrorCode) -> None:
     try:
         error = refused(play.driver, answer)
     except Exception as raised:
@@ -198,7 +199,7 @@ def _expect(play: _Play, answer: Complete | Fail, code: ContractErrorCode) -> No
         raise PropertyError(f"{answer} is refused with {error.code!r}, not {code!r}")
 
 
-def _check_unchanged(what: str, play: _Play, before: object) -> None:
+def _check_unchanged(what: str, play: Play, before: object) -> None:
     expect_equal(f"{what} was refused, yet it changed", before, visible(play.driver))
     check_idle(f"{what}, which was refused,", play.driver, play.driver.drain(None))
 
@@ -206,23 +207,23 @@ def _check_unchanged(what: str, play: _Play, before: object) -> None:
 # Failures.
 
 
-def _fail(spec: MachineSpec, told: Conversation, story: Story, plain: _Play, number: int) -> None:
+def _fail(spec: MachineSpec, told: Conversation, story: Story, plain: Play, number: int) -> None:
     """Let the store fail in place of the answer with that number."""
     asked: list[tuple[Effect[Any], bool]] = []
 
-    def failing(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+    def failing(play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
         asked.append((effect, play.driver.closed is not None))
         play.do(Fail(effect.ticket, _MESSAGE))
 
-    def waiting(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+    def waiting(play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
         pass
 
-    def closing(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+    def closing(play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
         play.withhold(effect)
         play.do(Call("close"))
 
     waited, closed, failed = (
-        _Play(spec, told, _otherwise(number, each)).run(story).end()
+        Play(spec, told, otherwise(number, each)).run(story).end()
         for each in (waiting, closing, failing)
     )
     effect, over = asked[0]
@@ -234,7 +235,7 @@ def _fail(spec: MachineSpec, told: Conversation, story: Story, plain: _Play, num
     _check_left(failed, closed, plain, number)
 
 
-def _check_told(play: _Play, number: int, failure: StoreFailed, *, over: bool) -> None:
+def _check_told(play: Play, number: int, failure: StoreFailed, *, over: bool) -> None:
     """Check that the failure is told once, unless the end came first, and that there is an end."""
     turns = play.turns[play.starts[number] :]
     if turns[0].error is not None:
@@ -250,7 +251,7 @@ def _check_told(play: _Play, number: int, failure: StoreFailed, *, over: bool) -
     check_closed(play.driver, play.turns)
 
 
-def _events(play: _Play, number: int) -> Counter[str]:
+def _events(play: Play, number: int) -> Counter[str]:
     """The events from that answer on, except for the failure and the end."""
     return Counter(
         str(to_plain(event))
@@ -260,10 +261,10 @@ def _events(play: _Play, number: int) -> Counter[str]:
     )
 
 
-def _check_left(failed: _Play, closed: _Play, plain: _Play, number: int) -> None:
+def _check_left(failed: Play, closed: Play, plain: Play, number: int) -> None:
     """Check that no bytes left that would not have left without the answer."""
     after, goodbye, stored = (
-        _left(play.turns[play.starts[number]]) for play in (failed, closed, plain)
+        left_in(play.turns[play.starts[number]]) for play in (failed, closed, plain)
     )
     ends = any(isinstance(e, Closed) for e in failed.turns[failed.starts[number]].events)
     for way, data in after.items():
@@ -275,7 +276,7 @@ def _check_left(failed: _Play, closed: _Play, plain: _Play, number: int) -> None
             raise PropertyError(f"failed or not, {way} got {data!r}")
 
 
-def _left(turn: Turn) -> dict[Hashable, bytes]:
+def left_in(turn: Turn) -> dict[Hashable, bytes]:
     """The bytes that left, by destination."""
     left: dict[Hashable, bytes] = {}
     for way, data in (("the peer", turn.sent), *turn.datagrams, *turn.links):
@@ -288,14 +289,14 @@ def _answer_oddly(
 ) -> None:
     """Give another acceptable answer, after which the machine at most ends."""
 
-    def responder(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+    def responder(play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
         declared = answer_type(type(effect))
         odd = [v for v in values(right.result) if conforms(v, declared) and effect.accepts(v)]
         answer = Complete(effect.ticket, pick(odd or [right.result], draw))
         if (error := play.do(answer).error) is not None:
             raise PropertyError(f"{effect} accepts {answer.result!r}, but: {error}")
 
-    play = _Play(spec, told, _otherwise(number, responder)).run(story).end()
+    play = Play(spec, told, otherwise(number, responder)).run(story).end()
     check_closed(play.driver, play.turns)
     if play.driver.closed is None:
         raise PropertyError("an odd answer, eof, close and all deadlines past: no Closed")
