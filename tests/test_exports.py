@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import pkgutil
 import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from pathlib import Path
+from textwrap import dedent
 from types import ModuleType, UnionType
 from typing import get_args
 
@@ -25,18 +28,10 @@ pytestmark = pytest.mark.once  # imports everything
 
 ROOT = SOURCE.parent
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*.ipynb")]
+NAMES = {".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in MODULES}
 PROGRAMS = [
     path for folder in ("examples", "benchmarks") for path in ROOT.glob(f"{folder}/**/*.py")
 ]
-
-#: What nobody outside its room writes, and is still offered; a row goes when it is mended.
-STANDING = {
-    "culm.capture.BLOCK_SIZE_MAX",
-    "culm.capture.machine_of",
-    "culm.capture.dissect.UNREAD",
-    "culm.spark.OnError",
-    "culm.spark.with_presence",
-}
 
 
 def packages() -> Iterator[ModuleType]:
@@ -46,32 +41,82 @@ def packages() -> Iterator[ModuleType]:
             yield package
 
 
-def words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text))
+Use = tuple[str, str]
+"""A module and a name that somebody takes from it."""
+
+
+def codes(page: Path) -> Iterator[str]:
+    """The code on a page: blocks, programs within commands, and what stands in a line."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        yield from ("".join(each["source"]) for each in cells if each["cell_type"] == "code")
+        return
+    yield from re.findall(r"```[^\n]*\n(.*?)```", text, re.S)
+    for single, double in re.findall(r"""python3? -c (?:'([^'\n]+)'|"([^"\n]+)")""", text):
+        yield single or double
+    yield from (each.removeprefix("~") for each in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text))
+
+
+def syntax(code: str) -> ast.Module | None:
+    """The syntax of a piece of code, without prompts; ``None`` if it is not Python."""
+    lines = dedent(code).splitlines()
+    if any(line.startswith(">>>") for line in lines):
+        lines = [line[4:] for line in lines if line.startswith((">>>", "..."))]
+    try:
+        return ast.parse("\n".join(lines))
+    except SyntaxError:
+        return None
+
+
+def uses(code: ast.AST) -> set[Use]:
+    """The names that code imports, and the attributes that it takes of modules.
+
+    Modules that it has not imported go by their names in culm, as in text: ``bymux.Stream``.
+    """
+    found: set[Use] = set()
+    modules: dict[str, str] = {"culm": "culm"}
+    for node in ast.walk(code):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                found.add((node.module or "", alias.name))
+                modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Import):
+            modules |= {alias.asname: alias.name for alias in node.names if alias.asname}
+    for node in ast.walk(code):
+        if isinstance(node, ast.Attribute):
+            first, *rest = ast.unparse(node.value).split(".")
+            found.add((".".join([modules.get(first, f"culm.{first}"), *rest]), node.attr))
+    return found
 
 
 @cache
-def written() -> set[str]:
-    """The words of the code in pages, and of all programs."""
-    codes = [
+def written() -> set[Use]:
+    """What pages and programs take from each package, from it or from one of its modules."""
+    pieces = [
         code
         for page in PAGES
         if page.name not in ("CHANGELOG.md", "glossary.md")
-        for code in re.findall(r"```.*?```|`[^`\n]+`", page.read_text(encoding="utf-8"), re.S)
+        for code in codes(page)
     ]
-    codes += [program.read_text(encoding="utf-8") for program in PROGRAMS]
-    return words("\n".join(codes))
+    pieces += [program.read_text(encoding="utf-8") for program in PROGRAMS]
+    found = {use for code in pieces if (parsed := syntax(code)) for use in uses(parsed)}
+    return found | {
+        (package.__name__, name)
+        for package in packages()
+        for module, name in found
+        if module.startswith(f"{package.__name__}.") and name in package.__all__
+        if module in NAMES and getattr(import_module(module), name, None) is getattr(package, name)
+    }
 
 
 @cache
-def taken() -> set[tuple[str, str]]:
-    """What each package is asked for by other rooms of culm: the package and the name."""
+def taken() -> set[Use]:
+    """What each package is asked for by other rooms of culm."""
     found = set()
     for path in MODULES:
         room = ".".join(path.relative_to(SOURCE).parts[:-1])
-        for node in ast.walk(tree(path)):
-            if isinstance(node, ast.ImportFrom) and not f"{room}.".startswith(f"{node.module}."):
-                found |= {(node.module or "", alias.name) for alias in node.names}
+        found |= {use for use in uses(tree(path)) if not f"{room}.".startswith(f"{use[0]}.")}
     return found
 
 
@@ -105,14 +150,17 @@ def needed(package: ModuleType) -> set[str]:
     found = {
         name
         for name, value in values.items()
-        if name in written()
-        or (room, name) in taken()
+        if (room, name) in written() | taken()
         or is_all(value, Event, Effect, BaseException)
+        or name == "ErrorCode"
     }
     fresh = set(found)
     while fresh:
         met = {
-            word for name in fresh for each in signatures(values[name]) for word in words(str(each))
+            word
+            for name in fresh
+            for each in signatures(values[name])
+            for word in re.findall(r"\w+", str(each))
         }
         fresh = met & values.keys() - found
         found |= fresh
@@ -125,7 +173,7 @@ def test_a_package_offers_what_its_users_write() -> None:
         for package in packages()
         for name in set(package.__all__) - needed(package)
     }
-    assert idle == STANDING
+    assert idle == set()
 
 
 def test_events_come_first() -> None:
@@ -138,4 +186,20 @@ def test_a_name_that_nobody_writes_is_found() -> None:
     package = ModuleType("culm.made_up")
     vars(package).update(__all__=["Unheard", "Limits", "Told"], Unheard=int, Limits=int)
     vars(package)["Told"] = type("Told", (Event,), {})
-    assert needed(package) == {"Limits", "Told"}
+    assert needed(package) == {"Told"}  # other packages have `Limits` that somebody writes
+
+
+def test_a_use_is_an_import_or_an_attribute_of_a_module() -> None:
+    code = syntax("""
+        >>> from culm.ssb import ebt, muxrpc as rpc
+        >>> rpc.Limits(calls_max=ebt.TURNS)
+        >>> bymux.Stream, Connection
+        """)
+    assert code is not None
+    assert uses(code) == {
+        ("culm.ssb", "ebt"),
+        ("culm.ssb", "muxrpc"),
+        ("culm.ssb.muxrpc", "Limits"),
+        ("culm.ssb.ebt", "TURNS"),
+        ("culm.bymux", "Stream"),
+    }

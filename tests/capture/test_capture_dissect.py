@@ -20,7 +20,6 @@ from culm import p2panda
 from culm.capture import read
 from culm.capture.dissect import (
     PROTOCOLS,
-    UNREAD,
     Dissection,
     Field,
     bytes_of,
@@ -28,6 +27,7 @@ from culm.capture.dissect import (
     fields_of,
     leaves,
 )
+from culm.capture.dissect.fields import UNREAD
 from culm.ssb import Authenticated, Keys, ServerHandshake
 from culm.testing.spec import Conversation, MachineSpec
 

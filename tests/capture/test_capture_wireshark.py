@@ -19,7 +19,8 @@ from capture_conversations import CASES, recorded
 
 from culm.capture import read
 from culm.capture.command import main
-from culm.capture.dissect import UNREAD, Dissection, Field, bytes_of, dissect
+from culm.capture.dissect import Dissection, Field, bytes_of, dissect
+from culm.capture.dissect.fields import UNREAD
 from culm.capture.dissect.flows import note_links
 from culm.capture.pcap import PORT, pcap
 from culm.oxen.seal import NONCE

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culm.reconcile import MONOIDS, Fingerprint, Frozen, Joined, Tree, View, join
+from culm.reconcile import MONOIDS, Fingerprint, Frozen, Tree, View, join
+from culm.reconcile.joined import Joined
 
 ITEM_SIZE = 3
 

@@ -4,7 +4,7 @@ The log format of AljoschaMeyer/bamboo, with either family of hashes.
 """
 
 from culm.bamboo.audit import Verdict, audit_log
-from culm.bamboo.author import LogAuthor, publish
+from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.errors import AUTHOR_FAULTS, Reason, VerificationError
 from culm.bamboo.forks import ForkProof, find_fork
@@ -33,5 +33,4 @@ __all__ = [
     "audit_log",
     "decode",
     "find_fork",
-    "publish",
 ]

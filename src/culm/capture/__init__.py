@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __all__ = [
-    "BLOCK_SIZE_MAX",
     "Capture",
     "CaptureError",
     "Compression",
@@ -26,20 +25,18 @@ __all__ = [
     "Redact",
     "Replay",
     "Step",
-    "machine_of",
     "read",
     "record",
     "replay",
 ]
 
 _MODULES = {
-    "blocks": ("BLOCK_SIZE_MAX",),
     "compression": ("Compression",),
     "errors": ("CaptureError", "ErrorCode"),
     "recorder": ("Recorder", "record"),
     "records": ("Capture", "Header", "Step", "read"),
     "redaction": ("Redact",),
-    "replaying": ("Difference", "Replay", "machine_of", "replay"),
+    "replaying": ("Difference", "Replay", "replay"),
     "values": ("RecordedError",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -54,11 +51,10 @@ def __getattr__(name: str) -> object:
 
 
 if TYPE_CHECKING:
-    from culm.capture.blocks import BLOCK_SIZE_MAX
     from culm.capture.compression import Compression
     from culm.capture.errors import CaptureError, ErrorCode
     from culm.capture.recorder import Recorder, record
     from culm.capture.records import Capture, Header, Step, read
     from culm.capture.redaction import Redact
-    from culm.capture.replaying import Difference, Replay, machine_of, replay
+    from culm.capture.replaying import Difference, Replay, replay
     from culm.capture.values import RecordedError

@@ -16,7 +16,7 @@ from culm.reconcile.events import (
     SessionEvent,
     SumsEqual,
 )
-from culm.reconcile.joined import Joined, join
+from culm.reconcile.joined import join
 from culm.reconcile.limits import Limits, SessionLimits
 from culm.reconcile.monoids import DEFAULT, MONOIDS, Fingerprint, Monoid, named
 from culm.reconcile.plain import PlainResponder, PlainSession
@@ -41,7 +41,6 @@ __all__ = [
     "ErrorCode",
     "Fingerprint",
     "Frozen",
-    "Joined",
     "Limits",
     "Monoid",
     "Parameters",

@@ -10,7 +10,7 @@ from culm.spark.audit import Audit, audit
 from culm.spark.audits import Audits
 from culm.spark.captures import decode_captures
 from culm.spark.delta import DeltaAudits, append_once, merge_rows
-from culm.spark.errors import ColumnError, OnError, SparkSetupError, UnreadableError
+from culm.spark.errors import ColumnError, SparkSetupError, UnreadableError
 from culm.spark.face import decode, read, verify
 from culm.spark.fingerprint import (
     ENTRY_LEVELS,
@@ -20,14 +20,12 @@ from culm.spark.fingerprint import (
     write_tree,
 )
 from culm.spark.functions import register_functions
-from culm.spark.kinds import KINDS
 from culm.spark.metrics import observe
 from culm.spark.operations import decode_operations
 from culm.spark.quarantine import count_faults, quarantined, sound
 from culm.spark.raft_logs import decode_raft_entries, raft_violations
-from culm.spark.reasons import names as reason_names
 from culm.spark.reasons import reasons_of
-from culm.spark.reconcile import Reconciliation, divergent_ranges, reconcile, with_presence
+from culm.spark.reconcile import Reconciliation, divergent_ranges, reconcile
 from culm.spark.session import pack_culm, prepare, ship_culm, start_session
 from culm.spark.sessions import replay_sessions, session_lines
 from culm.spark.source import read_again, register, write
@@ -36,13 +34,11 @@ from culm.spark.stream import read_batches, write_batches
 
 __all__ = [
     "ENTRY_LEVELS",
-    "KINDS",
     "Audit",
     "Audits",
     "ColumnError",
     "DeltaAudits",
     "Fingerprinted",
-    "OnError",
     "Reconciliation",
     "SparkSetupError",
     "UnreadableError",
@@ -65,7 +61,6 @@ __all__ = [
     "read",
     "read_again",
     "read_batches",
-    "reason_names",
     "reasons_of",
     "reconcile",
     "register",
@@ -77,7 +72,6 @@ __all__ = [
     "start_session",
     "verify",
     "verify_messages",
-    "with_presence",
     "write",
     "write_batches",
     "write_tree",

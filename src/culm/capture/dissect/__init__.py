@@ -10,12 +10,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from culm.capture.dissect.fields import UNREAD, Dissection, DissectionFault, Field, leaves
+from culm.capture.dissect.fields import Dissection, DissectionFault, Field, leaves
 from culm.capture.dissect.protocols import PROTOCOLS, dissect
 
 __all__ = [
     "PROTOCOLS",
-    "UNREAD",
     "Dissection",
     "DissectionFault",
     "Field",
