@@ -8,7 +8,7 @@ time passes only when nothing else is left to do.  All randomness comes from the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -27,6 +27,7 @@ __all__ = [
     "MachinePair",
     "Sizer",
     "byte_by_byte",
+    "operations_of",
     "random_chunks",
     "random_sizes",
     "whole",
@@ -58,6 +59,12 @@ def random_sizes(rng: Random) -> Sizer:
     return lambda: rng.randint(1, 1 << rng.randrange(17))
 
 
+def operations_of(driver: Driver, turns: Iterable[Turn]) -> list[Operation]:
+    """The operations of turns, without the answers of the machine's own store."""
+    done = [turn.operation for turn in turns if turn.operation is not None]
+    return [each for each in done if not (driver.respond and isinstance(each, Complete))]
+
+
 class End:
     """One end of a link: its machine, and the turns so far."""
 
@@ -83,12 +90,7 @@ class End:
     @property
     def operations(self) -> list[Operation]:
         """All operations on the machine, without the answers of its own store."""
-        return [
-            turn.operation
-            for turn in self.turns
-            if turn.operation is not None
-            and not (self.driver.respond is not None and isinstance(turn.operation, Complete))
-        ]
+        return operations_of(self.driver, self.turns)
 
 
 class MachinePair:

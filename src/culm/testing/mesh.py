@@ -17,9 +17,9 @@ from typing import Any
 from culm.machine import Event
 from culm.machines import Config, Dialling, MachineType
 from culm.machines.driver import SIZE_MAX, Driver, EndlessError, Turn
-from culm.machines.operations import Advance, Complete, Eof, Operation, Receive
+from culm.machines.operations import Advance, Eof, Operation, Receive
 from culm.testing.clock import VirtualClock
-from culm.testing.link import Chunker, whole
+from culm.testing.link import Chunker, operations_of, whole
 from culm.testing.pipe import Pipe, Sizer
 
 _STEPS_MAX = 100_000
@@ -97,13 +97,8 @@ class Mesh:
 
     def operations(self, member: str) -> list[Operation]:
         """All operations on `member`, without the answers of its own store."""
-        return [
-            turn.operation
-            for name, turn in self.log
-            if name == member
-            and turn.operation is not None
-            and not (self.members[name].respond and isinstance(turn.operation, Complete))
-        ]
+        turns = (turn for name, turn in self.log if name == member)
+        return operations_of(self.members[member], turns)
 
     def do(self, member: str, operation: Operation) -> None:
         """Do `operation` to `member`, without running on; `Advance` moves the clock of all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -36,12 +37,7 @@ def record(machine: MachineType, scenario: Scenario) -> Recording:
     Raises `AssertionError` if a call of the script is refused: then the scenario is not valid.
     """
     link = play(machine, scenario)
-    for side, turn in link.log:
-        if turn.error is not None:
-            raise AssertionError(
-                f"{machine.name}, scenario {scenario.name}: {side} refused {turn.operation}:"
-                f" {turn.error}"
-            )
+    _check_unrefused(f"{machine.name}, scenario {scenario.name}", link.log)
     return Recording(
         Conversation(
             name=f"{scenario.name}/left", config=scenario.left, operations=link.left.operations
@@ -64,16 +60,17 @@ def meet(machine: MachineType, meeting: Meeting, **options: Any) -> Mesh:
 def record_meeting(machine: MachineType, meeting: Meeting) -> list[Conversation]:
     """The conversations of all members.  Raises `AssertionError` if a call is refused."""
     mesh = meet(machine, meeting)
-    for name, turn in mesh.log:
-        if turn.error is not None:
-            raise AssertionError(
-                f"{machine.name}, meeting {meeting.name}: {name} refused {turn.operation}:"
-                f" {turn.error}"
-            )
+    _check_unrefused(f"{machine.name}, meeting {meeting.name}", mesh.log)
     return [
         Conversation(name=f"{meeting.name}/{name}", config=config, operations=mesh.operations(name))
         for name, config in meeting.members.items()
     ]
+
+
+def _check_unrefused(what: str, log: Sequence[tuple[str, Turn]]) -> None:
+    for name, turn in log:
+        if turn.error is not None:
+            raise AssertionError(f"{what}: {name} refused {turn.operation}: {turn.error}")
 
 
 @cache

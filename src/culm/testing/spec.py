@@ -228,3 +228,8 @@ class MachineSpec:
 
     def __str__(self) -> str:
         return self.name
+
+    def has(self, *methods: str) -> bool:
+        """Whether the machine has one of these methods."""
+        machine = self.machine.make({})
+        return any(hasattr(machine, method) for method in methods)

@@ -130,18 +130,13 @@ class Property:
         return tried
 
 
-def _is_of(spec: MachineSpec, *methods: str) -> bool:
-    machine = spec.machine.make({})
-    return any(hasattr(machine, method) for method in methods)
-
-
 PROPERTIES: tuple[Property, ...] = (
     Property(name="sound", check_once=properties.sound),
     Property(
         name="chunking",
         check_example=properties.chunking,
         share=3.0,
-        applies=lambda spec: _is_of(spec, "receive_data", "links_to_send"),
+        applies=lambda spec: spec.has("receive_data", "links_to_send"),
     ),
     Property(
         name="determinism",
@@ -163,7 +158,7 @@ PROPERTIES: tuple[Property, ...] = (
         check_once=every_answer,
         check_example=answers,
         share=0.25,
-        applies=lambda spec: _is_of(spec, "next_effect"),
+        applies=lambda spec: spec.has("next_effect"),
     ),
     Property(
         name="faults",
@@ -177,19 +172,19 @@ PROPERTIES: tuple[Property, ...] = (
         check_once=every_receipt,
         check_example=receipts,
         share=0.25,
-        applies=lambda spec: spec.comparison.kept is not None and _is_of(spec, "next_effect"),
+        applies=lambda spec: spec.comparison.kept is not None and spec.has("next_effect"),
     ),
     Property(name="purity", check_example=properties.purity, share=0.5),
     Property(
         name="time",
         check_example=time,
         share=0.25,
-        applies=lambda spec: hasattr(spec.machine.make({}), "advance"),
+        applies=lambda spec: spec.has("advance"),
     ),
     Property(
         name="pieces",
         check_example=properties.pieces,
-        applies=lambda spec: _is_of(spec, "data_to_send", "links_to_send"),
+        applies=lambda spec: spec.has("data_to_send", "links_to_send"),
     ),
     Property(name="careless", check_example=careless, share=2.0),
     Property(name="pumped", check_example=pumped, share=0.25),

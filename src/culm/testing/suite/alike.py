@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from culm.machines.driver import Driver
 from culm.machines.operations import Receive, ReceiveDatagram
 from culm.testing.contents import Content
-from culm.testing.record import conversations, driver_for
+from culm.testing.record import driver_for
 from culm.testing.spec import Frame, MachineSpec
-from culm.testing.suite.floods import NOTHING_TOLD, wanted, welcome
+from culm.testing.suite.floods import told_before, wanted, welcome
 from culm.testing.suite.meter import Meter
 from culm.testing.suite.runs import PropertyError, watchdog
 
@@ -83,9 +83,7 @@ def _bytes_read(driver: Driver, frame: Receive) -> int:
 
 def _before(spec: MachineSpec, frame: Frame) -> Driver:
     """A driver of a machine after the conversation that precedes the frame."""
-    told = {each.name: each for each in conversations(spec)}
-    before = told[frame.after] if frame.after is not None else NOTHING_TOLD
-    before = replace(before, config={**before.config, **frame.config})
+    before = told_before(spec, frame)
     driver = driver_for(spec.machine, before)
     driver.tell(before.operations)
     return driver

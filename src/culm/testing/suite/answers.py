@@ -17,7 +17,7 @@ from culm.testing.spec import Conversation, MachineSpec
 from culm.testing.suite.runs import (
     PropertyError,
     check_closed,
-    check_idle,
+    check_unchanged,
     driver_for,
     expect_equal,
     finish,
@@ -160,13 +160,13 @@ def _refuse_what_is_wrong(spec: MachineSpec, told: Conversation, story: Story) -
             _expect(play, Complete(ticket, right.result), ContractErrorCode.UNKNOWN_TICKET)
         for value in _wrong(effect, right.result, others):
             _expect(play, Complete(effect.ticket, value), ContractErrorCode.WRONG_RESULT)
-        _check_unchanged("a wrong answer", play, before)
+        check_unchanged("a wrong answer", play.driver, before)
         if play.do(right).error is not None:
             return  # the answer was recorded in another story
         before = visible(play.driver)
         for again in (right, Fail(effect.ticket, _MESSAGE)):
             _expect(play, again, ContractErrorCode.UNKNOWN_TICKET)
-        _check_unchanged("a second answer", play, before)
+        check_unchanged("a second answer", play.driver, before)
 
     tried = Play(spec, told, responder).run(story)
     expect_equal("wrong answers make a difference", plain.turns, tried.turns)
@@ -197,11 +197,6 @@ def _expect(play: Play, answer: Complete | Fail, code: ContractErrorCode) -> Non
         raise PropertyError(f"{answer} was taken for an answer")
     if error.code is not code:
         raise PropertyError(f"{answer} is refused with {error.code!r}, not {code!r}")
-
-
-def _check_unchanged(what: str, play: Play, before: object) -> None:
-    expect_equal(f"{what} was refused, yet it changed", before, visible(play.driver))
-    check_idle(f"{what}, which was refused,", play.driver, play.driver.drain(None))
 
 
 # Failures.

@@ -12,7 +12,7 @@ from culm.machines.driver import Driver
 from culm.machines.memory import retained_size
 from culm.machines.operations import Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations
-from culm.testing.spec import Conversation, Flood, MachineSpec
+from culm.testing.spec import Conversation, Flood, Frame, MachineSpec
 from culm.testing.suite.runs import PropertyError, driver_for, retold, watchdog
 from culm.testing.suite.strategies import (
     Draw,
@@ -25,7 +25,6 @@ from culm.testing.suite.strategies import (
 )
 
 HEADER_SIZE = 28  # of IP and UDP, the cost of an empty datagram to its sender
-NOTHING_TOLD = Conversation(name="nothing", operations=())
 
 _CHUNK_SIZE = 4096
 _UNIT_SIZE_MAX = 64
@@ -75,7 +74,7 @@ def limits(spec: MachineSpec, draw: Draw) -> None:
 
 def _habits(spec: MachineSpec) -> list[_Habit]:
     """Those that make a difference: all have a store, or none; datagrams are always taken."""
-    unread = [] if _is_of_datagrams(spec) else [_UNREAD]
+    unread = [] if spec.has("receive_datagram") else [_UNREAD]
     return [_KEEPS_UP, *unread, *([] if spec.machine.respond is None else [_UNANSWERED])]
 
 
@@ -85,14 +84,13 @@ def floods(spec: MachineSpec) -> None:
     Senders of datagrams are never told to wait, so those may also come without a break, and
     then the smallest ones as well, in every conversation.
     """
-    told = {each.name: each for each in conversations(spec)}
-    of_datagrams = _is_of_datagrams(spec)
+    of_datagrams = spec.has("receive_datagram")
     for flood in spec.attacks.floods:
-        before = told[flood.after] if flood.after is not None else NOTHING_TOLD
+        before = told_before(spec, flood)
         for habit in [*_habits(spec), *([_HURRIED] if of_datagrams else [])]:
             with watchdog():
                 _pour(spec, flood, before, list(before.operations), habit)
-    for before in told.values() if of_datagrams else ():
+    for before in conversations(spec) if of_datagrams else ():
         for way, unit in product(ways_in(before), _SMALLEST):
             assert isinstance(way, ReceiveDatagram)
             with watchdog():
@@ -130,13 +128,17 @@ def _check_retained(
         )
 
 
-def _is_of_datagrams(spec: MachineSpec) -> bool:
-    return hasattr(spec.machine.make({}), "receive_datagram")
+def told_before(spec: MachineSpec, attack: Flood | Frame) -> Conversation:
+    """The conversation that the attack follows, with the config of the attack."""
+    told = Conversation(name="nothing", operations=())
+    if attack.after is not None:
+        [told] = [each for each in conversations(spec) if each.name == attack.after]
+    return replace(told, config={**told.config, **attack.config})
 
 
 def poured(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
     """The operations for the units of `flood`, one unit after the other, for ever."""
-    of_datagrams = _is_of_datagrams(spec)
+    of_datagrams = spec.has("receive_datagram")
 
     def receive(data: bytes, number: int) -> Operation:
         if of_datagrams:

@@ -10,7 +10,7 @@ from culm.machines import Config, Key, lookup
 from culm.machines.driver import Driver
 from culm.testing.record import meet, play
 from culm.testing.spec import MachineSpec, Meeting, Scenario
-from culm.testing.suite.runs import PropertyError, finish, watchdog
+from culm.testing.suite.runs import PropertyError, end, watchdog
 
 _DOUBLINGS_MAX = 20
 _STAGES_MAX = 3  # for each limit, others for the next one
@@ -62,9 +62,7 @@ def _check(spec: MachineSpec, stage: Scenario | Meeting, limit: Config) -> None:
     except ValueError:
         return  # of a call that asks for more than the limit
     for driver in drivers:
-        finish(driver)
-        if driver.closed is None:
-            raise PropertyError("eof, close, answers and all deadlines past: still not Closed")
+        end(driver)
 
 
 def _played(spec: MachineSpec, stage: Scenario | Meeting, limit: Config) -> list[Driver]:

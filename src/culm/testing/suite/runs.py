@@ -89,6 +89,14 @@ def finish(driver: Driver) -> list[Turn]:
     return turns
 
 
+def end(driver: Driver) -> list[Turn]:
+    """`finish`, and raise `PropertyError` if the machine does not end."""
+    turns = finish(driver)
+    if driver.closed is None:
+        raise PropertyError("eof, close, answers and all deadlines past: still not Closed")
+    return turns
+
+
 def check_past(now: float, deadline: float | None) -> None:
     """Raise `PropertyError` if a machine that was told `now` waits for that time or earlier."""
     if deadline is not None and deadline <= now:
@@ -282,6 +290,16 @@ def visible(driver: Driver) -> dict[str, Any]:
         seen["open"] = driver.open_links
         seen["links"] = {n: (link.read_size(), link.closed) for n, link in driver.links.items()}
     return seen
+
+
+def check_unchanged(what: str, driver: Driver, before: object) -> None:
+    """Raise `PropertyError` if a refusal of `what` has changed what was `visible` before."""
+    expect_equal(f"{what} was refused, yet it changed", before, visible(driver))
+    try:
+        turn = driver.drain(None)
+    except Exception as error:
+        raise PropertyError(f"{what} was refused, and then: {error!r}") from error
+    check_idle(f"{what}, which was refused,", driver, turn)
 
 
 def check_idle(what: str, driver: Driver, turn: Turn) -> None:

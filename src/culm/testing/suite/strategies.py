@@ -19,6 +19,7 @@ from culm.testing.spec import Conversation, MachineSpec
 T = TypeVar("T")
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Story = list[Operation]
+_Mutation = Callable[[Story, int, list[int], Draw], None]
 
 _MUTATIONS_MAX = 3
 _FAT = b"\xff" * 9  # the biggest claim that a length of most encodings can make
@@ -193,32 +194,40 @@ def _data(story: Story, index: int) -> bytes:
     return operation.data
 
 
-def _flip(story: Story, index: int, places: list[int], draw: Draw) -> None:
-    data = bytearray(_data(story, index))
-    if data:
-        data[draw(st.integers(0, len(data) - 1))] ^= draw(st.integers(1, 255))
-    story[index] = _changed(story[index], bytes(data))
+def _flip(data: bytes, draw: Draw) -> bytes:
+    if not data:
+        return data
+    at, changed = draw(st.integers(0, len(data) - 1)), draw(st.integers(1, 255))
+    return data[:at] + bytes([data[at] ^ changed]) + data[at + 1 :]
 
 
-def _insert(story: Story, index: int, places: list[int], draw: Draw) -> None:
-    data = _data(story, index)
+def _insert(data: bytes, draw: Draw) -> bytes:
     at = draw(st.integers(0, len(data)))
-    extra = draw(st.one_of(st.binary(min_size=1, max_size=16), st.just(_FAT)))
-    story[index] = _changed(story[index], data[:at] + extra + data[at:])
+    return data[:at] + _extra(draw) + data[at:]
 
 
-def _overwrite(story: Story, index: int, places: list[int], draw: Draw) -> None:
-    data = _data(story, index)
+def _overwrite(data: bytes, draw: Draw) -> bytes:
+    at, extra = draw(st.integers(0, len(data))), _extra(draw)
+    return data[:at] + extra + data[at + len(extra) :]
+
+
+def _delete(data: bytes, draw: Draw) -> bytes:
     at = draw(st.integers(0, len(data)))
-    extra = draw(st.one_of(st.binary(min_size=1, max_size=16), st.just(_FAT)))
-    story[index] = _changed(story[index], data[:at] + extra + data[at + len(extra) :])
+    return data[:at] + data[draw(st.integers(at, len(data))) :]
 
 
-def _delete(story: Story, index: int, places: list[int], draw: Draw) -> None:
-    data = _data(story, index)
-    at = draw(st.integers(0, len(data)))
-    end = draw(st.integers(at, len(data)))
-    story[index] = _changed(story[index], data[:at] + data[end:])
+def _extra(draw: Draw) -> bytes:
+    extra: bytes = draw(st.one_of(st.binary(min_size=1, max_size=16), st.just(_FAT)))
+    return extra
+
+
+def _within(change: Callable[[bytes, Draw], bytes]) -> _Mutation:
+    """The change of one input's bytes."""
+
+    def mutate(story: Story, index: int, places: list[int], draw: Draw) -> None:
+        story[index] = _changed(story[index], change(_data(story, index), draw))
+
+    return mutate
 
 
 def _truncate(story: Story, index: int, places: list[int], draw: Draw) -> None:
@@ -244,11 +253,8 @@ def _swap(story: Story, index: int, places: list[int], draw: Draw) -> None:
     story[index], story[other] = story[other], story[index]
 
 
-_MUTATIONS: list[Callable[[Story, int, list[int], Draw], None]] = [
-    _flip,
-    _overwrite,
-    _insert,
-    _delete,
+_MUTATIONS: list[_Mutation] = [
+    *map(_within, (_flip, _overwrite, _insert, _delete)),
     _truncate,
     _garbage,
     _repeat,

@@ -13,7 +13,7 @@ from culm.machines.driver import Driver
 from culm.machines.operations import Advance, Complete, Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations
 from culm.testing.spec import Conversation, MachineSpec
-from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured, received_size, welcome
+from culm.testing.suite.floods import HEADER_SIZE, poured, received_size, told_before, welcome
 from culm.testing.suite.runs import PropertyError, driver_for, refused, retold, watchdog
 from culm.testing.suite.strategies import Draw, Story, conversation, hostile, pick, ways_in
 
@@ -57,23 +57,21 @@ def repeats(spec: MachineSpec) -> None:
 
     The latter follow a conversation up to the point before it ends.
     """
-    told = {each.name: each for each in conversations(spec)}
     for flood in spec.attacks.floods:
-        before = told[flood.after] if flood.after is not None else NOTHING_TOLD
-        before = replace(before, config={**before.config, **flood.config})
+        before = told_before(spec, flood)
         again = replace(flood, calls=None)
         with watchdog():
             _check(spec, before, list(before.operations), partial(poured, spec, again))
     singles = [
         (each, replace(operation, data=data))
-        for each in told.values()
+        for each in conversations(spec)
         for operation in each.operations
         if isinstance(operation, (Receive, ReceiveDatagram))
         for data in dict.fromkeys(spec.machine.codec.cut(operation.data))
     ]
     for each, single in singles[:: len(singles) // _SINGLES_MAX + 1]:
         story = _unended(spec, each)
-        for waits in (False, True) if hasattr(spec.machine.make({}), "next_deadline") else (False,):
+        for waits in (False, True) if spec.has("next_deadline") else (False,):
             with watchdog():
                 said = partial(repeat, [single])
                 if _grows(spec, each, story, said, waits=waits):

@@ -16,7 +16,7 @@ from culm.machines.operations import Call, Complete, Operation, Receive, Receive
 from culm.machines.plain import to_plain
 from culm.testing.record import conversations, record, record_meeting
 from culm.testing.spec import Conversation, Flood, MachineSpec, Many, Meeting, Scenario, Work
-from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured, wanted
+from culm.testing.suite.floods import HEADER_SIZE, poured, told_before, wanted
 from culm.testing.suite.meter import EndlessWorkError, Meter
 from culm.testing.suite.runs import PropertyError, driver_for, retold
 from culm.testing.suite.strategies import Draw, conversation, hostile, tightened, ways_in
@@ -201,10 +201,8 @@ def things_of(spec: MachineSpec) -> Iterator[tuple[str, _StepsOf]]:
 def _growing(spec: MachineSpec) -> Iterator[tuple[str, _StepsOf]]:
     """Things of which there may be many, by name, each with the steps of so many of them."""
     yield from things_of(spec)
-    told = {each.name: each for each in conversations(spec)}
     for number, flood in enumerate(spec.attacks.floods):
-        before = told[flood.after] if flood.after is not None else NOTHING_TOLD
-        yield f"units of flood {number}", _flooded(spec, before, flood)
+        yield f"units of flood {number}", _flooded(spec, flood)
     for number, each in enumerate(conversations(spec)):
         last = {op.method: at for at, op in enumerate(each.operations) if isinstance(op, Call)}
         for method, at in last.items():
@@ -249,8 +247,9 @@ def _steps_of_all(spec: MachineSpec, many: Many, size: int) -> int:
     return steps
 
 
-def _flooded(spec: MachineSpec, before: Conversation, flood: Flood) -> _Counted:
-    worker = Worker(spec, replace(before, config={**before.config, **flood.config}))
+def _flooded(spec: MachineSpec, flood: Flood) -> _Counted:
+    before = told_before(spec, flood)
+    worker = Worker(spec, before)
     _tell_while_open(worker, before.operations)
     return _Counted(worker, poured(spec, flood))
 
