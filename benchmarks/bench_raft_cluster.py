@@ -1,6 +1,7 @@
 """Commits a second of three servers as processes over loopback, ours and PySyncObj's.
 
-64-byte values are submitted in the leader's process, with so and so many in flight.  Run::
+64-byte values are submitted in the leader's process, with so and so many in flight: one by one,
+and by ours also together, as many in one call as there is room for.  Run::
 
     python benchmarks/bench_raft_cluster.py [--seconds 2] [--rounds 3] [--windows 1 1000]
         [--before CHECKOUT] [--sqlite]
@@ -93,7 +94,14 @@ def make_store(stored: Stored, *, sqlite: bool) -> Iterator[Store]:
 
 
 async def run_culm(
-    number: int, ports: Sequence[int], window: int, seconds: float, tell: Tell, store: Store
+    number: int,
+    ports: Sequence[int],
+    window: int,
+    seconds: float,
+    tell: Tell,
+    store: Store,
+    *,
+    together: bool,
 ) -> None:
     node = Node(
         server_id=number,
@@ -123,8 +131,9 @@ async def run_culm(
     def submit() -> None:
         nonlocal waiting
         while waiting < window:
-            node.propose([VALUE])
-            waiting += 1
+            count = window - waiting if together else 1
+            node.propose([VALUE] * count)
+            waiting += count
 
     executor = None if isinstance(store, MemoryStore) else ThreadPoolExecutor(1)
     driver = NodeDriver(node, store, on_event=take, perform_in=executor)
@@ -151,10 +160,17 @@ def serve_culm(
     tell: Tell,
     *,
     sqlite: bool = False,
+    together: bool = False,
 ) -> None:
     servers = tuple(Server(at, f"tcp://127.0.0.1:{port}") for at, port in enumerate(ports, 1))
     with make_store(Stored.founding(servers), sqlite=sqlite) as store:
-        asyncio.run(run_culm(number, ports, window, seconds, tell, store))
+        asyncio.run(run_culm(number, ports, window, seconds, tell, store, together=together))
+
+
+def serve_culm_together(
+    number: int, ports: Sequence[int], window: int, seconds: float, tell: Tell
+) -> None:
+    serve_culm(number, ports, window, seconds, tell, together=True)
 
 
 def serve_culm_sqlite(
@@ -294,6 +310,8 @@ def main() -> None:
     contenders = {"culm": (HERE.parents[1], ours)}
     if arguments.before is not None:
         contenders["before"] = (arguments.before, ours)
+    if not arguments.sqlite:
+        contenders["culm, together"] = (HERE.parents[1], "serve_culm_together")
     if not arguments.sqlite and find_spec("pysyncobj") is not None:
         contenders["pysyncobj"] = (HERE.parents[1], "serve_pysyncobj")
     for window in arguments.windows:

@@ -386,13 +386,14 @@ def reconcile(effort: Effort, *, differences: int) -> Contest:
 
 
 @contextmanager
-def raft(effort: Effort, *, window: int) -> Contest:
+def raft(effort: Effort, *, window: int, together: bool) -> Contest:
     needs("pysyncobj")
     import bench_raft_cluster as cluster
 
     seconds = 0.3 if effort.brief else 3.0
+    ours = cluster.serve_culm_together if together else cluster.serve_culm
     yield (
-        lambda: cluster.measure(cluster.serve_culm, window, seconds).rate,
+        lambda: cluster.measure(ours, window, seconds).rate,
         lambda: cluster.measure(cluster.serve_pysyncobj, window, seconds).rate,
     )
 
@@ -489,15 +490,15 @@ def _lzfoo_claims() -> Iterator[Claim]:
 CLAIMS: tuple[Claim, ...] = (
     *(
         Claim(
-            f"Raft, {window:,} in flight",
+            f"Raft, {window:,} in flight{', proposed together' if together else ''}",
             "values of 64 bytes, three servers as processes over loopback, no disk",
             "PySyncObj",
             "commits/s",
             target,
-            partial(raft, window=window),
+            partial(raft, window=window, together=together),
             "wall",
         )
-        for window, target in ((1000, 4.0), (1, 1.2))
+        for window, together, target in ((1000, False, 4.0), (1000, True, 4.0), (1, False, 1.2))
     ),
     Claim(
         "Point-2-Point, entries of 100 bytes, one core",
