@@ -276,6 +276,17 @@ def test_other_items_are_refused(left, right):
     assert closed(link.left) is closed(link.right) is ErrorCode.OTHER_PARAMETERS
 
 
+@pytest.mark.parametrize("version", [0, 1, 3, 255])
+@pytest.mark.parametrize("size", [1, 24, 40, 41, 240])
+def test_another_version_is_refused_whatever_the_size_of_its_hello(version, size):
+    """The hello of version 1 had 24 bytes; that of a later one may have more than ours."""
+    session = responder()
+    session.receive_data(encode_frame(FrameKind.HELLO, bytes([version, *bytes(size - 1)])))
+    assert closed_by(session) is ErrorCode.OTHER_PARAMETERS
+    told = FrameKind.GOODBYE, bytes([ErrorCode.OTHER_PARAMETERS])
+    assert frames_in(session.data_to_send()) == [told]
+
+
 def test_who_insists_on_a_key_refuses_to_do_without():
     chosen = UNKEYED, CompactParameters()
     link = talk(Tree(item_size=8), Tree(item_size=8), chosen)
@@ -355,12 +366,14 @@ def piece(*body: int, last: bool = False) -> bytes:
     [
         (b"\0", ErrorCode.BAD_FRAME),
         (b"\x08", ErrorCode.BAD_FRAME),
-        (bytes([FrameKind.HELLO, 39]), ErrorCode.BAD_FRAME),
+        (bytes([FrameKind.HELLO, 0]), ErrorCode.BAD_FRAME),
+        (bytes([FrameKind.HELLO, 39]) + HELLO.encode()[:39], ErrorCode.BAD_FRAME),
+        (bytes([FrameKind.HELLO, 41]) + HELLO.encode() + b"\0", ErrorCode.BAD_FRAME),
+        (bytes([FrameKind.HELLO, 248, 255]), ErrorCode.BAD_FRAME),
         (bytes([FrameKind.HELLO, 248, 40]), ErrorCode.BAD_FRAME),
         (bytes([FrameKind.PIECE, 0]), ErrorCode.BAD_FRAME),
         (bytes([FrameKind.PIECE, 250]) + (BODY_SIZE_MAX + 1).to_bytes(3), ErrorCode.BAD_FRAME),
         (bytes([FrameKind.PIECE, 255]) + b"\xff" * 8, ErrorCode.BAD_FRAME),
-        (hello(at0=1), ErrorCode.OTHER_PARAMETERS),
         (hello(at1=8), ErrorCode.BAD_FRAME),
         (hello(at1=1), ErrorCode.BAD_FRAME),
         (hello(at2=3), ErrorCode.BAD_FRAME),

@@ -29,6 +29,7 @@ from culm.reconcile.frames import (
     BODY_SIZE_MAX,
     HEADER_SIZE_MAX,
     SALT_SIZE,
+    VERSION,
     FrameKind,
     Hello,
     decode_ranges_max,
@@ -192,6 +193,8 @@ class CompactSession(StreamBase[CompactEvent]):
             )
         match kind:
             case FrameKind.HELLO:
+                if body[0] != VERSION:
+                    self._refuse(ErrorCode.OTHER_PARAMETERS, f"version {body[0]}")
                 self._hear_hello(Hello.decode(body))
             case FrameKind.WELCOME:
                 self._running.welcome(decode_ranges_max(body[0]))

@@ -14,7 +14,8 @@ has more than `BODY_SIZE_MAX` bytes.
 | 7 | goodbye | one byte: its sender leaves for this reason (an `ErrorCode`, or 0) |
 
 The first round of a run is answered by a welcome and another round, or, if both have the same, by
-agreed: see `Hello.check`.
+agreed: see `Hello.check`.  A hello of another version, of 1 to 240 bytes that begin with it, is
+answered by a goodbye because of `ErrorCode.OTHER_PARAMETERS`.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ BODY_SIZE_MAX = 1 << 16
 SALT_SIZE = 16
 HEADER_SIZE_MAX = 1 + varu64.size(BODY_SIZE_MAX)
 
+_HELLO_SIZE_MAX = 240  # of any version
 _HELLO = Struct(f">BBBBHBx{SALT_SIZE}s{CHECK_SIZE}s")
 _KEYED, _VARYING, _RATELESS = 1, 2, 4
 
@@ -57,7 +59,7 @@ class FrameKind(IntEnum):
 
 #: The least and the greatest size of a frame's body, in bytes.
 _SIZES = {
-    FrameKind.HELLO: (_HELLO.size, _HELLO.size),
+    FrameKind.HELLO: (1, _HELLO_SIZE_MAX),
     FrameKind.WELCOME: (1, 1),
     FrameKind.PIECE: (1, BODY_SIZE_MAX),
     FrameKind.LAST_PIECE: (1, BODY_SIZE_MAX),
@@ -165,9 +167,9 @@ class Hello:
     @classmethod
     def decode(cls, body: bytes) -> Hello:
         """Decode the body of a frame; raises `RemoteProtocolError` if it is invalid."""
-        version, flags, sum_size, number, item_size, logarithm, salt, check = _HELLO.unpack(body)
-        if version != VERSION:
-            raise RemoteProtocolError(ErrorCode.OTHER_PARAMETERS, f"version {version}")
+        if len(body) != _HELLO.size:
+            raise RemoteProtocolError(ErrorCode.BAD_FRAME, f"a hello of {len(body)} bytes")
+        _, flags, sum_size, number, item_size, logarithm, salt, check = _HELLO.unpack(body)
         monoids: dict[int, Monoid | None] = {each.kernel_number: each for each in MONOIDS.values()}
         if flags & _KEYED:
             monoids = {255: None}
