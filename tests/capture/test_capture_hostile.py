@@ -98,6 +98,32 @@ def test_calls_that_somebody_makes_up_are_refused_and_nothing_else_is_raised(nam
             assert not made.name.startswith("_")
 
 
+@pytest.mark.parametrize("name", names())
+def test_captures_that_somebody_makes_up_become_other_files_or_are_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each value stands wherever a caller's, a store's or a driver's may."""
+    random = Random(name)
+    path = tmp_path / "made-up"
+    inputs = ["receive_data", "receive_eof", "receive_datagram", "advance", "complete", "fail"]
+    called = [*inputs, *dir(lookup(name).make({})), *(f"!{verb}" for verb in lookup(name).verbs)]
+    for _ in range(20):
+        steps = [
+            step(
+                random.choice(called),
+                *random.choices(VALUES, k=random.randrange(4)),
+                result=random.choice(VALUES),
+            )
+            for _ in range(random.randrange(1, 4))
+        ]
+        path.write_bytes(capture_of(*steps, header=Header(machine=name)))
+        for told in ("show", "replay"):
+            assert main([told, str(path)]) in ExitStatus
+        for made in ("lines", "qlog", "pcap", "test", "view"):
+            assert main([made, "-o", str(tmp_path / made), str(path)]) in ExitStatus
+        capsys.readouterr()
+
+
 def test_a_machine_that_was_not_made_has_no_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,7 +198,7 @@ def test_messages_are_named_up_to_a_damage(
     path = tmp_path / "damaged"
     cut = step("receive_data", b"\0\1\5\x20\1")  # its last message waits for its end
     path.write_bytes(capture_of(cut) + bytes(12))
-    assert main(["show", str(path)]) == ExitStatus.IMPOSSIBLE
+    assert main(["show", "--messages", str(path)]) == ExitStatus.IMPOSSIBLE
     told = capsys.readouterr()
     assert told.out.splitlines()[-1].endswith("receive_data(5 bytes 0001052001)  CREDIT, WRITE")
     assert "damaged" in told.err

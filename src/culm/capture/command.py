@@ -16,7 +16,7 @@ from itertools import zip_longest
 from typing import Any
 
 from culm.capture.dissect import PROTOCOLS, Field, dissect, with_fields
-from culm.capture.errors import CaptureError
+from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.files import open_capture, pieces_of, write_pieces
 from culm.capture.lines import lines
 from culm.capture.pcap import pcap
@@ -81,6 +81,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     show = command("show", _show, "a line for each step")
     show.add_argument("--json", action="store_true", help="steps as lines of JSON, in full")
     show.add_argument("--all", action="store_true", help="calls that took nothing, too")
+    show.add_argument(
+        "--messages", action="store_true", help="name the messages in bytes, which are all split"
+    )
     again = command("replay", _replay, "do it again, and name the first difference")
     _add_json(again)
     again.add_argument("--until", type=int, metavar="N", help="stop after step N; tell the state")
@@ -142,7 +145,8 @@ def _show(options: argparse.Namespace) -> ExitStatus:
     at = 0.0
     faults: list[CaptureError] = []
     told = _until_fault(capture, faults)
-    found = ((step, ()) for step in told) if options.json else with_fields(header, told)
+    split = options.messages and not options.json
+    found = with_fields(header, told) if split else ((step, ()) for step in told)
     for number, (step, moved) in enumerate(found, 1):
         at += step.after
         if options.json:
@@ -264,7 +268,12 @@ _BROKEN = {
 
 
 def _lines_of(capture: Capture) -> Iterator[bytes]:
-    return (json.dumps(line).encode() + b"\n" for line in lines(capture))
+    for line in lines(capture):
+        try:
+            yield json.dumps(line).encode() + b"\n"
+        except (TypeError, ValueError) as error:  # what a stranger put in the place of a text
+            words = f"a part of other types is no line: {error}"
+            raise CaptureError(ErrorCode.OPAQUE, words) from None
 
 
 _CONVERTED: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
