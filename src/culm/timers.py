@@ -1,9 +1,10 @@
-"""A table of deadlines, by key."""
+"""The time of a machine, and a table of deadlines, by key."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
+from dataclasses import dataclass
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -17,6 +18,25 @@ def earliest(*times: float | None) -> float | None:
         if time is not None and (first is None or time < first):
             first = time
     return first
+
+
+@dataclass(slots=True)
+class LocalTime:
+    """The time of the machine, which the machine alone sets.
+
+    epoch: its time 0, in seconds since 1970.
+    """
+
+    now: float
+    epoch: float
+
+    @property
+    def unix_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return int((self.epoch + self.now) * 1000)
+
+    def advance(self, now: float) -> None:
+        self.now = now
 
 
 class Deadlines(Generic[K]):

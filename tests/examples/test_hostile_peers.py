@@ -30,6 +30,7 @@ from culm.point2point import (
     Setup,
     State,
 )
+from culm.point2point.messages import Demand, Eagerness
 from culm.point2point.replication import Interest, Replicator
 from culm.wire.multihash import YAMF
 from culm_io.asyncio.driver import MachineProtocol
@@ -281,7 +282,9 @@ def test_a_payload_that_comes_although_it_is_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The peer, which is in this process, does not care what is asked of it."""
-    monkeypatch.setattr("culm.point2point.direction._check_payload_wanted", lambda *_: None)
+    for asked in (Demand, Eagerness):
+        monkeypatch.setattr(asked, "wants_payload", lambda *_: True)
+    monkeypatch.setattr(Demand, "admits_payload", lambda *_: True)
     huge = LogAuthor(KEY, family=YAMF).publish(
         payload_size=(1 << 64) - 1, payload_hash=YAMF.hash(b"")
     )

@@ -264,8 +264,13 @@ UNHEARD = 141  # as shells say it of SIGPIPE
 
 
 def cut_off(command: list[str], folder: Path, *, lines: int) -> tuple[int, str]:
-    """Read so many lines of what a program writes, and no more; its status, and its errors."""
+    """Read so many lines of what a program writes, and no more; its status, and its errors.
+
+    Who reads none has gone before the program begins, however busy the machine is.
+    """
     reading, writing = os.pipe()
+    if not lines:
+        os.close(reading)
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -275,9 +280,10 @@ def cut_off(command: list[str], folder: Path, *, lines: int) -> tuple[int, str]:
         env=environment(folder),
     ) as process:
         os.close(writing)
-        with open(reading, "rb") as output:
-            for _ in range(lines):
-                assert output.readline()
+        if lines:
+            with open(reading, "rb") as output:
+                for _ in range(lines):
+                    assert output.readline()
         try:
             _, errors = process.communicate(timeout=SECONDS_MAX)
         finally:

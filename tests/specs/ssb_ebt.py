@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from culm.arguments import is_dict
 from culm.machine import Effect, Event
 from culm.machines import Advance, Config, Eof, Operation, Receive, call, lookup
 from culm.machines.ssb_lines import DialWanted, encode_fields, feed, next_message
@@ -61,7 +62,7 @@ def confirms(effect: Effect[Any], message: bytes) -> bool:
         notes = json.loads(message)
     except ValueError:
         return False
-    return isinstance(notes, dict) and any(
+    return is_dict(notes) and any(
         isinstance(note := notes.get(each.author), int) and note >> 1 >= each.sequence
         for each in (effect.messages if isinstance(effect, AppendMessages) else ())
     )

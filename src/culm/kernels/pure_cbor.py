@@ -13,7 +13,7 @@ depth of arrays and maps inside each other that is not from 0 to `DEPTH_MAX`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
+from math import isfinite as _isfinite
 from struct import Struct
 from typing import Any
 
@@ -110,7 +110,7 @@ def fields(fronts: list[bytes], values: tuple[Any, ...], other: Callable[[Any], 
 
 
 def _needs_64_bits(value: float) -> bool:
-    if not isfinite(value):
+    if not _isfinite(value):
         return False
     try:
         (single,) = _FLOATS[4].unpack(_FLOATS[4].pack(value))

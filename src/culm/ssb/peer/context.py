@@ -13,6 +13,7 @@ from culm.ssb.muxrpc import CallType, Manifest
 from culm.ssb.peer.events import LinkEvent
 from culm.ssb.peer.frames import FrameVerifier
 from culm.ssb.peer.limits import Limits, Settings, Timing
+from culm.timers import LocalTime
 
 #: The methods that a peer may call.
 MANIFEST: Final = Manifest(
@@ -25,25 +26,6 @@ MANIFEST: Final = Manifest(
         ".".join(history.METHOD): CallType.SOURCE,
     }
 )
-
-
-@dataclass(slots=True)
-class LocalTime:
-    """The time of the machine, which the machine alone sets.
-
-    epoch: its time 0, in seconds since 1970.
-    """
-
-    now: float
-    epoch: float
-
-    @property
-    def unix_ms(self) -> int:
-        """Milliseconds since 1970."""
-        return int((self.epoch + self.now) * 1000)
-
-    def advance(self, now: float) -> None:
-        self.now = now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

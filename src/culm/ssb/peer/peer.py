@@ -43,7 +43,7 @@ from culm.ssb.messages import (
     MessageErrorCode,
     create_message,
 )
-from culm.ssb.peer.context import Context, LocalTime
+from culm.ssb.peer.context import Context
 from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import LinkEvent, OwnFeedConfirmed, PeerEffect, PeerEvent
 from culm.ssb.peer.frames import Frame, FrameVerifier, Judged
@@ -51,7 +51,7 @@ from culm.ssb.peer.limits import Limits, Settings, Timing
 from culm.ssb.peer.links import Links, PeerLink
 from culm.ssb.secret_handshake import MAIN_NETWORK, ClientHandshake, ServerHandshake
 from culm.ssb.v8json import JsonValue
-from culm.timers import earliest
+from culm.timers import LocalTime, earliest
 
 
 class OwnFeed:

@@ -28,6 +28,10 @@ def every_receipt(spec: MachineSpec) -> None:
                     plain.check(effect)
 
 
+def _unanswered(play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
+    """The store never answers."""
+
+
 def receipts(spec: MachineSpec, draw: Draw) -> None:
     """No peer is told that something is kept before the store has kept it.
 
@@ -68,7 +72,7 @@ class _Answered:
         early = self._confirming(effect, [self._turns[at]])
         if not early:
             return
-        withheld = Play(self._spec, self._told, otherwise(number, lambda *_: None))
+        withheld = Play(self._spec, self._told, otherwise(number, _unanswered))
         waiting = withheld.run(self._story).turns
         if self._confirming(effect, waiting[at:]) == self._confirming(effect, self._turns[at:]):
             raise PropertyError(f"{effect} is not answered, and yet confirmed: {early}")

@@ -197,8 +197,9 @@ def _data(story: Story, index: int) -> bytes:
 def _flip(data: bytes, draw: Draw) -> bytes:
     if not data:
         return data
-    at, changed = draw(st.integers(0, len(data) - 1)), draw(st.integers(1, 255))
-    return data[:at] + bytes([data[at] ^ changed]) + data[at + 1 :]
+    at: int = draw(st.integers(0, len(data) - 1))
+    changed: int = data[at] ^ draw(st.integers(1, 255))
+    return data[:at] + bytes([changed]) + data[at + 1 :]
 
 
 def _insert(data: bytes, draw: Draw) -> bytes:
