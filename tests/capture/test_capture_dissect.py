@@ -77,6 +77,7 @@ def test_the_bytes_of_every_step_are_in_fields(
             assert each.fault is None or each.moved.received or each.fault.code == "TRUNCATED"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("spec", "told"), CASES)
 def test_broken_bytes_are_split_up_to_the_fault(spec: MachineSpec, told: Conversation) -> None:
     """Each protocol gets the bytes of each conversation, cut, changed and of another protocol."""

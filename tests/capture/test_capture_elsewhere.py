@@ -48,6 +48,7 @@ def _is_compiled(python: str) -> bool:
     return subprocess.run([python, "-c", asked], capture_output=True).returncode == 0
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("compiled", [False, True], ids=["pure", "compiled"])
 @pytest.mark.parametrize("python", [sys.executable, *PYTHONS])
 def test_captures_are_replayed_elsewhere(

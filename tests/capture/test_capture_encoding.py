@@ -39,6 +39,7 @@ def records_of(capture: bytes) -> bytes:
     return b"".join(BlockReader().feed(capture))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("spec", "told"), CASES)
 def test_a_conversation_has_the_same_bytes(spec: MachineSpec, told: Conversation) -> None:
     assert records_of(recorded(spec, told)) == records_of(recorded(spec, told, LongWay))

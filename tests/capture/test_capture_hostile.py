@@ -98,6 +98,7 @@ def test_calls_that_somebody_makes_up_are_refused_and_nothing_else_is_raised(nam
             assert not made.name.startswith("_")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", names())
 def test_captures_that_somebody_makes_up_become_other_files_or_are_refused(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -279,6 +279,7 @@ def check(expected: Sequence[Field], data: bytes, protocol: str, got: Sequence[N
     return len(whole)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_wireshark_shows_the_same_fields(protocol: str, tmp_path: Path) -> None:
     machines, name = PROTOCOLS[protocol]

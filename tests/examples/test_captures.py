@@ -129,6 +129,7 @@ def test_each_connection_has_a_file_and_none_is_written_over(tmp_path: Path) -> 
         assert names_in(path)[0] == "+culm.point2point.replication.replicator:Replicator"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("without", ["keys", "nothing", "payloads"])
 def test_servers_of_raft_are_killed(
     tmp_path: Path, processes: list[subprocess.Popen[str]], without: str
@@ -242,6 +243,7 @@ def is_connected(step: Step) -> bool:
     return "PeerConnected" in repr(step.result)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("without", ["keys", "nothing"])
 def test_a_pub_of_scuttlebutt_is_killed(
     tmp_path: Path, processes: list[subprocess.Popen[str]], without: str

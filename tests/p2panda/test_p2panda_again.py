@@ -91,6 +91,7 @@ class Line:
             self.wait(31.0)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("both_ask", [False, True])
 @pytest.mark.parametrize("seconds", [35.0, 310.0])
 @pytest.mark.parametrize("mode", Mode)

@@ -78,6 +78,7 @@ def places() -> range:
     return range(len(VALID) + 1)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("batches", BATCHES)
 @pytest.mark.parametrize("kind", LEFT_OUT)
 def test_an_entry_that_is_left_out_costs_itself_and_what_depends_on_it(kind: str, batches: str):

@@ -310,6 +310,7 @@ def test_the_conversation_is_valid(mode: str, size: int) -> None:
     assert peer.kept() == {(log, n) for log, count in LOGS.items() for n in range(1, count + 1)}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("mode", "code", "frame"), KINDS)
 def test_an_invalid_frame_loses_nothing_that_came_before(
     mode: str, code: ErrorCode | MuxCode, frame: bytes

@@ -112,6 +112,7 @@ def test_an_audit_goes_on_from_the_last_one(spark, tmp_path, monkeypatch):
     assert audits.read(spark, "logs").filter("entries > 900").collect() == [giant]
 
 
+@pytest.mark.slow
 @needs_jvm
 def test_an_audit_costs_what_the_batch_touches(spark, tmp_path, monkeypatch):
     """And there are as many shelves as it takes for that, while an archive grows."""
@@ -222,7 +223,7 @@ follow(spark, Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes are killed in groups")
 def test_a_stream_that_is_killed_goes_on_where_it_was(spark, tmp_path):
     """Killed, with its Java, when it has written a batch or two; then started again."""

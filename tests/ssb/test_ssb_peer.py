@@ -307,6 +307,7 @@ def test_what_a_peer_does_in_a_conversation_is_bounded() -> None:
         Worker(WORKING, told).tell(told.operations)
 
 
+@pytest.mark.costly
 @pytest.mark.once
 @pytest.mark.parametrize(
     "flood", WORKING.attacks.floods, ids=["notes", "histories", "pings", "early"]
