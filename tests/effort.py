@@ -4,7 +4,7 @@
 
 - ``default``, while working: everything but campaigns;
 - ``ci``, the gate: a sixth of the seeds, and of each test that is ``costly`` every fifth case;
-- ``brief``, the gate on a second interpreter and on pure kernels: a twentieth of the seeds, and
+- ``brief``, the gate on pure kernels and a second interpreter: a twentieth of the seeds, and
   nothing that is marked ``costly`` or ``once``, which is what takes seconds and the same course
   on every interpreter;
 - ``long``, campaigns: everything, and what is marked ``slow``.
