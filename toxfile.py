@@ -22,4 +22,7 @@ def tox_add_core_config(core_conf: ConfigSet, state: State) -> None:
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     found = [str(path) for path in sorted(root.glob("versions/3.1[1-9].*/bin"))]
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), *found])
-    os.environ.setdefault("CULM_ANOTHER_PYTHON", shutil.which("python3.13") or sys.executable)
+    # Not by pyenv's shims, which are there for versions that are not active, too.
+    kept = shutil.which("python3.13", path=os.pathsep.join(found))
+    another = kept or shutil.which("python3.13") or sys.executable
+    os.environ.setdefault("CULM_ANOTHER_PYTHON", another)
