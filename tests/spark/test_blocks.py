@@ -175,7 +175,7 @@ def test_copies_are_counted_before_they_travel_and_where_they_meet():
     assert len(list(tables(log, 1))) == len(next(each_once(tables(log, 1))))
 
 
-@pytest.mark.costly
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10_000, 400_000], ids=["in batches", "in one batch"])
 def test_copies_of_an_entry_take_no_memory(size):
     [batch] = tables([signed(1)], 1)

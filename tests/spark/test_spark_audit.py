@@ -215,6 +215,7 @@ def test_forks_come_with_a_proof(all_kinds):
         assert row.variants == len(forked[place])
 
 
+@pytest.mark.slow
 def test_it_makes_no_difference_how_faults_come_to_the_rows(spark):
     """Rows are moved instead of faults where there are many of those; and in the other family."""
     rows = random_archive(3, LOGS_COUNT // 4, 30, YAMF, faulty=1)
@@ -222,6 +223,7 @@ def test_it_makes_no_difference_how_faults_come_to_the_rows(spark):
     assert found.verdicts == Counter(expected(rows, YAMF))
 
 
+@pytest.mark.slow
 @needs_jvm
 def test_no_row_is_held_beside_all_variants_of_an_entry(spark):
     """Of which an author can make any number: work would grow with its square."""

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 SKEW_MAX = 1.5
 
 
+@pytest.mark.slow
 @needs_jvm
 @pytest.mark.parametrize(
     ("large", "small"),
     [
         (30_000, 3_000),
-        pytest.param(1_000_000, 100_000, marks=pytest.mark.slow),
-        pytest.param(5_000_000, 1_000_000, marks=pytest.mark.slow),
+        (1_000_000, 100_000),
+        (5_000_000, 1_000_000),
     ],
 )
 def test_a_giant_log_is_no_more_work_for_a_task_than_many_small_ones(
