@@ -135,6 +135,10 @@ def rightly(play: Play, number: int, effect: Effect[Any], right: Complete) -> No
     play.do(right)
 
 
+def unanswered(play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
+    """Give no answer."""
+
+
 def otherwise(at: int, answer: Responder) -> Responder:
     """A responder that answers all effects rightly but one."""
 
@@ -210,16 +214,13 @@ def _fail(spec: MachineSpec, told: Conversation, story: Story, plain: Play, numb
         asked.append((effect, play.driver.closed is not None))
         play.do(Fail(effect.ticket, _MESSAGE))
 
-    def waiting(play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
-        pass
-
     def closing(play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
         play.withhold(effect)
         play.do(Call("close"))
 
     waited, closed, failed = (
         Play(spec, told, otherwise(number, each)).run(story).end()
-        for each in (waiting, closing, failing)
+        for each in (unanswered, closing, failing)
     )
     effect, over = asked[0]
     _check_told(failed, number, StoreFailed(effect=effect, error=StoreFault(_MESSAGE)), over=over)
