@@ -16,7 +16,7 @@ from itertools import zip_longest
 from typing import Any
 
 from culm.capture.dissect import PROTOCOLS, Field, dissect, with_fields
-from culm.capture.errors import CaptureError, ErrorCode
+from culm.capture.errors import CaptureError
 from culm.capture.files import open_capture, pieces_of, write_pieces
 from culm.capture.lines import lines
 from culm.capture.pcap import pcap
@@ -268,12 +268,7 @@ _BROKEN = {
 
 
 def _lines_of(capture: Capture) -> Iterator[bytes]:
-    for line in lines(capture):
-        try:
-            yield json.dumps(line).encode() + b"\n"
-        except (TypeError, ValueError) as error:  # what a stranger put in the place of a text
-            words = f"a part of other types is no line: {error}"
-            raise CaptureError(ErrorCode.OPAQUE, words) from None
+    return (json.dumps(line).encode() + b"\n" for line in lines(capture))
 
 
 _CONVERTED: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {

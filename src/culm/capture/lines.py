@@ -26,6 +26,7 @@ from culm.machines.operations import (
     Operation,
     Receive,
     ReceiveDatagram,
+    operation_from_json,
     operation_to_json,
 )
 from culm.machines.plain import JSON, from_plain
@@ -46,6 +47,7 @@ def lines(capture: Capture) -> Iterator[JSON]:
     for operation in _operations(capture, effects):
         try:
             line = operation_to_json(operation)
+            operation_from_json(line)
             effect = effects.get(operation.ticket, "") if isinstance(operation, Complete) else ""
         except (AttributeError, TypeError, ValueError) as error:  # parts of other types
             words = f"{type(operation).__name__} is no line: {error}"
