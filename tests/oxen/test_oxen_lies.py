@@ -25,6 +25,7 @@ from culm.oxen import (
     Timing,
 )
 from culm.oxen.messages import (
+    Broadcast,
     Finalize,
     Message,
     MessageAck,
@@ -215,6 +216,32 @@ def test_what_was_said_with_made_up_numbers_is_delivered_again_with_its_own() ->
     assert table.acknowledged() == [11, 12]
     assert table.node.dropped[DropReason.DUPLICATE] == 1
     assert table.node.me == ME
+
+
+@pytest.mark.parametrize("overtaking", [1, 2, 3])
+@pytest.mark.parametrize("passed", [0, 1, 3])
+def test_messages_that_overtake_the_first_that_names_us_are_not_forgotten(
+    overtaking: int, passed: int
+) -> None:
+    """They were acknowledged, so they never come again; the peer goes on after them."""
+    table = Table()
+    table.tell_message(P, Synchronize(7, 5))
+    ours = table.answer(P, P).one
+    said = list[bytes]()
+    for number in range(overtaking):
+        said += b"1%d" % number, b"b%d" % number
+        table.tell_message(P, OneToOne(6 + number, said[-2]))
+        table.tell_message(P, Broadcast(8 + number, said[-1]))
+    # Its sender had heard that some of them had arrived.
+    passed = min(passed, overtaking)
+    table.tell_message(P, Synchronize(7 + passed, 5 + passed, known=ours))
+    for number in range(overtaking + 1):  # those that came are sent again, and one more of each
+        table.tell_message(P, OneToOne(6 + number, b"1%d" % number))
+        table.tell_message(P, Broadcast(8 + number, b"b%d" % number))
+    said += b"1%d" % overtaking, b"b%d" % overtaking
+    got = [event.data for event in table.events() if isinstance(event, MessageReceived)]
+    assert got == said
+    assert table.node.dropped[DropReason.DUPLICATE] == 2 * overtaking
 
 
 def test_a_goodbye_with_made_up_numbers_is_void_when_its_own_come() -> None:

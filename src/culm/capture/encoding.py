@@ -12,11 +12,11 @@ from enum import Enum
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
-from sys import getsizeof
 from typing import Any, cast
 
 from culm.capture.values import MARK, Special, class_form, constants_of, to_value
 from culm.kernels import cbor as _kernel
+from culm.machines.memory import size_of
 from culm.wire import cbor
 from culm.wire.cbor import ARRAY, BYTES, MAP, TEXT, encode_head
 
@@ -77,7 +77,7 @@ class Encoder:
 
     def any_large(self, values: Sequence[Any]) -> bool:
         """Whether one of them is large, or has large bytes in a field."""
-        if max(map(getsizeof, values)) >= _LARGE:
+        if max(map(size_of, values)) >= _LARGE:
             return True
         records = self._records
         if records.keys().isdisjoint(map(type, values)):

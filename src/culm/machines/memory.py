@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import gc
-from sys import getsizeof
+import sys
+from collections.abc import Callable
 from types import CodeType, FunctionType, GetSetDescriptorType, MappingProxyType, ModuleType
 from typing import Any
+
+# PyPy has no `sys.getsizeof`, and another function in its place.
+size_of: Callable[[object], int] = getattr(gc, "get_rpy_memory_usage", sys.getsizeof)
+"""Bytes of one object alone, as the interpreter says."""
 
 # Code and its surroundings belong to the program, not to one machine.
 _PROGRAM = (
@@ -29,7 +34,7 @@ def retained_size(machine: object) -> int:
     size = 0
     while pending:
         found = pending.pop()
-        size += getsizeof(found)
+        size += size_of(found)
         for referent in _referents(found):
             if id(referent) not in seen and not isinstance(referent, _PROGRAM):
                 seen.add(id(referent))

@@ -91,6 +91,7 @@ class Incoming:
 
     __slots__ = (
         "_ready",
+        "_start",
         "_version",
         "broadcast",
         "finalized",
@@ -102,6 +103,7 @@ class Incoming:
     )
 
     def __init__(self, start: Synchronize, window: int, *, vouched: bool = False) -> None:
+        self._start = start.one, start.broadcast
         self.broadcast = InOrder(start.broadcast, window)
         self.one = InOrder(start.one, window)
         self.message_size_max = start.message_size_max
@@ -135,8 +137,12 @@ class Incoming:
         return self.one.position >= START_MAX or (age is Age.NEWER and not self.vouched)
 
     def leads_to(self, start: Synchronize) -> bool:
-        """Whether no message after `start` has come out yet."""
-        return start.one >= self.one.position and start.broadcast >= self.broadcast.position
+        """Whether `start` is not from before ours: what came out since then is its sender's own.
+
+        It may be behind what has come out, if messages that followed it have overtaken it.
+        """
+        one, broadcast = self._start
+        return start.one >= one and start.broadcast >= broadcast
 
     def go_on(self, start: Synchronize) -> None:
         """Go on after `start`: the sender has given up the messages missing up to there."""
