@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from types import TracebackType
 from typing import Any
 
 from culm.machine import DatagramMachine, Effect, Event
@@ -250,12 +249,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.network.__exit__(kind, error, traceback)
 
     def __iter__(self) -> Iterator[Host]:

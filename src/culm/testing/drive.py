@@ -88,11 +88,7 @@ def _recorder(
     opened = open(os.open(path, flags, 0o600), "wb", buffering=0)  # noqa: SIM115
     file = files.enter_context(opened)
     recorder = Recorder(
-        file.write,
-        machine=name,
-        config=config,
-        clock=time.monotonic,
-        began=time.time(),
+        file.write, machine=name, config=config, clock=time.monotonic, began=time.time()
     )
     driver.record_by(recorder.stand_in, recorder.verb)
     return recorder

@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, fields
 from random import Random
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from culm.machines.driver import EndlessError
 from culm.testing.clock import Timetable, VirtualClock
 
 Address = Hashable
 Deliver = Callable[[Any, Address], None]  # (payload, source)
-N = TypeVar("N", bound="Network")
 
 STEPS_MAX = 10_000_000
 
@@ -118,15 +116,10 @@ class Network:
         """The true time."""
         return self.timetable.clock
 
-    def __enter__(self: N) -> N:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         note = f"network seed: {self.seed}"
         if error is not None and note not in getattr(error, "__notes__", ()):
             error.add_note(note)

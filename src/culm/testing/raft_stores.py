@@ -80,6 +80,11 @@ class _Trial:
         self.kept = steps(self.kept, effect, before)[-1]
         return result
 
+    def keep(self, effect: Effect[Any]) -> None:
+        """Do `effect`, and check that its results are there after a restart."""
+        self.do(effect)
+        self.reopen()
+
     def reopen(self) -> None:
         """Check that the store has its state after a restart."""
         machine = Values()
@@ -132,48 +137,38 @@ class _LogRules(_Suite):
     def test_term_vote_and_commit_index_are_kept(self) -> None:
         run = _Trial(self)
         for term, vote, commit in ((1, None, 0), (1, 3, 0), (2, None, 0), (2**62, 2**32 - 1, 0)):
-            run.do(persist(term, vote, commit))
-            run.reopen()
-        run.do(persist(2**62, 1, 2, 1, entries_of(2**62, b"a", b"b")))
-        run.reopen()
-        run.do(persist(2**62, 1, 1))
-        run.reopen()
+            run.keep(persist(term, vote, commit))
+        run.keep(persist(2**62, 1, 2, 1, entries_of(2**62, b"a", b"b")))
+        run.keep(persist(2**62, 1, 1))
 
     def test_entries_are_kept_in_order(self) -> None:
         run = _Trial(self)
-        run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"", b"a", b"\x00" * 5000)))
-        run.reopen()
-        run.do(persist(1, 1, 2, 5, entries_of(1, *(b"%d" % number for number in range(500)))))
-        run.reopen()
+        run.keep(persist(1, 1, 0, 1, entries_of(1, b"a", b"", b"a", b"\x00" * 5000)))
+        run.keep(persist(1, 1, 2, 5, entries_of(1, *(b"%d" % number for number in range(500)))))
 
     def test_an_entry_may_hold_a_configuration(self) -> None:
         run = _Trial(self)
         data = FOUNDING.snapshot.configuration
         for entry in (Entry(1, data), Entry(1, replace(data, log_index=2, servers=()))):
-            run.do(persist(1, 1, 0, run.kept.last_index + 1, [*entries_of(1, b"a"), entry]))
-            run.reopen()
+            run.keep(persist(1, 1, 0, run.kept.last_index + 1, [*entries_of(1, b"a"), entry]))
 
     def test_new_entries_take_the_place_of_all_from_there_on(self) -> None:
         run = _Trial(self)
         run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b", b"c", b"d")))
-        run.do(persist(2, 1, 0, 2, entries_of(2, b"B")))
-        run.reopen()
+        run.keep(persist(2, 1, 0, 2, entries_of(2, b"B")))
         assert run.kept.last_index == 2
-        run.do(persist(2, 1, 0, 3, entries_of(2, b"C")))
-        run.reopen()
+        run.keep(persist(2, 1, 0, 3, entries_of(2, b"C")))
 
     def test_a_cut_needs_no_new_entries(self) -> None:
         run = _Trial(self)
         run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b")))
         for first in (2, 1, 1):
-            run.do(persist(1, 1, 0, first))
-            run.reopen()
+            run.keep(persist(1, 1, 0, first))
 
     def test_without_a_first_index_the_log_stays(self) -> None:
         run = _Trial(self)
         run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b")))
-        run.do(persist(2, None, 1))
-        run.reopen()
+        run.keep(persist(2, None, 1))
         assert run.kept.last_index == 2
 
     def test_what_is_no_effect_of_a_core_is_refused(self) -> None:
@@ -212,35 +207,28 @@ class _SnapshotRules(_Suite):
     def test_a_snapshot_has_the_state_of_then_and_leaves_the_log(self) -> None:
         run = self._applied()
         run.do(TakeSnapshot(ticket=TICKET, snapshot=_snapshot(3)))
-        run.do(Apply(ticket=TICKET, first_index=4, entries=entries_of(1, b"d")))
-        run.reopen()
+        run.keep(Apply(ticket=TICKET, first_index=4, entries=entries_of(1, b"d")))
         assert run.machine.values == [b"a", b"b", b"c"]
 
     def test_compacting_drops_no_entry_after_the_index(self) -> None:
         run = self._applied()
         run.do(TakeSnapshot(ticket=TICKET, snapshot=_snapshot(3)))
         for index in (0, 1, 3, 2, 3):
-            run.do(Compact(ticket=TICKET, index=index))
-            run.reopen()
-        run.do(persist(2, 1, 4, 5, entries_of(2, b"e")))
-        run.reopen()
-        run.do(persist(2, 1, 4, 4, entries_of(2, b"D")))
-        run.reopen()
+            run.keep(Compact(ticket=TICKET, index=index))
+        run.keep(persist(2, 1, 4, 5, entries_of(2, b"e")))
+        run.keep(persist(2, 1, 4, 4, entries_of(2, b"D")))
 
     def test_a_log_may_be_compacted_to_its_end(self) -> None:
         run = self._applied()
         run.do(Apply(ticket=TICKET, first_index=4, entries=entries_of(1, b"d")))
         run.do(TakeSnapshot(ticket=TICKET, snapshot=_snapshot(4)))
-        run.do(Compact(ticket=TICKET, index=4))
-        run.reopen()
-        run.do(persist(2, 1, 4, 5, entries_of(2, b"e")))
-        run.reopen()
+        run.keep(Compact(ticket=TICKET, index=4))
+        run.keep(persist(2, 1, 4, 5, entries_of(2, b"e")))
 
     def test_a_snapshot_is_read_in_pieces_to_its_end(self) -> None:
         run = self._applied()
         snapshot = _snapshot(3)
-        run.do(TakeSnapshot(ticket=TICKET, snapshot=snapshot))
-        run.reopen()
+        run.keep(TakeSnapshot(ticket=TICKET, snapshot=snapshot))
         image = b"a\nb\nc"
         for size in (1, 2, 3, 5, 100):
             for offset in range(len(image) + 1):
@@ -271,8 +259,7 @@ class _SnapshotRules(_Suite):
         assert run.do(_read(_snapshot(3), 0, 10)) is None
         assert run.do(_read(_snapshot(20, 5), 0, 10)) == SnapshotChunk(b"x\ny", True)
         run.reopen()
-        run.do(persist(5, 1, 20, 21, entries_of(5, b"z")))
-        run.reopen()
+        run.keep(persist(5, 1, 20, 21, entries_of(5, b"z")))
 
     def test_a_snapshot_may_come_in_one_piece_and_be_empty(self) -> None:
         run = self._applied()
@@ -299,8 +286,7 @@ class _SnapshotRules(_Suite):
         run = self._applied()
         run.do(chunk(_snapshot(20, 5), 0, b"of another"))
         run.do(chunk(_snapshot(21, 5), 0, b"x\n"))
-        run.do(chunk(_snapshot(21, 5), 2, b"y", done=True))
-        run.reopen()
+        run.keep(chunk(_snapshot(21, 5), 2, b"y", done=True))
         assert run.machine.values == [b"x", b"y"]
 
     def test_a_chunk_that_does_not_follow_is_not_used(self) -> None:
@@ -319,8 +305,7 @@ class _SnapshotRules(_Suite):
         if run.store is not before:
             assert run.do(chunk(_snapshot(20, 5), 2, b"v")) is False, "half of it is kept"
         run.do(chunk(_snapshot(20, 5), 0, b"u\n"))
-        run.do(chunk(_snapshot(20, 5), 2, b"v", done=True))
-        run.reopen()
+        run.keep(chunk(_snapshot(20, 5), 2, b"v", done=True))
         assert run.machine.values == [b"u", b"v"]
 
 

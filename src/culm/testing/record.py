@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from culm.machines import MachineType, lookup
+from culm.machines import Config, MachineType, lookup
 from culm.machines.driver import Driver, Turn
 from culm.machines.operations import Complete
 from culm.testing.link import MachinePair
 from culm.testing.mesh import Mesh
-from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario
+from culm.testing.pipe import JoinedMachines
+from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario, Stage
 
 
 class Recording(NamedTuple):
@@ -36,16 +37,8 @@ def record(machine: MachineType, scenario: Scenario) -> Recording:
 
     Raises `AssertionError` if a call of the script is refused: then the scenario is not valid.
     """
-    link = play(machine, scenario)
-    _check_unrefused(f"{machine.name}, scenario {scenario.name}", link.log)
-    return Recording(
-        Conversation(
-            name=f"{scenario.name}/left", config=scenario.left, operations=link.left.operations
-        ),
-        Conversation(
-            name=f"{scenario.name}/right", config=scenario.right, operations=link.right.operations
-        ),
-    )
+    configs = {"left": scenario.left, "right": scenario.right}
+    return Recording(*_recorded(machine, scenario, play(machine, scenario), configs))
 
 
 def meet(machine: MachineType, meeting: Meeting, **options: Any) -> Mesh:
@@ -59,18 +52,21 @@ def meet(machine: MachineType, meeting: Meeting, **options: Any) -> Mesh:
 
 def record_meeting(machine: MachineType, meeting: Meeting) -> list[Conversation]:
     """The conversations of all members.  Raises `AssertionError` if a call is refused."""
-    mesh = meet(machine, meeting)
-    _check_unrefused(f"{machine.name}, meeting {meeting.name}", mesh.log)
+    return _recorded(machine, meeting, meet(machine, meeting), meeting.members)
+
+
+def _recorded(
+    machine: MachineType, of: Stage, joined: JoinedMachines, configs: Mapping[str, Config]
+) -> list[Conversation]:
+    if joined.refusal is not None:
+        kind = type(of).__name__.lower()
+        raise AssertionError(f"{machine.name}, {kind} {of.name}: {joined.refusal}")
     return [
-        Conversation(name=f"{meeting.name}/{name}", config=config, operations=mesh.operations(name))
-        for name, config in meeting.members.items()
+        Conversation(
+            name=f"{of.name}/{name}", config=config, operations=joined.ends[name].operations
+        )
+        for name, config in configs.items()
     ]
-
-
-def _check_unrefused(what: str, log: Sequence[tuple[str, Turn]]) -> None:
-    for name, turn in log:
-        if turn.error is not None:
-            raise AssertionError(f"{what}: {name} refused {turn.operation}: {turn.error}")
 
 
 @cache

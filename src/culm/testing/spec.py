@@ -58,7 +58,8 @@ class Meeting:
     script: Sequence[tuple[str, Operation]] = ()
 
 
-Many = Callable[[int], Conversation | Scenario | Meeting]
+Stage = Scenario | Meeting
+Many = Callable[[int], Conversation | Stage]
 """Makes what happens with so many things of a kind."""
 
 
@@ -146,6 +147,11 @@ class Usage:
     bad_calls: Sequence[Call] = ()
     interruptions: Sequence[Call] = (Call("close"),)
     growth: Mapping[str, Many] = field(default_factory=dict[str, Many])
+
+    @property
+    def stages(self) -> list[Stage]:
+        """All scenarios and meetings."""
+        return [*self.scenarios, *self.meetings]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from inspect import signature
 from random import Random
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from culm.bamboo import effects
 from culm.bamboo.answers import is_head, is_of_family
@@ -17,6 +18,8 @@ from culm.bamboo.store import LogStore
 from culm.machine import Effect, Ticket
 from culm.machines.sample_logs import LOG_LENGTH, make_log, varied
 from culm.wire.multihash import YAMF, YASMF, HashFamily
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _TICKET: Ticket[Any] = Ticket(0)
 
@@ -110,6 +113,18 @@ def _ask(kind: Callable[..., Effect[Any]], **fields: Any) -> Effect[Any]:
     return kind(ticket=_TICKET, **fields)
 
 
+def _asked(method: F, kind: Callable[..., Effect[Any]]) -> F:
+    """That method of a store, asked by an effect whose fields are its arguments."""
+    parameters = signature(method)
+
+    def ask(self: AskedStore, *args: object, **named: object) -> Any:
+        given = parameters.bind(self, *args, **named).arguments
+        del given["self"]
+        return self.ask(kind, **given)
+
+    return cast(F, ask)
+
+
 class AskedStore(LogStore):
     """A `LogStore` that is asked by effects, as machines do.
 
@@ -121,7 +136,8 @@ class AskedStore(LogStore):
         self.store = store
         self._family = store.family
 
-    def _ask(self, kind: Callable[..., Effect[Any]], **fields: Any) -> Any:
+    def ask(self, kind: Callable[..., Effect[Any]], **fields: Any) -> Any:
+        """The answer to an effect.  Raises the refusal that is one."""
         effect = kind(ticket=_TICKET, **fields)
         answer = self.store.perform(effect)
         assert effect.accepts(answer), f"{answer!r} does not answer {effect}"
@@ -139,9 +155,15 @@ class AskedStore(LogStore):
     def family(self) -> HashFamily:
         return self._family
 
-    def logs(self, after: LogKey | None = None, *, count_max: int | None = None) -> list[LogKey]:
-        logs: list[LogKey] = self._ask(effects.ReadLogs, after=after, count_max=count_max)
-        return logs
+    logs = _asked(LogStore.logs, effects.ReadLogs)
+    entry = _asked(LogStore.entry, effects.ReadEntry)
+    entries = _asked(LogStore.entries, effects.ReadEntries)
+    hashes = _asked(LogStore.hashes, effects.ReadHashes)
+    read_payload = _asked(LogStore.read_payload, effects.ReadPayload)
+    write_payload = _asked(LogStore.write_payload, effects.WritePayload)
+    finish_payload = _asked(LogStore.finish_payload, effects.FinishPayload)
+    discard_staged = _asked(LogStore.discard_staged, effects.DiscardStaged)
+    add_fork = _asked(LogStore.add_fork, effects.AddFork)
 
     def head(self, log: LogKey) -> Head | None:
         return self._checked(self.store.head(log))
@@ -149,49 +171,15 @@ class AskedStore(LogStore):
     def newest(self, log: LogKey) -> Head | None:
         return self._checked(self.store.newest(log))
 
-    def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
-        entry: StoredEntry | None = self._ask(effects.ReadEntry, log=log, seqnum=seqnum)
-        return entry
-
-    def entries(
-        self, log: LogKey, start: int = 1, end: int | None = None, **bounds: int | None
-    ) -> list[StoredEntry]:
-        entries: list[StoredEntry] = self._ask(
-            effects.ReadEntries, log=log, start=start, end=end, **bounds
-        )
-        return entries
-
-    def hashes(self, log: LogKey, seqnums: Iterable[int]) -> dict[int, bytes]:
-        hashes: dict[int, bytes] = self._ask(effects.ReadHashes, log=log, seqnums=list(seqnums))
-        return hashes
-
-    def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
-        data: bytes = self._ask(
-            effects.ReadPayload, log=log, seqnum=seqnum, offset=offset, size=size
-        )
-        return data
-
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
         given = list(entries)
         try:
-            self._ask(effects.AppendEntries, log=log, entries=given)
+            self.ask(effects.AppendEntries, log=log, entries=given)
         finally:
             given.clear()
 
-    def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
-        self._ask(effects.WritePayload, log=log, seqnum=seqnum, offset=offset, data=data)
-
-    def finish_payload(self, log: LogKey, seqnum: int) -> None:
-        self._ask(effects.FinishPayload, log=log, seqnum=seqnum)
-
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         self.store.discard_payload(log, seqnum)
-
-    def discard_staged(self, log: LogKey, seqnum: int) -> None:
-        self._ask(effects.DiscardStaged, log=log, seqnum=seqnum)
-
-    def add_fork(self, log: LogKey, proof: ForkProof) -> None:
-        self._ask(effects.AddFork, log=log, proof=proof)
 
     def fork(self, log: LogKey) -> ForkProof | None:
         fork = self.store.fork(log)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from culm.machines.driver import Turn
@@ -12,7 +13,7 @@ from culm.testing.cluster import Cluster
 from culm.testing.link import MachinePair
 from culm.testing.mesh import Mesh
 from culm.testing.record import conversations, replay
-from culm.testing.spec import MachineSpec, Side
+from culm.testing.spec import MachineSpec
 
 
 def of_turns(turns: Iterable[Turn]) -> str:
@@ -27,7 +28,15 @@ def of_turns(turns: Iterable[Turn]) -> str:
 
 def of_link(link: MachinePair) -> str:
     """The transcript of both ends in the order of their turns, each under its side."""
-    return _of_log(link.log)
+    return _of_log(link.log, link.ends)
+
+
+def of_mesh(mesh: Mesh, show: Show) -> str:
+    """The transcript of all members in the order of their turns, each under its name.
+
+    `show` writes the meaning of bytes in the protocol's own terms.
+    """
+    return _of_log(mesh.log, mesh.ends, show)
 
 
 def of_cluster(cluster: Cluster, show: Show) -> str:
@@ -37,39 +46,20 @@ def of_cluster(cluster: Cluster, show: Show) -> str:
     terms.  Deadlines are left out, as nodes that watch each other have a new one at every
     turn.
     """
-    log = [(_address(address), turn) for address, turn in cluster.log]
-    width = max((len(address) for address, _ in log), default=0)
-    return "".join(
-        f"{address:{width}} {line}\n"
-        for address, turn in log
-        for line in turn_lines(turn, turn.deadline, show)
-    )
+    log = [(_address(node), replace(turn, deadline=None)) for node, turn in cluster.log]
+    return _of_log(log, {name for name, _ in log}, show)
 
 
-def of_mesh(mesh: Mesh, show: Show) -> str:
-    """The transcript of all members in the order of their turns, each under its name.
-
-    `show` writes the meaning of bytes in the protocol's own terms.
-    """
-    width = max(map(len, mesh.members), default=0)
+def _of_log(log: Sequence[tuple[str, Turn]], names: Iterable[str], show: Show | None = None) -> str:
+    """The transcript of the turns of several machines, each under its name."""
+    width = max(map(len, names), default=0)
     lines: list[str] = []
     deadlines: dict[str, float | None] = {}
-    for member, turn in mesh.log:
-        said = turn_lines(turn, deadlines.get(member), show)
-        deadlines[member] = turn.deadline
-        lines += [f"{member:{width}} {line}\n" for line in said]
+    for name, turn in log:
+        said = turn_lines(turn, deadlines.get(name), show)
+        deadlines[name] = turn.deadline
+        lines += [f"{name:{width}} {line}\n" for line in said]
     return "".join(lines)
-
-
-def _of_log(log: Sequence[tuple[Side, Turn]]) -> str:
-    """The transcript of turns of two sides."""
-    lines: list[str] = []
-    deadlines: dict[Side, float | None] = {"left": None, "right": None}
-    for side, turn in log:
-        said = turn_lines(turn, deadlines[side])
-        deadlines[side] = turn.deadline
-        lines += [f"{side:5} {line}" for line in said]
-    return "".join(f"{line}\n" for line in lines)
 
 
 def _address(address: object) -> str:

@@ -139,20 +139,12 @@ PROPERTIES: tuple[Property, ...] = (
         applies=lambda spec: spec.has("receive_data", "links_to_send"),
     ),
     Property(
-        name="determinism",
-        check_once=processes,
-        check_example=properties.determinism,
-        share=0.5,
+        name="determinism", check_once=processes, check_example=properties.determinism, share=0.5
     ),
     Property(name="survives", check_example=properties.survives, share=2.0),
     Property(name="ends", check_example=properties.ends),
     Property(name="refusals", check_example=properties.refusals),
-    Property(
-        name="arguments",
-        check_once=every_argument,
-        check_example=arguments,
-        share=0.1,
-    ),
+    Property(name="arguments", check_once=every_argument, check_example=arguments, share=0.1),
     Property(
         name="answers",
         check_once=every_answer,
@@ -175,12 +167,7 @@ PROPERTIES: tuple[Property, ...] = (
         applies=lambda spec: spec.comparison.kept is not None and spec.has("next_effect"),
     ),
     Property(name="purity", check_example=properties.purity, share=0.5),
-    Property(
-        name="time",
-        check_example=time,
-        share=0.25,
-        applies=lambda spec: spec.has("advance"),
-    ),
+    Property(name="time", check_example=time, share=0.25, applies=lambda spec: spec.has("advance")),
     Property(
         name="pieces",
         check_example=properties.pieces,
@@ -194,18 +181,10 @@ PROPERTIES: tuple[Property, ...] = (
         check_example=work,
         applies=lambda spec: spec.bounds.work is not None,
     ),
-    Property(
-        name="alike",
-        check_once=alike,
-        applies=lambda spec: bool(spec.attacks.frames),
-    ),
+    Property(name="alike", check_once=alike, applies=lambda spec: bool(spec.attacks.frames)),
     Property(name="limits", check_once=floods, check_example=limits, share=0.25),
     Property(name="unsent", check_once=repeats, check_example=unsent, share=0.5),
-    Property(
-        name="least",
-        check_once=least,
-        applies=lambda spec: bool(spec.usage.scenarios or spec.usage.meetings),
-    ),
+    Property(name="least", check_once=least, applies=lambda spec: bool(spec.usage.stages)),
     Property(
         name="alone",
         check_example=alone,
@@ -216,7 +195,7 @@ PROPERTIES: tuple[Property, ...] = (
         name="links",
         check_example=properties.links,
         share=0.5,
-        applies=lambda spec: bool(spec.usage.scenarios or spec.usage.meetings),
+        applies=lambda spec: bool(spec.usage.stages),
     ),
 )
 

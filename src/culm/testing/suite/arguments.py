@@ -66,8 +66,7 @@ def every_argument(spec: MachineSpec) -> None:
     met: set[Any] = set()
     for told in conversations(spec):
         with retold(spec, told):
-            new = list(_new_places(spec, told, met))
-            for at, wrongs in new:
+            for at, wrongs in list(_places(spec, told, met)):
                 with watchdog():
                     for taken in _try(spec, told, at, wrongs):
                         _go_on(spec, told, at, taken)
@@ -84,7 +83,7 @@ def arguments(spec: MachineSpec, draw: Draw) -> None:
     """
     told = conversation(spec, draw)
     with retold(spec, told):
-        places = [(at, wrongs) for at, wrongs in _places(spec, told) if wrongs]
+        places = list(_places(spec, told))
         if not places:
             return
         at, wrongs = pick(places, draw)
@@ -223,33 +222,17 @@ def _is_no_buffer(right: Any, wrong: Any) -> bool:
     return isinstance(right, bytes) and isinstance(wrong, (int, float, str, list))
 
 
-def _places(spec: MachineSpec, told: Conversation) -> Iterator[tuple[int, list[Wrong]]]:
-    for at, calls in _calls(spec, told):
-        yield at, [wrong for *_, wrongs in calls for wrong in wrongs]
-
-
-def _new_places(
-    spec: MachineSpec, told: Conversation, met: set[Any]
+def _places(
+    spec: MachineSpec, told: Conversation, met: set[Any] | None = None
 ) -> Iterator[tuple[int, list[Wrong]]]:
-    for at, calls in _calls(spec, told):
-        found: list[Wrong] = []
-        for name, path, wrongs in calls:
-            if (name, path) not in met:
-                met.add((name, path))
-                found += wrongs
-        if found:
-            yield at, found
+    """The wrong values for each operation's calls of the machine, if there are any.
 
-
-_Part = tuple[str, tuple[Any, ...], list[Wrong]]
-
-
-def _calls(spec: MachineSpec, told: Conversation) -> Iterator[tuple[int, list[_Part]]]:
-    """The parts of each operation's calls of the machine."""
+    met: the parts of calls that are passed over; those that are not join them.
+    """
     driver = driver_for(spec, told)
     driver.start()
     for at, operation in enumerate(told.operations):
-        parts: list[_Part] = []
+        wrongs: list[Wrong] = []
         match operation:
             case Receive(data) | ReceiveDatagram(data):
                 calls: list[tuple[str, Mapping[str, Any]]] = [
@@ -268,14 +251,18 @@ def _calls(spec: MachineSpec, told: Conversation) -> Iterator[tuple[int, list[_P
             for argument, value in given.items():
                 for path, part in _paths(value):
                     whole = (argument, *path)
-                    wrongs = [
+                    if met is not None:
+                        if (name, whole) in met:
+                            continue
+                        met.add((name, whole))
+                    wrongs += [
                         Wrong(number, whole, each, _is_no_buffer(part, each))
                         for each in _wrong(part)
                     ]
-                    parts.append((name, whole, wrongs))
         driver.drain(operation, error=error)
         driver.answer()
-        yield at, parts
+        if wrongs:
+            yield at, wrongs
 
 
 # Trying.

@@ -13,14 +13,7 @@ from culm.machine import Closed, Event, LocalProtocolError
 from culm.machines.driver import Driver, Turn
 from culm.machines.operations import Call, Complete, Operation, ReceiveDatagram
 from culm.testing.spec import MachineSpec
-from culm.testing.suite.runs import (
-    PropertyError,
-    check_closed,
-    driver_for,
-    end,
-    refused,
-    retold,
-)
+from culm.testing.suite.runs import PropertyError, check_closed, driver_for, end, refused, retold
 from culm.testing.suite.strategies import Draw, conversation, variant
 
 _TAKES_MAX = (4, 32)  # between two inputs

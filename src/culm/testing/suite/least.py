@@ -9,7 +9,7 @@ from culm.machine import LocalProtocolError
 from culm.machines import Config, Key, lookup
 from culm.machines.driver import Driver
 from culm.testing.record import meet, play
-from culm.testing.spec import MachineSpec, Meeting, Scenario
+from culm.testing.spec import MachineSpec, Meeting, Stage
 from culm.testing.suite.runs import PropertyError, end, watchdog
 
 _DOUBLINGS_MAX = 20
@@ -23,7 +23,7 @@ def least(spec: MachineSpec) -> None:
     Calls may be refused; nothing else is raised, and all members end when they are told to.
     A limit is a key for a whole number with a name that ends in ``_max``.
     """
-    stages: list[Scenario | Meeting] = [*spec.usage.scenarios, *spec.usage.meetings]
+    stages = spec.usage.stages
     limits = [key for key in spec.machine.keys if key.name.endswith("_max") and key.type is int]
     for number, key in enumerate(limits):
         first = number % len(stages)
@@ -37,7 +37,7 @@ def least(spec: MachineSpec) -> None:
                     raise
 
 
-def _least(spec: MachineSpec, key: Key, stage: Scenario | Meeting) -> Iterator[int]:
+def _least(spec: MachineSpec, key: Key, stage: Stage) -> Iterator[int]:
     """The least power of two with which all machines of the stage can be made, if any."""
     configs = stage.members.values() if isinstance(stage, Meeting) else (stage.left, stage.right)
     for doublings in range(_DOUBLINGS_MAX):
@@ -54,7 +54,7 @@ def _is_made(spec: MachineSpec, config: Config) -> bool:
     return True
 
 
-def _check(spec: MachineSpec, stage: Scenario | Meeting, limit: Config) -> None:
+def _check(spec: MachineSpec, stage: Stage, limit: Config) -> None:
     try:
         drivers = _played(spec, stage, limit)
     except LocalProtocolError as error:
@@ -65,7 +65,7 @@ def _check(spec: MachineSpec, stage: Scenario | Meeting, limit: Config) -> None:
         end(driver)
 
 
-def _played(spec: MachineSpec, stage: Scenario | Meeting, limit: Config) -> list[Driver]:
+def _played(spec: MachineSpec, stage: Stage, limit: Config) -> list[Driver]:
     if isinstance(stage, Meeting):
         members = {name: {**config, **limit} for name, config in stage.members.items()}
         return [*meet(spec.machine, replace(stage, members=members)).members.values()]

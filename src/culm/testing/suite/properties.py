@@ -53,6 +53,7 @@ from culm.testing.suite.runs import (
 from culm.testing.suite.strategies import (
     Draw,
     Story,
+    calls_in,
     chunks,
     conversation,
     cut_short,
@@ -264,8 +265,7 @@ def links(spec: MachineSpec, draw: Draw) -> None:
     However bytes are cut, taken, delayed and held up on their way, all sides see the same
     events (as the spec normalises them) and no call of the script is refused.
     """
-    stages: list[Scenario | Meeting] = [*spec.usage.scenarios, *spec.usage.meetings]
-    stage = pick(stages, draw)
+    stage = pick(spec.usage.stages, draw)
     seed = draw(st.integers(0, 1 << 32))
     rng = Random(seed)
     options: dict[str, Any] = {
@@ -285,7 +285,8 @@ def _check_scenario(spec: MachineSpec, scenario: Scenario, options: dict[str, An
     timed = plain.left.driver.is_timed or plain.right.driver.is_timed
     latency = 0.0 if timed else options["rng"].uniform(0, _LATENCY_MAX)
     link = play(spec.machine, scenario, latency=(latency, 0.0), **options)
-    _check_unrefused(link.log)
+    if link.refusal is not None:
+        raise PropertyError(link.refusal)
     peer = spec if scenario.peer is None else spec_of(scenario.peer)
     for what, owner, expected, found in (
         ("left sees other events", spec, plain.left, link.left),
@@ -297,19 +298,11 @@ def _check_scenario(spec: MachineSpec, scenario: Scenario, options: dict[str, An
 
 def _check_meeting(spec: MachineSpec, meeting: Meeting, options: dict[str, Any]) -> None:
     plain, mesh = meet(spec.machine, meeting), meet(spec.machine, meeting, **options)
-    _check_unrefused(mesh.log)
+    if mesh.refusal is not None:
+        raise PropertyError(mesh.refusal)
     for name in meeting.members:
-        expected, found = (
-            spec.comparison.normalise(plain.events(name)),
-            spec.comparison.normalise(mesh.events(name)),
-        )
+        expected, found = (spec.comparison.normalise(each.events(name)) for each in (plain, mesh))
         expect_equal(f"{name} sees other events", expected, found)
-
-
-def _check_unrefused(log: Sequence[tuple[str, Turn]]) -> None:
-    for side, turn in log:
-        if turn.error is not None:
-            raise PropertyError(f"{side} refused {turn.operation}: {turn.error}")
 
 
 def _check_valid(spec: MachineSpec, told: Conversation) -> None:
@@ -404,9 +397,7 @@ def _ending(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
 def _candidates(spec: MachineSpec, told: Conversation) -> list[Operation]:
     """Operations that may be refused at some moment."""
     machine = driver_for(spec, told).machine
-    found: list[Operation] = list(spec.usage.bad_calls)
-    for other in conversations(spec):
-        found += [op for op in other.operations if isinstance(op, Call) and op not in found]
+    found = [*spec.usage.bad_calls, *calls_in(spec)]
     if hasattr(machine, "receive_data"):
         found.append(Receive(b"\x00"))
     if hasattr(machine, "links_to_send"):

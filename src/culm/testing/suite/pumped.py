@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from math import nan
 from typing import Any
@@ -36,45 +38,40 @@ def pumped(spec: MachineSpec, draw: Draw) -> None:
     """
     told = tightened(spec, conversation(spec, draw), draw)
     story = variant(told.operations, draw)
-    limits = Limits(
-        piece_size_max=max(sizes(draw)),
-        steps_max=draw(st.sampled_from([1, 7, 1000])),
-    )
+    limits = Limits(piece_size_max=max(sizes(draw)), steps_max=draw(st.sampled_from([1, 7, 1000])))
     pump = _Pumped(spec, told, limits, mistake_every=draw(st.sampled_from([3, 17, 100])))
-    if pump.is_timed:
+    if pump.driver.is_timed:
         story = [_START, *story]
     with retold(spec, told, story):
         for operation in story:
             pump.run(operation)
-        turns = run_story(spec, told, story)
-        expect_equal("a pump gives other events", _events(turns), pump.events)
-        expect_equal("a pump gives other effects", _effects(turns), pump.effects)
-        expect_equal("a pump has another deadline", turns[-1].deadline, pump.deadline())
+        expected, found, turns = _Output(), pump.output, run_story(spec, told, story)
+        for turn in turns:
+            expected.add(turn)
+        expect_equal("a pump gives other events", expected.events, found.events)
+        expect_equal("a pump gives other effects", expected.effects, found.effects)
+        expect_equal("a pump has another deadline", turns[-1].deadline, pump.driver.deadline())
         if not spec.comparison.lazy_output:
-            expect_equal("a pump sends other bytes", _sent(turns), pump.sent)
-            expect_equal("a pump sends other datagrams", _datagrams(turns), pump.datagrams)
+            expect_equal("a pump sends other bytes", expected.sent, found.sent)
+            expect_equal("a pump sends other datagrams", expected.datagrams, found.datagrams)
 
 
-def _events(turns: Sequence[Turn]) -> list[Event]:
-    return [event for turn in turns for event in turn.events]
+@dataclass
+class _Output:
+    """The output of a machine; bytes by link, ``None`` being the only stream."""
 
+    events: list[Event] = field(default_factory=list[Event])
+    effects: list[Effect[Any]] = field(default_factory=list[Effect[Any]])
+    sent: defaultdict[int | None, bytes] = field(default_factory=lambda: defaultdict(bytes))
+    datagrams: list[tuple[Hashable, bytes]] = field(default_factory=list[tuple[Hashable, bytes]])
 
-def _effects(turns: Sequence[Turn]) -> list[Effect[Any]]:
-    return [effect for turn in turns for effect in turn.effects]
-
-
-def _datagrams(turns: Sequence[Turn]) -> list[tuple[Hashable, bytes]]:
-    return [datagram for turn in turns for datagram in turn.datagrams]
-
-
-def _sent(turns: Sequence[Turn]) -> dict[int | None, bytes]:
-    """Bytes by link, ``None`` being the only stream."""
-    sent: dict[int | None, bytes] = {}
-    for turn in turns:
-        for number, data in ((None, turn.sent), *turn.links):
+    def add(self, turn: Turn) -> None:
+        self.events += turn.events
+        self.effects += turn.effects
+        self.datagrams += turn.datagrams
+        for link, data in ((None, turn.sent), *turn.links):
             if data:
-                sent[number] = sent.get(number, b"") + data
-    return sent
+                self.sent[link] += data
 
 
 class _Pumped:
@@ -83,44 +80,32 @@ class _Pumped:
     def __init__(
         self, spec: MachineSpec, told: Conversation, limits: Limits, *, mistake_every: int
     ) -> None:
-        self.events: list[Event] = []
-        self.effects: list[Effect[Any]] = []
-        self.sent: dict[int | None, bytes] = {}
-        self.datagrams: list[tuple[Hashable, bytes]] = []
-        self._driver = driver_for(spec, told)  # finds verbs, knows the store
+        self.output = _Output()
+        self.driver = driver_for(spec, told)  # finds verbs, knows the store
         self._streams: dict[int | None, StreamPump] = {}
         self._now = _START.now
         self._mistake_every, self._count = mistake_every, 0
-        machine: Any = self._driver.machine
+        machine: Any = self.driver.machine
         handlers: Any = {
-            "on_event": self.events.append,
+            "on_event": self.output.events.append,
             "defer": self._defer,
             "limits": limits,
             "timing": _TIMING,
         }
         self._pump: Pump | LinkedPump | DatagramPump
-        if self._driver.is_stream:
+        if self.driver.is_stream:
             self._pump = self._streams[None] = Pump(machine, closes_when_quiet=False, **handlers)
-        elif self._driver.is_linked:
+        elif self.driver.is_linked:
             self._pump = LinkedPump(machine, **handlers)
         else:
             self._pump = DatagramPump(machine, **handlers)
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether the machine has deadlines."""
-        return self._driver.is_timed
-
-    def deadline(self) -> float | None:
-        """The machine's own deadline, without those of the pump."""
-        return self._driver.deadline()
 
     def run(self, operation: Operation) -> None:
         """Do `operation`, let the peer take all bytes, and answer effects, oldest first."""
         with suppress(LocalProtocolError):  # the machine refuses the same without a pump
             self._apply(operation)
         self._finish()
-        unanswered, respond = self._driver.unanswered, self._driver.respond
+        unanswered, respond = self.driver.unanswered, self.driver.respond
         while respond is not None and unanswered:
             self._err()
             effect = unanswered.pop(0)
@@ -128,8 +113,8 @@ class _Pumped:
             self._finish()
 
     def _defer(self, effect: Effect[Any]) -> None:
-        self.effects.append(effect)
-        self._driver.unanswered.append(effect)
+        self.output.effects.append(effect)
+        self.driver.unanswered.append(effect)
 
     def _apply(self, operation: Operation) -> None:
         match operation:
@@ -143,7 +128,7 @@ class _Pumped:
                 self._now = max(now, self._now)
                 self._pump.advance(now)
             case _:
-                result = self._pump.call(self._now, self._driver.apply, operation)
+                result = self._pump.call(self._now, self.driver.apply, operation)
                 if isinstance(result, Link) and isinstance(self._pump, LinkedPump):
                     self._streams[result.number] = self._pump.attach(result, self._now)
 
@@ -169,9 +154,9 @@ class _Pumped:
     def _mistakes(self) -> Iterator[tuple[str, Callable[[], object]]]:
         now, pump = self._now, self._pump
         yield "advance at no time", partial(pump.advance, nan)
-        yield "call at no time", partial(pump.call, nan, self._driver.deadline)
+        yield "call at no time", partial(pump.call, nan, self.driver.deadline)
         yield "answer to nothing", partial(pump.answer, Answer(_NOT_ASKED, None, None), now)
-        for effect in self._driver.unanswered[:1]:
+        for effect in self.driver.unanswered[:1]:
             no_error: Any = "no exception"
             yield "answer at no time", partial(pump.answer, Answer(effect, None, OSError()), nan)
             yield "answer that is none", partial(pump.answer, Answer(effect, None, no_error), now)
@@ -202,13 +187,13 @@ class _Pumped:
         if isinstance(self._pump, DatagramPump):
             datagram = self._pump.next_datagram(self._now)
             if datagram is not None:
-                self.datagrams.append(datagram)
+                self.output.datagrams.append(datagram)
             return datagram is not None
         return any(self._take(link, pump) for link, pump in self._streams.items())
 
     def _take(self, link: int | None, pump: StreamPump) -> bool:
         data = bytes(pump.outgoing)
         if data:
-            self.sent[link] = self.sent.get(link, b"") + data
+            self.output.sent[link] += data
             pump.sent(len(data), self._now)
         return bool(data)

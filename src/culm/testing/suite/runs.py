@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from types import FrameType
 from typing import Any
@@ -146,24 +146,21 @@ def expect_equal(what: str, expected: object, found: object) -> None:
 class _Witness:
     """Records the operations on the machines of an example, also those of the law itself.
 
-    story: all operations on the machine that was driven last, as the line driver reads them.
-    operations: the same as they were done.
+    operations: those on the machine that was driven last.
     """
 
     def __init__(self, story: Sequence[Operation]) -> None:
-        self.story: Sequence[Operation | _Answered] = story
         self.operations = story
+        self._answers: Mapping[int, object] = {}  # of that machine's own store, by ticket
 
     def follow(self, driver: Driver) -> None:
-        """Record the operations on the machine of `driver`, and recognize its store's answers."""
-        heard: list[Operation | _Answered] = []
+        """Record the operations on the machine of `driver`, and the answers of its store."""
         done: list[Operation] = []
         answers: dict[int, object] = {}
 
         def hear(operation: Operation) -> None:
-            self.story, self.operations = heard, done
+            self.operations, self._answers = done, answers
             done.append(operation)
-            heard.append(_from_store(operation, answers))
 
         driver.listen(hear)
         if (respond := driver.respond) is not None:
@@ -177,27 +174,14 @@ class _Witness:
 
     def lines(self) -> Iterator[str]:
         """The story for the line driver, a line each, without operations that JSON cannot write."""
-        for operation in self.story:
-            if isinstance(operation, _Answered):
-                yield json.dumps({"op": "respond", "ticket": operation.ticket})
-                continue
-            with suppress(AttributeError, TypeError):  # a wrong argument
-                yield json.dumps(operation_to_json(operation))
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    """The store's own answer to the effect with that ticket."""
-
-    ticket: int
-
-
-def _from_store(operation: Operation, answers: Mapping[int, object]) -> Operation | _Answered:
-    match operation:
-        case Complete(int(ticket), result) if ticket in answers and answers[ticket] is result:
-            return _Answered(ticket)
-        case _:  # laws also use values that are no tickets
-            return operation
+        answers = self._answers
+        for operation in self.operations:
+            match operation:
+                case Complete(int(ticket), result) if answers.get(ticket, answers) is result:
+                    yield json.dumps({"op": "respond", "ticket": ticket})
+                case _:
+                    with suppress(AttributeError, TypeError):  # a wrong argument
+                        yield json.dumps(operation_to_json(operation))
 
 
 NOTE_LINES_MAX = 400

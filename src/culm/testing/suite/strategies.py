@@ -125,7 +125,7 @@ def hostile(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
     before, after = story[:start], story[start:]
     if draw(st.booleans()):
         before.append(pick(spec.usage.interruptions, draw))
-    elif draw(st.booleans()) and (calls := _calls(spec)):
+    elif draw(st.booleans()) and (calls := calls_in(spec)):
         before.append(pick(calls, draw))
     malice = draw(st.integers(0, 2))
     for _ in range(draw(st.integers(1, _MUTATIONS_MAX)) if malice else 0):
@@ -139,7 +139,8 @@ def hostile(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
     return [*before, *(after if malice == 1 else mutated(after, draw))]
 
 
-def _calls(spec: MachineSpec) -> list[Operation]:
+def calls_in(spec: MachineSpec) -> list[Operation]:
+    """The different calls in the machine's conversations."""
     calls: list[Operation] = []
     for told in conversations(spec):
         calls += [op for op in told.operations if isinstance(op, Call) and op not in calls]

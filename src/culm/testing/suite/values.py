@@ -64,20 +64,7 @@ def conforms(value: object, declared: Any) -> bool:
 
 def values(right: object) -> Iterator[object]:
     """Values of all kinds, and some that are nearly `right`."""
-    yield from (
-        None,
-        False,
-        True,
-        0,
-        1,
-        -1,
-        1 << 64,
-        0.5,
-        float("nan"),
-        "",
-        "nonsense",
-        b"nonsense",
-    )
+    yield from (None, False, True, 0, 1, -1, 1 << 64, 0.5, float("nan"), "", "text", b"nonsense")
     yield from ((), [], {}, set(), [None], [object()], {0: None}, {0: b""}, object(), type(right))
     yield from (OSError("disk full"), StoreFault(), lambda: right, iter(()), str(right))
     yield from _near(right)
@@ -94,10 +81,7 @@ def _near(right: Any) -> Iterator[object]:
         yield from (dict.fromkeys(right, each) for each in (b"", "", 0))
     elif hasattr(right, "_fields"):  # a named tuple
         yield tuple(right)
-        for name in right._fields:
-            yield from (
-                right._replace(**{name: each}) for each in (None, object(), -1, b"", "", True)
-            )
+        yield from (right._replace(**{name: each}) for name in right._fields for each in _FIELDS)
     elif is_dataclass(right) and not isinstance(right, type):
         for field in fields(right):
             for each in _FIELDS:
