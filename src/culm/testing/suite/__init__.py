@@ -29,23 +29,18 @@ from culm.testing.captures import keep_stories
 from culm.testing.registry import spec_of, specs
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import properties
-from culm.testing.suite.alike import alike
-from culm.testing.suite.alone import alone
-from culm.testing.suite.answers import answers, every_answer
+from culm.testing.suite.answers import answers, every_answer, every_receipt, receipts
 from culm.testing.suite.arguments import arguments, every_argument
 from culm.testing.suite.careless import careless
 from culm.testing.suite.faults import every_fault, faults
-from culm.testing.suite.floods import floods, limits
-from culm.testing.suite.least import least
+from culm.testing.suite.floods import floods, limits, repeats, unsent
 from culm.testing.suite.processes import LeftOutWarning, processes
 from culm.testing.suite.pumped import pumped
-from culm.testing.suite.receipts import every_receipt, receipts
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
 from culm.testing.suite.shrinking import EnoughError, Patience
+from culm.testing.suite.stages import alone, least, links
 from culm.testing.suite.strategies import Draw
-from culm.testing.suite.times import time
-from culm.testing.suite.unsent import repeats, unsent
-from culm.testing.suite.work import at_once, work
+from culm.testing.suite.work import alike, at_once, work
 
 __all__ = ["PROPERTIES", "LeftOutWarning", "Property", "PropertyError", "cases", "check_machine"]
 
@@ -167,7 +162,12 @@ PROPERTIES: tuple[Property, ...] = (
         applies=lambda spec: spec.comparison.kept is not None and spec.has("next_effect"),
     ),
     Property(name="purity", check_example=properties.purity, share=0.5),
-    Property(name="time", check_example=time, share=0.25, applies=lambda spec: spec.has("advance")),
+    Property(
+        name="time",
+        check_example=properties.time,
+        share=0.25,
+        applies=lambda spec: spec.has("advance"),
+    ),
     Property(
         name="pieces",
         check_example=properties.pieces,
@@ -193,7 +193,7 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         name="links",
-        check_example=properties.links,
+        check_example=links,
         share=0.5,
         applies=lambda spec: bool(spec.usage.stages),
     ),

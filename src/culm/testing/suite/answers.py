@@ -1,13 +1,16 @@
-"""Right and wrong answers of a store, failures included, and their effect on a machine."""
+"""Right, wrong, odd and missing answers of a store, failures included, and their effects."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin
 
 from hypothesis import strategies as st
 
+from culm.arguments import is_dict, is_list
 from culm.machine import Closed, ContractErrorCode, Effect, StoreFailed
 from culm.machines.driver import Turn
 from culm.machines.operations import Call, Complete, Fail, Operation, StoreFault
@@ -27,12 +30,13 @@ from culm.testing.suite.runs import (
     watchdog,
 )
 from culm.testing.suite.strategies import Draw, Story, conversation, pick, variant
-from culm.testing.suite.values import answer_type, conforms, values
 
 _FAILURES_MAX = 12  # failures tried without chance in each conversation
 _MESSAGE = "the disk is full"
 # Numbers that are no tickets, and values that are no numbers.
 _NO_TICKETS: tuple[Any, ...] = (-1, 0, 1 << 64, 0.5, "1", None, [], object())
+_FIELDS: tuple[Any, ...] = (None, object(), -1, b"", "", True)
+_EFFECTS_MAX = 12  # effects withheld without chance in each conversation
 
 
 def every_answer(spec: MachineSpec) -> None:
@@ -296,3 +300,150 @@ def _answer_oddly(
     check_closed(play.driver, play.turns)
     if play.driver.closed is None:
         raise PropertyError("an odd answer, eof, close and all deadlines past: no Closed")
+
+
+def answer_type(kind: type[Effect[Any]]) -> Any:
+    """The ``R`` that the class `kind` declares as an ``Effect[R]``.
+
+    Raises `PropertyError` if it declares none.
+    """
+    found = _declared(kind)
+    if found is None or isinstance(found, TypeVar):
+        raise PropertyError(f"{kind.__name__} is no Effect[R]: it does not say what answers it")
+    return found
+
+
+def _declared(kind: type) -> Any:
+    """The argument of `Effect` in the bases of a class: a type, a variable or none."""
+    bases: tuple[Any, ...] = kind.__dict__.get("__orig_bases__", kind.__bases__)
+    for base in bases:
+        origin = get_origin(base) or base
+        if Effect not in origin.__mro__:
+            continue
+        given = get_args(base)
+        found = _declared(origin) if origin is not Effect else None
+        if origin is Effect or isinstance(found, TypeVar):
+            return given[0] if given else None
+        return found
+    return None
+
+
+def conforms(value: object, declared: Any) -> bool:
+    """Whether `value` is of the declared type; a bool is no int here."""
+    origin, given = get_origin(declared), get_args(declared)
+    if declared is Any or declared is object:
+        return True
+    if declared is None or declared is NoneType:
+        return value is None
+    if origin in (Union, UnionType):
+        return any(conforms(value, each) for each in given)
+    if origin is not None and is_dict(value):
+        pairs = len(given) == 2 and issubclass(dict, origin)
+        return pairs and all(
+            conforms(k, given[0]) and conforms(v, given[1]) for k, v in value.items()
+        )
+    if origin is not None:
+        if not isinstance(value, Iterable) or not isinstance(value, origin):
+            return False
+        return all(conforms(each, given[0]) for each in cast("Iterable[object]", value))
+    return isinstance(value, declared) and not (declared is int and isinstance(value, bool))
+
+
+def values(right: object) -> Iterator[object]:
+    """Values of all kinds, and some that are nearly `right`."""
+    yield from (None, False, True, 0, 1, -1, 1 << 64, 0.5, float("nan"), "", "text", b"nonsense")
+    yield from ((), [], {}, set(), [None], [object()], {0: None}, {0: b""}, object(), type(right))
+    yield from (OSError("disk full"), StoreFault(), lambda: right, iter(()), str(right))
+    yield from _near(right)
+
+
+def _near(right: Any) -> Iterator[object]:
+    if isinstance(right, bytes):
+        yield from (right + bytes(1 << 17), bytearray(right), memoryview(right), right[:-1])
+    elif is_list(right):
+        yield from (tuple(right), [*right, object()], [*right, None], [*right, *right], right[::-1])
+        yield from ([each] for item in right[:2] for each in _near(item))
+    elif is_dict(right):
+        yield from ({**right, -1: b""}, {**right, "": b""}, list(right), dict.fromkeys(right))
+        yield from (dict.fromkeys(right, each) for each in (b"", "", 0))
+    elif hasattr(right, "_fields"):  # a named tuple
+        yield tuple(right)
+        yield from (right._replace(**{name: each}) for name in right._fields for each in _FIELDS)
+    elif is_dataclass(right) and not isinstance(right, type):
+        for field in fields(right):
+            for each in _FIELDS:
+                try:
+                    yield replace(right, **{field.name: each})
+                except Exception:  # its constructor rightly checks its fields
+                    continue
+
+
+def every_receipt(spec: MachineSpec) -> None:
+    """The law of `receipts` for unchanged conversations."""
+    for told in conversations(spec):
+        with retold(spec, told):
+            with watchdog():
+                plain = _Answered(spec, told)
+            for effect in plain.keeping[:: len(plain.keeping) // _EFFECTS_MAX + 1]:
+                with watchdog():
+                    plain.check(effect)
+
+
+def receipts(spec: MachineSpec, draw: Draw) -> None:
+    """No peer is told that something is kept before the store has kept it.
+
+    What a machine says before an answer cannot depend on it.  So if a message that may confirm
+    items (`Comparison.confirms`) leaves together with the effect that keeps them
+    (`Comparison.kept`), more such messages have to come when the store answers than when it never
+    does.  Otherwise all was confirmed beforehand.  Conversations are not changed: one that is may
+    end before what confirms would come.
+    """
+    told = conversation(spec, draw)
+    with retold(spec, told):
+        plain = _Answered(spec, told)
+        if plain.keeping:
+            plain.check(pick(plain.keeping, draw))
+
+
+class _Answered:
+    """A conversation whose effects have all been answered.
+
+    keeping: those that keep items, by number.
+    """
+
+    def __init__(self, spec: MachineSpec, told: Conversation) -> None:
+        self._spec, self._told = spec, told
+        self._effects: list[Effect[Any]] = []
+        self._turns = Play(spec, told, self._note).run(list(told.operations)).turns
+        kept = spec.comparison.kept
+        assert kept is not None
+        self.keeping = [at for at, effect in enumerate(self._effects) if [*kept(effect)]]
+
+    def _note(self, play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
+        self._effects.append(effect)
+        rightly(play, number, effect, right)
+
+    def check(self, number: int) -> None:
+        """Raise `PropertyError` if all confirmations come without the answer to that effect."""
+        effect = self._effects[number]
+        at = next(at for at, turn in enumerate(self._turns) if effect in turn.effects)
+        early = self._confirming(effect, [self._turns[at]])
+        if not early:
+            return
+        withheld = Play(self._spec, self._told, otherwise(number, unanswered))
+        waiting = withheld.run(list(self._told.operations)).turns
+        if self._confirming(effect, waiting[at:]) == self._confirming(effect, self._turns[at:]):
+            raise PropertyError(f"{effect} is not answered, and yet confirmed: {early}")
+
+    def _confirming(
+        self, effect: Effect[Any], turns: Sequence[Turn]
+    ) -> list[tuple[Hashable, bytes]]:
+        """The messages that may confirm what an effect keeps, each with its destination."""
+        confirms, cut = self._spec.comparison.confirms, self._spec.machine.codec.cut
+        return [
+            (way, message)
+            for turn in turns
+            for way, data in left_in(turn).items()
+            for message in cut(data)
+            if confirms(effect, message)
+        ]

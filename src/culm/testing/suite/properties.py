@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle
-from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
 
+from culm.machine import ContractErrorCode
 from culm.machines.driver import Driver, Turn, check_end
 from culm.machines.operations import (
     Advance,
@@ -29,10 +29,8 @@ from culm.machines.operations import (
     operation_to_json,
 )
 from culm.machines.plain import from_plain, to_plain
-from culm.testing.link import random_chunks, random_sizes
-from culm.testing.record import conversations, meet, play
-from culm.testing.registry import spec_of
-from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario
+from culm.testing.record import conversations
+from culm.testing.spec import Conversation, MachineSpec
 from culm.testing.suite.declared import check_declared
 from culm.testing.suite.runs import (
     PropertyError,
@@ -43,6 +41,7 @@ from culm.testing.suite.runs import (
     driver_for,
     end,
     expect_equal,
+    finish,
     merged,
     refused,
     retold,
@@ -70,7 +69,7 @@ _PROBES_MAX = 32
 _WAITS_MAX = 4  # deadlines at the end of a story
 _SINGLE_MAX = 64  # bytes of a message of a hostile peer that come one by one
 _QUESTIONS = frozenset({"next_deadline", "read_size"})
-_LATENCY_MAX = 0.001
+_STEP_S = 0.25
 
 
 def sound(spec: MachineSpec) -> None:
@@ -257,52 +256,6 @@ def pieces(spec: MachineSpec, draw: Draw) -> None:
             expect_equal("the same sizes give other bytes", cut, again)
             whole, cut = _but_bytes(whole), _but_bytes(cut)
         expect_equal("bytes taken in pieces differ", whole, cut)
-
-
-def links(spec: MachineSpec, draw: Draw) -> None:
-    """Machines understand each other over every connection.
-
-    However bytes are cut, taken, delayed and held up on their way, all sides see the same
-    events (as the spec normalises them) and no call of the script is refused.
-    """
-    stage = pick(spec.usage.stages, draw)
-    seed = draw(st.integers(0, 1 << 32))
-    rng = Random(seed)
-    options: dict[str, Any] = {
-        "chunker": random_chunks(rng),
-        "sizer": random_sizes(rng) if rng.random() < 0.5 else None,
-        "rng": rng,
-        "capacity": 1 << rng.randrange(3, 20),
-    }
-    if isinstance(stage, Meeting):
-        _check_meeting(spec, stage, options)
-    else:
-        _check_scenario(spec, stage, options)
-
-
-def _check_scenario(spec: MachineSpec, scenario: Scenario, options: dict[str, Any]) -> None:
-    plain = play(spec.machine, scenario)
-    timed = plain.left.driver.is_timed or plain.right.driver.is_timed
-    latency = 0.0 if timed else options["rng"].uniform(0, _LATENCY_MAX)
-    link = play(spec.machine, scenario, latency=(latency, 0.0), **options)
-    if link.refusal is not None:
-        raise PropertyError(link.refusal)
-    peer = spec if scenario.peer is None else spec_of(scenario.peer)
-    for what, owner, expected, found in (
-        ("left sees other events", spec, plain.left, link.left),
-        ("right sees other events", peer, plain.right, link.right),
-    ):
-        normalise = owner.comparison.normalise
-        expect_equal(what, normalise(expected.events), normalise(found.events))
-
-
-def _check_meeting(spec: MachineSpec, meeting: Meeting, options: dict[str, Any]) -> None:
-    plain, mesh = meet(spec.machine, meeting), meet(spec.machine, meeting, **options)
-    if mesh.refusal is not None:
-        raise PropertyError(mesh.refusal)
-    for name in meeting.members:
-        expected, found = (spec.comparison.normalise(each.events(name)) for each in (plain, mesh))
-        expect_equal(f"{name} sees other events", expected, found)
 
 
 def _check_valid(spec: MachineSpec, told: Conversation) -> None:
@@ -499,3 +452,73 @@ def _refuse_size(machine: Any, size: Any) -> None:
 
 def _but_bytes(turns: Sequence[Turn]) -> list[Turn]:
     return [replace(turn, sent=b"") for turn in turns]
+
+
+def time(spec: MachineSpec, draw: Draw) -> None:
+    """Values that are no times are refused at every moment, and nothing changes.
+
+    NaN and the infinities (``NOT_A_TIME``) and times before the last (``TIME_WENT_BACK``)
+    may be told before the first time, between any two inputs and after the end.  The last time
+    may be told again: unless something is due, that makes no difference either, now or later.
+    """
+    told = conversation(spec, draw)
+    story = _with_times(variant(told.operations, draw), draw)
+    with retold(spec, told):
+        plain, bothered = driver_for(spec, told), driver_for(spec, told)
+        expected, found = plain.start(), bothered.start()
+        _bother(bothered, found)
+        for operation in story:
+            expected += plain.run(operation)
+            found += bothered.run(operation)
+            _bother(bothered, found)
+        expected += finish(plain)
+        found += finish(bothered)
+        _bother(bothered, found)
+        expect_equal("times that were refused made a difference", expected, found)
+
+
+def _with_times(story: Story, draw: Draw) -> Story:
+    """The story, with times between its operations if it has none."""
+    if any(isinstance(operation, Advance) for operation in story):
+        return story
+    now: float = draw(st.integers(0, 8)) * _STEP_S
+    timed: Story = []
+    for operation in story:
+        timed.append(operation)
+        if passed := draw(st.integers(0, 3)):
+            now += passed * _STEP_S
+            timed.append(Advance(now))
+    return timed
+
+
+def _bother(driver: Driver, turns: Sequence[Turn]) -> None:
+    """Tell values that are not times, after `turns`."""
+    told = (turn.operation.now for turn in turns if isinstance(turn.operation, Advance))
+    last = max(told, default=None)
+    _tell_again(driver, last)
+    for now, code in _no_times(last):
+        before = visible(driver)
+        error = refused(driver, Advance(now))
+        if error is None or error.code is not code:
+            raise PropertyError(
+                f"told that it is {now}, after {last}, the machine said {error!r}, not {code!r}"
+            )
+        check_unchanged(f"{now}", driver, before)
+
+
+def _tell_again(driver: Driver, last: float | None) -> None:
+    """Tell the last time again, like a driver that tells it before every input."""
+    due = driver.deadline()
+    if last is None or (due is not None and due <= last):
+        return
+    before = visible(driver)
+    check_idle(f"{last}, told again,", driver, driver.do(Advance(last)))
+    expect_equal(f"{last} was told again, which changed", before, visible(driver))
+
+
+def _no_times(last: float | None) -> Iterator[tuple[float, ContractErrorCode]]:
+    for now in (math.nan, math.inf, -math.inf):
+        yield now, ContractErrorCode.NOT_A_TIME
+    if last is not None:
+        yield math.nextafter(last, -math.inf), ContractErrorCode.TIME_WENT_BACK
+        yield last - 1e9, ContractErrorCode.TIME_WENT_BACK
