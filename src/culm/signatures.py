@@ -115,11 +115,7 @@ class Verification(Generic[T]):
     __slots__ = ("_ask", "_asked", "_count", "_count_max", "_then", "_waiting")
 
     def __init__(
-        self,
-        ask: Ask,
-        *,
-        count_max: int,
-        then: Callable[[Iterable[tuple[T, bool | None]]], None],
+        self, ask: Ask, *, count_max: int, then: Callable[[Iterable[tuple[T, bool | None]]], None]
     ) -> None:
         self._ask = ask
         self._count_max = count_max

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+import columns_page
 import pytest
 from nacl.signing import SigningKey
 from planted import Row, honest_log, plant
@@ -92,8 +93,8 @@ def test_messages_and_operations_are_read_in_sql(spark):
 def test_the_page_of_columns_is_made_from_the_code(request):
     page = Path(__file__).resolve().parents[2] / "docs" / "spark-columns.md"
     if request.config.getoption("--rewrite-transcripts"):
-        page.write_text(schemas.page(), encoding="utf-8")
-    assert page.read_text(encoding="utf-8") == schemas.page(), (
+        page.write_text(columns_page.page(), encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == columns_page.page(), (
         "pytest --rewrite-transcripts does it"
     )
     for schema in schemas.SCHEMAS.values():

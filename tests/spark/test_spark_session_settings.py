@@ -93,10 +93,11 @@ def test_culm_is_packed_without_what_is_compiled(tmp_path):
     assert {"culm/__init__.py", "culm/kernels/pure_hashing.py", "culm/spark/blocks.py"} <= set(
         names
     )
-    assert all(name.endswith(".py") for name in names)
+    assert not [name for name in names if name.endswith((".so", ".pyd", ".pyc", ".pyi"))]
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import culm, culm.kernels;"
         "assert culm.__file__.startswith(sys.argv[1]), culm.__file__;"
+        "from culm.spark.page import html_of; assert 'color-scheme' in html_of('', '', '', [], []);"
         "print(culm.kernels.IMPLEMENTATION)"
     )
     said = subprocess.run(

@@ -27,9 +27,7 @@ class InitialStream:
     def mirrored(self) -> InitialStream:
         """The same stream as the peer sees it."""
         return InitialStream(
-            send_credit=self.receive_credit,
-            receive_credit=self.send_credit,
-            urgent=self.urgent,
+            send_credit=self.receive_credit, receive_credit=self.send_credit, urgent=self.urgent
         )
 
 

@@ -241,9 +241,7 @@ def name_of(kind: type) -> str:
 
 
 def from_value(
-    value: Any,
-    object_of: Callable[[int], object],
-    packages: Set[str] = frozenset({"culm"}),
+    value: Any, object_of: Callable[[int], object], packages: Set[str] = frozenset({"culm"})
 ) -> Any:
     """Inverse of `to_value`.
 
@@ -282,11 +280,7 @@ def from_value(
 _KEYS: dict[str, type[PrivateKey] | type[SigningKey]] = {
     each.__name__: each for each in (PrivateKey, SigningKey)
 }
-_LEFT_OUT = {
-    "opaque": "cannot be written",
-    "payload": "was left out",
-    "secret": "was left out",
-}
+_LEFT_OUT = {"opaque": "cannot be written", "payload": "was left out", "secret": "was left out"}
 
 _BUILT_IN: dict[object, Callable[[dict[str, Any], Read], Any]] = {
     "dict": lambda value, read: {read(key): read(each) for key, each in value["pairs"]},

@@ -88,7 +88,7 @@ def _bymux() -> dict[str, Any]:
                 "writes": layout.type is PacketType.WRITE,
             }
             for header, layout in known.items()
-        },
+        }
     }
 
 

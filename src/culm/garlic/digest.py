@@ -198,13 +198,7 @@ class Nonces:
         return nonce
 
     def verify(
-        self,
-        header: str,
-        *,
-        realm: str,
-        uri: str,
-        lookup: Callable[[str], str | None],
-        now: float,
+        self, header: str, *, realm: str, uri: str, lookup: Callable[[str], str | None], now: float
     ) -> tuple[str, str]:
         """Judge an Authorization header for ``GET uri``; returns a `Verdict` and the user.
 

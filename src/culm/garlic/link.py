@@ -23,11 +23,7 @@ _UNSENT_MAX = 1 << 20
 
 # Requests from outside of the cluster; their source and destination say nothing.
 _CLIENT_TYPES = frozenset(
-    (
-        MessageType.CLIENT_REQUEST,
-        MessageType.ADD_SERVER_REQUEST,
-        MessageType.REMOVE_SERVER_REQUEST,
-    )
+    (MessageType.CLIENT_REQUEST, MessageType.ADD_SERVER_REQUEST, MessageType.REMOVE_SERVER_REQUEST)
 )
 
 

@@ -24,15 +24,7 @@ from culm.garlic.events import (
 from culm.garlic.limits import Limits, Timing
 from culm.garlic.link import Link
 from culm.garlic.places import Places
-from culm.garlic.raft import (
-    Configuration,
-    PeerFault,
-    PeerStatus,
-    Raft,
-    Server,
-    State,
-    Stored,
-)
+from culm.garlic.raft import Configuration, PeerFault, PeerStatus, Raft, Server, State, Stored
 from culm.garlic.raft import messages as m
 from culm.garlic.states import ConnectionRole
 from culm.garlic.translate import Translator, fitting, value_size_max

@@ -255,9 +255,7 @@ class Translator:
     def _pre_vote(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
         self._none(request)
         return m.PreVoteRequest(
-            **common,
-            last_log_index=request.last_log_index,
-            last_log_term=request.last_log_term,
+            **common, last_log_index=request.last_log_index, last_log_term=request.last_log_term
         )
 
     def _read_index(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
@@ -306,9 +304,7 @@ class Translator:
     def _leave(self, request: RequestFrame, common: _Common) -> m.RaftRequest:
         self._none(request)
         return m.LeaveRequest(
-            **common,
-            last_log_index=request.last_log_index,
-            commit_index=request.commit_index,
+            **common, last_log_index=request.last_log_index, commit_index=request.commit_index
         )
 
     def _values(self, request: RequestFrame) -> list[bytes]:

@@ -68,11 +68,7 @@ def hash_many(
 
 
 def verify_many(
-    keys: Buffer,
-    signatures: Buffer,
-    data: Buffer,
-    offsets: array[int] | memoryview,
-    unsigned: int,
+    keys: Buffer, signatures: Buffer, data: Buffer, offsets: array[int] | memoryview, unsigned: int
 ) -> bytes:
     """For each message 1 or 0, in a byte: whether its key has signed it with Ed25519.
 

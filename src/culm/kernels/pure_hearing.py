@@ -40,11 +40,7 @@ ALLOWED = {
     Asked.ANYTHING: set(Said) - WANTS,
 }
 #: What may follow on something that is not all, of the same range.
-FOLLOWS = {
-    Said.ITEMS_MORE: ITEMS,
-    Said.WANT_MORE: ITEMS,
-    Said.LIST_PART: LISTS,
-}
+FOLLOWS = {Said.ITEMS_MORE: ITEMS, Said.WANT_MORE: ITEMS, Said.LIST_PART: LISTS}
 
 
 class Hearing:

@@ -51,12 +51,7 @@ class Saying:
     """One round of ours, as it is said: the ranges that it asks about."""
 
     def __init__(
-        self,
-        items: Items,
-        width: int,
-        form: Form,
-        questions: Sequence[Heard],
-        skipped: int,
+        self, items: Items, width: int, form: Form, questions: Sequence[Heard], skipped: int
     ) -> None:
         self._items, self._view, self._width = items, items.view, width
         self._form = form

@@ -169,11 +169,7 @@ class _Member(Node):
         """Open a connection that begins with a handshake; a refused one uses up nothing."""
         host, chance = server(peer).endpoint, copy(self._chance)
         handshake = ClientHandshake(
-            host=host,
-            user=_USER,
-            password=_PASSWORD,
-            cache=self.cache,
-            rng=chance,
+            host=host, user=_USER, password=_PASSWORD, cache=self.cache, rng=chance
         )
         link = self.dialled(peer, handshake=handshake)
         self._chance = chance

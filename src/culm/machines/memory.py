@@ -13,13 +13,7 @@ size_of: Callable[[object], int] = getattr(gc, "get_rpy_memory_usage", sys.getsi
 """Bytes of one object alone, as the interpreter says."""
 
 # Code and its surroundings belong to the program, not to one machine.
-_PROGRAM = (
-    type,
-    ModuleType,
-    CodeType,
-    GetSetDescriptorType,
-    MappingProxyType,
-)
+_PROGRAM = (type, ModuleType, CodeType, GetSetDescriptorType, MappingProxyType)
 
 
 def retained_size(machine: object) -> int:

@@ -24,10 +24,7 @@ _KEYS = (
         meaning="Unix time, in seconds, at which the clock of `advance` shows 0.",
     ),
     Key(
-        name="dialect",
-        type=Dialect,
-        default=Dialect.KEYED,
-        meaning="How a parcel holds its body.",
+        name="dialect", type=Dialect, default=Dialect.KEYED, meaning="How a parcel holds its body."
     ),
     Key(
         name="key",
@@ -55,10 +52,5 @@ def _build(config: Config) -> Node:
 
 
 OXEN = register(
-    MachineType(
-        name="oxen",
-        build=_build,
-        keys=_KEYS,
-        codec=Codec(encodings=[DECIMAL]),
-    )
+    MachineType(name="oxen", build=_build, keys=_KEYS, codec=Codec(encodings=[DECIMAL]))
 )

@@ -109,13 +109,7 @@ def _build_plain(config: Config) -> StreamMachine:
     return PlainSession(view=view, role=config["role"], parameters=parameters, limits=limits)
 
 
-COMPACT = register(
-    MachineType(
-        name="reconcile-compact",
-        build=_build,
-        keys=_KEYS,
-    )
-)
+COMPACT = register(MachineType(name="reconcile-compact", build=_build, keys=_KEYS))
 
 PLAIN = register(
     MachineType(

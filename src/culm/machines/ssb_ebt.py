@@ -15,15 +15,7 @@ from culm.machines.encodings import DECIMAL
 from culm.machines.machine_type import close_link
 from culm.machines.messages import lines
 from culm.machines.ssb_lines import DialWanted, LineLink, ReplicatorOverLines, feed, next_message
-from culm.ssb.ebt import (
-    Limits,
-    LoadClock,
-    PeerClock,
-    ReadMessages,
-    Replicator,
-    SessionRole,
-    Timing,
-)
+from culm.ssb.ebt import Limits, LoadClock, PeerClock, ReadMessages, Replicator, SessionRole, Timing
 from culm.ssb.store import MemoryStore
 
 _LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
@@ -104,11 +96,7 @@ EBT = register(
     MachineType(
         name="ssb-ebt",
         build=_build,
-        keys=(
-            *MEMBER_KEYS,
-            *_TIMING,
-            *_LIMITS,
-        ),
+        keys=(*MEMBER_KEYS, *_TIMING, *_LIMITS),
         verbs={
             "follow": _follow,
             "block": _block,
@@ -125,10 +113,7 @@ EBT = register(
         codec=Codec(
             encodings=[DECIMAL],
             messages=lines,
-            results={
-                LoadClock: peer_clock,
-                ReadMessages: tuple,
-            },
+            results={LoadClock: peer_clock, ReadMessages: tuple},
         ),
     )
 )

@@ -183,11 +183,7 @@ class ReplicatorOverLines:
         self._check_open()
         session = None if peer is None else self._core.connect(peer, role=role)
         link = LineLink(
-            next(self._numbers),
-            role,
-            read_size=self._read_size,
-            wake=self._wake,
-            owner=self.me,
+            next(self._numbers), role, read_size=self._read_size, wake=self._wake, owner=self.me
         )
         link.fill = self._fill
         if session is not None:

@@ -31,13 +31,7 @@ from culm.oxen.events import (
 from culm.oxen.incoming import Incoming
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
-from culm.oxen.messages import (
-    Piece,
-    Position,
-    Synchronize,
-    Turn,
-    write_broadcast,
-)
+from culm.oxen.messages import Piece, Position, Synchronize, Turn, write_broadcast
 from culm.oxen.peer import ClaimState, Peer
 from culm.oxen.pieces import Assemblies, cut, cut_broadcast
 from culm.oxen.roster import Roster

@@ -7,14 +7,7 @@ from collections.abc import Mapping
 from culm.oxen.clock import Clock
 from culm.oxen.limits import Timing
 from culm.oxen.links import Links
-from culm.oxen.messages import (
-    Message,
-    MessageAck,
-    MessageData,
-    Turn,
-    new_tuple,
-    write_message,
-)
+from culm.oxen.messages import Message, MessageAck, MessageData, Turn, new_tuple, write_message
 from culm.oxen.peer import Peer
 from culm.oxen.stream import Item
 from culm.timers import Deadlines

@@ -88,9 +88,7 @@ class Links:
         self._banned: set[bytes] = set()
         self._proofs = Proofs(limits.peers_max)
         self._outbox = Outbox(
-            size_max=limits.outbox_max,
-            parcel_size_max=self._parcel_size_max,
-            dialect=dialect,
+            size_max=limits.outbox_max, parcel_size_max=self._parcel_size_max, dialect=dialect
         )
 
     def add(self, sid: bytes) -> None:

@@ -99,12 +99,7 @@ class Assemblies:
     """
 
     def __init__(
-        self,
-        *,
-        size_max: int,
-        count_max: int,
-        patience_s: float,
-        dropped: Counter[DropReason],
+        self, *, size_max: int, count_max: int, patience_s: float, dropped: Counter[DropReason]
     ) -> None:
         self.size_max = size_max
         self._count_max = count_max

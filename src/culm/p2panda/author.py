@@ -104,10 +104,7 @@ class Author:
             raise InvalidOperation(Reason.UNKNOWN_PREVIOUS, "no operations of the document")
         changes: dict[str, Any] = {"fields": fields} if action is Action.UPDATE else {}
         operation = Operation(
-            action=action,
-            schema_id=document.schema_id,
-            previous=tuple(sorted(previous)),
-            **changes,
+            action=action, schema_id=document.schema_id, previous=tuple(sorted(previous)), **changes
         )
         return self._publish(operation, document_id)
 

@@ -86,10 +86,7 @@ class RangeTrees:
         self._trees: dict[str, dict[str, Tree]] = {}  # by schema, then by monoid
 
     def snapshot(
-        self,
-        schema_ids: Iterable[str],
-        monoid: str,
-        heights: Callable[[str], Iterable[Height]],
+        self, schema_ids: Iterable[str], monoid: str, heights: Callable[[str], Iterable[Height]]
     ) -> View:
         """The current heights of all logs of some schemas.
 

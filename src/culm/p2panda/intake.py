@@ -276,10 +276,7 @@ class Intake:
         unknown = self._at_taken_places(logs)
         if unknown:
             self._work.ask(
-                LookUp,
-                lambda found: self._found_taken(logs, found),
-                logs=(),
-                operations=unknown,
+                LookUp, lambda found: self._found_taken(logs, found), logs=(), operations=unknown
             )
         else:
             self._verify(logs)

@@ -67,10 +67,7 @@ _FAULTS = {
     _kernel.UNKNOWN_VERSION: (Reason.UNKNOWN_VERSION, "{!r:.100}"),
     _kernel.UNKNOWN_ACTION: (Reason.UNKNOWN_ACTION, "{!r:.100}"),
     _kernel.NO_SCHEMA_ID: (Reason.BAD_SCHEMA_ID, "no text"),
-    _kernel.NO_PREVIOUS: (
-        Reason.BAD_PREVIOUS,
-        "not as many operation ids as there must be",
-    ),
+    _kernel.NO_PREVIOUS: (Reason.BAD_PREVIOUS, "not as many operation ids as there must be"),
     _kernel.PREVIOUS_ORDER: (Reason.BAD_PREVIOUS, "operation ids do not ascend"),
     _kernel.NO_FIELDS: (Reason.WRONG_FORM, "fields that are no map"),
     _kernel.FIELD_COUNT: (Reason.WRONG_FORM, "{} fields"),

@@ -46,11 +46,7 @@ _DEFAULT_POLICY: Final = Policy()
 
 # The refusals that policy accepts when it asks for a session.
 _IN_THE_WAY: Final = frozenset(
-    {
-        ErrorCode.DUPLICATE_SESSION,
-        ErrorCode.TOO_MANY_SESSIONS,
-        ContractErrorCode.ALREADY_CLOSED,
-    }
+    {ErrorCode.DUPLICATE_SESSION, ErrorCode.TOO_MANY_SESSIONS, ContractErrorCode.ALREADY_CLOSED}
 )
 # The errors of a request that may have come before an announcement,
 _CAME_TOO_EARLY: Final = frozenset({ErrorCode.UNANSWERED})

@@ -280,10 +280,7 @@ class Serving:
 
     @property
     def _bounds(self) -> dict[str, int]:
-        return {
-            "count_max": self._limits.batch_count_max,
-            "size_max": self._limits.batch_size_max,
-        }
+        return {"count_max": self._limits.batch_count_max, "size_max": self._limits.batch_size_max}
 
 
 def _spans_of(found: Iterable[Located]) -> tuple[Span, ...]:

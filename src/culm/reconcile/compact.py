@@ -18,13 +18,7 @@ from typing import Final, NoReturn, TypeAlias
 from culm.arguments import check_type
 from culm.machine import Closed, RemoteProtocolError, StreamBase
 from culm.reconcile.errors import ErrorCode
-from culm.reconcile.events import (
-    CheckFailed,
-    CompactEvent,
-    ItemsReceived,
-    Reconciled,
-    SumsEqual,
-)
+from culm.reconcile.events import CheckFailed, CompactEvent, ItemsReceived, Reconciled, SumsEqual
 from culm.reconcile.frames import (
     BODY_SIZE_MAX,
     HEADER_SIZE_MAX,

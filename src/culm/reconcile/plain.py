@@ -251,10 +251,7 @@ class PlainResponder(_Plain):
 
     def _round(self) -> Session:
         return Session(
-            view=self._view,
-            role=Role.RESPONDER,
-            parameters=self._parameters,
-            limits=self._limits,
+            view=self._view, role=Role.RESPONDER, parameters=self._parameters, limits=self._limits
         )
 
     def _step(self) -> SessionEvent | None:

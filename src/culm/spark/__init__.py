@@ -12,13 +12,7 @@ from culm.spark.captures import decode_captures
 from culm.spark.delta import DeltaAudits, append_once, merge_rows
 from culm.spark.errors import ColumnError, SparkSetupError, UnreadableError
 from culm.spark.face import decode, read, verify
-from culm.spark.fingerprint import (
-    ENTRY_LEVELS,
-    Fingerprinted,
-    entry_items,
-    fingerprint,
-    write_tree,
-)
+from culm.spark.fingerprint import ENTRY_LEVELS, Fingerprinted, entry_items, fingerprint, write_tree
 from culm.spark.functions import register_functions
 from culm.spark.metrics import observe
 from culm.spark.operations import decode_operations

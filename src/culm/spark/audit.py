@@ -28,12 +28,7 @@ from typing import TYPE_CHECKING
 from culm.bamboo.entry import AUTHOR_SIZE
 from culm.bamboo.errors import Reason
 from culm.spark.blocks import BLOCK_BITS, LOWEST, SIGNED, SUMMARY, each_once, summaries
-from culm.spark.columns import (
-    SENT_MAX,
-    check_columns,
-    free_names,
-    schema_text,
-)
+from culm.spark.columns import SENT_MAX, check_columns, free_names, schema_text
 from culm.spark.reasons import UNSIGNED, bits
 
 if TYPE_CHECKING:

@@ -353,6 +353,5 @@ def _map_batches(
         rows = batch.select(needed).to_pylist()
         new = batch_of(list(make(rows)), schema)
         yield pyarrow.RecordBatch.from_arrays(
-            [*(batch.column(name) for name in kept), *new.columns],
-            names=[*kept, *schema.names],
+            [*(batch.column(name) for name in kept), *new.columns], names=[*kept, *schema.names]
         )

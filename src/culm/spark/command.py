@@ -59,12 +59,7 @@ from culm.wire.json import read_json
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "JOBS",
-    "Job",
-    "main",
-    "parser",
-]
+__all__ = ["JOBS", "Job", "main", "parser"]
 
 PROG = "python -m culm.spark"
 _KIND = "bamboo/YASMF"

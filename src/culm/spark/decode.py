@@ -34,14 +34,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "DECODED",
-    "NO_ENTRY",
-    "VERIFIED",
-    "decode_entries",
-    "family_named",
-    "verify_entries",
-]
+__all__ = ["DECODED", "NO_ENTRY", "VERIFIED", "decode_entries", "family_named", "verify_entries"]
 
 #: The columns that `decode_entries` adds, with their types.  With a ``fault`` all others are null.
 DECODED = (

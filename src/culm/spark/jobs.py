@@ -261,9 +261,7 @@ def operations_job(spark: SparkSession, options: Options, store: Store, tell: Te
     kind = KINDS[options.kind]
     tell(f"decoding {', '.join(options.inputs)}")
     rows = _of_all(
-        spark,
-        options,
-        lambda given: decode_operations(kind.verify(given, (*_PLACE, "payload"))),
+        spark, options, lambda given: decode_operations(kind.verify(given, (*_PLACE, "payload")))
     )
     operations = store.write("operations", rows)
     tell("setting aside what cannot be used")

@@ -23,15 +23,7 @@ __all__ = ["FILES_MAX", "READ", "STREAMED", "WRITTEN", "Reading", "check_known",
 #: The number of files in a batch of a stream, unless the option ``files_max`` is given.
 FILES_MAX = 100
 
-_READ = (
-    "path",
-    "paths",
-    "split_size",
-    "block_size_max",
-    "column",
-    "on_io_error",
-    "pathGlobFilter",
-)
+_READ = ("path", "paths", "split_size", "block_size_max", "column", "on_io_error", "pathGlobFilter")
 #: The options of reading, of reading as a stream, and of writing.
 READ = (*_READ, "recursiveFileLookup", "modifiedAfter", "modifiedBefore", "timeZone", "rests")
 STREAMED = (*_READ, "recursiveFileLookup", "files_max")

@@ -311,11 +311,7 @@ def raft_entry(value: Any) -> dict[str, Any]:
         raise TypeError("at and term are numbers")
     if type(is_configuration) is not bool:
         raise TypeError("is_configuration is true or false")
-    return {
-        **numbers,
-        "is_configuration": is_configuration,
-        "value": bytes.fromhex(value["value"]),
-    }
+    return {**numbers, "is_configuration": is_configuration, "value": bytes.fromhex(value["value"])}
 
 
 def recorded_bytes(value: Any) -> dict[str, Any]:

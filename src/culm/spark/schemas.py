@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from culm.bamboo.errors import Reason
 from culm.spark.audit import FORKS, LOGS, VERDICT
 from culm.spark.capture_rows import CAPTURED
 from culm.spark.decode import VERIFIED
 from culm.spark.dissection import DISSECTED
 from culm.spark.fingerprint import PIECES, RANGES
-from culm.spark.meanings import meanings
 from culm.spark.operations import OPERATIONS
 from culm.spark.quarantine import QUARANTINE
 from culm.spark.raft_logs import RAFT_ENTRIES
@@ -21,37 +19,25 @@ from culm.spark.sessions import SAID
 from culm.spark.simulate import RUNS
 from culm.spark.ssb import MESSAGES
 
-__all__ = ["SCHEMAS", "Schema", "page"]
+__all__ = ["SCHEMAS", "Schema"]
 
 
 class Schema(NamedTuple):
     """A DataFrame: the function that gives it, its columns, and their meanings by name.
 
-    `nulls` names those that may be null.
+    `sure` names the columns that are never null.
     """
 
     title: str
     given_by: str
     columns: Sequence[tuple[str, str]]
     meanings: Mapping[str, str]
-    nulls: frozenset[str]
+    sure: str = ""
 
-
-def _schema(
-    title: str,
-    given_by: str,
-    columns: Sequence[tuple[str, str]],
-    meanings: Mapping[str, str],
-    never_null: str = "",
-) -> Schema:
-    sure = never_null.split()
-    return Schema(
-        title,
-        given_by,
-        columns,
-        meanings,
-        frozenset(name for name, _ in columns if name not in sure),
-    )
+    @property
+    def nulls(self) -> frozenset[str]:
+        """The columns that may be null."""
+        return frozenset(name for name, _ in self.columns) - {*self.sure.split()}
 
 
 _HOLDERS = {
@@ -100,7 +86,7 @@ _CAPTURED = {
 
 #: All schemas, by short names.
 SCHEMAS: Mapping[str, Schema] = {
-    "rows": _schema(
+    "rows": Schema(
         "Rows of archives",
         "read",
         ROWS,
@@ -116,7 +102,7 @@ SCHEMAS: Mapping[str, Schema] = {
         },
         "file block",
     ),
-    "verified": _schema(
+    "verified": Schema(
         "Entries, decoded and verified",
         "verify",
         VERIFIED,
@@ -138,7 +124,7 @@ SCHEMAS: Mapping[str, Schema] = {
         },
         "reasons",
     ),
-    "messages": _schema(
+    "messages": Schema(
         "Messages of Secure Scuttlebutt",
         "verify_messages",
         MESSAGES,
@@ -160,7 +146,7 @@ SCHEMAS: Mapping[str, Schema] = {
         },
         "reasons",
     ),
-    "verdicts": _schema(
+    "verdicts": Schema(
         "Verdicts: these columns beside those of the rows that were given",
         "audit(...).verdicts",
         VERDICT,
@@ -170,7 +156,7 @@ SCHEMAS: Mapping[str, Schema] = {
         },
         "reasons verified",
     ),
-    "logs": _schema(
+    "logs": Schema(
         "Logs",
         "audit(...).logs",
         LOGS,
@@ -191,7 +177,7 @@ SCHEMAS: Mapping[str, Schema] = {
         },
         "log author log_id rows entries height verified forks gaps",
     ),
-    "forks": _schema(
+    "forks": Schema(
         "Forks",
         "audit(...).forks",
         FORKS,
@@ -203,7 +189,7 @@ SCHEMAS: Mapping[str, Schema] = {
         },
         "log seqnum variants",
     ),
-    "ranges": _schema(
+    "ranges": Schema(
         "Fingerprints of ranges",
         "fingerprint(...).ranges",
         RANGES,
@@ -216,14 +202,14 @@ SCHEMAS: Mapping[str, Schema] = {
         },
         "monoid level range count digest",
     ),
-    "tree": _schema(
+    "tree": Schema(
         "Pieces of a serialised tree",
         "fingerprint(...).tree",
         PIECES,
         {"offset": "where it begins", "data": "its bytes"},
         "offset data",
     ),
-    "divergent": _schema(
+    "divergent": Schema(
         "Ranges in which replicas differ",
         "reconcile(...).ranges",
         DIVERGENT,
@@ -234,14 +220,14 @@ SCHEMAS: Mapping[str, Schema] = {
         },
         "level range counts",
     ),
-    "holders": _schema(
+    "holders": Schema(
         "Who has what, in ranges that differ",
         "reconcile(...).holders and at_risk",
         HOLDERS,
         _HOLDERS,
         "item copies holders lacking",
     ),
-    "plan": _schema(
+    "plan": Schema(
         "Copies to make",
         "reconcile(...).plan",
         PLAN,
@@ -254,7 +240,7 @@ SCHEMAS: Mapping[str, Schema] = {
         },
         "item part source target",
     ),
-    "operations": _schema(
+    "operations": Schema(
         "Operations of p2panda",
         "decode_operations",
         OPERATIONS,
@@ -266,7 +252,7 @@ SCHEMAS: Mapping[str, Schema] = {
             "fault": "null, or why there is no operation: all columns above are null then",
         },
     ),
-    "raft": _schema(
+    "raft": Schema(
         "Entries of Raft's logs: these columns beside those that were given",
         "decode_raft_entries",
         RAFT_ENTRIES,
@@ -275,14 +261,14 @@ SCHEMAS: Mapping[str, Schema] = {
             "fault": "null, or why a configuration cannot be decoded",
         },
     ),
-    "captured": _schema(
+    "captured": Schema(
         "Steps of captures, messages in them, and broken rules",
         "decode_captures",
         CAPTURED,
         _CAPTURED,
         "file block",
     ),
-    "dissected": _schema(
+    "dissected": Schema(
         "Fields of bytes",
         "culm_dissect` (SQL) as a struct; `fields` also by `decode_captures",
         DISSECTED,
@@ -294,7 +280,7 @@ SCHEMAS: Mapping[str, Schema] = {
         },
         "fields",
     ),
-    "quarantine": _schema(
+    "quarantine": Schema(
         "Rows that were set aside",
         "quarantined",
         QUARANTINE,
@@ -309,7 +295,7 @@ SCHEMAS: Mapping[str, Schema] = {
         },
         "reason",
     ),
-    "said": _schema(
+    "said": Schema(
         "What machines said of sessions, as of captures",
         "replay_sessions",
         SAID,
@@ -321,7 +307,7 @@ SCHEMAS: Mapping[str, Schema] = {
         },
         "session line part what",
     ),
-    "runs": _schema(
+    "runs": Schema(
         "Runs of a simulator",
         "simulate",
         RUNS,
@@ -336,44 +322,3 @@ SCHEMAS: Mapping[str, Schema] = {
         "seed verdict cpu_s",
     ),
 }
-
-
-def page() -> str:
-    """The page of the documentation, in Markdown."""
-    return "\n".join(_lines()) + "\n"
-
-
-def _lines() -> Iterator[str]:
-    yield "# Columns of the pipeline's tables"
-    yield ""
-    yield "This page is made from the code (`culm.spark.schemas`). The command line writes"
-    yield "`reason_names` (array of string) beside `reasons`, and `first_fault_reason_names` beside"
-    yield "`first_fault_reasons`."
-    for schema in SCHEMAS.values():
-        yield f"\n## {schema.title}\n\nGiven by `{schema.given_by}`.\n"
-        yield "| Column | Type | Null | |"
-        yield "| --- | --- | --- | --- |"
-        for name, kind in schema.columns:
-            null = "may be" if name in schema.nulls else "never"
-            yield f"| `{name}` | {_spelled(kind)} | {null} | {schema.meanings[name]} |"
-    yield "\n## Bits of `reasons`\n"
-    yield "A reason has the bit `1 << number`. `culm_reasons(reasons)` in SQL,"
-    yield "{py:obj}`culm.spark.reasons.names` for columns and"
-    yield "{py:obj}`culm.spark.reasons.reasons_of` in Python turn them into names.\n"
-    yield "| Reason | Bit | Number | |"
-    yield "| --- | --- | --- | --- |"
-    told = meanings(Reason)
-    for reason in Reason:
-        yield f"| `{reason.name}` | {reason:d} | {1 << reason} | {told[reason.name]} |"
-
-
-def _spelled(kind: str) -> str:
-    inner = kind.partition("<")[2].removesuffix(">")
-    if kind.startswith("array<struct"):
-        parts = inner.partition("<")[2].removesuffix(">").split(",")
-        return f"array of struct: {', '.join(part.replace(':', ' ') for part in parts)}"
-    if kind.startswith("array"):
-        return f"array of {inner}"
-    if kind.startswith("map"):
-        return f"map of {inner.replace(',', ' to ')}"
-    return kind

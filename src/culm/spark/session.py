@@ -48,6 +48,8 @@ SETTINGS: Mapping[str, str] = {
 _LOCAL = "local[*,4]"
 # Packages that pyspark needs to speak to a Spark Connect server.
 _CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
+# Sources, and the files that they read.
+_PACKED = frozenset({".py", ".css", ".js", ".lua", ".txt"})
 # Fixed when a JVM starts: Spark Connect refuses to set it.
 _STATIC = ("spark.driver.", "spark.ui.", "spark.python.worker.")
 
@@ -119,12 +121,13 @@ def ship_culm(spark: SparkSession) -> None:
 
 
 def pack_culm(directory: Path) -> Path:
-    """Write the Python sources of this culm to a zip file in `directory`, for ``--py-files``."""
+    """Write culm, without compiled kernels, to a zip file in `directory`, for ``--py-files``."""
     package = Path(culm.__path__[0])
     archive = directory / "culm.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        for source in sorted(package.rglob("*.py")):
-            packed.write(source, source.relative_to(package.parent))
+        for source in sorted(package.rglob("*.*")):
+            if source.suffix in _PACKED:
+                packed.write(source, source.relative_to(package.parent))
     return archive
 
 

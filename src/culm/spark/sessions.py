@@ -32,12 +32,7 @@ __all__ = ["LINES", "RECORDED", "SAID", "replay_sessions", "session_lines"]
 #: The input of `replay_sessions`: lines, numbered within their session from 1 on.
 LINES = (("session", "string"), ("number", "bigint"), ("line", "string"))
 #: The input of `session_lines`: ``direction`` is ``in`` for received bytes, ``out`` for sent ones.
-RECORDED = (
-    ("session", "string"),
-    ("direction", "string"),
-    ("time", "double"),
-    ("bytes", "binary"),
-)
+RECORDED = (("session", "string"), ("direction", "string"), ("time", "double"), ("bytes", "binary"))
 #: The output of `replay_sessions`: what a capture of the session has (`CAPTURED`), without the
 #: place in a file, and the ``line`` that it answers (0: before any).
 SAID = (

@@ -90,12 +90,7 @@ def read_again(rows: DataFrame, *, column: str = "entry", on_io_error: str = "fa
 
 
 def write(
-    frame: DataFrame,
-    path: str,
-    *,
-    kind: str,
-    mode: str = "error",
-    partition_by: Sequence[str] = (),
+    frame: DataFrame, path: str, *, kind: str, mode: str = "error", partition_by: Sequence[str] = ()
 ) -> None:
     """Write archives of `kind`; `mode` is one of `SAVE_MODES`.
 

@@ -58,11 +58,7 @@ def _has_files(path: str) -> bool:
 
 
 def _write(
-    batch: DataFrame,
-    number: int,
-    *,
-    output: str,
-    then: Callable[[DataFrame, int], None] | None,
+    batch: DataFrame, number: int, *, output: str, then: Callable[[DataFrame, int], None] | None
 ) -> None:
     path = f"{output}/batch={number}"
     remove(f"{path}/{_WHOLE}")

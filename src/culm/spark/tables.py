@@ -67,13 +67,7 @@ class _RowPosition(NamedTuple):
 
 
 def read_row_groups(
-    file: WatchedFile,
-    column: str,
-    *,
-    start: int,
-    stop: int,
-    size: int | None = None,
-    row: int = 0,
+    file: WatchedFile, column: str, *, start: int, stop: int, size: int | None = None, row: int = 0
 ) -> Iterator[RowGroup]:
     """The rows of the groups that begin from byte `start` up to `stop`, in batches.
 

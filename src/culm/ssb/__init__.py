@@ -14,11 +14,7 @@ from culm.ssb.box_stream import BoxStream
 from culm.ssb.errors import ErrorCode
 from culm.ssb.events import Authenticated, BoxStreamEvent, HandshakeEvent, Keys, SessionKeys
 from culm.ssb.limits import Limits, Timing
-from culm.ssb.secret_handshake import (
-    MAIN_NETWORK,
-    ClientHandshake,
-    ServerHandshake,
-)
+from culm.ssb.secret_handshake import MAIN_NETWORK, ClientHandshake, ServerHandshake
 from culm.ssb.states import BoxStreamState, HandshakeState
 
 __all__ = [

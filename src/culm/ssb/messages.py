@@ -137,16 +137,7 @@ class ClassicMessage:
     signed: the bytes that are signed, if the network has no key of its own.
     """
 
-    __slots__ = (
-        "_text",
-        "author",
-        "data",
-        "id",
-        "previous",
-        "sequence",
-        "signature",
-        "timestamp",
-    )
+    __slots__ = ("_text", "author", "data", "id", "previous", "sequence", "signature", "timestamp")
 
     def __init__(
         self,

@@ -123,10 +123,7 @@ def _persisting(kept: Kept, effect: Persist) -> list[Kept]:
     found = [
         kept,
         replace(
-            kept,
-            term=effect.term,
-            voted_for=effect.voted_for,
-            commit_index=effect.commit_index,
+            kept, term=effect.term, voted_for=effect.voted_for, commit_index=effect.commit_index
         ),
     ]
     if effect.first_index is not None:

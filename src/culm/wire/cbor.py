@@ -60,12 +60,7 @@ class Scanner:
     )
 
     def __init__(
-        self,
-        *,
-        size_max: int,
-        depth_max: int = DEPTH_MAX,
-        items_max: int = 0,
-        item_size: int = 1,
+        self, *, size_max: int, depth_max: int = DEPTH_MAX, items_max: int = 0, item_size: int = 1
     ) -> None:
         self._size_max = size_max
         self._depth_max = depth_max

@@ -133,10 +133,7 @@ PAYLOADS = {PacketType.RAW: "payload", PacketType.COMPRESSED: "packed payload"}
 
 def _take_data(reader: FieldReader, family: HashFamily) -> None:
     first = reader.data[reader.at]
-    if first not in NUMBERS and first not in (
-        PacketType.METADATA,
-        PacketType.METADATA_END_OF_LOG,
-    ):
+    if first not in NUMBERS and first not in (PacketType.METADATA, PacketType.METADATA_END_OF_LOG):
         raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
     kind = PacketType(first)
     with reader.group(kind.name) as packet:

@@ -24,11 +24,7 @@ class Applier:
     __slots__ = ("_busy", "_compact_to", "_journal", "_limits", "_work", "applied_index")
 
     def __init__(
-        self,
-        journal: Journal,
-        work: StoreWork,
-        limits: Limits,
-        applied_index: int,
+        self, journal: Journal, work: StoreWork, limits: Limits, applied_index: int
     ) -> None:
         self._journal = journal
         self._work = work

@@ -84,13 +84,7 @@ class Raft:
         check_type("timing", timing, Timing)
         check_type("limits", limits, Limits)
         check_time(now, None)
-        shared = Shared(
-            server_id=server_id,
-            stored=stored,
-            timing=timing,
-            limits=limits,
-            now=now,
-        )
+        shared = Shared(server_id=server_id, stored=stored, timing=timing, limits=limits, now=now)
         if not limits.admit(shared.journal.membership.latest.servers):
             raise ValueError("the stored configuration is larger than the limits allow")
         self._shared = shared

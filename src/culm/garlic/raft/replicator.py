@@ -199,13 +199,7 @@ class Replicator:
             if term == shared.journal.term:
                 self._read(peer, progress, snapshot, offset, chunk)
 
-        return shared.work.hand_out(
-            ReadSnapshot,
-            done,
-            snapshot=snapshot,
-            offset=offset,
-            size=size,
-        )
+        return shared.work.hand_out(ReadSnapshot, done, snapshot=snapshot, offset=offset, size=size)
 
     def _read(
         self,

@@ -9,13 +9,7 @@ from typing import Any, Final
 from culm.effects import StoreWork
 from culm.machine import Effect, RemoteProtocolError
 from culm.replication import Turns, Write, Writes
-from culm.ssb.ebt.effects import (
-    AppendMessages,
-    LoadClock,
-    MarkForked,
-    ReadMessages,
-    SaveClock,
-)
+from culm.ssb.ebt.effects import AppendMessages, LoadClock, MarkForked, ReadMessages, SaveClock
 from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.ebt.events import (
     FeedExtended,

@@ -139,11 +139,7 @@ class PacketSender:
         """Write a packet; `answer`: whether the peer has caused it."""
         size = len(body)
         header = encode_header(
-            number,
-            size,
-            body_type,
-            stream=packet in _STREAM_PACKETS,
-            end=packet in _LAST_PACKETS,
+            number, size, body_type, stream=packet in _STREAM_PACKETS, end=packet in _LAST_PACKETS
         )
         self._outbox.append(header)
         self._outbox.append(body)

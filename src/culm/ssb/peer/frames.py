@@ -8,10 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from culm.machine import RemoteProtocolError
 from culm.signatures import Verification
-from culm.ssb.ebt import (
-    Replicator,
-    State,
-)
+from culm.ssb.ebt import Replicator, State
 from culm.ssb.messages import ClassicMessage, MessageError
 
 _SIZE_MAX: Final = 1 << 17

@@ -433,9 +433,7 @@ class Peer(LinkedMachine[PeerEvent]):
         if self._closed is not None:
             return None
         return earliest(
-            self._core.next_deadline(),
-            self._links.next_deadline(),
-            self._own.next_deadline(),
+            self._core.next_deadline(), self._links.next_deadline(), self._own.next_deadline()
         )
 
     def advance(self, now: float) -> None:
