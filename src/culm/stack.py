@@ -91,8 +91,8 @@ def _is_machine(value: object, kind: type[Any]) -> bool:
     return isinstance(value, kind) and not isinstance(value, type)
 
 
-class _Parts:
-    """The time and the effects of several machines as those of one."""
+class _OfParts:
+    """A machine of several parts: their time and their effects are its own."""
 
     def __init__(self) -> None:
         self._timed: list[Timed] = []
@@ -101,7 +101,7 @@ class _Parts:
         self._failures: list[tuple[Effect[Any], StoreFailed]] = []  # by the parts' effects
         self._now: float | None = None
 
-    def add(self, part: Machine) -> None:
+    def _add(self, part: Machine) -> None:
         if isinstance(part, Timed):
             self._timed.append(part)
             if self._now is not None:
@@ -135,7 +135,7 @@ class _Parts:
         self._failures.append((effect, failure))
         part.fail(effect.ticket, error)
 
-    def next_event(self, part: Machine) -> Event | None:
+    def _event_of(self, part: Machine) -> Event | None:
         """The next event of `part`, with its effects numbered as they were handed out here."""
         event = part.next_event()
         if isinstance(event, StoreFailed):
@@ -143,17 +143,17 @@ class _Parts:
         return event
 
 
-class _Over:
+class _Over(_OfParts):
     def __init__(self, lower: Conduit, upper: StreamMachine) -> None:
+        super().__init__()
         self._lower = lower
         self._upper = upper
         self._lower_closed: Closed | None = None
         self._upper_closed: Closed | None = None
         self._closed: Closed | None = None
         self._eof = False
-        self._parts = _Parts()
-        self._parts.add(lower)
-        self._parts.add(upper)
+        self._add(lower)
+        self._add(upper)
 
     @property
     def state(self) -> Enum:
@@ -169,7 +169,7 @@ class _Over:
             if self._lower_closed is not None or self._pauses():
                 return None
             # Nothing is left to do above: let the lower machine go one step further.
-            event = self._parts.next_event(self._lower)
+            event = self._event_of(self._lower)
             if isinstance(event, DataReceived):
                 if self._upper_closed is None:
                     self._upper.receive_data(event.data)
@@ -181,11 +181,11 @@ class _Over:
         return None
 
     def _step_upper(self) -> Event | None:
-        event = self._parts.next_event(self._upper)
+        event = self._event_of(self._upper)
         if event is None and self._lower_closed is not None:
             # It has seen all there was, and nothing that it says can be sent any more.
             self._upper.close()
-            event = self._parts.next_event(self._upper)
+            event = self._event_of(self._upper)
         if not isinstance(event, Closed):
             return event
         self._upper_closed = event
@@ -242,25 +242,14 @@ class _Over:
         self._upper.close()
 
     def next_deadline(self) -> float | None:
-        return self._parts.next_deadline() if self._closed is None else None
-
-    def advance(self, now: float) -> None:
-        self._parts.advance(now)
-
-    def next_effect(self) -> Effect[Any] | None:
-        return self._parts.next_effect()
-
-    def complete(self, ticket: Ticket[R], result: R) -> None:
-        self._parts.complete(ticket, result)
-
-    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
-        self._parts.fail(ticket, error)
+        return super().next_deadline() if self._closed is None else None
 
 
-class _Then:
+class _Then(_OfParts):
     def __init__(
         self, first: StreamMachine, build: Callable[[Event], StreamMachine | None]
     ) -> None:
+        super().__init__()
         self._first: StreamMachine | None = None  # once it is over, while it has bytes to send
         self._current = first
         self._build: Callable[[Event], StreamMachine | None] | None = build
@@ -268,8 +257,7 @@ class _Then:
         self._successor: StreamMachine | None = None
         self._eof = False
         self._closing = False
-        self._parts = _Parts()
-        self._parts.add(first)
+        self._add(first)
 
     @property
     def state(self) -> Enum:
@@ -277,9 +265,9 @@ class _Then:
 
     def next_event(self) -> Event | None:
         if self._build is None:
-            return self._parts.next_event(self._current)
+            return self._event_of(self._current)
         if self._event is None:
-            self._event = self._parts.next_event(self._current)
+            self._event = self._event_of(self._current)
         if self._event is None:
             return None
         self._ask(self._build, self._event)
@@ -290,7 +278,7 @@ class _Then:
         if event.error is not None or self._successor is None or self._closing:
             return event
         self._hand_over(self._successor)
-        return self._parts.next_event(self._current)
+        return self._event_of(self._current)
 
     def _ask(self, build: Callable[[Event], StreamMachine | None], event: Event) -> None:
         successor = build(event)
@@ -304,7 +292,7 @@ class _Then:
 
     def _hand_over(self, successor: StreamMachine) -> None:
         self._first, self._current = self._current, successor
-        self._parts.add(successor)
+        self._add(successor)
         successor.receive_data(self._first.trailing_data)
         if self._eof:
             successor.receive_eof()
@@ -336,18 +324,3 @@ class _Then:
     def close(self) -> None:
         self._closing = True
         self._current.close()
-
-    def next_deadline(self) -> float | None:
-        return self._parts.next_deadline()
-
-    def advance(self, now: float) -> None:
-        self._parts.advance(now)
-
-    def next_effect(self) -> Effect[Any] | None:
-        return self._parts.next_effect()
-
-    def complete(self, ticket: Ticket[R], result: R) -> None:
-        self._parts.complete(ticket, result)
-
-    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
-        self._parts.fail(ticket, error)
