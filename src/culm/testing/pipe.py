@@ -119,6 +119,10 @@ class Pipe:
         """Hold up the bytes under way, or let them go on."""
         self.held = value
 
+    def deliver_eof(self) -> None:
+        """Note that the receiver has learned of the end."""
+        self.eof_delivered = True
+
     def sink(self) -> None:
         """Drop all bytes under way, and all later ones: the receiver is closed."""
         self._sunk = self.eof_delivered = True
@@ -263,7 +267,7 @@ class JoinedMachines:
             self._ways[place] = self._ways.pop(place)
         operation: Operation
         if way.pipe.eof_due():
-            way.pipe.eof_delivered = True
+            way.pipe.deliver_eof()
             operation = Eof(way.to.link)
         else:
             wanted = size if self._chunker is None else max(1, self._chunker(size))
