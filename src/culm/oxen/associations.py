@@ -5,10 +5,10 @@ Source: manual/dev-oxen.md, "Handling failure" and "Message data (`md`) body typ
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from culm.oxen.clock import Clock
+from culm.oxen.context import Context
 from culm.oxen.courier import Courier
 from culm.oxen.errors import DropReason
 from culm.oxen.events import (
@@ -29,7 +29,6 @@ from culm.oxen.events import (
     Writable,
 )
 from culm.oxen.incoming import Incoming
-from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
 from culm.oxen.messages import Piece, Position, Synchronize, Turn, write_broadcast
 from culm.oxen.peer import ClaimState, Peer
@@ -60,29 +59,15 @@ class Associations:
     alone_max: bytes of the largest message in order that goes in one piece.
     """
 
-    def __init__(
-        self,
-        me: bytes,
-        *,
-        roster: Roster,
-        links: Links,
-        limits: Limits,
-        timing: Timing,
-        clock: Clock,
-        dropped: Counter[DropReason],
-        alone_max: int,
-    ) -> None:
+    def __init__(self, context: Context, *, roster: Roster, links: Links, alone_max: int) -> None:
         self.events: deque[NodeEvent] = deque()
         self.leaving = False
-        self._me = me
+        self._me, self._clock, self._dropped = context.me, context.clock, context.dropped
+        self._limits, self._timing = limits, timing = context.limits, context.timing
         self._roster = roster
         self.peers = roster.peers
         self._links = links
-        self._limits = limits
-        self._timing = timing
-        self._clock = clock
-        self._dropped = dropped
-        self.courier = Courier(me, links=links, clock=clock, timing=timing)
+        self.courier = Courier(context, links)
         self._seeds = Seeds(timing)
         self._alone_max = alone_max
         self.tags = OwnTags(limits.tags_size_max)
@@ -90,7 +75,7 @@ class Associations:
             size_max=limits.message_size_max,
             count_max=limits.assemblies_max,
             patience_s=_TURN_INTERVALS * timing.redelivery_max_s,
-            dropped=dropped,
+            dropped=self._dropped,
         )
 
     # -- requests of the user -----------------------------------------------------------

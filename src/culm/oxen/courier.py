@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from culm.oxen.clock import Clock
-from culm.oxen.limits import Timing
+from culm.oxen.context import Context
 from culm.oxen.links import Links
 from culm.oxen.messages import Message, MessageAck, MessageData, Turn, new_tuple, write_message
 from culm.oxen.peer import Peer
@@ -16,11 +15,10 @@ from culm.timers import Deadlines
 class Courier:
     """Owns the deadlines of redelivery, one for each peer."""
 
-    def __init__(self, me: bytes, *, links: Links, clock: Clock, timing: Timing) -> None:
-        self._me = me
-        self._patience_s = timing.usable_s + timing.give_up_s
+    def __init__(self, context: Context, links: Links) -> None:
+        self._me, self._clock = context.me, context.clock
+        self._patience_s = context.timing.usable_s + context.timing.give_up_s
         self._links = links
-        self._clock = clock
         self._deadlines: Deadlines[bytes] = Deadlines()
 
     def synchronize(self, peer: Peer) -> None:

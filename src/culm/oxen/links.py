@@ -6,19 +6,16 @@ taken over, routes are chosen, and parcels for others are forwarded.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from functools import partial
-from random import Random
 from typing import TYPE_CHECKING
 
 from culm.buffer import Buffer
-from culm.oxen.clock import Clock
 from culm.oxen.contacts import ContactTable
+from culm.oxen.context import Context
 from culm.oxen.errors import DropReason
 from culm.oxen.gossip import fragment, lively
 from culm.oxen.keepalive import Keepalives
-from culm.oxen.limits import Limits, Timing
 from culm.oxen.messages import (
     Body,
     Dialect,
@@ -51,29 +48,14 @@ class Links:
     seal: for the cluster's keys, if it has any.
     """
 
-    def __init__(
-        self,
-        me: bytes,
-        *,
-        limits: Limits,
-        timing: Timing,
-        dialect: Dialect,
-        rng: Random,
-        clock: Clock,
-        dropped: Counter[DropReason],
-        seal: Seal | None,
-    ) -> None:
-        self.contacts = ContactTable(me, timing.usable_s)
-        self._me = me
-        self._limits = limits
-        self._timing = timing
-        self._dialect = dialect
-        self._rng = rng
-        self._clock = clock
-        self._dropped = dropped
-        self._seal = seal
+    def __init__(self, context: Context, *, dialect: Dialect, seal: Seal | None) -> None:
+        self._me, self._rng, self._clock = context.me, context.rng, context.clock
+        self._limits, self._timing = limits, timing = context.limits, context.timing
+        self._dropped = context.dropped
+        self._dialect, self._seal = dialect, seal
+        self.contacts = ContactTable(self._me, timing.usable_s)
         self._parcel_size_max = limits.datagram_size_max - (0 if seal is None else seal.overhead)
-        self._keepalives = Keepalives(self.contacts, timing, rng)
+        self._keepalives = Keepalives(self.contacts, timing, self._rng)
         self._routes = Routes(self.contacts, timing.usable_s, self._keepalives.untried)
         self._forwarded = ForwardMemory(
             again_s=timing.redelivery_min_s / 8,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum, auto
 from random import Random
@@ -21,6 +20,7 @@ from culm.machine import (
 )
 from culm.oxen.associations import Associations
 from culm.oxen.clock import Clock
+from culm.oxen.context import Context
 from culm.oxen.errors import DropReason, ErrorCode
 from culm.oxen.events import Delivery, NodeEvent, PeerJoined
 from culm.oxen.inbox import Inbox
@@ -100,42 +100,19 @@ class Node(DatagramMachine[NodeEvent, bytes]):
         self._dialect = dialect
         self._state = _IDLE
         self._clock = Clock(epoch)
-        self._dropped: Counter[DropReason] = Counter()
+        context = Context(me=me, limits=limits, timing=timing, rng=rng, clock=self._clock)
+        self._dropped = context.dropped
         self._seal = self._new_seal(keys) if keys else None
         overhead = 0 if self._seal is None else self._seal.overhead
         limits.check_parcels(overhead)
         self._payload_size_max = payload_sizes(limits, dialect, overhead)
-        self._links = Links(
-            me,
-            limits=limits,
-            timing=timing,
-            dialect=dialect,
-            rng=rng,
-            clock=self._clock,
-            dropped=self._dropped,
-            seal=self._seal,
-        )
-        self._roster = Roster(
-            links=self._links, limits=limits, timing=timing, rng=rng, clock=self._clock
-        )
+        self._links = links = Links(context, dialect=dialect, seal=self._seal)
+        self._roster = roster = Roster(context, links)
         self._associations = Associations(
-            me,
-            roster=self._roster,
-            links=self._links,
-            limits=limits,
-            timing=timing,
-            clock=self._clock,
-            dropped=self._dropped,
-            alone_max=self._payload_size_max[_IN_ORDER],
+            context, roster=roster, links=links, alone_max=self._payload_size_max[_IN_ORDER]
         )
         self._reception = Reception(
-            self._associations,
-            roster=self._roster,
-            links=self._links,
-            limits=limits,
-            timing=timing,
-            clock=self._clock,
-            dropped=self._dropped,
+            context, associations=self._associations, roster=roster, links=links
         )
         self._timers: Deadlines[_Timer] = Deadlines()
         self._inbox = Inbox(limits.inbox_size_max)

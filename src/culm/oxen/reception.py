@@ -5,16 +5,14 @@ Source: manual/dev-oxen.md, "Message data (`md`) body types".
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from culm.oxen.associations import Associations
-from culm.oxen.clock import Clock
+from culm.oxen.context import Context
 from culm.oxen.errors import DropReason
 from culm.oxen.events import Delivered, Delivery, FailReason
 from culm.oxen.incoming import RESTART_GAP, START_MAX, Age
-from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
 from culm.oxen.messages import (
     Broadcast,
@@ -55,24 +53,14 @@ class Reception:
     """
 
     def __init__(
-        self,
-        associations: Associations,
-        *,
-        roster: Roster,
-        links: Links,
-        limits: Limits,
-        timing: Timing,
-        clock: Clock,
-        dropped: Counter[DropReason],
+        self, context: Context, *, associations: Associations, roster: Roster, links: Links
     ) -> None:
+        self._clock, self._dropped = context.clock, context.dropped
+        self._limits, self._timing = context.limits, context.timing
         self._associations = associations
         self._courier = associations.courier
         self._roster = roster
         self._links = links
-        self._limits = limits
-        self._timing = timing
-        self._clock = clock
-        self._dropped = dropped
         self._handlers: dict[type, Callable[[Peer, Any, int], bool]] = {
             Datagram: self._receive_datagram,
             Synchronize: self._receive_synchronize,

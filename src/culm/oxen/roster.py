@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from random import Random
 
-from culm.oxen.clock import Clock
-from culm.oxen.limits import Limits, Timing
+from culm.oxen.context import Context
 from culm.oxen.links import Links
 from culm.oxen.messages import Synchronize
 from culm.oxen.numbers import Numbers
@@ -25,17 +23,13 @@ class Roster:
     their way for as long as the peer may ask for them.
     """
 
-    def __init__(
-        self, *, links: Links, limits: Limits, timing: Timing, rng: Random, clock: Clock
-    ) -> None:
+    def __init__(self, context: Context, links: Links) -> None:
         self.peers: dict[bytes, Peer] = {}
         self.tombstones: dict[bytes, Tombstone] = {}
-        self._numbers = Numbers(clock, rng)
         self._links = links
-        self._limits = limits
-        self._timing = timing
-        self._rng = rng
-        self._clock = clock
+        self._limits, self._timing = context.limits, context.timing
+        self._rng, self._clock = context.rng, context.clock
+        self._numbers = Numbers(self._clock, self._rng)
         self.broadcast_sequence = 0
         """The number of our last broadcast."""
 
