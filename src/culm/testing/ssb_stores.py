@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
 from random import Random
@@ -24,7 +24,6 @@ from typing import Any
 from culm.machine import Effect, Ticket
 from culm.ssb.ebt import (
     AppendMessages,
-    Head,
     LoadClock,
     MarkForked,
     Message,
@@ -34,7 +33,7 @@ from culm.ssb.ebt import (
     StoredFeeds,
 )
 from culm.ssb.feed_id import feed_id_of
-from culm.ssb.store import FeedStore
+from culm.ssb.store import FeedStore, MemoryStore
 
 _TICKET: Ticket[Any] = Ticket(1)
 _ALICE, _BOB, _CAROL = (feed_id_of(sha256(name).digest()) for name in (b"a", b"b", b"c"))
@@ -99,51 +98,6 @@ _LIFE: tuple[Effect[Any], ...] = (
 )
 
 
-@dataclass
-class _Kept:
-    """The content that a store has to have."""
-
-    feeds: dict[str, list[Message]] = field(default_factory=dict[str, list[Message]])
-    clocks: dict[str, PeerClock] = field(default_factory=dict[str, PeerClock])
-    forked: frozenset[str] = frozenset()
-
-    def after(self, effect: Effect[Any]) -> _Kept:
-        feeds = {feed: list(messages) for feed, messages in self.feeds.items()}
-        clocks, forked = dict(self.clocks), self.forked
-        match effect:
-            case AppendMessages(messages=messages):
-                for message in messages:
-                    feeds.setdefault(message.author, []).append(message)
-            case SaveClock(peer=peer, clock=clock):
-                clocks[peer] = clock
-            case MarkForked(feed=feed):
-                forked |= {feed}
-            case _:
-                pass
-        return _Kept(feeds, clocks, forked)
-
-    def on_the_way(self, effect: Effect[Any]) -> list[_Kept]:
-        """The possible contents after a crash within an effect."""
-        if not isinstance(effect, AppendMessages):
-            return [self, self.after(effect)]
-        counts = range(len(effect.messages) + 1)
-        return [self.after(_append(*effect.messages[:number])) for number in counts]
-
-    def is_in(self, store: FeedStore) -> bool:
-        heads = {feed: Head(found[-1].sequence, found[-1].id) for feed, found in self.feeds.items()}
-        if store.load() != StoredFeeds(heads=heads, forked=self.forked):
-            return False
-        for feed, messages in self.feeds.items():
-            found = store.perform(_read(feed, 1))
-            if found != tuple(message.data for message in messages):
-                return False
-        return all(
-            store.perform(LoadClock(ticket=_TICKET, peer=peer))
-            == self.clocks.get(peer, PeerClock())
-            for peer in _FEEDS
-        )
-
-
 class _Suite:
     """The stores for the tests."""
 
@@ -154,6 +108,10 @@ class _Suite:
     def reopen(self, store: FeedStore) -> FeedStore:
         """The same store as it is found after a restart; the old one is no longer used."""
         return store
+
+    def make_model(self) -> FeedStore:
+        """The empty store with which it is compared."""
+        return MemoryStore()
 
     def crash(self, effects: Sequence[Effect[Any]], point: int) -> Crashed | None:
         """A new store that does `effects`, crashes at that point, and is opened again.
@@ -173,26 +131,55 @@ def _raises(kind: type[Exception]) -> Generator[None]:
     raise AssertionError(f"{kind.__name__} was not raised")
 
 
+class _Trial:
+    """A store, and a model that has done the same effects."""
+
+    def __init__(self, suite: _Suite) -> None:
+        self._suite = suite
+        self.store, self.model = suite.make_store(), suite.make_model()
+
+    def do(self, *effects: Effect[Any]) -> None:
+        """Do effects, each with the result that the model gives."""
+        for effect in effects:
+            result = self.store.perform(effect)
+            assert effect.accepts(result), (effect, result)
+            assert result == self.model.perform(effect), effect
+
+    def check(self) -> None:
+        """Check that the store has what the model has."""
+        assert _contents(self.store) == _contents(self.model)
+
+    def reopen(self) -> None:
+        """Check that the store has it after a restart, too."""
+        self.store = self._suite.reopen(self.store)
+        self.check()
+
+
+def _contents(store: FeedStore) -> object:
+    """All readable content of a store, for comparison."""
+    loaded = store.load()
+    feeds = {feed: store.perform(_read(feed, 1)) for feed in loaded.heads}
+    clocks = [store.perform(LoadClock(ticket=_TICKET, peer=peer)) for peer in _FEEDS]
+    return loaded, feeds, clocks
+
+
 class _Rules(_Suite):
     """Tests of one rule each."""
 
     def test_a_new_store_has_nothing(self) -> None:
-        store = self.make_store()
-        assert isinstance(store, FeedStore)
-        assert _Kept().is_in(store)
+        trial = _Trial(self)
+        assert isinstance(trial.store, FeedStore)
+        assert trial.store.load() == StoredFeeds()
+        trial.check()
 
     def test_what_was_written_is_there_and_is_found_again(self) -> None:
-        store = self.make_store()
-        effects = (
+        trial = _Trial(self)
+        trial.do(
             _append(*_messages(_ALICE, 1, 3), *_messages(_BOB, 1, 2)),
             _append(*_messages(_BOB, 3, 3), *_messages(_ALICE, 4, 5), *_messages(_BOB, 4, 4)),
         )
-        kept = _Kept()
-        for effect in effects:
-            assert store.perform(effect) is None
-            kept = kept.after(effect)
-        assert kept.is_in(store)
-        assert kept.is_in(self.reopen(store))
+        trial.check()
+        trial.reopen()
 
     def test_reading_keeps_to_its_bounds(self) -> None:
         store = self.make_store()
@@ -214,11 +201,8 @@ class _Rules(_Suite):
                 store.perform(effect)
 
     def test_a_message_is_the_next_one_of_its_feed(self) -> None:
-        store = self.make_store()
-        kept = _Kept()
-        first = _append(*_messages(_ALICE, 1, 2))
-        store.perform(first)
-        kept = kept.after(first)
+        trial = _Trial(self)
+        trial.do(_append(*_messages(_ALICE, 1, 2)))
         good = _messages(_BOB, 1, 1)
         for wrong in (
             _messages(_ALICE, 2, 2),
@@ -227,37 +211,28 @@ class _Rules(_Suite):
             _messages(_ALICE, 3, 3) * 2,
         ):
             with _raises(ValueError):
-                store.perform(_append(*good, *wrong))
-            assert kept.is_in(store)  # none of the messages was appended
+                trial.store.perform(_append(*good, *wrong))
+            trial.check()  # none of the messages was appended
 
     def test_clocks_are_kept_by_peer(self) -> None:
-        store = self.make_store()
-        kept = _Kept()
-        for effect in (
+        trial = _Trial(self)
+        trial.do(
             _save(_ALICE, {_BOB: 7}),
             _save(_BOB, {}, _ALICE),
             _save(_ALICE, {_ALICE: 3, _BOB: -1, _CAROL: 2**52 - 1}, _BOB, _CAROL),
-        ):
-            assert store.perform(effect) is None
-            kept = kept.after(effect)
-        store = self.reopen(store)
-        assert kept.is_in(store)
-        load = LoadClock(ticket=_TICKET, peer=_ALICE)
-        assert load.accepts(store.perform(load))
+        )
+        trial.reopen()
+        trial.do(LoadClock(ticket=_TICKET, peer=_ALICE))
 
     def test_a_feed_that_has_forked_stays_so(self) -> None:
-        store = self.make_store()
-        effects = (
+        trial = _Trial(self)
+        trial.do(
             _append(*_messages(_ALICE, 1, 2)),
             _mark(_ALICE, b"ours", b"theirs"),
             _mark(_ALICE, b"ours", b"theirs, too"),
             _mark(_BOB, b"\0", b"\xff"),
         )
-        kept = _Kept()
-        for effect in effects:
-            store.perform(effect)
-            kept = kept.after(effect)
-        assert kept.is_in(self.reopen(store))
+        trial.reopen()
 
     def test_what_is_no_effect_of_a_replicator_is_refused(self) -> None:
         with _raises(TypeError):
@@ -265,20 +240,21 @@ class _Rules(_Suite):
 
 
 class _Walks(_Suite):
+    def _model_after(self, *effects: Effect[Any]) -> FeedStore:
+        model = self.make_model()
+        for effect in effects:
+            model.perform(effect)
+        return model
+
     def test_a_random_walk_beside_a_model(self) -> None:
         for seed in range(_WALKS):
             rng = Random(seed)
-            store, kept = self.make_store(), _Kept()
+            trial = _Trial(self)
             for _ in range(_WALK_LENGTH):
-                effect = _step(kept, rng)
-                found = store.perform(effect)
-                if isinstance(effect, ReadMessages):
-                    assert found == _expected(kept, effect), effect
-                kept = kept.after(effect)
+                trial.do(_step(trial.model.load(), rng))
                 if not rng.randrange(20):
-                    store = self.reopen(store)
-                    assert kept.is_in(store)
-            assert kept.is_in(store)
+                    trial.reopen()
+            trial.check()
 
     def test_crashes(self) -> None:
         """Finished effects are in the store, an interrupted one may be, and life goes on."""
@@ -286,26 +262,41 @@ class _Walks(_Suite):
             crashed = self.crash(_LIFE, point)
             if crashed is None:
                 break
-            kept: _Kept = _Kept()
-            for effect in _LIFE[: crashed.returned]:
-                kept = kept.after(effect)
-            rest = list(_LIFE[crashed.returned :])
-            allowed = kept.on_the_way(rest[0]) if rest else [kept]
-            found = [each for each in allowed if each.is_in(crashed.store)]
-            assert found, point
-            kept = found[0]
-            if rest and isinstance(rest[0], AppendMessages):  # only the missing ones are appended
-                there = allowed.index(kept)
-                rest[:1] = [_append(*rest[0].messages[there:])] if there < len(allowed) - 1 else []
-            for effect in rest:
+            done, rest = _LIFE[: crashed.returned], _LIFE[crashed.returned :]
+            found = _contents(crashed.store)
+            ways = _ways_through(rest[0]) if rest else [((), ())]
+            models = [(self._model_after(*done, *begun), left) for begun, left in ways]
+            alike = [each for each in models if _contents(each[0]) == found]
+            assert alike, point
+            model, left = alike[0]
+            for effect in (*left, *rest[1:]):
                 crashed.store.perform(effect)
-                kept = kept.after(effect)
-            assert kept.is_in(crashed.store), point
+                model.perform(effect)
+            assert _contents(crashed.store) == _contents(model), point
 
 
-def _step(kept: _Kept, rng: Random) -> Effect[Any]:
+_Effects = tuple[Effect[Any], ...]
+
+
+def _ways_through(effect: Effect[Any]) -> list[tuple[_Effects, _Effects]]:
+    """What may have been done of an interrupted effect, each with what is left to do."""
+    if not isinstance(effect, AppendMessages):
+        return [((), (effect,)), ((effect,), (effect,))]
+    messages = effect.messages
+
+    def part(start: int, end: int) -> _Effects:
+        return (_append(*messages[start:end]),) if start < end else ()
+
+    size = len(messages)
+    return [(part(0, number), part(number, size)) for number in range(size + 1)]
+
+
+def _step(stored: StoredFeeds, rng: Random) -> Effect[Any]:
+    def last_of(feed: str) -> int:
+        return stored.heads[feed].sequence if feed in stored.heads else 0
+
     feed = rng.choice(_FEEDS)
-    last = len(kept.feeds.get(feed, ()))
+    last = last_of(feed)
     choice = rng.randrange(6)
     if choice == 0:
         return _save(feed, {rng.choice(_FEEDS): rng.randrange(-1, 9)}, rng.choice(_FEEDS))
@@ -315,17 +306,8 @@ def _step(kept: _Kept, rng: Random) -> Effect[Any]:
         return _read(feed, rng.randint(1, last), rng.randint(1, 9), rng.randint(1, 99))
     new = _messages(feed, last + 1, last + rng.randint(1, 5))
     other = _FEEDS[_FEEDS.index(feed) - 1]
-    start = len(kept.feeds.get(other, ())) + 1
+    start = last_of(other) + 1
     return _append(*new, *_messages(other, start, start + rng.randrange(2)))
-
-
-def _expected(kept: _Kept, effect: ReadMessages) -> tuple[bytes, ...]:
-    found: list[bytes] = []
-    for message in kept.feeds[effect.feed][effect.first - 1 :][: effect.count_max]:
-        if found and sum(map(len, found)) + len(message.data) > effect.size_max:
-            break
-        found.append(message.data)
-    return tuple(found)
 
 
 class FeedStoreSuite(_Rules, _Walks):
