@@ -13,19 +13,17 @@ from enum import Enum
 from typing import Final
 
 from culm.bamboo.entry import LogKey
-from culm.effects import Place, StoreWork
+from culm.effects import Place
 from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError
 from culm.p2panda.comparison import Comparison, Offers, height_in
 from culm.p2panda.effects import OpenRange, Range, Span
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.events import DoneReceived, HaveReceived, RangeReceived, SessionEnded
 from culm.p2panda.heights import decode_item
-from culm.p2panda.limits import Policy, ReplicatorLimits
 from culm.p2panda.messages import EmptySet, Mode, RangeMessage
-from culm.p2panda.serving import Serving
+from culm.p2panda.serving import Serving, Shared
 from culm.p2panda.sessions import Session
 from culm.p2panda.states import SessionState, SideState
-from culm.replication import Room, Turns
 
 
 class Phase(Enum):
@@ -55,29 +53,15 @@ _BROKEN: Final = Phase.BROKEN  # compared for every entry; to look it up in the 
 class Exchange:
     """A session as the replicator knows it."""
 
-    def __init__(
-        self,
-        session: Session,
-        *,
-        number: int,
-        work: StoreWork,
-        limits: ReplicatorLimits,
-        policy: Policy,
-        monoid: str,
-        offers: Offers,
-        turns: Turns[Session],
-        room: Room[Session],
-    ) -> None:
+    def __init__(self, session: Session, number: int, shared: Shared) -> None:
         self.session = session
         self.number: Final = number  # the ids of sessions are used again
         self.phase = Phase.ASKED
-        self._work = work
-        self._limits = limits
-        self._policy = policy
-        self._monoid = monoid
-        self._offers = Offers() if policy.live else offers  # no next session brings the rest
-        self._turns = turns
-        self.serving = Serving(session, work=work, limits=limits, turns=turns, room=room)
+        self._work, self._limits, self._turns = shared.work, shared.limits, shared.turns
+        self._policy, self._monoid = shared.policy, shared.monoid
+        # Of a live session no next one brings the rest.
+        self._offers = Offers() if self._policy.live else shared.offers
+        self.serving = Serving(session, shared)
         self.comparison: Comparison | None = None
         self._range: Range | None = None
         self._first: HaveReceived | RangeReceived | None = None  # heard before the range is known

@@ -34,6 +34,7 @@ from culm.p2panda.exchange import Exchange, Phase
 from culm.p2panda.intake import Intake
 from culm.p2panda.limits import Policy, ReplicatorLimits, Timing
 from culm.p2panda.messages import Mode
+from culm.p2panda.serving import Shared
 from culm.p2panda.sessions import Session
 from culm.p2panda.states import SessionState, State
 from culm.reconcile import DEFAULT, named
@@ -118,12 +119,18 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         super().__init__(connection, work=StoreWork())
         self._limits = limits
         self._policy = policy
-        self._monoid = monoid
-        self._offers = offers
         self._intake = Intake(work=self._work, limits=limits)
         self._turns = Turns[Session]()
-        self._room = Room[Session](
-            self._turns, size_max=limits.unsent_size_max, read_size_max=limits.batch_size_max
+        self._shared = Shared(
+            work=self._work,
+            limits=limits,
+            policy=policy,
+            monoid=monoid,
+            offers=offers,
+            turns=self._turns,
+            room=Room[Session](
+                self._turns, size_max=limits.unsent_size_max, read_size_max=limits.batch_size_max
+            ),
         )
         self._asking = _Asking.ASKED
         self._mode = policy.mode  # of our own requests
@@ -321,17 +328,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self.connection.limit_runs(self._limits.unwritten_size_max - self._work.unwritten_size)
 
     def _add(self, session: Session) -> Exchange:
-        exchange = Exchange(
-            session,
-            number=next(self._numbers),
-            work=self._work,
-            limits=self._limits,
-            policy=self._policy,
-            monoid=self._monoid,
-            offers=self._offers,
-            turns=self._turns,
-            room=self._room,
-        )
+        exchange = Exchange(session, next(self._numbers), self._shared)
         self._exchanges[session.session_id] = exchange
         return exchange
 

@@ -13,6 +13,7 @@ Source: seed, "Synchronization of data"; decision 6.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from operator import attrgetter
@@ -22,6 +23,7 @@ from culm.bamboo.entry import LogKey
 from culm.buffer import Queue
 from culm.effects import StoreWork
 from culm.intervals import Intervals
+from culm.p2panda.comparison import Offers
 from culm.p2panda.effects import (
     DocumentLogs,
     FindDocuments,
@@ -33,7 +35,7 @@ from culm.p2panda.effects import (
     StoredOperation,
     StoreEffect,
 )
-from culm.p2panda.limits import ReplicatorLimits
+from culm.p2panda.limits import Policy, ReplicatorLimits
 from culm.p2panda.sessions import Session
 from culm.p2panda.states import MessageGroup
 from culm.replication import Room, Turns
@@ -41,6 +43,19 @@ from culm.replication import Room, Turns
 R = TypeVar("R")
 
 _ENCODED = attrgetter("entry", "operation")  # of a stored operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """The things that all sessions of a replicator share: its store, its settings, its room."""
+
+    work: StoreWork
+    limits: ReplicatorLimits
+    policy: Policy
+    monoid: str
+    offers: Offers
+    turns: Turns[Session]
+    room: Room[Session]
 
 
 class _Stage(Enum):
@@ -62,21 +77,11 @@ class Serving:
     theirs: positions of operations that came from the peer itself; they are not sent back.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        *,
-        work: StoreWork,
-        limits: ReplicatorLimits,
-        turns: Turns[Session],
-        room: Room[Session],
-    ) -> None:
+    def __init__(self, session: Session, shared: Shared) -> None:
         self.theirs = Intervals()
         self._session = session
-        self._work = work
-        self._limits = limits
-        self._turns = turns
-        self._room = room
+        self._work, self._limits = shared.work, shared.limits
+        self._turns, self._room = shared.turns, shared.room
         self._has_room = True  # for the last read
         self._stage = _Stage.OPEN
         self._asked = 0  # answers of the store that are outstanding: at most one
