@@ -21,7 +21,7 @@ from culm.p2panda.errors import ErrorCode
 from culm.p2panda.events import DoneReceived, HaveReceived, RangeReceived, SessionEnded
 from culm.p2panda.heights import decode_item
 from culm.p2panda.messages import EmptySet, Mode, RangeMessage
-from culm.p2panda.serving import Serving, Shared
+from culm.p2panda.serving import Serving, SessionContext
 from culm.p2panda.sessions import Session
 from culm.p2panda.states import SessionState, SideState
 
@@ -53,15 +53,15 @@ _BROKEN: Final = Phase.BROKEN  # compared for every entry; to look it up in the 
 class Exchange:
     """A session as the replicator knows it."""
 
-    def __init__(self, session: Session, number: int, shared: Shared) -> None:
+    def __init__(self, session: Session, number: int, context: SessionContext) -> None:
         self.session = session
         self.number: Final = number  # the ids of sessions are used again
         self.phase = Phase.ASKED
-        self._work, self._limits, self._turns = shared.work, shared.limits, shared.turns
-        self._policy, self._monoid = shared.policy, shared.monoid
+        self._work, self._limits, self._turns = context.work, context.limits, context.turns
+        self._policy, self._monoid = context.policy, context.monoid
         # Of a live session no next one brings the rest.
-        self._offers = Offers() if self._policy.live else shared.offers
-        self.serving = Serving(session, shared)
+        self._offers = Offers() if self._policy.live else context.offers
+        self.serving = Serving(session, context)
         self.comparison: Comparison | None = None
         self._range: Range | None = None
         self._first: HaveReceived | RangeReceived | None = None  # heard before the range is known

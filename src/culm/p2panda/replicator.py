@@ -34,7 +34,7 @@ from culm.p2panda.exchange import Exchange, Phase
 from culm.p2panda.intake import Intake
 from culm.p2panda.limits import Policy, ReplicatorLimits, Timing
 from culm.p2panda.messages import Mode
-from culm.p2panda.serving import Shared
+from culm.p2panda.serving import SessionContext
 from culm.p2panda.sessions import Session
 from culm.p2panda.states import SessionState, State
 from culm.reconcile import DEFAULT, named
@@ -121,7 +121,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._policy = policy
         self._intake = Intake(work=self._work, limits=limits)
         self._turns = Turns[Session]()
-        self._shared = Shared(
+        self._context = SessionContext(
             work=self._work,
             limits=limits,
             policy=policy,
@@ -328,7 +328,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self.connection.limit_runs(self._limits.unwritten_size_max - self._work.unwritten_size)
 
     def _add(self, session: Session) -> Exchange:
-        exchange = Exchange(session, next(self._numbers), self._shared)
+        exchange = Exchange(session, next(self._numbers), self._context)
         self._exchanges[session.session_id] = exchange
         return exchange
 

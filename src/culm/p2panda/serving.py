@@ -46,7 +46,7 @@ _ENCODED = attrgetter("entry", "operation")  # of a stored operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SessionContext:
     """The things that all sessions of a replicator share: its store, its settings, its room."""
 
     work: StoreWork
@@ -77,11 +77,11 @@ class Serving:
     theirs: positions of operations that came from the peer itself; they are not sent back.
     """
 
-    def __init__(self, session: Session, shared: Shared) -> None:
+    def __init__(self, session: Session, context: SessionContext) -> None:
         self.theirs = Intervals()
         self._session = session
-        self._work, self._limits = shared.work, shared.limits
-        self._turns, self._room = shared.turns, shared.room
+        self._work, self._limits = context.work, context.limits
+        self._turns, self._room = context.turns, context.room
         self._has_room = True  # for the last read
         self._stage = _Stage.OPEN
         self._asked = 0  # answers of the store that are outstanding: at most one
