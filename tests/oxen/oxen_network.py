@@ -30,6 +30,7 @@ _REPLAYS_MAX = 200
 _SAVED_MAX = 400  # bytes that hearsay of one may have paid for
 _KEPT_OF = 7  # sealed ones
 _KEPT = re.compile(rb"1:m1:[st]")
+_START = b"1:m1:s"
 _ID = re.compile(rb"2:idi(\d+)e")
 _SIDS = re.compile(rb"3:(N\d\d|V\d\d)")
 
@@ -82,8 +83,9 @@ class WatchedNetwork(Network):
 
     To a member that answers nothing (`fall_silent`) a node that has tried for long, directly or by
     way of others, sends at most three times the bytes in which it is told that somebody is in touch
-    with that one; and of those it saves no more than two small messages take.  What it passes on
-    between others does not count.
+    with that one; and of those it saves no more than two small messages take.  The silent one has
+    paid in the same way by what it said to begin an association: that may have made it a stranger.
+    What a node passes on between others does not count.
 
     keys: with which datagrams may be sealed; one that is sealed is proof then, and no other is.
         Some of all datagrams are kept to be sent again, to anybody.
@@ -106,6 +108,7 @@ class WatchedNetwork(Network):
         self._patience_s = 0.0
         self._patient_until: dict[Hashable, float] = {}
         self._hearsay: dict[Hashable, int] = defaultdict(int)
+        self._words: dict[tuple[Hashable, Hashable], int] = defaultdict(int)
         self.worthless: dict[Hashable, int] = {}
         """Datagrams that a life has got twice, or that nobody has sealed for it."""
 
@@ -166,17 +169,26 @@ class WatchedNetwork(Network):
         if self._silent is not None and self._is_for_silent(source, parcel):
             now = self.clock.now
             if now >= self._patient_until.setdefault(source, now + self._patience_s):
-                self._hearsay[source] -= len(payload)
-                assert self._hearsay[source] >= 0, (source, payload)
+                self._spend_hearsay(source, payload)
         if not _is_victim(source) and (source, destination) not in self._known:
             self._sent.update(_ids(parcel, b"2:md", source, destination))
             self._credit[source, destination] -= len(payload)
             assert self._credit[source, destination] >= 0, (source, destination, payload)
         super().send(source, destination, payload)
 
+    def _spend_hearsay(self, source: Hashable, payload: bytes) -> None:
+        """Pay for what goes to the silent one: with its own last words, if not with hearsay."""
+        self._hearsay[source] -= len(payload)
+        if self._hearsay[source] < 0:
+            self._words[source, self._silent] += self._hearsay[source]
+            self._hearsay[source] = 0
+        assert self._words[source, self._silent] >= 0, (source, payload)
+
     def _received(self, address: Hashable, source: Hashable, payload: bytes) -> None:
         if _is_victim(source) or _MENTION in payload:
             self._rumours[address] += 3 * len(payload)
+        if _START in payload:
+            self._words[address, source] += 3 * len(payload)
         if self._silent is not None and self._tells_of_silent(payload):
             saved = self._hearsay[address] + 3 * len(payload)
             self._hearsay[address] = min(saved, _SAVED_MAX)

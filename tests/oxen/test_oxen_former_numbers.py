@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from oxen_network import WatchedNetwork
 from oxen_simulation import EPOCH, LIMITS, SUSPICION
-from oxen_support import Table
+from oxen_support import ME, Table
 
 import effort
 from culm.oxen import DropReason, LeaveReason, MessageReceived, Node, PeerLeft, PeerState
@@ -29,7 +29,7 @@ from culm.oxen.outgoing import Outgoing
 from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions
 
-P = b"P"
+P, Q = b"P", b"Q"
 ONE, OTHER = b"N01", b"N02"
 SETBACK_S = 1.0
 STORIES = effort.seeds("OXEN_NUMBERS", usual=60, long=5_000)
@@ -107,6 +107,52 @@ def test_in_an_association_it_is_a_claim(distance: int) -> None:
     ]
     assert isinstance(starts[-1], Synchronize)
     assert starts[-1].one >= max(ours, message.known) + RESTART_GAP
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_a_new_life_that_names_our_number_at_once_hears_which_messages_are_over(
+    acknowledged: bool,
+) -> None:
+    """It would wait without end for what its former life has acknowledged.
+
+    That one never named our number, so it may have been made up, and nobody is asked.
+    """
+    table = Table()
+    ours = table.join(P, broadcast=7, one=5)
+    table.node.broadcast_in_order(b"x")
+    table.node.send_in_order(P, b"y")
+    table.drain()
+    if acknowledged:
+        for body in table.bodies(MessageData, P):
+            table.tell(P, MessageAck(ME, P, body.id))
+    table.said()
+    table.tell_message(P, Synchronize(2**40, 2**41, known=ours.one))
+    start = our_start(table)
+    assert start.known == 2**41
+    assert start.one == ours.one + acknowledged
+    assert start.broadcast == ours.broadcast + acknowledged
+
+
+def test_a_new_life_is_never_sent_back_before_what_was_left_out() -> None:
+    """Its streams would go back, too, and messages that had come were forgotten."""
+    table = Table()
+    table.join(Q)
+    table.tell_message(P, Synchronize(7, 5))
+    table.node.broadcast_in_order(b"not for P")
+    ours = table.answer(P, P)
+    left_out = our_start(table)
+    assert left_out.broadcast == ours.broadcast + 1
+    table.node.broadcast_in_order(b"for P")
+    table.drain()
+    table.said()
+    table.tell_message(P, Synchronize(2**40, 2**41, known=ours.one))
+    assert our_start(table)._replace(known=5) == left_out
+    # Both are still under way, and say the new number.
+    table.wait(3.0, alive=(P, Q))
+    again = table.messages(P)
+    assert Broadcast(ours.broadcast + 2, b"for P") in again
+    named = {(each.broadcast, each.known) for each in again if isinstance(each, Synchronize)}
+    assert named == {(left_out.broadcast, 2**41)}
 
 
 class Pair:

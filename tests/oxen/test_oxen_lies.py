@@ -413,7 +413,7 @@ def test_what_is_asked_because_of_a_claim_is_forgotten_in_time() -> None:
     table.join(P)
     table.tell_message(P, Synchronize(2**50, 2**50))
     assert table.node.peers()[P].queued == 1
-    table.wait(30.0, alive=(P,))
+    table.wait(90.0, alive=(P,))
     assert table.node.peers()[P].queued == 0
     # It is asked again before it is believed.
     ours = table.starts[P]

@@ -50,7 +50,7 @@ _TURN_INTERVALS = 4
 # A peer is asked this often before a claim that it has restarted is believed, and the claim
 # lapses unless it is repeated within this many of the longest intervals.
 _ASKED_MIN = 2
-_CLAIM_INTERVALS = 3
+_CLAIM_INTERVALS = 10
 
 
 class Associations:
@@ -450,9 +450,10 @@ class Associations:
         peer.synchronize(self.begin(peer, message))
         peer.outgoing.rename(peer.known)
         peer.trust()
-        if peer.state is _JOINED:
-            self.tags.renew()
-            self._tell(peer)
+        # Or they were a former life's, which has acknowledged what this one waits for.
+        self.courier.synchronize(peer)
+        self.tags.renew()
+        self._tell(peer)
         return True
 
     def go_in_peace(self, peer: Peer, incoming: Incoming) -> None:

@@ -155,6 +155,14 @@ class Outgoing:
         start = self._start._replace(broadcast=sequence, one=one, known=self._known)
         return write_message(start)
 
+    def _passed(self) -> int:
+        """The number of our last broadcast before those that the peer has yet to take.
+
+        Those that a message under way leaves out are passed already.
+        """
+        first = self.broadcast.first
+        return next((item.sequence for item in self.flight if item.gap == first), first - 1)
+
     def add_finalize(self) -> None:
         """Queue the announcement that no further messages follow.
 
@@ -171,13 +179,12 @@ class Outgoing:
 
         known: the peer's one-to-one number; 0 if unknown.
         """
-        for item in [item for item in self.flight if not item.number]:
+        self._known = known
+        for item in [item for item in self.flight if not item.number and item.stream is None]:
             self.flight.forget(item)
             self._size -= 1
         self._challenge = None
-        broadcast, one = self.broadcast.first - 1, self.one.first - 1
-        start = self._start._replace(broadcast=broadcast, one=one, known=known)
-        item = Item(0, write_message(start))
+        item = Item(0, self._word_of(self._passed()))
         self._size += 1
         self.flight.dispatch(item, now)
         return item
