@@ -17,9 +17,8 @@ _CACHE_SHARE = 1 / 64
 _DIRECT_ATTEMPTS = 2
 
 # One attempt in this many takes a path that the table does not recommend.  That is rare because
-# every server on the way does the same, and rarer there: over a chain all have to choose well.
+# every server on the way does the same.
 _BLIND_PERIOD = 4
-_BLIND_PERIOD_ON_THE_WAY = 8
 
 # Forwarded messages are remembered for this many of the longest intervals.
 _MEMORY_INTERVALS = 4
@@ -62,9 +61,8 @@ class Routes:
         known = [hop for hop in leading if hop not in avoid]
         blind = [hop for hop in ([to, *others] if direct else others) if hop not in avoid]
         if known and blind:
-            period = _BLIND_PERIOD_ON_THE_WAY if avoid else _BLIND_PERIOD
-            rounds, at = divmod(attempt, period)
-            if at == period - 1:
+            rounds, at = divmod(attempt, _BLIND_PERIOD)
+            if at == _BLIND_PERIOD - 1:
                 return blind[rounds % len(blind)]
             attempt -= rounds
         choices = known or blind
