@@ -9,6 +9,7 @@ import time
 import traceback
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from importlib import import_module
@@ -28,6 +29,7 @@ from culm.spark.errors import OnError, SparkSetupError, sentence_of
 from culm.spark.files import absolute, exists, is_inside, list_files, remove, written_whole
 from culm.spark.jobs import (
     TREE,
+    Inputs,
     Options,
     Store,
     Tell,
@@ -276,31 +278,23 @@ def _archive_options(parser: ArgumentParser, given: Namespace) -> Options:
     item_size = KINDS[said.get("kind", _KIND)].item_size
     if not all(0 <= level <= item_size for level in said.get("levels") or ()):
         parser.error(f"--levels are 0 to {item_size} bytes of an item")
-    return Options(
-        inputs=inputs,
-        kind=said.get("kind", _KIND),
-        column=given.column,
-        split_size=given.split_size,
-        block_size_max=given.block_size_max,
-        on_io_error=given.on_io_error,
-        monoid=said.get("monoid", DEFAULT),
-        levels=said.get("levels"),
-        copies_min=copies,
-    )
+    return Options(inputs=inputs, copies_min=copies, **{"kind": _KIND, **_given(Options, given)})
+
+
+def _given(options: type[Inputs], given: Namespace) -> dict[str, Any]:
+    """The arguments that are options of that class, but for the inputs."""
+    names = (each.name for each in fields(options) if each.name != "inputs")
+    return {name: getattr(given, name) for name in names if name in given}
 
 
 def _raft_options(parser: ArgumentParser, given: Namespace) -> RaftLogs:
     inputs = _inputs(parser, given, several=len(given.input) > 1)
-    return RaftLogs(inputs=inputs, on_io_error=given.on_io_error)
+    return RaftLogs(inputs=inputs, **_given(RaftLogs, given))
 
 
 def _capture_options(parser: ArgumentParser, given: Namespace) -> Captures:
-    return Captures(
-        inputs=_inputs(parser, given, several=False),
-        split_size=given.split_size,
-        block_size_max=given.block_size_max,
-        on_io_error=given.on_io_error,
-    )
+    inputs = _inputs(parser, given, several=False)
+    return Captures(inputs=inputs, **_given(Captures, given))
 
 
 def _session_options(parser: ArgumentParser, given: Namespace) -> RecordedSessions:
@@ -309,13 +303,7 @@ def _session_options(parser: ArgumentParser, given: Namespace) -> RecordedSessio
         LineDriver(lookup(given.machine), given.config)
     except (UnknownMachineError, TypeError, ValueError, LocalProtocolError) as error:
         parser.error(f"--machine {given.machine}: {error}")
-    return RecordedSessions(
-        inputs=inputs,
-        machine=given.machine,
-        config=given.config,
-        recorded=given.recorded,
-        on_io_error=given.on_io_error,
-    )
+    return RecordedSessions(inputs=inputs, **_given(RecordedSessions, given))
 
 
 def _campaign(parser: ArgumentParser, given: Namespace) -> Campaign:

@@ -16,6 +16,7 @@ from culm.reconcile import DEFAULT, named
 from culm.spark.archive import READ_SIZE_MAX
 from culm.spark.audit import audit
 from culm.spark.checks import AT_RISK, DIVERGENT, SET_ASIDE, Outcome
+from culm.spark.errors import OnError
 from culm.spark.files import read_table
 from culm.spark.fingerprint import fingerprint, write_tree
 from culm.spark.kinds import KINDS, Kind, other_kinds, signed_items
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TREE",
+    "Inputs",
     "Options",
     "Store",
     "Tell",
@@ -74,26 +76,45 @@ _SAMPLE = 20
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The options of a job: its `inputs` by name, the kind of their records, and those of reading.
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The `inputs` of a job by name, and how they are read."""
+
+    inputs: Mapping[str, str]
+    on_io_error: str = OnError.FAIL
+
+    def said(self) -> dict[str, Any]:
+        """The part of the summary about them."""
+        return {"inputs": dict(self.inputs)}
+
+    def load(self, spark: SparkSession, path: str, **options: str) -> DataFrame:
+        """The rows of an input, read by the format ``culm`` with these options and further ones."""
+        register(spark)
+        own = {name: str(getattr(self, name)) for name in _READING if hasattr(self, name)}
+        return spark.read.format("culm").options(**own, **options).load(path)
+
+
+# The options of reading that jobs may have.
+_READING = ("column", "split_size", "block_size_max", "on_io_error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Inputs):
+    """The options of a job with archives: also the kind of their records.
 
     ``levels`` of ``None`` stands for those of the kind.
     """
 
-    inputs: Mapping[str, str]
     kind: str
     column: str = "entry"
     split_size: int = SPLIT_SIZE
     block_size_max: int = READ_SIZE_MAX
-    on_io_error: str = "fail"
     monoid: str = DEFAULT
     levels: Sequence[int] | None = None
     copies_min: int = 2
 
     def said(self) -> dict[str, Any]:
-        """The part of the summary about them."""
-        return {"kind": self.kind, "inputs": dict(self.inputs)}
+        return {"kind": self.kind, **super().said()}
 
 
 class Store:
@@ -119,11 +140,7 @@ def _read(spark: SparkSession, options: Options, path: str) -> DataFrame:
     """The rows of an input, with the size of each, and that of its payload if there is one."""
     from pyspark.sql import functions as f
 
-    register(spark)
-    reader = spark.read.format("culm").option("split_size", str(options.split_size))
-    reader = reader.option("block_size_max", str(options.block_size_max))
-    reader = reader.option("on_io_error", options.on_io_error)
-    rows = check_kind(reader.option("column", options.column).load(path), options.kind)
+    rows = check_kind(options.load(spark, path), options.kind)
     payload = f.octet_length("payload").cast("bigint")
     rows = rows.withColumn("payload_bytes", payload)
     return rows.withColumn("size", f.octet_length("entry") + f.coalesce("payload_bytes", f.lit(0)))

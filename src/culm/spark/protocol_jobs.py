@@ -17,19 +17,18 @@ from culm.spark.captures import decode_captures
 from culm.spark.checks import REFUSED, Outcome
 from culm.spark.columns import map_rows
 from culm.spark.errors import OnError
-from culm.spark.jobs import Store, Tell, counts, fault_counts, outcome, rows_of
+from culm.spark.jobs import Inputs, Store, Tell, counts, fault_counts, outcome, rows_of
 from culm.spark.options import Reading
 from culm.spark.paths import Filter
 from culm.spark.quarantine import quarantined, sound
 from culm.spark.raft_logs import decode_raft_entries, raft_violations
 from culm.spark.sessions import LINES, RECORDED, replay_sessions, session_lines
 from culm.spark.simulate import KEPT, simulate
-from culm.spark.source import register
 from culm.spark.splits import SPLIT_SIZE
 from culm.wire.json import read_json
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = [
     "NOT_JSON",
@@ -57,52 +56,36 @@ _SHOWN_MAX = 20
 _NUMBERS = range(2**63)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaftLogs:
+@dataclass(frozen=True, kw_only=True)
+class RaftLogs(Inputs):
     """Logs of servers: the `inputs`, by the names of the servers.
 
     A line is an entry: ``{"at": 1, "term": 1, "is_configuration": false, "value": "hex"}``.
     """
 
-    inputs: Mapping[str, str]
-    on_io_error: str = OnError.FAIL
 
-    def said(self) -> dict[str, Any]:
-        """The part of a summary about the inputs."""
-        return {"inputs": dict(self.inputs)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedSessions:
+@dataclass(frozen=True, kw_only=True)
+class RecordedSessions(Inputs):
     """Sessions to be replayed through `machine`, with `config` as the line driver takes it.
 
     Each file is a session, and each of its lines one for the line driver; with `recorded` a line is
     ``{"session": "name", "direction": "in", "time": 1.5, "hex": "..."}``.
     """
 
-    inputs: Mapping[str, str]
     machine: str
     config: Mapping[str, Any] = field(default_factory=dict)
     recorded: bool = False
-    on_io_error: str = OnError.FAIL
 
     def said(self) -> dict[str, Any]:
-        """The part of a summary about the sessions."""
-        return {"machine": self.machine, "inputs": dict(self.inputs)}
+        return {"machine": self.machine, **super().said()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Captures:
+@dataclass(frozen=True, kw_only=True)
+class Captures(Inputs):
     """Captures, files ``*.culmcap``; those of more than `split_size` bytes go to several tasks."""
 
-    inputs: Mapping[str, str]
     split_size: int = SPLIT_SIZE
     block_size_max: int = READ_SIZE_MAX
-    on_io_error: str = OnError.FAIL
-
-    def said(self) -> dict[str, Any]:
-        """The part of a summary about the inputs."""
-        return {"inputs": dict(self.inputs)}
 
     def reading(self, path: str) -> Reading:
         """How those at `path` are read."""
@@ -143,7 +126,7 @@ def raft_job(spark: SparkSession, logs: RaftLogs, store: Store, tell: Tell) -> O
     )
     frames = [
         map_rows(
-            _lines(spark, path, logs.on_io_error),
+            logs.load(spark, path).select(*_LINE),
             partial(parsed_lines, form=raft_entry),
             ["entry"],
             _KEPT,
@@ -179,7 +162,7 @@ def sessions_job(
 
     tell("reading the sessions")
     [path] = sessions.inputs.values()
-    lines = _lines(spark, path, sessions.on_io_error)
+    lines = sessions.load(spark, path).select(*_LINE)
     if sessions.recorded:
         made = (*RECORDED, ("fault", "string"))
         rows = map_rows(lines, partial(parsed_lines, form=recorded_bytes), ["entry"], _KEPT, made)
@@ -222,11 +205,8 @@ def captures_job(spark: SparkSession, captures: Captures, store: Store, tell: Te
     found = reading.find()
     is_large = any((each.size or 0) > captures.split_size for each in found)
     tell(f"decoding {len(found):,} captures")
-    register(spark)
-    reader = spark.read.format("culm").option("pathGlobFilter", _CAPTURES)
-    for name in ("split_size", "block_size_max", "on_io_error"):
-        reader = reader.option(name, str(getattr(captures, name)))
-    rows = decode_captures(reader.load(path), in_parts=is_large)
+    loaded = captures.load(spark, path, pathGlobFilter=_CAPTURES)
+    rows = decode_captures(loaded, in_parts=is_large)
     decoded = store.write("decoded", rows)
     tell("setting aside what cannot be used")
     store.write("quarantine", quarantined(decoded))
@@ -276,12 +256,7 @@ def simulate_job(spark: SparkSession, campaign: Campaign, store: Store, tell: Te
 
 _CAPTURES = "*.culmcap"
 _KEPT = ("entry", *_PLACE, "block_end")
-
-
-def _lines(spark: SparkSession, path: str, on_io_error: str) -> DataFrame:
-    register(spark)
-    reader = spark.read.format("culm").option("on_io_error", on_io_error)
-    return reader.load(path).select(*_KEPT, "fault")
+_LINE = (*_KEPT, "fault")
 
 
 def parsed_lines(

@@ -105,7 +105,6 @@ class _Run:
         self._name = name
         self._files = ExitStack()
         self.paths: list[Path] = []
-        self.recorders: list[Recorder] = []
 
     def recorder(self, kind: str) -> Recorder:
         """The recorder of a further machine."""
@@ -114,14 +113,12 @@ class _Run:
         file: IO[bytes] = self._files.enter_context(path.open("wb"))
         session = f"{self._name}, {kind} {number}"
         recorder = Recorder(file.write, session=session, redact=_NOTHING)
+        self._files.callback(recorder.flush)  # before the file is closed
         self.paths.append(path)
-        self.recorders.append(recorder)
         return recorder
 
     def end(self) -> None:
         """Write what is not written."""
-        for recorder in self.recorders:
-            recorder.flush()
         self._files.close()
 
 

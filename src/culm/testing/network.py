@@ -8,6 +8,7 @@ does not affect the others.  An exception that leaves the network's
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, fields
 from random import Random
@@ -108,7 +109,7 @@ class Network:
         self._cuts: set[tuple[Address, Address]] = set()
         self._receivers: dict[Address, Deliver] = {}
         self._chance: dict[tuple[Address, Address], Callable[[], float]] = {}
-        self._statistics: dict[tuple[Address, Address], Statistics] = {}
+        self._statistics = defaultdict[tuple[Address, Address], Statistics](Statistics)
         self._size = size
 
     @property
@@ -188,7 +189,7 @@ class Network:
     def send(self, source: Address, destination: Address, payload: Any) -> None:
         """Put one datagram on its way; present conditions and cuts decide its fate."""
         conditions = self.conditions(source, destination)
-        counted = self._statistics_of(source, destination)
+        counted = self._statistics[source, destination]
         luck = self._luck(source, destination)
         # Drawn in any case: the next datagram's luck must not depend on this one's fate.
         loses, doubles, holds = luck(), luck(), luck()
@@ -250,7 +251,7 @@ class Network:
             raise EndlessError(f"{STEPS_MAX} steps, and it is {self.clock.now} only")
 
     def _deliver(self, source: Address, destination: Address, payload: Any, size: int) -> None:
-        counted = self._statistics_of(source, destination)
+        counted = self._statistics[source, destination]
         deliver = self._receivers.get(destination)
         if deliver is None:
             counted.count(unreachable=1)
@@ -264,9 +265,3 @@ class Network:
             draw = self.random(f"{source!r} -> {destination!r}").random
             self._chance[source, destination] = draw
         return draw
-
-    def _statistics_of(self, source: Address, destination: Address) -> Statistics:
-        counted = self._statistics.get((source, destination))
-        if counted is None:
-            self._statistics[source, destination] = counted = Statistics()
-        return counted
