@@ -26,18 +26,6 @@ class Dials:
         Shortens pauses by up to a half, so that servers do not all dial at once.
     """
 
-    __slots__ = (
-        "_failures",
-        "_links",
-        "_owed",
-        "_pauses",
-        "_pending",
-        "_rng",
-        "_stopped",
-        "_timing",
-        "_under_way",
-    )
-
     def __init__(self, timing: Timing, rng: random.Random) -> None:
         self._timing, self._rng = timing, rng
         self._failures: dict[int, int] = {}  # connections in a row without any answer

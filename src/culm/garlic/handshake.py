@@ -407,8 +407,6 @@ class Credentials:
     Owns what handshakes share: the nonces given out, and the challenges of other servers.
     """
 
-    __slots__ = ("_accepted", "_cache", "_nonces", "_password", "_rng", "_user")
-
     def __init__(
         self,
         *,

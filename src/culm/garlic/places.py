@@ -21,8 +21,6 @@ class Places:
         next one.
     """
 
-    __slots__ = ("_guests", "_guests_max", "_servers", "_strangers", "_strangers_max")
-
     def __init__(self, guests_max: int, strangers_max: int) -> None:
         self._guests_max, self._strangers_max = guests_max, strangers_max
         self._servers: dict[int, Link] = {}  # by the server's id

@@ -29,7 +29,7 @@ class RequestTable:
     channel has arrived, so a proposal that uses it again must not overtake that.
     """
 
-    __slots__ = (*("_dropped", "_leaving", "_next", "_output", "_role", "_sides"), "by_id")
+    __slots__ = ("_dropped", "_leaving", "_next", "_output", "_role", "_sides", "by_id")
 
     def __init__(self, *, role: Role, output: Output) -> None:
         self._role = role

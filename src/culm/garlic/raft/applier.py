@@ -21,8 +21,6 @@ class _Leader(Protocol):
 class Applier:
     """Applies committed, locally durable entries in order, one `Apply` at a time."""
 
-    __slots__ = ("_busy", "_compact_to", "_journal", "_limits", "_work", "applied_index")
-
     def __init__(
         self, journal: Journal, work: StoreWork, limits: Limits, applied_index: int
     ) -> None:

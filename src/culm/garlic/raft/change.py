@@ -51,21 +51,6 @@ class Change:
     A learner that becomes a voter needs no such exchange: it is a peer like all others.
     """
 
-    __slots__ = (
-        "_attempts",
-        "_barred",
-        "_furthest",
-        "_invitations",
-        "_moved_at",
-        "_replicator",
-        "_shared",
-        "_since",
-        "_ways",
-        "progress",
-        "server",
-        "state",
-    )
-
     def __init__(
         self, shared: Shared, replicator: Replicator, ways: Ways, server: Server, *, adding: bool
     ) -> None:

@@ -29,8 +29,6 @@ class Departure:
     know that its removal is committed want its vote, and cannot have it while they lack its log.
     """
 
-    __slots__ = ("_deadline", "_shared", "_term", "state")
-
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._term = 0  # of the order

@@ -25,18 +25,6 @@ class Elector:
         Whether a candidacy begins by asking others if it could win (thesis, 9.6).
     """
 
-    __slots__ = (
-        "_canvass",
-        "_heard_at",
-        "_pre_vote",
-        "_rng",
-        "_shared",
-        "_ways",
-        "deadline",
-        "role",
-        "votes",
-    )
-
     def __init__(self, shared: Shared, ways: Ways, rng: random.Random, *, pre_vote: bool) -> None:
         self._shared = shared
         self._ways = ways

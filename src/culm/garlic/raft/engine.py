@@ -57,21 +57,6 @@ class Engine:
     Every method draws all conclusions from the writes, applied entries and answers so far.
     """
 
-    __slots__ = (
-        "_asks_leader",
-        "_numbers",
-        "departure",
-        "elector",
-        "follower_reads",
-        "forwards",
-        "leadership",
-        "receiver",
-        "shared",
-        "terms",
-        "transfer",
-        "ways",
-    )
-
     def __init__(
         self, shared: Shared, rng: random.Random, *, pre_vote: bool, asks_leader: bool
     ) -> None:

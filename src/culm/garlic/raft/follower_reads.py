@@ -20,20 +20,6 @@ class FollowerReads:
     idle state machine has made no progress towards the leader's index for as long.
     """
 
-    __slots__ = (
-        "_applied_index",
-        "_applied_since",
-        "_asked",
-        "_confirmed",
-        "_leader",
-        "_new",
-        "_sent_at",
-        "_sequence",
-        "_shared",
-        "_ways",
-        "pending",
-    )
-
     def __init__(self, shared: Shared, ways: Ways) -> None:
         self._shared = shared
         self._ways = ways

@@ -27,18 +27,6 @@ class Forwards:
     way when the leader or the way to it was lost is unknown.
     """
 
-    __slots__ = (
-        "_asked",
-        "_leader",
-        "_new",
-        "_sent_at",
-        "_sequence",
-        "_shared",
-        "_size",
-        "_ways",
-        "pending",
-    )
-
     def __init__(self, shared: Shared, ways: Ways) -> None:
         self._shared = shared
         self._ways = ways

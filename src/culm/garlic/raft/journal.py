@@ -31,25 +31,6 @@ class Journal:
     entry that is durable in its present form.
     """
 
-    __slots__ = (
-        "_changes",
-        "_done",
-        "_handed",
-        "_outbox",
-        "_saved",
-        "_unsaved_from",
-        "_waiting",
-        "_work",
-        "_writes",
-        "_writes_max",
-        "commit_index",
-        "log",
-        "membership",
-        "stable_index",
-        "term",
-        "voted_for",
-    )
-
     def __init__(self, stored: Stored, work: StoreWork, writes_max: int) -> None:
         self.log = RaftLog(stored)
         known = max(stored.commit_index, stored.applied_index)

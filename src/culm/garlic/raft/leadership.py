@@ -26,20 +26,6 @@ class Leadership:
     voters: the servers that have elected us.
     """
 
-    __slots__ = (
-        "_beat_at",
-        "_change",
-        "_farewell",
-        "_first_index",
-        "_quorum_at",
-        "_reads",
-        "_shared",
-        "_size",
-        "_transfer",
-        "_ways",
-        "replicator",
-    )
-
     def __init__(
         self, shared: Shared, ways: Ways, transfer: Transfer, voters: Collection[int]
     ) -> None:

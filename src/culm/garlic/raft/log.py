@@ -54,8 +54,6 @@ class RaftLog:
     ``snapshot.index``: entries before a snapshot may be kept for slow followers.
     """
 
-    __slots__ = ("_base_term", "_entries", "base_index", "last_index", "snapshot")
-
     def __init__(self, stored: Stored) -> None:
         self.snapshot = stored.snapshot
         self.base_index = stored.snapshot.index

@@ -21,8 +21,6 @@ class Membership:
     former, `voters` those of them that are not learners, `known` the ids in either.
     """
 
-    __slots__ = ("_committed", "_history", "current", "known", "latest", "members", "voters")
-
     def __init__(self, snapshot: Snapshot, commit_index: int) -> None:
         self._history: list[tuple[int, Configuration]] = [(snapshot.index, snapshot.configuration)]
         self._committed = commit_index

@@ -53,8 +53,6 @@ class Proposals:
     its place.
     """
 
-    __slots__ = ("_lowest", "_newest", "_waiting")
-
     def __init__(self) -> None:
         self._lowest: float = inf  # no waiting run has a lower term
         self._waiting: list[_Proposed] = []

@@ -19,8 +19,6 @@ class _Read:
 class Reads:
     """Reads that wait until a majority has confirmed the leader, in order."""
 
-    __slots__ = ("_confirmed", "_waiting")
-
     def __init__(self) -> None:
         self._waiting: deque[_Read] = deque()
         self._confirmed: deque[tuple[int, int]] = deque()  # number, index: wait to be applied

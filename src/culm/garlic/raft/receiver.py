@@ -29,19 +29,6 @@ class Receiver:
     ``SNAPSHOT_TOO_LARGE``.
     """
 
-    __slots__ = (
-        "_departure",
-        "_offset",
-        "_shared",
-        "_snapshot_key",
-        "_synced",
-        "_synced_by",
-        "_writing",
-        "due",
-        "held",
-        "installing",
-    )
-
     def __init__(self, shared: Shared, departure: Departure) -> None:
         self._shared = shared
         self._departure = departure

@@ -26,8 +26,6 @@ _SEQUENCE_BITS = 64
 class Replicator:
     """Owns the progress of all peers during one term of leadership."""
 
-    __slots__ = ("_reading", "_shared", "needed", "peers", "sequence")
-
     def __init__(self, shared: Shared, voters: Collection[int]) -> None:
         self._shared = shared
         self.peers: dict[int, Progress] = {}

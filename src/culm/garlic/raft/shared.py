@@ -18,18 +18,6 @@ NO_LEADER = -1
 class Shared:
     """A server's identity, time, durable state, and events."""
 
-    __slots__ = (
-        "applier",
-        "journal",
-        "leader",
-        "limits",
-        "now",
-        "proposals",
-        "server_id",
-        "timing",
-        "work",
-    )
-
     def __init__(
         self, *, server_id: int, stored: Stored, timing: Timing, limits: Limits, now: float
     ) -> None:

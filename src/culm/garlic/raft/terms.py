@@ -22,8 +22,6 @@ class Terms:
     that.
     """
 
-    __slots__ = ("_base", "_heard_at", "_shared", "_step_max", "_until")
-
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._step_max = max(shared.limits.term_step_max, 2 * (1 + _elections(shared.timing)))

@@ -14,8 +14,6 @@ class Transfer:
     This outlives the leadership: a target that stands for election need not win it.
     """
 
-    __slots__ = ("_shared", "_term", "_until", "target")
-
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self.target: int | None = None

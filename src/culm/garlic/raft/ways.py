@@ -13,8 +13,6 @@ _SEQUENCE_BITS = 64
 class Ways:
     """Owns the ways to peers, as `Raft.reachable` has told of them."""
 
-    __slots__ = ("_extensions", "_rng", "_sequence")
-
     def __init__(self, rng: random.Random) -> None:
         self._extensions: dict[int, frozenset[Extension]] = {}
         self._rng = rng
