@@ -112,5 +112,5 @@ def test_a_module_names_only_what_is_not_all_that_it_makes() -> None:
 
 
 def is_another_room(module: str) -> bool:
-    """Whether it is of a room in which it is still so; twins of kernels name what both have."""
-    return module.startswith(("culm.capture.", "culm.kernels.", "culm.spark."))
+    """Whether it is of the kernels, whose twins name what both have."""
+    return module.startswith("culm.kernels.")

@@ -23,20 +23,6 @@ from zlib import crc32
 from culm.capture.compression import Compression, compress, decompress
 from culm.capture.errors import CaptureError, ErrorCode
 
-__all__ = [
-    "BLOCK_SIZE_MAX",
-    "FRONT_SIZE_MAX",
-    "HEAD_SIZE",
-    "MAGIC",
-    "BlockHead",
-    "BlockReader",
-    "block_of",
-    "compression_of",
-    "front_of",
-    "open_block",
-    "write_block",
-]
-
 _NAME = b"culmcap"
 MAGIC = _NAME + b"\1"
 _MAGIC_OF_ANY = _NAME + b"\2"

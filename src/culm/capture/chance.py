@@ -11,8 +11,6 @@ from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.records import Step
 from culm.capture.values import from_value, to_value
 
-__all__ = ["DRAW", "Chance", "RecordedChance", "ReplayedChance"]
-
 DRAW = "~"
 """The first character of the names of steps that are draws; each precedes the call that made it."""
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from culm.capture.errors import CaptureError, ErrorCode
 from culm.wire import lzfoo
 
-__all__ = ["Compression", "compress", "decompress"]
-
 
 class Compression(IntEnum):
     """How blocks are compressed."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["CaptureError", "ErrorCode"]
-
 
 class ErrorCode(IntEnum):
     """The kinds of faults."""

@@ -7,8 +7,6 @@ from itertools import chain, islice
 
 from culm.capture.records import Capture
 
-__all__ = ["open_capture", "pieces_of", "write_pieces"]
-
 _PIECE_SIZE = 1 << 16
 
 

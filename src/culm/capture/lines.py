@@ -32,8 +32,6 @@ from culm.machines.operations import (
 from culm.machines.plain import JSON, from_plain
 from culm.machines.signatures import signature_of
 
-__all__ = ["lines", "operations"]
-
 _LINKED = frozenset({"receive_data", "receive_eof"})
 
 

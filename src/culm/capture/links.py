@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["link_of", "note_links"]
-
 
 def note_links(value: Any, links: dict[int, int]) -> None:
     """Remember which handles are the same connection: -1 less the number of the link."""

@@ -16,8 +16,6 @@ from culm.capture.dissect.flows import Moved, bytes_of
 from culm.capture.links import note_links
 from culm.capture.records import Capture
 
-__all__ = ["PORT", "pcap"]
-
 PORT = 4000
 """The machine's port.  Peers have those after it, in the order in which they appear."""
 

@@ -30,8 +30,6 @@ from typing import Any
 from culm.capture.records import Capture, Header, Step
 from culm.capture.text import is_idle, kind_of, plain, title_of
 
-__all__ = ["EVENT_SCHEMA", "qlog"]
-
 EVENT_SCHEMA = "urn:culm:qlog:events:culm-01"
 
 _SEPARATOR, _END = b"\x1e", b"\n"

@@ -12,17 +12,6 @@ from nacl.signing import SigningKey
 from culm.capture.values import MARK, Hidden, marked
 from culm.machines import UnknownMachineError, lookup
 
-__all__ = [
-    "SECRET_ARGUMENTS",
-    "SECRET_CALLS",
-    "Redact",
-    "Secret",
-    "is_secret",
-    "without_keys",
-    "without_payloads",
-    "without_secrets",
-]
-
 SECRET_CALLS = frozenset({"rekey", "!rekey"})
 """The calls whose arguments are secret keys, although they look like any bytes."""
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from culm.capture.dissect import DissectionFault, Field
 
-__all__ = ["fault_row", "field_rows", "label_of"]
-
 _FIELDS_MAX = 1 << 12  # of a piece of bytes
 _CARRIERS = frozenset({"WRITE", "box"})
 """Packets that are named after the messages in them."""

@@ -9,21 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from culm.capture.records import Header, Step
 
-__all__ = [
-    "PARTS",
-    "bytes_words",
-    "is_idle",
-    "kind_of",
-    "line_of",
-    "plain",
-    "plain_parts",
-    "plain_step",
-    "short_words",
-    "title_of",
-    "visible",
-    "words_of",
-]
-
 _WIDTH = 100  # characters of what is shown of a value
 _SHORT = 60
 _PARTS_MAX = 3

@@ -25,8 +25,6 @@ from culm.ssb.muxrpc.calls import GOODBYE, flags_of
 from culm.wire.multihash import FAMILIES
 from culm.wire.varu64 import FIRST_LONG
 
-__all__ = ["dissectors"]
-
 _PARTS = ("reader.lua", "protocols.lua", "driver.lua")
 
 

@@ -55,28 +55,6 @@ import xxhash
 
 from culm.arguments import check_bytes, check_int, check_type
 
-__all__ = [
-    "ABSENT",
-    "BLOCK_SIZE_MAX",
-    "HEADER_SIZE",
-    "READ_SIZE_MAX",
-    "ArchiveError",
-    "ArchiveFault",
-    "ArchiveHeader",
-    "ArchiveWriter",
-    "Beginning",
-    "Block",
-    "Damage",
-    "Readable",
-    "encode_block",
-    "find_header",
-    "read_archive",
-    "read_blocks",
-    "read_header",
-    "whole_until",
-    "write_archive",
-]
-
 HEADER_SIZE = 64
 #: Stands for the size of a payload that is absent.
 ABSENT = 2**32 - 1

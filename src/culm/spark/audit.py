@@ -34,19 +34,6 @@ from culm.spark.reasons import UNSIGNED, bits
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = [
-    "FORKS",
-    "LOGS",
-    "NEEDED",
-    "VERDICT",
-    "Audit",
-    "audit",
-    "forks_of",
-    "log_rows",
-    "signed_rows",
-    "summarise_blocks",
-]
-
 #: The columns that `audit` needs, as `culm.spark.decode.verify_entries` makes them.  In a row that
 #: its author has signed only links may be null, and numbers start at 1: else it is ``MALFORMED``.
 NEEDED = (

@@ -21,8 +21,6 @@ from culm.spark.stream import read_batches
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SHELF_ROWS", "Audits"]
-
 #: Limit for the average number of rows on a shelf.
 SHELF_ROWS = 4096
 

@@ -22,20 +22,6 @@ from culm.spark.reasons import bits
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = [
-    "BLOCK_BITS",
-    "LOWEST",
-    "SIGNED",
-    "SUMMARY",
-    "WINDOW",
-    "Signed",
-    "Summary",
-    "each_once",
-    "merge_copies",
-    "summaries",
-    "summarise",
-]
-
 #: The number of low bits of a sequence number that tell its place in a block.
 BLOCK_BITS = 10
 #: The ordinal of sequence number 0: ordinals are 64 bits with a sign, and sort as the numbers do.

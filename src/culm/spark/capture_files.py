@@ -25,8 +25,6 @@ from culm.capture.compression import Compression
 from culm.capture.errors import CaptureError
 from culm.spark.archive import Readable
 
-__all__ = ["KIND", "CaptureFault", "CapturePart", "block_starts", "captured_until", "read_capture"]
-
 #: The ``kind`` of rows of captures.
 KIND = "capture"
 

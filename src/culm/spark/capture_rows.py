@@ -18,16 +18,6 @@ from culm.spark.dissection import FIELDS, field_rows
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = [
-    "BLOCKS",
-    "CAPTURED",
-    "Clock",
-    "block_rows",
-    "common_columns",
-    "rows_of_step",
-    "step_rows",
-]
-
 #: The columns of `decode_captures`.
 CAPTURED = (
     ("file", "string"),

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame
 
-__all__ = ["decode_blocks", "decode_captures"]
-
 
 def decode_captures(rows: DataFrame, *, in_parts: bool = False) -> DataFrame:
     """The steps of captures, their messages, and the rules that were broken: `CAPTURED`.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from culm.spark.audits import Audits
 
-__all__ = ["DeltaAudits", "append_once", "merge_rows"]
-
 _NO_DELTA = "DATA_SOURCE_NOT_FOUND"
 #: The tables that are merged, their columns, and their keys.
 _MERGED = {"forks": (FORKS, ("log", "seqnum")), "logs": (LOGS, ("log",))}

@@ -11,8 +11,6 @@ from culm.capture.text import words_of
 from culm.capture.values import to_value
 from culm.spark.columns import bigint
 
-__all__ = ["DISSECTED", "FIELDS", "dissected_rows", "field_rows"]
-
 #: The type of a column of fields, those inside others after them, with their ``depth``.  A field
 #: has its value as a ``number``, a ``text`` or ``bytes``, numbers of 2^63 and more as negative
 #: ones; those with a name (codes, flags) as both of the former.  Bytes that stand for themselves

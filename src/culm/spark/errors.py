@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-__all__ = ["ColumnError", "OnError", "SparkSetupError", "UnreadableError", "sentence_of"]
-
-
 _TRACEBACK = "Traceback (most recent call last):"
 # The line at the end of a traceback.
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)$", re.MULTILINE)

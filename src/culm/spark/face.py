@@ -14,8 +14,6 @@ from culm.wire.multihash import YASMF, HashFamily
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["decode", "read", "verify"]
-
 
 def read(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     """The rows of archives, files of lines and tables (`culm.spark.reading.ROWS`).

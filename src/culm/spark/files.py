@@ -22,25 +22,6 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = [
-    "PATTERN_SIGN",
-    "Found",
-    "WatchedFile",
-    "absolute",
-    "canonical",
-    "escaped",
-    "exists",
-    "is_hidden",
-    "is_inside",
-    "list_files",
-    "list_folder",
-    "open_file",
-    "open_system",
-    "read_table",
-    "remove",
-    "written_whole",
-]
-
 #: The signs that have a meaning in patterns of paths.
 PATTERN_SIGN = re.compile(r"[*?\[\]{}\\]")
 # A path of this machine as Spark writes it, which has no escapes.

@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = [
-    "ENTRY_LEVELS",
-    "ITEM",
-    "PIECES",
-    "RANGES",
-    "Fingerprinted",
-    "entry_items",
-    "fingerprint",
-    "write_tree",
-]
-
 #: The input: the items of a set, in any order; duplicates are allowed.
 ITEM = (("item", "binary"),)
 #: The rows of `Fingerprinted.ranges`.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import SparkSession
 
-__all__ = ["FUNCTIONS", "Function", "register_functions"]
-
 _Columns = Sequence[tuple[str, str]]
 
 

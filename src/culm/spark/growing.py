@@ -30,8 +30,6 @@ from culm.spark.lines import lines_until
 from culm.spark.options import Reading
 from culm.spark.splits import FileForm, Split, form_of
 
-__all__ = ["Growing", "Offset"]
-
 #: The bytes read of each file; for one that is waited for, also the size that was told of it.
 Offset = Mapping[str, int | Sequence[int]]
 

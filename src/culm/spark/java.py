@@ -21,8 +21,6 @@ from pathlib import Path
 
 from culm.spark.errors import SparkSetupError
 
-__all__ = ["JAVA_MIN", "find_java_home", "java_version"]
-
 #: The oldest Java for Spark 4.
 JAVA_MIN = 17
 

@@ -30,23 +30,6 @@ from culm.spark.splits import SPLIT_SIZE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-__all__ = [
-    "TREE",
-    "Inputs",
-    "Options",
-    "Store",
-    "Tell",
-    "audit_job",
-    "counts",
-    "fault_counts",
-    "fingerprint_job",
-    "operations_job",
-    "outcome",
-    "reconcile_job",
-    "rows_of",
-    "verify_job",
-]
-
 #: The file of the tree, beside the tables.
 TREE = "tree.culmtree"
 

@@ -18,8 +18,6 @@ from culm.wire.multihash import FAMILIES, HashFamily
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["KINDS", "Kind", "other_kinds", "signed_items"]
-
 _PLACE_SIZE = 48  # a log and a number in it
 _DIGEST_SIZE = 32
 

@@ -17,17 +17,6 @@ from typing import IO, Any, NamedTuple, cast
 
 from culm.spark.archive import Readable
 
-__all__ = [
-    "GZIP_ERRORS",
-    "LINE_SIZE_MAX",
-    "GzipText",
-    "Line",
-    "LineFault",
-    "is_utf16",
-    "lines_until",
-    "read_lines",
-]
-
 #: Errors of a compressed file that is damaged or cut short.
 GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 

@@ -9,8 +9,6 @@ from enum import Enum
 from functools import cache
 from itertools import pairwise
 
-__all__ = ["meanings"]
-
 
 @cache
 def meanings(codes: type[Enum]) -> dict[str, str]:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-__all__ = ["METRICS", "NAME", "ROWS", "observe", "outcome_of", "told_in"]
-
 #: The name under which a stream tells them.
 NAME = "culm"
 #: The number of rows.

@@ -18,8 +18,6 @@ from culm.spark.columns import check_columns, free_names, map_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["NO_PAYLOAD", "OPERATIONS", "decode_operations", "operation_rows"]
-
 #: The columns that `decode_operations` adds; with a ``fault`` all others are null.
 OPERATIONS = (
     ("action", "string"),

@@ -18,8 +18,6 @@ from culm.spark.paths import Filter, find_files
 from culm.spark.splits import SPLIT_SIZE, Split, check_size, cut
 from culm.wire.json import read_json
 
-__all__ = ["FILES_MAX", "READ", "STREAMED", "WRITTEN", "Reading", "check_known", "paths_of", "plan"]
-
 #: The number of files in a batch of a stream, unless the option ``files_max`` is given.
 FILES_MAX = 100
 

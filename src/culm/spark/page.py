@@ -12,8 +12,6 @@ from html import escape
 from importlib.resources import files
 from typing import NamedTuple
 
-__all__ = ["Bar", "Cell", "Code", "Query", "Section", "Table", "bars", "html_of"]
-
 
 class Bar(NamedTuple):
     """A number, drawn as a part of the largest one beside it."""

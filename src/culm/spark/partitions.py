@@ -11,8 +11,6 @@ from urllib.parse import unquote
 
 from culm.spark.files import PATTERN_SIGN
 
-__all__ = ["folder_of", "names_in", "values_of"]
-
 # Stands for null, and for empty text.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")

@@ -24,8 +24,6 @@ from culm.spark.files import (
     list_folder,
 )
 
-__all__ = ["Filter", "expanded", "find_files", "matches"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:

@@ -8,8 +8,6 @@ from typing import IO, TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ProgressLine"]
-
 _SECONDS = 0.5
 _CLEAR = "\r\x1b[K"
 

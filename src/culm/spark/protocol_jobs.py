@@ -30,22 +30,6 @@ from culm.wire.json import read_json
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "NOT_JSON",
-    "WRONG_FORM",
-    "Campaign",
-    "Captures",
-    "RaftLogs",
-    "RecordedSessions",
-    "captures_job",
-    "parsed_lines",
-    "raft_entry",
-    "raft_job",
-    "recorded_bytes",
-    "sessions_job",
-    "simulate_job",
-]
-
 #: A line that is not JSON.
 NOT_JSON = "NOT_JSON"
 #: A line of JSON that lacks a field, or has it in another type.

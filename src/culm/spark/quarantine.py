@@ -15,18 +15,6 @@ from culm.spark.columns import check_columns
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = [
-    "NO_ITEM",
-    "QUARANTINE",
-    "WRONG_KIND",
-    "WRONG_SIZE",
-    "check_items",
-    "check_kind",
-    "count_faults",
-    "quarantined",
-    "sound",
-]
-
 #: The columns of `quarantined`: the fault, the origin, and the record if there is one.
 QUARANTINE = (
     ("reason", "string"),

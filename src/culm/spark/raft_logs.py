@@ -18,8 +18,6 @@ from culm.spark.columns import check_columns, free_names, map_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["RAFT_ENTRIES", "RAFT_LOG", "VIOLATIONS", "decode_raft_entries", "raft_violations"]
-
 #: The columns that an entry needs besides its ``server``.
 RAFT_LOG = (
     ("at", "bigint"),

@@ -32,8 +32,6 @@ from culm.spark.tables import TableFault, read_row_groups
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ROWS", "read_split", "rest_of"]
-
 #: The columns of rows that are read.  ``kind`` is declared by the archive, ``block`` is the byte of
 #: the file at which the row's block, line or row group begins, ``row`` its number within that.  For
 #: an unreadable part of a file, ``fault`` is the cause (`ArchiveFault`, `LineFault`, `TableFault`,

@@ -13,8 +13,6 @@ from culm.bamboo.errors import Reason
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["PAYLOAD_ONLY", "UNSIGNED", "bits", "names", "reasons_of"]
-
 
 def bits(*reasons: Reason) -> int:
     """The number that stands for `reasons` together."""

@@ -21,18 +21,6 @@ from culm.spark.fingerprint import ITEM, RANGES, fingerprint
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = [
-    "DIVERGENT",
-    "HOLDERS",
-    "ITEM_PART",
-    "PAYLOAD_PART",
-    "PLAN",
-    "Reconciliation",
-    "divergent_ranges",
-    "reconcile",
-    "with_presence",
-]
-
 #: The rows of `divergent_ranges`; ``counts`` has the number of items of each replica.
 DIVERGENT = (("level", "int"), ("range", "binary"), ("counts", "map<string,bigint>"))
 #: The rows of `Reconciliation.holders`.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from culm.spark.jobs import Store
 
-__all__ = ["html_page", "text_of"]
-
 _ROWS_MAX = 20
 _LOGS_MAX = 200
 #: Counts in summaries: their titles, their units, and the tables of their rows.

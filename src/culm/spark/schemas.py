@@ -19,8 +19,6 @@ from culm.spark.sessions import SAID
 from culm.spark.simulate import RUNS
 from culm.spark.ssb import MESSAGES
 
-__all__ = ["SCHEMAS", "Schema"]
-
 
 class Schema(NamedTuple):
     """A DataFrame: the function that gives it, its columns, and their meanings by name.

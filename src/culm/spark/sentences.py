@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-__all__ = ["sentence_of"]
-
 _Said = Mapping[str, Any]
 
 

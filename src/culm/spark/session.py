@@ -24,8 +24,6 @@ from culm.spark.java import find_java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "pack_culm", "prepare", "ship_culm", "start_session"]
-
 #: The settings of `start_session`, unless its caller overrides them.
 SETTINGS: Mapping[str, str] = {
     # The size of Arrow batches sent to Python and back; 2,000 to 64,000 rows are equally fast.

@@ -24,8 +24,6 @@ from culm.wire.json import read_json
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["SHELF", "ShelfSnapshot", "Shelves", "shelf_of"]
-
 #: The column that numbers shelves.
 SHELF = "_shelf"
 _NOWHERE = -1

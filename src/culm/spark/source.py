@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SAVE_MODES", "names_of", "read_again", "register", "write"]
-
 #: Spark's names for the treatment of earlier files.
 SAVE_MODES = ("append", "overwrite", "error", "errorifexists", "default", "ignore")
 # The columns that name an unread part of a file.

@@ -12,8 +12,6 @@ from culm.spark.archive import READ_SIZE_MAX
 from culm.spark.capture_files import block_starts
 from culm.spark.files import open_file
 
-__all__ = ["SPLIT_SIZE", "FileForm", "Split", "check_size", "cut", "form_of", "pack"]
-
 #: Bytes of a file that one task reads, unless the option ``split_size`` is given.
 SPLIT_SIZE = 64 << 20
 # The cost of opening a file, in bytes that could be read at the same cost.

@@ -23,15 +23,6 @@ from culm.ssb.v8json import JsonError, parse, stringify
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "MESSAGES",
-    "NO_MESSAGE",
-    "WRONG_KEY",
-    "message_rows",
-    "read_row",
-    "verify_feed_messages",
-]
-
 #: The columns that `verify_feed_messages` adds; with a ``fault`` all but ``reasons`` are null.
 MESSAGES = (
     ("log", "binary"),

@@ -18,8 +18,6 @@ from culm.spark.files import escaped, list_files, open_system, read_table, remov
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read_batches", "write_batches"]
-
 # Spark's mark of a complete table.
 _WHOLE = "_SUCCESS"
 

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
-__all__ = ["RowGroup", "TableFault", "read_row_groups"]
-
-
 # Rows are numbered in 32 bits.
 _ROWS_MAX = 2**31 - 1
 _BATCH_ROWS = 10_000

@@ -16,8 +16,6 @@ from culm.spark.partitions import folder_of
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["SUFFIX", "commit_partitions", "encode_batch", "write_partition"]
-
 #: The suffix of files that are written.
 SUFFIX = ".culm"
 

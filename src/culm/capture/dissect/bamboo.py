@@ -9,8 +9,6 @@ from culm.bamboo.links import has_lipmaalink
 from culm.capture.dissect.fields import FieldReader
 from culm.wire.multihash import HashFamily
 
-__all__ = ["take_entry"]
-
 
 def take_entry(reader: FieldReader, family: HashFamily, name: str = "entry") -> None:
     """Take an entry; its value is its sequence number."""

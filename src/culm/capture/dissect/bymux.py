@@ -7,8 +7,6 @@ from culm.bymux.packets import LAYOUTS, PacketType
 from culm.capture.dissect.fields import FieldReader
 from culm.machine import RemoteProtocolError
 
-__all__ = ["DATA", "take_packet"]
-
 DATA = "data of stream "
 """The name of what a Write carries, before the number of its stream."""
 

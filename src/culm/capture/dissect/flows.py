@@ -15,17 +15,6 @@ from culm.capture.links import note_links
 from culm.capture.records import Header, Step
 from culm.ssb import Keys
 
-__all__ = [
-    "WAITING_MAX",
-    "Flows",
-    "Moved",
-    "StepFields",
-    "bytes_of",
-    "fields_of",
-    "tells_keys",
-    "with_fields",
-]
-
 
 class Moved(NamedTuple):
     """Bytes that a step has moved.

@@ -26,8 +26,6 @@ from culm.garlic.values import (
     decode_server,
 )
 
-__all__ = ["ENTRY", "REQUEST", "RESPONSE", "VALUES", "take_frame"]
-
 _LIMITS = Limits()
 _LINE_END = b"\r\n"
 _HEADS = (b"GET ", b"HTTP/")

@@ -6,8 +6,6 @@ from culm.capture.dissect.fields import FieldReader
 from culm.capture.dissect.xenc import take_xenc
 from culm.oxen.messages import Dialect, MessageData, ParcelError, decode_parcel, read_message
 
-__all__ = ["take_datagram"]
-
 _SID_SIZE_MAX = 1 << 16
 
 

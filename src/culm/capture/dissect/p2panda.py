@@ -17,8 +17,6 @@ from culm.wire import cbor
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YASMF
 
-__all__ = ["NAMES", "items_of", "take_message", "take_operation"]
-
 _DEPTH_MAX = 16
 _SIZE_MAX = 1 << 26
 _ONE_BYTE = b"\x18"  # the type is in the next one

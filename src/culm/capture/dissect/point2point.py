@@ -25,8 +25,6 @@ from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.messages import CancelReason
 from culm.wire.multihash import HashFamily
 
-__all__ = ["NAMES", "PAYLOADS", "connection"]
-
 _CONTROL, _DATA = f"{DATA}0", f"{DATA}1"
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from culm.capture.dissect.ssb import KeysOf
     from culm.ssb import Keys
 
-__all__ = ["PROTOCOLS", "dissect", "missing"]
-
 
 def _bamboo(family: str = "YAMF") -> Layer:
     from culm.capture.dissect.bamboo import take_entry

@@ -8,8 +8,6 @@ from culm.capture.dissect.fields import FieldReader
 from culm.wire import xenc
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = ["DEPTH_MAX", "check_depth", "take_xenc"]
-
 DEPTH_MAX = 64
 _NUMBER = re.compile(rb"i-?[0-9]+e|t-?[0-9]+\.[0-9]+e")
 _OCTETS = re.compile(rb"([0-9]{1,19}):")
