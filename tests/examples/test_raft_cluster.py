@@ -31,6 +31,7 @@ from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.ports import free_ports
 from culm_io.programs.raft import server as raft_server
 from culm_io.programs.raft.client import Client, Cluster
+from culm_io.programs.raft.command import parser
 from culm_io.programs.raft.display import changes, table_of_servers
 from culm_io.programs.raft.farm import Farm as RaftFarm
 from culm_io.programs.raft.server import KeyValues
@@ -230,6 +231,41 @@ def test_nodes_end_with_the_program_that_started_them(farm: Farm) -> None:
 
 
 @pytest.mark.slow
+def test_a_cluster_that_has_died_has_not_ended_well(farm: Farm) -> None:
+    farm.spawn("start", "--nodes", "2")
+    wait_for_folder(farm)
+    for number in "12":
+        farm.ask("kill", number)
+    assert farm.processes[0].wait(PATIENCE_S) == ExitStatus.FAILED
+    assert farm.run("get", "a").stdout == "NOBODY_ANSWERS: no server runs\n"
+
+
+def test_who_has_another_password_is_named_once(farm: Farm, tmp_path: Path) -> None:
+    made = RaftFarm.found(farm.folder, 2, tls=False)
+    assert (farm.folder / "cluster.json").stat().st_mode & 0o077 == 0  # the password is in it
+    with (tmp_path / "told").open("w") as told:
+        farm.processes.append(subprocess.Popen(farm.command("run", "1"), stderr=told))
+        farm.until(lambda answers: answers[0]["role"] != "down", "status")
+        text = (farm.folder / "cluster.json").read_text()
+        (farm.folder / "cluster.json").write_text(text.replace(made.data["password"], "another"))
+        farm.spawn("run", "2")
+        farm.until(lambda answers: answers[1]["role"] != "down", "status")
+        time.sleep(3.0)  # it is dialled several times
+    said = (tmp_path / "told").read_text()
+    assert said == f"server 2 has another password: see {farm.folder}\n"
+
+
+@pytest.mark.parametrize("verb", ["get", "kill", "put", "remove", "status", "transfer", "watch"])
+def test_who_only_asks_needs_no_folder_to_write_to(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    more = {"get": ["a"], "put": ["a", "b"], "status": [], "watch": []}.get(verb, ["1"])
+    assert parser().parse_args([verb, "--dir", str(tmp_path), *more]).dir == tmp_path
+    with pytest.raises(SystemExit):
+        parser().parse_args(["run", "--dir", str(tmp_path), "1"])
+
+
 def test_a_node_with_silent_clients_ends_without_a_word(farm: Farm) -> None:
     farm.spawn("start", "--nodes", "3")
     wait_for_folder(farm)
@@ -658,7 +694,8 @@ def test_what_a_server_must_not_start_from_is_refused(case: str, tmp_path: Path)
     found = RaftFarm.found(farm.folder, 2, tls=False)
     with found.claimed(1) as path:
         RaftSqliteStore(path, Sessions(KeyValues()), found.founding(1)).close()
-        found.note_store(path, 1)
+        with contextlib.closing(found.note_store(path)) as mark:
+            mark.note(1)
     harm(farm.folder)
     refused = farm.run(verb, *(["1"] if verb != "start" else []))
     assert (refused.returncode, refused.stdout) == (2, "")

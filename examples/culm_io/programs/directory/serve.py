@@ -15,6 +15,7 @@ from culm.point2point import Limits, Request, RequestState, Role, State
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.pump import AbortedError
 from culm_io.asyncio.driver import MachineProtocol
+from culm_io.asyncio.listening import AT_A_TIME, lengthen_queue
 from culm_io.programs.captures import Captures, Tape
 from culm_io.programs.places import Places
 
@@ -106,7 +107,8 @@ async def serve_logs(
             client.task.add_done_callback(lambda _: places.clients.discard(client))
             return client
 
-        server = await loop.create_server(lambda: _Door(places, came_in), host, port)
+        made = loop.create_server(lambda: _Door(places, came_in), host, port, backlog=AT_A_TIME)
+        server = lengthen_queue(await made)
         address = server.sockets[0].getsockname()
         on_listening(address[0], address[1])
 

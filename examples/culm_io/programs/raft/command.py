@@ -40,7 +40,7 @@ from culm.exits import ExitStatus, exits
 from culm.garlic.sessions import Sessions
 from culm.garlic.store import recover
 from culm_io.command import command_of
-from culm_io.programs.arguments import folder, number
+from culm_io.programs.arguments import folder, number, source
 from culm_io.programs.captures import Captures, add_capture, capture_words
 from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.raft.client import (
@@ -76,10 +76,11 @@ def hear(number: int, process: subprocess.Popen[str], told: list[str]) -> None:
         told.append(f"{number}: {text}")
 
 
-def start(farm: Farm, more: Sequence[str], *, as_json: bool) -> None:
+def start(farm: Farm, more: Sequence[str], *, as_json: bool) -> ExitStatus:
     """Run servers until interrupted; on a terminal, with the table that `watch` draws.
 
-    more: words for the command of each.
+    more: words for the command of each.  The exit status tells if all have ended before, and not
+    all of them well.
     """
     drawn, told = sys.stdout.isatty() and not as_json, list[str]()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the nodes end with us
@@ -93,10 +94,10 @@ def start(farm: Farm, more: Sequence[str], *, as_json: bool) -> None:
                 Thread(target=hear, args=(number, process, told), daemon=True).start()
             asyncio.run(watch(farm.folder, told, as_json=False))
         print(json.dumps({"dir": str(farm.folder), "nodes": farm.data["nodes"]}), flush=True)
-        for process in processes.values():
-            process.wait()
+        ends = [process.wait() for process in processes.values()]
+        return ExitStatus.FAILED if any(ends) else ExitStatus.DONE
     except KeyboardInterrupt:
-        pass
+        return ExitStatus.DONE
     finally:
         for process in processes.values():
             process.terminate()
@@ -144,7 +145,8 @@ def recover_alone(farm: Farm, number: int, *, as_json: bool) -> None:
             raise ImpossibleError(f"server {number} has no store")
         store = RaftSqliteStore(path, Sessions(KeyValues()))
         stored = recover(store, [farm.server(number)])
-        farm.note_store(path, store.written)
+        with contextlib.closing(farm.note_store(path)) as mark:
+            mark.note(store.written)
         store.close()
     farm.is_alone(number)
     answer(
@@ -201,11 +203,9 @@ def told(found: dict[str, Any], text: str, *, as_json: bool) -> ExitStatus:
     match found:
         case {"ok": True}:
             pass
-        case {"error": "TIMEOUT"}:
-            text = "TIMEOUT: it may be done yet; ask again to see"
         case {"error": str(error)}:
             leader = found.get("leader")
-            text = f"{error}; the leader is {leader}" if leader else error
+            text = SENTENCES.get(error, f"{error}; the leader is {leader}" if leader else error)
         case _:
             text = "given up, though it may be done yet: see `status`"
     answer(found, text, as_json=as_json)
@@ -225,6 +225,12 @@ COMMANDS = {
     "remove": ("end the membership of a server", ["id"]),
     "transfer": ("hand the leadership to another server", ["id"]),
 }
+SENTENCES = {
+    "IS_LEADER": "IS_LEADER: let another one lead first (transfer)",
+    "NOBODY_ANSWERS": "NOBODY_ANSWERS: no server runs",
+    "TIMEOUT": "TIMEOUT: it may be done yet; ask again to see",
+}
+WRITE = ("start", "run", "recover", "add")  # to the folder; others only look where servers are
 PURPOSES = {"id": "the number of the server", "key": "the name of the value", "value": "any text"}
 
 
@@ -247,7 +253,7 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=purpose, description=purpose, epilog=epilog)
         command.add_argument(
             "--dir",
-            type=folder,
+            type=folder if name in WRITE else source,
             required=True,
             help="the cluster's folder, with its stores and ports",
         )
@@ -287,8 +293,7 @@ def main(words: Sequence[str] | None = None) -> ExitStatus:
     given = parser().parse_args(words)
     if given.command == "start":
         farm = Farm.found(given.dir, given.nodes, tls=given.tls)
-        start(farm, capture_words(given), as_json=given.json)
-        return ExitStatus.DONE
+        return start(farm, capture_words(given), as_json=given.json)
     farm, as_json = Farm(given.dir), given.json
     if not farm.data:
         parser().error(f"no cluster in {given.dir}; start one first")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import random
 import sqlite3
 import subprocess
@@ -19,10 +20,29 @@ from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.locks import StoreFilesError, locked
 from culm_io.programs.ports import free_ports
 
-__all__ = ["Farm"]
+__all__ = ["Farm", "Mark"]
 
 CLUSTER_FILE = "cluster.json"
+_DIGITS = 20  # of 64 bits: each note is as long as the one before it
 PARTS = {"password": str, "tls": bool, "founders": list, "nodes": dict}
+
+
+class Mark:
+    """How often a store was written, in a file beside it.
+
+    The file stays open: a server that may open no more of them, as strangers have them all, goes
+    on.  It needs no sync: a mark that is older than the store, or empty, refuses less.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+
+    def note(self, written: int) -> None:
+        """To be called after a write and before anybody hears of it."""
+        os.pwrite(self._descriptor, b"%0*d\n" % (_DIGITS, written), 0)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
 
 
 class Farm:
@@ -103,6 +123,8 @@ class Farm:
 
     def _write(self) -> None:
         written = self._path.with_suffix(".new")
+        written.unlink(missing_ok=True)
+        written.touch(mode=0o600)  # it has the password
         written.write_text(json.dumps(self.data, indent=2))
         written.replace(self._path)
 
@@ -138,21 +160,14 @@ class Farm:
         except sqlite3.Error as error:
             raise ImpossibleError(f"the store of server {number}: {error}") from error
 
-    def note_store(self, store: Path, written: int) -> None:
-        """That store is there from now on, and was written so often.
-
-        To be called after a write and before anybody hears of it.  The mark needs no sync: one that
-        is older than the store, or empty, refuses less.
-        """
-        mark = self._mark_of(store)
-        noted = mark.with_suffix(".new")
-        noted.write_text(str(written))
-        noted.replace(mark)
+    def note_store(self, store: Path) -> Mark:
+        """That store is there from now on; how often it was written is told to the mark."""
+        return Mark(self._mark_of(store))
 
     def check_store(self, number: int, store: Path, written: int) -> None:
         """Is a store as new as what others have heard from it?"""
         mark = self._mark_of(store)
-        noted = mark.read_text() if mark.exists() else ""
+        noted = mark.read_text().rstrip("\n") if mark.exists() else ""
         if noted.isdecimal() and int(noted) > written:
             raise ImpossibleError(
                 f"the store of server {number} is older than it was: put the newest one back, or"

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from culm.arguments import is_dict
+from culm.garlic.errors import ErrorCode as NodeErrorCode
+from culm.garlic.events import LinkClosed
 from culm.garlic.handshake import Credentials
 from culm.garlic.limits import Limits, Timing
 from culm.garlic.node import Node
@@ -43,8 +45,10 @@ from culm.garlic.store import StateMachine
 from culm.machine import Effect, Event, LocalProtocolError
 from culm.wire.json import TooDeepError, check_depth, read_json
 from culm_io.asyncio.garlic import NodeDriver
+from culm_io.asyncio.listening import AT_A_TIME, lengthen_queue
 from culm_io.programs.captures import Captures
 from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.ports import HOST
 from culm_io.programs.raft.client import ANSWER_TIMEOUT_S, LINE_SIZE_MAX, Failed
 from culm_io.programs.raft.farm import Farm
 from culm_io.programs.told import Telling
@@ -109,25 +113,27 @@ class MarkedStore(RaftSqliteStore):
 
     def __init__(self, farm: Farm, number: int, path: Path, machine: StateMachine) -> None:
         super().__init__(path, machine, farm.founding(number))
-        self._farm = farm
-        self._path = path
         try:
             farm.check_store(number, path, self.written)
         except ImpossibleError:
-            self.close()
+            super().close()
             raise
-        self._noted = 0
-        self._mark()
+        self._noted, self._mark = 0, farm.note_store(path)
+        self._note()
 
-    def _mark(self) -> None:
+    def _note(self) -> None:
         if self._noted != (written := self.written):
-            self._farm.note_store(self._path, written)
+            self._mark.note(written)
             self._noted = written
 
     def perform(self, effect: Effect[Any]) -> object:
         result = super().perform(effect)
-        self._mark()
+        self._note()
         return result
+
+    def close(self) -> None:
+        super().close()
+        self._mark.close()
 
 
 def settle(future: asyncio.Future[R], result: R) -> None:
@@ -198,6 +204,7 @@ class Service:
         self._proposed: dict[tuple[int, int], asyncio.Future[int | Failed]] = {}
         self._reads: dict[int, asyncio.Future[bool]] = {}
         self._changes: list[asyncio.Future[bool]] = []
+        self._refusing: set[int] = set()  # servers that do not take our password
         self._wanted: object = None  # the change that was begun last
 
     def _tls(self, purpose: ssl.Purpose) -> ssl.SSLContext | None:
@@ -211,10 +218,11 @@ class Service:
 
     async def serve(self) -> None:
         ports = self._farm.data["nodes"][str(self.number)]
-        await self._driver.listen("127.0.0.1", ports["raft"])
-        control = await asyncio.start_server(
-            self._control, "127.0.0.1", ports["control"], limit=LINE_SIZE_MAX
+        await self._driver.listen(HOST, ports["raft"])
+        made = asyncio.start_server(
+            self._control, HOST, ports["control"], limit=LINE_SIZE_MAX, backlog=AT_A_TIME
         )
+        control = lengthen_queue(await made)
         try:
             await self._driver.wait_closed()
         finally:
@@ -245,6 +253,9 @@ class Service:
                 settle(self._reads.pop(number), False)
             case PeerFault(error=error):
                 self._faults.tell(str(error))
+            case LinkClosed(peer=int(peer), error=error):
+                if error is not None and error.code is NodeErrorCode.UNAUTHORIZED:
+                    self._tell_refusal(peer)
             case (
                 ConfigurationChanged() | ChangeFailed() | LeadershipTransferred() | TransferFailed()
             ):
@@ -253,6 +264,12 @@ class Service:
                     settle(change, isinstance(event, ConfigurationChanged | LeadershipTransferred))
             case _:
                 pass
+
+    def _tell_refusal(self, peer: int) -> None:
+        """Once: it is dialled again and again."""
+        if peer not in self._refusing:
+            self._refusing.add(peer)
+            self._faults.tell(f"server {peer} has another password: see {self._farm.folder}")
 
     # What clients ask
 
