@@ -7,8 +7,10 @@ import json
 import re
 import socket
 import subprocess
+import time
 from pathlib import Path
 from random import Random
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -60,6 +62,33 @@ def test_one_node_shows_its_table_and_leaves() -> None:
     assert "you: hello" in done.stdout
     assert "peer  state  reached" in done.stdout
     assert "\x1b" not in done.stdout  # it is a pipe
+
+
+def test_in_a_pipe_it_speaks_as_things_happen_and_a_signal_is_a_goodbye() -> None:
+    one, two = udp_ports(2)
+    command = command_of("oxen", "node", "--pace", "0.1")
+    with (
+        subprocess.Popen([*command, one], stdin=PIPE, stdout=PIPE, text=True) as first,
+        subprocess.Popen([*command, two, "--join", one], stdin=PIPE, stdout=PIPE) as second,
+    ):
+        assert first.stdout is not None
+        assert first.stdout.readline() == f"{two} joined\n"
+        second.terminate()
+        assert first.stdout.readline() == f"{two} left\n"
+        assert second.wait(60) == 0
+        first.terminate()
+        assert first.wait(60) == 0
+        assert f"{one} (" in first.stdout.read()
+
+
+def test_machines_are_told_a_table_when_it_changes() -> None:
+    (port,) = udp_ports(1)
+    with Talker(port) as talker:
+        time.sleep(2.0)
+        talker.type("/leave")
+        output, _ = talker.process.communicate()
+    tables = [line for line in output.splitlines() if json.loads(line)["what"] == "table"]
+    assert len(tables) == 1
 
 
 def test_an_empty_line_is_no_goodbye_and_a_long_one_is_refused() -> None:

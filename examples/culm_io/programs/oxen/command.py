@@ -20,10 +20,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
 import secrets
+import signal
 import stat
 import sys
 import time
@@ -146,7 +148,8 @@ class Chat:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self._drawn = sys.stdout.isatty() and not as_json
-        self.lines: deque[str] = deque(maxlen=12)
+        self._lines: deque[str] = deque(maxlen=12)
+        self._shown: dict[str, object] = {}
 
     def note(self, event: NodeEvent) -> None:
         match event:
@@ -171,10 +174,13 @@ class Chat:
             queued = {name_of(sid): view.queued for sid, view in node.peers().items()}
             tags = {name_of(sid): dict(view.tags) for sid, view in node.peers().items()}
             table = {"peers": peers, "ways": ways(node), "queued": queued, "tags": tags}
-            self._print({"what": "table", **table})
+            if table != self._shown:
+                self._shown = table
+                self._print({"what": "table", **table})
         elif self._drawn or last:
-            screen = render(self._table(node), sys.stdout) + "\n\n" + "\n".join(self.lines) + "\n"
+            screen = render(self._table(node), sys.stdout) + "\n"
             if self._drawn:
+                screen += "\n" + "\n".join(self._lines) + "\n"
                 screen = screen.replace("\n", END_OF_LINE)
                 screen = CLEAR + screen if last else BELOW_PROMPT + screen + BACK
             sys.stdout.write(screen)
@@ -204,14 +210,20 @@ class Chat:
         if self.as_json:
             self._print({"what": "not sent", "text": str(error)})
         else:
-            self.lines.append(f"not sent: {error}")
+            self.tell(f"not sent: {error}")
 
     def _tell(self, what: str, peer: bytes, text: str = "") -> None:
         if self.as_json:
             self._print({"what": what, "peer": name_of(peer), "text": text})
         else:
             said = {"message": f": {clean(text)}", "tags": f" is {clean(text) or 'nothing'}"}
-            self.lines.append(name_of(peer) + said.get(what, f" {what}"))
+            self.tell(name_of(peer) + said.get(what, f" {what}"))
+
+    def tell(self, line: str) -> None:
+        """One of the lines for people: below the table, or in a pipe as it comes."""
+        self._lines.append(line)
+        if not self._drawn and not self.as_json:
+            print(line, flush=True)
 
     def _print(self, line: dict[str, object]) -> None:
         print(json.dumps(line), flush=True)
@@ -238,6 +250,7 @@ async def run_node(options: argparse.Namespace, captures: Captures) -> None:
         driver.call(node.start)
     for seed in seeds:  # whoever of them is not there yet is asked again
         driver.call(partial(node.join, b"%d" % seed, seed=True))
+    loop.add_signal_handler(signal.SIGTERM, _leave, driver, node)
     chat.prompt(clear=True)
     typing = asyncio.create_task(_obey(driver, node, await _typed(), chat, wires))
     showing = asyncio.create_task(_show(node, chat))
@@ -245,6 +258,13 @@ async def run_node(options: argparse.Namespace, captures: Captures) -> None:
     for task in (typing, showing):
         task.cancel()
     chat.show(node, last=True)
+
+
+def _leave(driver: Driver, node: Node) -> None:
+    """Say goodbye, as ``/leave`` does; the next signal does not wait for that."""
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+    with contextlib.suppress(LocalProtocolError):  # it has left already
+        driver.call(node.leave)
 
 
 async def _typed() -> asyncio.StreamReader:
@@ -297,10 +317,10 @@ def _do(line: str, driver: Driver, node: Node, chat: Chat, wires: Wires) -> None
         case "/to":
             group, _, text = rest.partition(" ")
             driver.call(partial(node.send_to_group, group, text.encode()))
-            chat.lines.append(f"you to {group}: {text}")
+            chat.tell(f"you to {group}: {text}")
         case _:
             driver.call(node.broadcast_in_order, line.encode())
-            chat.lines.append(f"you: {line}")
+            chat.tell(f"you: {line}")
 
 
 async def _show(node: Node, chat: Chat) -> None:
