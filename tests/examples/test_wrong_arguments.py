@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 from test_programs import PROGRAMS, environment, needed, parser_of
 
+from culm.bymux import Connection, Role
+from culm.capture import Recorder
 from culm_io.command import command_of, with_commands
 from culm_io.programs import arguments
 
@@ -305,6 +307,18 @@ def test_a_reader_that_has_gone_ends_the_line_driver_in_silence(words: str, tmp_
     prepare(tmp_path)
     command = [sys.executable, "-m", "culm.testing.drive", *words.split()]
     assert cut_off(command, tmp_path, lines=0) == (-signal.SIGPIPE, "")
+
+
+@pytest.mark.once
+def test_a_reader_that_has_gone_ends_what_shows_a_capture_in_silence(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    capture = tmp_path / "a.culmcap"
+    with capture.open("wb") as file:
+        recorder = Recorder(file.write, machine="bymux")
+        recorder.stand_in(Connection(role=Role.PROACTIVE)).close()
+        recorder.flush()
+    for command in (command_of("capture"), [sys.executable, "-m", "culm.capture"]):
+        assert cut_off([*command, "show", str(capture)], tmp_path, lines=0) == (UNHEARD, "")
 
 
 @pytest.mark.once

@@ -44,6 +44,8 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitSta
     except CaptureError as error:
         print(visible(str(error)), file=sys.stderr)
         return ExitStatus.IMPOSSIBLE
+    except BrokenPipeError:  # nobody reads what it says
+        raise
     except OSError as error:
         print(f"{error.filename}: {error.strerror}", file=sys.stderr)
         return ExitStatus.IMPOSSIBLE
