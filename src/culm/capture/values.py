@@ -34,22 +34,7 @@ from culm.capture.errors import CaptureError, ErrorCode
 from culm.machine import ProtocolError
 from culm.reconcile import Tree, View
 
-__all__ = [
-    "CHANCE",
-    "MARK",
-    "Hidden",
-    "RecordedError",
-    "Special",
-    "class_form",
-    "class_of",
-    "constants_of",
-    "from_value",
-    "marked",
-    "name_of",
-    "to_value",
-]
-
-Read = Callable[[Any], Any]
+_Read = Callable[[Any], Any]
 
 STAND_IN = "machine_behind"
 """The attribute by which stand-ins for machines and handles are known."""
@@ -69,7 +54,7 @@ class Hidden(NamedTuple):
 
 
 Special = Callable[[object], Any]
-Writer = Callable[[Any, Special], Any]
+_Writer = Callable[[Any, Special], Any]
 
 
 def to_value(value: object, special: Special = lambda _: None) -> Any:
@@ -88,10 +73,10 @@ def to_value(value: object, special: Special = lambda _: None) -> Any:
 
 
 _AS_THEY_ARE = frozenset({type(None), bool, str, bytes, float})
-_writers: dict[type, Writer] = {}
+_writers: dict[type, _Writer] = {}
 
 
-def _writer_of(kind: type) -> Writer:
+def _writer_of(kind: type) -> _Writer:
     """The function that writes the values of a class."""
     for known, write in _OF_CLASSES.items():
         if issubclass(kind, known):
@@ -147,7 +132,7 @@ def _write_tree(value: View, _special: Special) -> Any:
     return marked("tree", form=form, items=value.read(0, len(value)))
 
 
-_OF_CLASSES: dict[type, Writer] = {
+_OF_CLASSES: dict[type, _Writer] = {
     Enum: lambda value, _: marked(name_of(type(value)), member=value.name),
     EnumType: lambda value, special: _write_tuple(tuple(value), special),
     int: _write_int,
@@ -175,7 +160,7 @@ def _fields_of(kind: type) -> tuple[str, Sequence[str]] | None:
     return None
 
 
-def _record_writer(kind: type, part: str, names: Sequence[str]) -> Writer:
+def _record_writer(kind: type, part: str, names: Sequence[str]) -> _Writer:
     name, constants, hidden = name_of(kind), constants_of(kind), _hidden_in(kind)
 
     def write(value: Any, special: Special) -> Any:
@@ -224,7 +209,7 @@ def _is_plain(keys: list[object]) -> bool:
     return len(texts) == len(keys) and encoded == sorted(encoded, key=lambda one: (len(one), one))
 
 
-def _tree(value: dict[str, Any], _read: Read) -> View:
+def _tree(value: dict[str, Any], _read: _Read) -> View:
     tree = Tree(**value["form"])
     tree.load_items(value["items"])
     return tree.snapshot()
@@ -282,7 +267,7 @@ _KEYS: dict[str, type[PrivateKey] | type[SigningKey]] = {
 }
 _LEFT_OUT = {"opaque": "cannot be written", "payload": "was left out", "secret": "was left out"}
 
-_BUILT_IN: dict[object, Callable[[dict[str, Any], Read], Any]] = {
+_BUILT_IN: dict[object, Callable[[dict[str, Any], _Read], Any]] = {
     "dict": lambda value, read: {read(key): read(each) for key, each in value["pairs"]},
     "exception": lambda value, read: RecordedError(value["type"], value["message"]),
     "key": lambda value, read: _KEYS[value["type"]](value["secret"]),
@@ -307,7 +292,7 @@ def class_of(name: str, packages: Set[str] = frozenset({"culm"})) -> type:
     return found
 
 
-def _built(kind: type, value: dict[str, Any], read: Read) -> Any:
+def _built(kind: type, value: dict[str, Any], read: _Read) -> Any:
     if issubclass(kind, Enum):
         return kind[value["member"]]
     if issubclass(kind, ProtocolError):

@@ -39,16 +39,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "decode_parts",
-    "messages_of",
-    "outline_of",
-    "pieces_of_block",
-    "places_of",
-    "rows_of_block",
-]
-
-Rows = Iterator[dict[str, Any]]
+_Rows = Iterator[dict[str, Any]]
 
 # Outlines and places are CBOR: nobody but this module reads them.
 _OUTLINES = (*((name, kind) for name, kind in BLOCKS if name != "entry"), ("outline", "binary"))
@@ -83,7 +74,7 @@ def decode_parts(blocks: DataFrame) -> DataFrame:
 
 
 def _mapped(
-    frame: DataFrame, work: Callable[[Rows], Rows], columns: Sequence[tuple[str, str]]
+    frame: DataFrame, work: Callable[[_Rows], _Rows], columns: Sequence[tuple[str, str]]
 ) -> DataFrame:
     return frame.mapInArrow(partial(_work, work=work, columns=columns), schema_text(columns))
 
@@ -91,13 +82,13 @@ def _mapped(
 def _work(
     batches: Iterator[pyarrow.RecordBatch],
     *,
-    work: Callable[[Rows], Rows],
+    work: Callable[[_Rows], _Rows],
     columns: Sequence[tuple[str, str]],
 ) -> Iterator[pyarrow.RecordBatch]:
     return row_batches(work(block_rows(batches)), columns)
 
 
-def _each(work: Callable[[dict[str, Any]], Rows]) -> Callable[[Rows], Rows]:
+def _each(work: Callable[[dict[str, Any]], _Rows]) -> Callable[[_Rows], _Rows]:
     return lambda rows: (found for row in rows for found in work(row))
 
 
@@ -129,7 +120,7 @@ def outline_of(row: dict[str, Any]) -> dict[str, Any]:
     return kept | {"outline": cbor2.dumps(said)}
 
 
-def places_of(outlines: Iterable[dict[str, Any]]) -> Rows:
+def places_of(outlines: Iterable[dict[str, Any]]) -> _Rows:
     """For each block its place, and a row for each fault, from outlines in order: `_PLACES`."""
     for _, blocks in groupby(outlines, itemgetter("file")):
         known: dict[str, Any] | None = None
@@ -192,7 +183,7 @@ class _Stretch:
         self._micros += outline["micros"]
         self._moved += outline["moved"]
 
-    def places(self) -> Rows:
+    def places(self) -> _Rows:
         """The places of its blocks, and a row for its fault."""
         said = self._said
         names = {} if said is None else {name: said[name] for name in ("machine", "session")}
@@ -212,7 +203,7 @@ class _Stretch:
             yield names | self._fault
 
 
-def rows_of_block(row: dict[str, Any]) -> Rows:
+def rows_of_block(row: dict[str, Any]) -> _Rows:
     """The rows of a block's steps, but for messages in streams and what is wrong with these."""
     place, header = _place_of(row)
     flows = Flows(header or Header())
@@ -224,7 +215,7 @@ def rows_of_block(row: dict[str, Any]) -> Rows:
         yield from (common | found for found in rows_of_step(step, parts))
 
 
-def pieces_of_block(row: dict[str, Any]) -> Rows:
+def pieces_of_block(row: dict[str, Any]) -> _Rows:
     """What a block's steps have moved in streams: `_PIECES`."""
     place, header = _place_of(row)
     said = {name: place[name] for name in ("end", "keys")} | {"header": place.get("header")}
@@ -246,13 +237,13 @@ def pieces_of_block(row: dict[str, Any]) -> Rows:
         number += 1
 
 
-def messages_of(pieces: Iterable[dict[str, Any]]) -> Rows:
+def messages_of(pieces: Iterable[dict[str, Any]]) -> _Rows:
     """The rows of messages in streams, and of what is wrong in these, from pieces in order."""
     for (_, flow), those in groupby(pieces, itemgetter("file", "flow")):
         yield from _messages_of_flow(those, is_received=cbor2.loads(flow)[2])
 
 
-def _messages_of_flow(pieces: Iterable[dict[str, Any]], *, is_received: bool) -> Rows:
+def _messages_of_flow(pieces: Iterable[dict[str, Any]], *, is_received: bool) -> _Rows:
     flows: Flows | None = None
     waiting: deque[dict[str, Any]] = deque()  # what rows of steps have in common
     keys: list[Any] | None = None
@@ -275,17 +266,17 @@ def _messages_of_flow(pieces: Iterable[dict[str, Any]], *, is_received: bool) ->
     yield from _ready(flows.finish(), waiting)
 
 
-Told = Iterator[tuple[Step, list[StepFields]]]
+_Told = Iterator[tuple[Step, list[StepFields]]]
 
 
-def _with_keys(flows: Flows, keys: Sequence[Any]) -> Told:
+def _with_keys(flows: Flows, keys: Sequence[Any]) -> _Told:
     """The step that has told the keys, in its place."""
     number, moved, result = keys
     yield from flows.pass_to(number, moved)
     yield from flows.take(Step(0.0, 0, "next_event", [], {}, result))
 
 
-def _ready(told: Told, waiting: deque[dict[str, Any]]) -> Rows:
+def _ready(told: _Told, waiting: deque[dict[str, Any]]) -> _Rows:
     """The rows of steps of which all is known, without those of the steps themselves."""
     for step, parts in told:
         if parts:

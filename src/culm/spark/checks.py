@@ -27,18 +27,6 @@ from culm.spark.tables import TableFault
 from culm.ssb.messages import MessageErrorCode
 from culm.wire.errors import WireErrorCode
 
-__all__ = [
-    "AT_RISK",
-    "CODES",
-    "DIVERGENT",
-    "KNOWN",
-    "REFUSED",
-    "SET_ASIDE",
-    "Checks",
-    "Outcome",
-    "Status",
-]
-
 #: Findings that are neither reasons nor faults: rows that were set aside, for any fault,
 SET_ASIDE = "SET_ASIDE"
 #: ranges in which replicas differ,

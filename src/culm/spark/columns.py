@@ -20,30 +20,6 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "BATCH_SIZE",
-    "SENT_MAX",
-    "Messages",
-    "RowMaker",
-    "arrow_schema",
-    "batch_of",
-    "check_columns",
-    "cuts_of",
-    "distinct",
-    "equal_rows",
-    "fixed",
-    "free_names",
-    "has_column",
-    "map_rows",
-    "messages",
-    "numbers",
-    "parts_of",
-    "row_batches",
-    "schema_text",
-    "sent_if_few",
-    "validity",
-]
-
 #: Limit for rows that are broadcast: the driver and every executor hold them in memory.
 SENT_MAX = 100_000
 

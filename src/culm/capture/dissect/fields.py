@@ -15,17 +15,6 @@ from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 if TYPE_CHECKING:  # the codecs of hashes wait for libraries that others do without
     from culm.wire.multihash import HashFamily
 
-__all__ = [
-    "CODES",
-    "UNREAD",
-    "Dissection",
-    "DissectionFault",
-    "Field",
-    "FieldReader",
-    "fault_of",
-    "leaves",
-]
-
 UNREAD = "unread"
 """The name of the bytes after a fault; the value names one that concerns these bytes alone."""
 
