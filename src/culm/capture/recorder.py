@@ -1,199 +1,40 @@
-"""Recording: a stand-in for a machine that tells a sink of every call.
-
-`record` returns the stand-in, which has the machine's type for type checkers and `isinstance`.  It
-passes every call on, and writes down the call and its outcome.  Handles that the machine gives
-out (streams, requests, links) are stood in for as well, so that what is done to them is recorded.
-Queries that change nothing (`state`, `read_size` and other properties) are not.
-"""
+"""Recording: every call of a machine, and what came of it, told to a sink."""
 
 from __future__ import annotations
 
 import platform
 import random
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Hashable, Mapping, Set
 from enum import Enum
-from inspect import isfunction
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar
 
 import culm
+from culm.buffer import Buffer
 from culm.capture.blocks import block_of, front_of
-from culm.capture.chance import Chance, RecordedChance
+from culm.capture.chance import RecordedChance
 from culm.capture.compression import Compression, compress
 from culm.capture.encoding import Encoder
-from culm.capture.errors import CaptureError, ErrorCode
-from culm.capture.quick import SMALL_MAX, WAITING_MAX, quick_calls
-from culm.capture.records import IDLE, Header, Step, encode_step
-from culm.capture.redaction import (
-    SECRET_ARGUMENTS,
-    SECRET_CALLS,
-    Redact,
-    Secret,
-    without_keys,
-    without_payloads,
-    without_secrets,
-)
-from culm.capture.values import CHANCE, Hidden, marked, name_of, to_value
-from culm.machine import Closed, Effect, Event, Link
-from culm.machines import Verb
+from culm.capture.records import IDLE, STATE, Header, Step, called, encode_step
+from culm.capture.redaction import SECRET_CALLS, Redact, without_secrets
+from culm.capture.tape import Tape, is_stand_in, tape_of
+from culm.kernels import cbor as _kernel
+from culm.machine import Closed
+from culm.wire.cbor import BYTES, encode_head
 
 __all__ = ["Recorder", "Tape", "is_stand_in", "record", "recorder_of"]
 
 M = TypeVar("M")
-P = ParamSpec("P")
 
 Sink = Callable[[bytes], object]
 
 _BLOCK_SIZE = 1 << 16
-# Queries: nothing depends on whether, or how often, they are asked.
-_QUERIES = frozenset({"read_size"})
-_NOTHING = object()
+_WAITING_MAX = 1 << 10  # records that wait at most
+_SMALL_MAX = 1 << 9  # bytes of records that are only counted
 _WRITTEN_BY_PARTS = SECRET_CALLS | {"next_deadline"}
 
-
-class Tape:
-    """Turns the calls of one machine into steps, and gives each to `put`."""
-
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float] | None = None,
-        redact: Set[Redact] = frozenset({Redact.KEYS}),
-    ) -> None:
-        self._keys_out = Redact.KEYS in redact
-        self._payloads_out = Redact.PAYLOADS in redact
-        self.micros = _micros_of(clock)
-        """Tells the microseconds since it was last called."""
-        self._handles = 0
-        self._has_machine = False
-        self._deadline: object = _NOTHING
-
-    def put(self, step: Step) -> None:
-        """Take a step."""
-        raise NotImplementedError
-
-    def calls_of(self, machine: Any) -> dict[str, Callable[..., Any]]:
-        """Calls of the machine that are noted in ways of their own, by name."""
-        return {}
-
-    def stand_in(self, machine: M) -> M:
-        """The machine, with every call noted.
-
-        One machine for each tape: raises `CaptureError` (``SECOND_MACHINE``) for another.
-        """
-        if self._has_machine:
-            raise CaptureError(ErrorCode.SECOND_MACHINE, "a recorder is for one machine")
-        self._has_machine = True
-        return cast(M, _stand_in(machine, self, 0))
-
-    def handle(self, behind: Any, number: int) -> Any:
-        """The handle of that number again, for what was handed out as it."""
-        return _stand_in(behind, self, number)
-
-    def make(self, kind: Callable[P, M], /, *arguments: P.args, **keywords: P.kwargs) -> M:
-        """An object of the class `kind`, with every call noted, and how it was made.
-
-        So a replay makes it, too.  The first is the machine; what else is made is for its calls, as
-        `culm.garlic.handshake.Credentials` are.
-        """
-        name = MADE + name_of(cast(type, kind))
-        given = {key: self._argument(key, value) for key, value in keywords.items()}
-        build = cast(Callable[..., M], kind)
-        try:
-            made = build(*map(_behind, arguments), **{k: _behind(v) for k, v in keywords.items()})
-        except Exception as error:
-            self.note(0, name, arguments, given, None, error=error)
-            raise
-        self._handles += self._has_machine
-        shown = _stand_in(made, self, self._handles)
-        self._has_machine = True
-        self.note(0, name, arguments, given, shown)
-        return cast(M, shown)
-
-    def _argument(self, name: str, value: object) -> object:
-        secret = value and name in SECRET_ARGUMENTS and self._keys_out
-        return Secret(value) if secret else value
-
-    def note(
-        self,
-        on: int,
-        name: str,
-        arguments: tuple[Any, ...],
-        keywords: Mapping[str, Any],
-        result: object,
-        *,
-        error: BaseException | None = None,
-        state: Enum | None = None,
-    ) -> None:
-        """Note one call; a deadline only if it has changed."""
-        if name == "next_deadline":
-            if result == self._deadline:
-                return
-            self._deadline = result
-        given = self._mark if self._keys_out and name in SECRET_CALLS else self._written
-        self.put(
-            Step(
-                self.micros() / 1e6,
-                on,
-                name,
-                [given(each) for each in arguments],
-                {key: given(each) for key, each in keywords.items()},
-                self._written(result),
-                None if error is None else to_value(error),
-                None if state is None else state.name,
-            )
-        )
-
-    def note_idle(self, on: int, name: str, result: object) -> None:
-        """Note a call without arguments that gave nothing."""
-        self.note(on, name, (), {}, result)
-
-    def verb(self, name: str, verb: Verb, machine: Any, arguments: Mapping[str, Any]) -> Any:
-        """Call a verb of the registry, and note it as one step: ``!`` and its name."""
-        try:
-            result = self.wrapped(verb(_behind(machine), **arguments))
-        except Exception as error:
-            self.note(0, f"!{name}", (), arguments, None, error=error)
-            raise
-        self.note(0, f"!{name}", (), arguments, result)
-        return result
-
-    def _written(self, value: object) -> Any:
-        written = to_value(value, self._special)
-        return without_payloads(written) if self._payloads_out else written
-
-    def _mark(self, value: object) -> Any:
-        return without_keys(Hidden(value))
-
-    def _special(self, value: object) -> Any:
-        if isinstance(value, Chance):
-            return marked(CHANCE)
-        if isinstance(value, _StandIn):
-            behind = value.machine_behind
-            link = {"link": behind.number} if isinstance(behind, Link) else {}
-            return marked("object", number=value._number, **link)
-        return without_keys(value) if self._keys_out else None
-
-    def wrapped(self, result: Any) -> Any:
-        """A result, with stand-ins for the handles in it: each gets a number of its own."""
-        if type(result) in _SEQUENCES and any(map(_is_handle, result)):
-            return type(result)(self.wrapped(each) for each in result)
-        if not _is_handle(result):
-            return result
-        self._handles += 1
-        return _stand_in(result, self, self._handles)
-
-
-def _micros_of(clock: Callable[[], float] | None) -> Callable[[], int]:
-    if clock is None:
-        return lambda: 0
-    last = clock()
-
-    def micros() -> int:
-        nonlocal last
-        before, last = last, (now := clock())
-        return int((now - before) * 1e6 + 0.5) if now > before else 0
-
-    return micros
+_SIX, _SEVEN = b"\x86", b"\x87"
+_NO_ARGUMENTS = b"\x80\xa0"  # an empty array, an empty map
+_NOTHING_CAME = b"\xa0\xf6"  # an empty map, nothing
 
 
 class Recorder(Tape):
@@ -269,11 +110,12 @@ class Recorder(Tape):
     def grow(self, size: int) -> None:
         """So many bytes more are waiting; hands over many of them, or many records."""
         self._waiting_size = size = self._waiting_size + size
-        if size >= _BLOCK_SIZE or len(self.waiting) > WAITING_MAX:
+        if size >= _BLOCK_SIZE or len(self.waiting) > _WAITING_MAX:
             self.hand_over()
 
     def calls_of(self, machine: Any) -> dict[str, Callable[..., Any]]:
-        return {} if self._payloads_out else quick_calls(self, machine)
+        made = {} if self._payloads_out else _QUICK
+        return {name: make(self, machine) for name, make in made.items() if hasattr(machine, name)}
 
     def flush(self) -> None:
         """Hand everything to the sink: what comes later may be lost with the process.
@@ -319,7 +161,7 @@ class Recorder(Tape):
             self.waiting += pieces
             if len(pieces) > 1:
                 self.grow(sum(map(len, pieces)))
-            elif len(pieces[0]) > SMALL_MAX or len(self.waiting) > WAITING_MAX:
+            elif len(pieces[0]) > _SMALL_MAX or len(self.waiting) > _WAITING_MAX:
                 self.grow(len(pieces[0]))
         if state is not None and isinstance(result, Closed):
             self.hand_over()
@@ -337,171 +179,203 @@ def record(machine: M, sink: Sink, /, **of: Any) -> M:
     return Recorder(sink, **of).stand_in(machine)
 
 
-_SEQUENCES = frozenset({list, tuple})
-_handles: dict[type, bool] = {}
-
-
-def _is_handle(value: object) -> bool:
-    """Whether a result is something to be called, and not data."""
-    kind = type(value)
-    known = _handles.get(kind)
-    if known is None:
-        known = _handles[kind] = _gives_handles(kind)
-    return known
-
-
-def _gives_handles(kind: type) -> bool:
-    if kind.__module__ == "builtins" or issubclass(kind, (Event, Effect, Enum, tuple)):
-        return False
-    return not hasattr(kind, "__dataclass_fields__") and any(map(isfunction, _public(kind)))
-
-
-def _public(kind: type) -> Iterator[Any]:
-    return (getattr(kind, name, None) for name in dir(kind) if not name.startswith("_"))
-
-
-class _StandIn:
-    """The common part of all stand-ins: the object behind it, its recorder and its number."""
-
-    __slots__ = ("__weakref__", "_number", "_shown", "_tape", "machine_behind")
-
-    machine_behind: Any
-    _tape: Tape
-    _number: int
-    _shown: dict[str, Any]  # the stand-ins for what properties gave last
-
-
-def _stand_in(behind: Any, tape: Tape, number: int) -> Any:
-    calls = {} if number else tape.calls_of(behind)
-    made: Any = object.__new__(_class_for(type(behind), frozenset(calls)))
-    for name, call in calls.items():
-        object.__setattr__(made, name, call)
-    object.__setattr__(made, "machine_behind", behind)
-    object.__setattr__(made, "_tape", tape)
-    object.__setattr__(made, "_number", number)
-    object.__setattr__(made, "_shown", {})
-    return made
-
-
-_CLASSES: dict[tuple[type, Set[str]], type] = {}
-
-
-def _class_for(kind: type, own: Set[str]) -> type:
-    """The class of stand-ins for objects of `kind`, each of which has calls of its `own`."""
-    made = _CLASSES.get((kind, own))
-    if made is None:
-        parts: dict[str, Any] = {
-            "__slots__": tuple(own),
-            "__class__": property(lambda _: kind),
-            "__doc__": kind.__doc__,
-            **{name: part for name, part in _forwarded(kind).items() if name not in own},
-        }
-        made = _CLASSES[kind, own] = type(f"Recorded{kind.__name__}", (_StandIn,), parts)
-    return made
-
-
-def _forwarded(kind: type) -> dict[str, Any]:
-    parts: dict[str, Any] = {}
-    for name in dir(kind):
-        part = getattr(kind, name, None)
-        if name in _SPECIAL and part is not None:
-            parts[name] = _special(name)
-        elif name.startswith("_"):
-            continue
-        elif isfunction(part):
-            parts[name] = _query(name) if name in _QUERIES else _call(name, part)
-        else:
-            parts[name] = property(_reader(name))
-    parts["__getattr__"] = _attribute
-    return parts
-
-
-_SPECIAL = ("__eq__", "__hash__", "__repr__", "__len__", "__iter__", "__contains__", "__getitem__")
-
-
-def _special(name: str) -> Any:
-    def special(self: Any, *arguments: Any) -> Any:
-        return getattr(self.machine_behind, name)(*map(_behind, arguments))
-
-    return special
-
-
-def _attribute(self: Any, name: str) -> Any:
-    """An attribute that only this object has, and not its class."""
-    return _reader(name)(self)
-
-
-def _query(name: str) -> Any:
-    def query(self: Any, *arguments: Any) -> Any:
-        return getattr(self.machine_behind, name)(*arguments)
-
-    return query
-
-
-def _reader(name: str) -> Callable[[Any], Any]:
-    """A property; one that gives handles is noted, for the replay to have them, too.
-
-    One that gives the same again is not: programs ask for some many times a second.
-    """
-
-    def read(self: Any) -> Any:
-        found = getattr(self.machine_behind, name)
-        before = self._shown.get(name)
-        if before is not None and before.machine_behind is found:
-            return before
-        shown = self._tape.wrapped(found)
-        if shown is not found:
-            self._tape.note(self._number, name, (), {}, shown)
-            if isinstance(shown, _StandIn):
-                self._shown[name] = shown
-        return shown
-
-    return read
-
-
-def _call(name: str, method: Callable[..., Any]) -> Any:
-    takes_event = name == "next_event"
-
-    def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        behind, tape = self.machine_behind, self._tape
-        try:
-            if keywords:
-                given = map(_behind, arguments)
-                result = method(behind, *given, **{k: _behind(v) for k, v in keywords.items()})
-            elif _DATA.issuperset(map(type, arguments)):
-                result = method(behind, *arguments)
-            else:
-                result = method(behind, *map(_behind, arguments))
-        except Exception as error:
-            tape.note(self._number, name, arguments, keywords, None, error=error)
-            raise
-        if not (result or arguments or keywords):
-            tape.note_idle(self._number, name, result)
-            return result
-        shown = result if type(result) in _DATA or takes_event else tape.wrapped(result)
-        state = behind.state if takes_event else None
-        tape.note(self._number, name, arguments, keywords, shown, state=state)
-        return shown
-
-    return call
-
-
-MADE = "+"
-"""The first character of the names of steps that make an object; its class follows."""
-
-_DATA = frozenset({type(None), bool, int, float, str, bytes})
-
-
-def is_stand_in(value: object) -> bool:
-    """Whether a tape has made it: for a machine, or for a handle that one has handed out."""
-    return issubclass(type(value), _StandIn)
-
-
 def recorder_of(value: object) -> Recorder | None:
     """The recorder whose stand-in this is; ``None`` if it is none."""
-    tape = value._tape if issubclass(type(value), _StandIn) else None  # type: ignore[attr-defined]
+    tape = tape_of(value)
     return tape if isinstance(tape, Recorder) else None
 
 
-def _behind(value: Any) -> Any:
-    return value.machine_behind if issubclass(type(value), _StandIn) else value
+# The calls of which every drain has several, noted in as few steps as can be, in the same records
+# as by `Recorder.note`.  Calls of the clock's law (`advance`, `next_deadline`) and those that
+# gave nothing tell no time: the next one does.
+
+
+def _next_event(recorder: Recorder, machine: Any) -> Callable[[], Any]:
+    take, append, idle = machine.next_event, recorder.waiting.append, IDLE["next_event", type(None)]
+    encode, micros, fields = recorder.encode, recorder.micros, _kernel.fields
+    fronts = [_SEVEN, called("next_event") + _NO_ARGUMENTS]
+    last: Enum | None = None
+    tail = b""
+
+    def next_event() -> Any:
+        nonlocal last, tail
+        try:
+            event = take()
+        except Exception as error:
+            recorder.note(0, "next_event", (), {}, None, error=error)
+            raise
+        if event is None:
+            append(idle)
+            return None
+        if (state := machine.state) is not last:
+            last, tail = state, STATE + encode(state.name)
+        encoded = fields(fronts, (micros(), event), encode) + tail
+        append(encoded)
+        if len(encoded) > _SMALL_MAX or type(event) is Closed:
+            recorder.grow(len(encoded))
+            if type(event) is Closed:
+                recorder.hand_over()
+        return event
+
+    return next_event
+
+
+def _advance(recorder: Recorder, machine: Any) -> Callable[[float], None]:
+    tell, waiting, append = machine.advance, recorder.waiting, recorder.waiting.append
+    encode, fields = recorder.encode, _kernel.fields
+    fronts = [_SIX + b"\0" + called("advance") + b"\x81"]
+
+    def advance(now: float) -> None:
+        try:
+            tell(now)
+        except Exception as error:
+            recorder.note(0, "advance", (now,), {}, None, error=error)
+            raise
+        append(fields(fronts, (now,), encode) + _NOTHING_CAME)
+        if len(waiting) > _WAITING_MAX:
+            recorder.hand_over()
+
+    return advance
+
+
+def _next_deadline(recorder: Recorder, machine: Any) -> Callable[[], float | None]:
+    ask, append, encode = machine.next_deadline, recorder.waiting.append, recorder.encode
+    front = _SIX + b"\0" + called("next_deadline") + _NO_ARGUMENTS
+    last: object = recorder  # which is no deadline
+
+    def next_deadline() -> float | None:
+        nonlocal last
+        deadline: float | None = ask()
+        if deadline != last:
+            last = deadline
+            append(front + encode(deadline))
+        return deadline
+
+    return next_deadline
+
+
+def _next_effect(recorder: Recorder, machine: Any) -> Callable[[], Any]:
+    take, append, idle = (
+        machine.next_effect,
+        recorder.waiting.append,
+        IDLE["next_effect", type(None)],
+    )
+
+    def next_effect() -> Any:
+        effect = take()
+        if effect is None:
+            append(idle)
+        else:
+            recorder.note(0, "next_effect", (), {}, effect)
+        return effect
+
+    return next_effect
+
+
+def _receive_data(recorder: Recorder, machine: Any) -> Callable[[Buffer], None]:
+    receive, waiting = machine.receive_data, recorder.waiting
+    encode, micros, fields = recorder.encode, recorder.micros, _kernel.fields
+    fronts = [_SIX, called("receive_data") + b"\x81"]
+
+    def receive_data(data: Buffer) -> None:
+        try:
+            receive(data)
+        except Exception as error:
+            recorder.note(0, "receive_data", (data,), {}, None, error=error)
+            raise
+        came = bytes(data)  # whatever the format of a view
+        size = len(came)
+        if size > _SMALL_MAX:
+            head = _SIX + encode(micros()) + fronts[1] + encode_head(BYTES, size)
+            waiting.extend((head, came, _NOTHING_CAME))
+        else:
+            waiting.append(fields(fronts, (micros(), came), encode) + _NOTHING_CAME)
+        recorder.grow(size)
+
+    return receive_data
+
+
+def _data_to_send(recorder: Recorder, machine: Any) -> Callable[..., bytes]:
+    send, waiting, idle = machine.data_to_send, recorder.waiting, IDLE["data_to_send", bytes]
+    encode, micros, fields = recorder.encode, recorder.micros, _kernel.fields
+    front = called("data_to_send")
+    all_of_it = [_SIX, front + _NO_ARGUMENTS]
+    some_of_it = [_SIX, front + b"\x81", b"\xa0"]
+
+    def data_to_send(size_max: int | None = None) -> bytes:
+        try:
+            data: bytes = send() if size_max is None else send(size_max)
+        except Exception as error:
+            recorder.note(0, "data_to_send", (size_max,), {}, None, error=error)
+            raise
+        if not data and size_max is None:
+            waiting.append(idle)
+            return data
+        size = len(data)
+        if size > _SMALL_MAX:
+            given = b"\x80" if size_max is None else b"\x81" + encode(size_max)
+            head = _SIX + encode(micros()) + front + given + b"\xa0" + encode_head(BYTES, size)
+            waiting.extend((head, data))
+        elif size_max is None:
+            waiting.append(fields(all_of_it, (micros(), data), encode))
+        else:
+            waiting.append(fields(some_of_it, (micros(), size_max, data), encode))
+        recorder.grow(size)
+        return data
+
+    return data_to_send
+
+
+def _receive_datagram(recorder: Recorder, machine: Any) -> Callable[..., None]:
+    receive, waiting, encode = machine.receive_datagram, recorder.waiting, recorder.encode
+    micros, fields = recorder.micros, _kernel.fields
+    fronts = [_SIX, called("receive_datagram") + b"\x81", b"\xa1" + encode("source")]
+
+    def receive_datagram(data: Buffer, *, source: Hashable) -> None:
+        try:
+            receive(data, source=source)
+        except Exception as error:
+            recorder.note(0, "receive_datagram", (data,), {"source": source}, None, error=error)
+            raise
+        came = bytes(data)
+        waiting.append(fields(fronts, (micros(), came, source), encode) + b"\xf6")
+        if len(came) > _SMALL_MAX or len(waiting) > _WAITING_MAX:
+            recorder.grow(len(came))
+
+    return receive_datagram
+
+
+def _datagrams_to_send(recorder: Recorder, machine: Any) -> Callable[[], Any]:
+    send, append, encode = machine.datagrams_to_send, recorder.waiting.append, recorder.encode
+    micros, fields = recorder.micros, _kernel.fields
+    front, idle = called("datagrams_to_send") + _NO_ARGUMENTS, IDLE["datagrams_to_send", list]
+    several = [_SIX, front]
+    one = [_SIX, front + encode([(b"", b"")])[:-2], b""]  # without both parts
+
+    def datagrams_to_send() -> Any:
+        datagrams = send()
+        if not datagrams:
+            append(idle)
+            return datagrams
+        if len(datagrams) == 1 and type(datagrams[0]) is tuple and len(datagrams[0]) == 2:
+            encoded = fields(one, (micros(), *datagrams[0]), encode)
+        else:
+            encoded = fields(several, (micros(), datagrams), encode)
+        append(encoded)
+        if len(encoded) > _SMALL_MAX:
+            recorder.grow(len(encoded))
+        return datagrams
+
+    return datagrams_to_send
+
+
+_QUICK: dict[str, Callable[[Recorder, Any], Callable[..., Any]]] = {
+    "next_event": _next_event,
+    "advance": _advance,
+    "next_deadline": _next_deadline,
+    "next_effect": _next_effect,
+    "receive_data": _receive_data,
+    "data_to_send": _data_to_send,
+    "receive_datagram": _receive_datagram,
+    "datagrams_to_send": _datagrams_to_send,
+}

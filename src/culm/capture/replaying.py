@@ -10,9 +10,9 @@ from typing import Any
 
 from culm.capture.chance import DRAW, ReplayedChance
 from culm.capture.errors import CaptureError, ErrorCode
-from culm.capture.recorder import MADE, Tape, is_stand_in
 from culm.capture.records import Capture, Header, Step
 from culm.capture.redaction import Redact, is_secret
+from culm.capture.tape import MADE, Tape, is_stand_in
 from culm.capture.values import class_of, from_value
 from culm.machine import DatagramMachine, LinkedMachine, StreamBase, StreamMachine
 from culm.machines import UnknownMachineError, lookup, names
