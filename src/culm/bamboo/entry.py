@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, ParamSpec, cast
 
 from nacl.bindings import crypto_sign_open
 from nacl.exceptions import BadSignatureError
@@ -34,6 +34,8 @@ from culm.buffer import Buffer
 from culm.wire import varu64
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 from culm.wire.multihash import HashFamily
+
+P = ParamSpec("P")
 
 AUTHOR_SIZE = 32
 SIGNATURE_SIZE = 64
@@ -180,23 +182,11 @@ class Entry(_Fields):
         return hash
 
 
-_Assemble: TypeAlias = Callable[
-    [
-        HashFamily,
-        LogKey,
-        bool,
-        int,
-        bytes | None,
-        bytes | None,
-        int,
-        bytes,
-        bytes,
-        bytes,
-        bytes | None,
-    ],
-    Entry,
-]
-assemble = cast("_Assemble", _Fields)
+def _making(fields: Callable[P, _Fields]) -> Callable[P, Entry]:
+    return cast("Callable[P, Entry]", fields)  # it becomes one, as its last act
+
+
+assemble = _making(_Fields)
 """An `Entry` of fields that are known to be right, with what encoding and hashing it give.
 
 That is done for every entry that a replicator receives.
