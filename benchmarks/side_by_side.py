@@ -15,7 +15,8 @@ each.  ``--least 0.95`` makes the exit status 1 if a ratio is below that.
 
 ``python benchmarks/side_by_side.py . --without lzfoo`` compares this checkout with itself, where
 the kernel of that name is its pure twin: what the compiled one saves.  ``--kernels`` does so for
-each kernel in turn, and prints what each saves, in percent of every whole path.
+each kernel in turn, and prints what each saves, in percent of every whole path.  ``--recording``
+prints what two paths take by themselves and when all their ends are recorded, and the ratio.
 
 Where what a checkout's own benchmarks use has other names than here, its own
 `two_replicators`, `bench_raft_core` and `test_oxen` take care of that: each process imports
@@ -277,6 +278,9 @@ def varu64_many() -> Work:
 
 
 BENCHMARKS.update((f"driven {name}", prepare) for name, prepare in driven.WORKS.items())
+for name, prepare in driven.RECORDED.items():
+    BENCHMARKS[f"bare {name}"] = prepare
+    BENCHMARKS[f"recorded {name}"] = partial(prepare, tap=driven.recorded)
 
 
 def seconds_of(work: Work) -> float:
@@ -489,6 +493,19 @@ def tell_savings(arguments: argparse.Namespace) -> None:
     here.end()
 
 
+def tell_recording(arguments: argparse.Namespace) -> None:
+    """How many times as much a path takes when all its ends are recorded."""
+    worker = Worker(HERE.parents[1])
+    for path in driven.RECORDED:
+        bare, recorded = (
+            worker.measure(arguments.what, f"{of} {path}") for of in ("bare", "recorded")
+        )
+        assert bare is not None
+        assert recorded is not None
+        print(f"{path:<40}{bare:>15,.4g}{recorded:>15,.4g}{recorded / bare:>8.3f}", flush=True)
+    worker.end()
+
+
 def saving(here: Worker, there: Worker, name: str, arguments: argparse.Namespace) -> str:
     if not there.measure("twin", name):
         return "-"
@@ -507,6 +524,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--least", type=float, default=0.0, help="the least ratio that will do")
     parser.add_argument("--without", default="", help="the kernel that the other one is to lack")
     parser.add_argument("--kernels", action="store_true", help="what each kernel saves")
+    parser.add_argument("--recording", action="store_true", help="what captures cost")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     counts = [each for each in ("lines", "instructions") if getattr(arguments, each)]
@@ -522,6 +540,9 @@ def main() -> int:
         return 0
     if arguments.kernels:
         tell_savings(arguments)
+        return 0
+    if arguments.recording:
+        tell_recording(arguments)
         return 0
     here = Worker(HERE.parents[1])
     there = Worker(arguments.other.resolve(), without=arguments.without)

@@ -342,12 +342,6 @@ cdef inline uint8_t *put_head(uint8_t *at, int kind, uint64_t argument) noexcept
     return at + size
 
 
-cdef inline uint8_t *put(uint8_t *at, bytes data) noexcept:
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
-    memcpy(at, PyBytes_AS_STRING(data), size)
-    return at + size
-
-
 cdef inline uint64_t bits_of(double value) noexcept:
     cdef uint64_t bits
     memcpy(&bits, &value, sizeof(bits))
@@ -372,55 +366,4 @@ cdef bint is_utf8(object text, Py_ssize_t *size):
     return True
 
 
-def fields(list fronts not None, tuple values not None, other not None):
-    cdef Py_ssize_t count = len(values), size = 0, index, text_size = 0
-    cdef const char *text
-    if len(fronts) != count:
-        raise ValueError("as many values as fronts")
-    # In place of each value what is to be written; but for that of `other`, as it is.
-    cdef list written = []
-    cdef long long number
-    cdef int overflow = 0
-    for index in range(count):
-        value = values[index]
-        size += PyBytes_GET_SIZE(<bytes?>fronts[index])
-        if value is None or value is True or value is False:
-            size += 1
-        elif PyBytes_CheckExact(value):
-            size += head_size(PyBytes_GET_SIZE(<bytes>value)) + PyBytes_GET_SIZE(<bytes>value)
-        elif PyFloat_CheckExact(value) and is_shortest_float(bits_of(PyFloat_AS_DOUBLE(value)), 8):
-            size += 9
-        elif PyUnicode_CheckExact(value) and is_utf8(value, &text_size):
-            size += head_size(text_size) + text_size
-        else:
-            number = as_long_long(value, &overflow) if PyLong_CheckExact(value) else -1
-            if number >= 0 and not overflow:
-                size += head_size(number)
-            else:
-                value = (<bytes?>other(value),)
-                size += PyBytes_GET_SIZE(<bytes>(<tuple>value)[0])
-        written.append(value)
-    cdef bytes made = PyBytes_FromStringAndSize(NULL, size)
-    cdef uint8_t *at = <uint8_t *>PyBytes_AS_STRING(made)
-    for index in range(count):
-        at = put(at, <bytes>fronts[index])
-        value = written[index]
-        if value is None:
-            at = put_head(at, KIND_OTHER, SIMPLE_NULL)
-        elif value is True or value is False:
-            at = put_head(at, KIND_OTHER, SIMPLE_TRUE if value is True else SIMPLE_FALSE)
-        elif PyBytes_CheckExact(value):
-            at = put_head(at, KIND_BYTES, PyBytes_GET_SIZE(<bytes>value))
-            at = put(at, <bytes>value)
-        elif PyLong_CheckExact(value):
-            at = put_head(at, KIND_UNSIGNED, as_long_long(value, &overflow))
-        elif PyFloat_CheckExact(value):
-            at = put_double(at, bits_of(PyFloat_AS_DOUBLE(value)))
-        elif PyUnicode_CheckExact(value):
-            text = utf8_of(value, &text_size)
-            at = put_head(at, KIND_TEXT, text_size)
-            memcpy(at, text, text_size)
-            at += text_size
-        else:
-            at = put(at, <bytes>(<tuple>value)[0])
-    return made
+include "records.pxi"

@@ -11,7 +11,7 @@ from capture_conversations import CASES, recorded
 
 from culm.capture import Recorder
 from culm.capture.blocks import BlockReader
-from culm.capture.encoding import Encoder
+from culm.capture.encoding import Forms, encode
 from culm.capture.recorder import Tape
 from culm.capture.values import to_value
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError
@@ -90,6 +90,6 @@ class Colour(Enum):
     ids=repr,
 )
 def test_a_value_has_the_same_bytes(value: object) -> None:
-    encoded = Encoder(lambda _: None).encode(value)
+    encoded = encode(value, Forms(lambda _: None))
     assert encoded == cbor.encode(to_value(value))
     assert cbor2.loads(encoded) == to_value(value)

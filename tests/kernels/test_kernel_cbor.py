@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from operator import attrgetter
 from typing import Any
 
 import cbor2
@@ -135,6 +136,18 @@ def test_wrong_calls_are_raised(cbor):
 
 
 SIZES = (0, 1, 23, 24, 255, 256, 65535, 65536, 1 << 32, (1 << 63) - 1)
+
+
+class Known:
+    """Some are always the same."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"Known({self.number})"
+
+
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
@@ -147,44 +160,159 @@ VALUES = st.one_of(
 )
 
 
-@given(st.lists(st.tuples(st.binary(max_size=20), VALUES), max_size=6))
-def test_fields_are_those_of_cbor2(cbor_twins, pairs):
-    def other(value):
-        asked.append(value)
-        return b"(" + repr(value).encode() + b")"
+class Part:
+    """Is written by its fields; `b` may be anything."""
 
-    found = []
+    def __init__(self, a: Any, b: Any) -> None:
+        self.a, self.b = a, b
+
+    def __repr__(self) -> str:
+        return f"Part({self.a!r}, {self.b!r})"
+
+
+class Single(Part):
+    """Has one field that is written."""
+
+
+FEW = [Known(number) for number in range(2)]
+NESTED = st.recursive(
+    VALUES | st.sampled_from([*FEW, Known(7)]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.builds(Part, inner, inner)
+        | st.builds(Single, inner, inner)
+    ),
+    max_leaves=6,
+)
+
+
+def in_full(value: Any) -> bytes:
+    return b"(" + repr(value).encode() + b")"
+
+
+class Forms(dict[type, Any]):
+    def __missing__(self, kind: type) -> Any:
+        return in_full
+
+
+FORMS = Forms(
+    {
+        list: b"",
+        tuple: b"tuple",
+        Part: ([b"a", b"b"], attrgetter("a", "b")),
+        Single: ([b"1"], attrgetter("a")),
+        Known: (tuple((each, b"known %d" % each.number) for each in FEW), in_full),
+    }
+)
+
+
+def plainly(value: Any) -> bytes:
+    """How a value is written."""
+    kind = type(value)
+    known = value is None or kind in (bool, bytes)
+    known = known or (kind is int and 0 <= value < 1 << 63)
+    known = known or (kind is str and value != "\ud800")
+    if known or (kind is float and len(cbor2.dumps(value, canonical=True)) == 9):
+        return cbor2.dumps(value)
+    if kind in (list, tuple):
+        front = b"tuple" if kind is tuple else b""
+        return (
+            front
+            + cbor2.dumps([None] * len(value))[: -len(value) or None]
+            + b"".join(map(plainly, value))
+        )
+    if kind is Part:
+        return b"a" + plainly(value.a) + b"b" + plainly(value.b)
+    if kind is Single:
+        return b"1" + plainly(value.a)
+    if any(value is each for each in FEW):
+        return b"known %d" % value.number
+    return in_full(value)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=3),
+            st.lists(st.tuples(st.binary(max_size=20), NESTED), max_size=4),
+            st.binary(max_size=3),
+        ),
+        max_size=3,
+    ),
+    st.integers(0, 400),
+    st.integers(1, 300),
+)
+def test_records_are_those_of_cbor2(cbor_twins, records, size_max, piece_min):
     for cbor in cbor_twins:
-        asked = []
-        fronts, values = [front for front, _ in pairs], tuple(value for _, value in pairs)
-        found.append((cbor.fields(fronts, values, other), asked))
-    expected = b""
-    for front, value in pairs:
-        known = value is None or type(value) in (bool, bytes)
-        known = known or (type(value) is int and 0 <= value < 1 << 63)
-        known = known or (type(value) is str and value != "\ud800")
-        known = known or (type(value) is float and len(cbor2.dumps(value, canonical=True)) == 9)
-        expected += front + (cbor2.dumps(value) if known else b"(%s)" % repr(value).encode())
-    assert [each for each, _ in found] == [expected, expected]
-    assert found[0][1] == found[1][1]
+        waiting = cbor.Records(FORMS, None, size_max, piece_min)
+        expected = b""
+        for head, fields, tail in records:
+            fronts, values = [front for front, _ in fields], tuple(value for _, value in fields)
+            full = waiting.note(head, fronts, values, tail)
+            expected += b"" if head is None else head + b"\0"
+            expected += b"".join(front + plainly(value) for front, value in fields) + tail
+            assert len(waiting) == len(expected)
+            assert full is (len(expected) >= size_max)
+        pieces = waiting.take()
+        assert b"".join(pieces) == expected
+        assert all(pieces)
+        assert waiting.take() == []
+        assert len(waiting) == 0
 
 
-def test_wrong_fields_are_raised(cbor):
-    with pytest.raises(ValueError, match="as many"):
-        cbor.fields([b""], (), repr)
-    for fronts, values, other in (
-        (None, (), repr),
-        ([""], (1,), repr),
-        ([b""], (1.5,), repr),  # which gives no bytes
-        ([b""], [1], repr),
+def test_wrong_records_are_raised_and_leave_nothing(cbor):
+    waiting = cbor.Records({float: repr, object: raising, list: b""}, None, 100, 50)
+    assert waiting.put(bytes(40)) is False
+    for error, of in (
+        (ValueError, (None, [b""], (), b"")),
+        (TypeError, (None, None, (), b"")),
+        (TypeError, (None, [""], (1,), b"")),
+        (TypeError, (None, [b""], (1.5,), b"")),  # which gives no bytes
+        (TypeError, (None, [b""], [1], b"")),
+        (TypeError, ("", [b""], (1,), b"")),
+        (TypeError, (b"", [b""], (1,), "")),
+        (KeyError, (b"", [b""], (1j,), b"")),
+        (OSError, (b"", [b"", b""], (5, object()), b"")),
+        (OSError, (b"", [b"", b"", b""], (bytes(90), 5, object()), b"")),
+        (OSError, (b"", [b""], ([bytes(90), bytes(60), object()],), b"")),
     ):
-        with pytest.raises(TypeError):
-            cbor.fields(fronts, values, other)
-    with pytest.raises(OSError, match="raised"):
-        cbor.fields([b""], ("\ud800",), raising)
-    assert cbor.fields([b"a", b"b"], (bytes(70_000), (1 << 63) - 1), raising) == (
-        b"aZ\x00\x01\x11\x70" + bytes(70_000) + b"b\x1b\x7f" + b"\xff" * 7
-    )
+        with pytest.raises(error):
+            waiting.note(*of)
+        assert len(waiting) == 40
+    nested: list[Any] = []
+    nested.append(nested)
+    with pytest.raises(RecursionError):
+        waiting.note(None, [b""], (nested,), b"")
+    with pytest.raises(TypeError):
+        waiting.put("")
+    assert waiting.put(bytes(90)) is True
+    assert waiting.take() == [bytes(40), bytes(90)]
+
+
+def test_large_bytes_are_not_copied(cbor):
+    large = bytes(70_000)
+    waiting = cbor.Records({}, None, 100, 1 << 16)
+    assert waiting.note(None, [b"a", b"b"], (large, (1 << 63) - 1), b"") is True
+    assert waiting.put(b"more")
+    first, second, third = waiting.take()
+    assert second is large
+    assert (first, third) == (b"aZ\x00\x01\x11\x70", b"b\x1b\x7f" + b"\xff" * 7 + b"more")
+
+
+def test_time_is_told_in_microseconds_since_the_last(cbor):
+    times = iter([5, 5.5, 5.5, 4, 4.0000004, 4.0000014, float("inf"), float("nan"), 1, 2])
+    waiting = cbor.Records({}, lambda: next(times), 100, 50)
+    told = [waiting.micros() for _ in range(5)]
+    assert told == [500_000, 0, 0, 0, 1]
+    assert waiting.micros() == 1 << 53
+    assert [waiting.micros(), waiting.micros()] == [0, 0]
+    assert waiting.note(b"(", [b"-"], (7,), b")") is False
+    assert waiting.take() == [b"(\x1a\x00\x0f\x42\x40-\x07)"]
+    with pytest.raises(StopIteration):
+        waiting.note(b"(", [b"-"], (7,), b")")
+    assert len(waiting) == 0
+    assert cbor.Records({}, None, 1, 1).micros() == 0
 
 
 def raising(_):

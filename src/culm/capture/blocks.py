@@ -34,7 +34,9 @@ BLOCK_SIZE_MAX = 1 << 26
 _HEAD = Struct(">III")
 HEAD_SIZE = _HEAD.size
 _COMPRESSED_MIN = 64  # what is smaller gains nothing
-_LARGE, _SAMPLE = 1 << 14, 1 << 12
+PIECE_MIN = 1 << 14
+"""Pieces of so many bytes are written without a copy, if they do not shrink."""
+_SAMPLE = 1 << 12
 
 
 def front_of(compression: Compression) -> bytes:
@@ -124,7 +126,7 @@ def open_block(head: BlockHead, stored: bytes, compression: Compression) -> byte
 
 def _is_worth_it(records: Sequence[bytes], size: int) -> bool:
     """Whether the largest piece, if large ones are most of a block, begins with what shrinks."""
-    if sum(filter(_LARGE.__le__, map(len, records))) < size * 3 // 4:
+    if sum(filter(PIECE_MIN.__le__, map(len, records))) < size * 3 // 4:
         return True
     sample = max(records, key=len)[:_SAMPLE]
     return compress(Compression.LZFOO, sample, len(sample) * 15 // 16) is not None
@@ -137,7 +139,7 @@ def _which_run() -> Callable[[bytes], int]:
 
     def run_of(piece: bytes) -> int:
         nonlocal last
-        if len(piece) >= _LARGE:
+        if len(piece) >= PIECE_MIN:
             last = next(numbers)
             return -last
         return last

@@ -10,16 +10,15 @@ from typing import Any, TypeVar
 
 import culm
 from culm.buffer import Buffer
-from culm.capture.blocks import block_of, front_of
+from culm.capture.blocks import PIECE_MIN, block_of, front_of
 from culm.capture.chance import RecordedChance
 from culm.capture.compression import Compression, compress
-from culm.capture.encoding import Encoder
-from culm.capture.records import IDLE, STATE, Header, Step, called, encode_step
+from culm.capture.encoding import Forms, encode
+from culm.capture.records import IDLE, SEVEN, SIX, Header, Step, called, fronts_of_call, in_state
 from culm.capture.redaction import SECRET_CALLS, Redact, without_secrets
 from culm.capture.tape import Tape, is_stand_in, tape_of
 from culm.kernels import cbor as _kernel
 from culm.machine import Closed
-from culm.wire.cbor import BYTES, encode_head
 
 __all__ = ["Recorder", "Tape", "is_stand_in", "record", "recorder_of"]
 
@@ -28,11 +27,8 @@ M = TypeVar("M")
 Sink = Callable[[bytes], object]
 
 _BLOCK_SIZE = 1 << 16
-_WAITING_MAX = 1 << 10  # records that wait at most
-_SMALL_MAX = 1 << 9  # bytes of records that are only counted
 _WRITTEN_BY_PARTS = SECRET_CALLS | {"next_deadline"}
 
-_SIX, _SEVEN = b"\x86", b"\x87"
 _NO_ARGUMENTS = b"\x80\xa0"  # an empty array, an empty map
 _NOTHING_CAME = b"\xa0\xf6"  # an empty map, nothing
 
@@ -64,12 +60,12 @@ class Recorder(Tape):
         redact: Set[Redact] = frozenset({Redact.KEYS}),
         compression: Compression = Compression.LZFOO,
     ) -> None:
-        super().__init__(clock=clock, redact=redact)
+        super().__init__(redact=redact)
         compress(compression, b"", 0)  # now, and not when the first block is full
         self._sink = sink
         self._compression = compression
-        self._encoder = Encoder(self._special)
-        self.encode = self._encoder.encode
+        self.forms = Forms(self._special)
+        self.waiting = _kernel.Records(self.forms, clock, _BLOCK_SIZE, PIECE_MIN)
         header = Header(
             machine=machine,
             config=without_secrets(machine, config or {}) if redact else config or {},
@@ -79,8 +75,7 @@ class Recorder(Tape):
             began=began,
             redacted=frozenset(redact),
         )
-        self.waiting = [header.encode()]
-        self._waiting_size = len(self.waiting[0])
+        self.waiting.put(header.encode())
         self.error: Exception | None = None
         """What the sink has raised: the capture ended there, and the machine goes on."""
         sink(front_of(compression))
@@ -92,6 +87,9 @@ class Recorder(Tape):
         """
         return RecordedChance(rng, self.put)
 
+    def micros(self) -> int:
+        return self.waiting.micros()
+
     def put(self, step: Step) -> None:
         self._write(step.encode())
 
@@ -101,16 +99,10 @@ class Recorder(Tape):
         if encoded is None:
             self.note(on, name, (), {}, result)
         else:
-            self.waiting.append(encoded)
+            self._write(encoded)
 
     def _write(self, encoded: bytes) -> None:
-        self.waiting.append(encoded)
-        self.grow(len(encoded))
-
-    def grow(self, size: int) -> None:
-        """So many bytes more are waiting; hands over many of them, or many records."""
-        self._waiting_size = size = self._waiting_size + size
-        if size >= _BLOCK_SIZE or len(self.waiting) > _WAITING_MAX:
+        if self.waiting.put(encoded):
             self.hand_over()
 
     def calls_of(self, machine: Any) -> dict[str, Callable[..., Any]]:
@@ -128,12 +120,8 @@ class Recorder(Tape):
 
     def hand_over(self) -> None:
         """The same within a call of the machine, which is done and has its outcome to tell."""
-        if not self.waiting:
-            return
-        records = self.waiting.copy()
-        self.waiting.clear()  # the calls of machines know this list
-        self._waiting_size = 0
-        if self.error is not None:
+        records = self.waiting.take()
+        if not records or self.error is not None:
             return
         try:
             for piece in block_of(records, self._compression):
@@ -155,14 +143,12 @@ class Recorder(Tape):
         if self._payloads_out or error is not None or name in _WRITTEN_BY_PARTS:
             super().note(on, name, arguments, keywords, result, error=error, state=state)
         else:
-            pieces = encode_step(
-                self._encoder, self.micros(), on, name, arguments, keywords, result, state
-            )
-            self.waiting += pieces
-            if len(pieces) > 1:
-                self.grow(sum(map(len, pieces)))
-            elif len(pieces[0]) > _SMALL_MAX or len(self.waiting) > _WAITING_MAX:
-                self.grow(len(pieces[0]))
+            fronts, names = fronts_of_call(name, len(arguments), tuple(keywords))
+            if keywords:
+                arguments = (*arguments, *[keywords[each] for each in names])
+            head, tail = (SIX, b"") if state is None else (SEVEN, in_state(state.name))
+            if self.waiting.note(head, fronts, (on, *arguments, result), tail):
+                self.hand_over()
         if state is not None and isinstance(result, Closed):
             self.hand_over()
 
@@ -191,9 +177,9 @@ def recorder_of(value: object) -> Recorder | None:
 
 
 def _next_event(recorder: Recorder, machine: Any) -> Callable[[], Any]:
-    take, append, idle = machine.next_event, recorder.waiting.append, IDLE["next_event", type(None)]
-    encode, micros, fields = recorder.encode, recorder.micros, _kernel.fields
-    fronts = [_SEVEN, called("next_event") + _NO_ARGUMENTS]
+    take, idle = machine.next_event, IDLE["next_event", type(None)]
+    put, note, hand_over = recorder.waiting.put, recorder.waiting.note, recorder.hand_over
+    fronts = [called("next_event") + _NO_ARGUMENTS]
     last: Enum | None = None
     tail = b""
 
@@ -205,25 +191,21 @@ def _next_event(recorder: Recorder, machine: Any) -> Callable[[], Any]:
             recorder.note(0, "next_event", (), {}, None, error=error)
             raise
         if event is None:
-            append(idle)
+            if put(idle):
+                hand_over()
             return None
         if (state := machine.state) is not last:
-            last, tail = state, STATE + encode(state.name)
-        encoded = fields(fronts, (micros(), event), encode) + tail
-        append(encoded)
-        if len(encoded) > _SMALL_MAX or type(event) is Closed:
-            recorder.grow(len(encoded))
-            if type(event) is Closed:
-                recorder.hand_over()
+            last, tail = state, in_state(state.name)
+        if note(SEVEN, fronts, (event,), tail) or type(event) is Closed:
+            hand_over()
         return event
 
     return next_event
 
 
 def _advance(recorder: Recorder, machine: Any) -> Callable[[float], None]:
-    tell, waiting, append = machine.advance, recorder.waiting, recorder.waiting.append
-    encode, fields = recorder.encode, _kernel.fields
-    fronts = [_SIX + b"\0" + called("advance") + b"\x81"]
+    tell, note, hand_over = machine.advance, recorder.waiting.note, recorder.hand_over
+    fronts = [SIX + b"\0" + called("advance") + b"\x81"]
 
     def advance(now: float) -> None:
         try:
@@ -231,16 +213,15 @@ def _advance(recorder: Recorder, machine: Any) -> Callable[[float], None]:
         except Exception as error:
             recorder.note(0, "advance", (now,), {}, None, error=error)
             raise
-        append(fields(fronts, (now,), encode) + _NOTHING_CAME)
-        if len(waiting) > _WAITING_MAX:
-            recorder.hand_over()
+        if note(None, fronts, (now,), _NOTHING_CAME):
+            hand_over()
 
     return advance
 
 
 def _next_deadline(recorder: Recorder, machine: Any) -> Callable[[], float | None]:
-    ask, append, encode = machine.next_deadline, recorder.waiting.append, recorder.encode
-    front = _SIX + b"\0" + called("next_deadline") + _NO_ARGUMENTS
+    ask, note, hand_over = machine.next_deadline, recorder.waiting.note, recorder.hand_over
+    fronts = [SIX + b"\0" + called("next_deadline") + _NO_ARGUMENTS]
     last: object = recorder  # which is no deadline
 
     def next_deadline() -> float | None:
@@ -248,34 +229,30 @@ def _next_deadline(recorder: Recorder, machine: Any) -> Callable[[], float | Non
         deadline: float | None = ask()
         if deadline != last:
             last = deadline
-            append(front + encode(deadline))
+            if note(None, fronts, (deadline,), b""):
+                hand_over()
         return deadline
 
     return next_deadline
 
 
 def _next_effect(recorder: Recorder, machine: Any) -> Callable[[], Any]:
-    take, append, idle = (
-        machine.next_effect,
-        recorder.waiting.append,
-        IDLE["next_effect", type(None)],
-    )
+    take, put, idle = machine.next_effect, recorder.waiting.put, IDLE["next_effect", type(None)]
 
     def next_effect() -> Any:
         effect = take()
-        if effect is None:
-            append(idle)
-        else:
+        if effect is not None:
             recorder.note(0, "next_effect", (), {}, effect)
+        elif put(idle):
+            recorder.hand_over()
         return effect
 
     return next_effect
 
 
 def _receive_data(recorder: Recorder, machine: Any) -> Callable[[Buffer], None]:
-    receive, waiting = machine.receive_data, recorder.waiting
-    encode, micros, fields = recorder.encode, recorder.micros, _kernel.fields
-    fronts = [_SIX, called("receive_data") + b"\x81"]
+    receive, note, hand_over = machine.receive_data, recorder.waiting.note, recorder.hand_over
+    fronts = [called("receive_data") + b"\x81"]
 
     def receive_data(data: Buffer) -> None:
         try:
@@ -283,24 +260,19 @@ def _receive_data(recorder: Recorder, machine: Any) -> Callable[[Buffer], None]:
         except Exception as error:
             recorder.note(0, "receive_data", (data,), {}, None, error=error)
             raise
-        came = bytes(data)  # whatever the format of a view
-        size = len(came)
-        if size > _SMALL_MAX:
-            head = _SIX + encode(micros()) + fronts[1] + encode_head(BYTES, size)
-            waiting.extend((head, came, _NOTHING_CAME))
-        else:
-            waiting.append(fields(fronts, (micros(), came), encode) + _NOTHING_CAME)
-        recorder.grow(size)
+        # A copy, whatever the format of a view; none of what are bytes.
+        if note(SIX, fronts, (bytes(data),), _NOTHING_CAME):
+            hand_over()
 
     return receive_data
 
 
 def _data_to_send(recorder: Recorder, machine: Any) -> Callable[..., bytes]:
-    send, waiting, idle = machine.data_to_send, recorder.waiting, IDLE["data_to_send", bytes]
-    encode, micros, fields = recorder.encode, recorder.micros, _kernel.fields
+    send, idle = machine.data_to_send, IDLE["data_to_send", bytes]
+    put, note, hand_over = recorder.waiting.put, recorder.waiting.note, recorder.hand_over
     front = called("data_to_send")
-    all_of_it = [_SIX, front + _NO_ARGUMENTS]
-    some_of_it = [_SIX, front + b"\x81", b"\xa0"]
+    all_of_it = [front + _NO_ARGUMENTS]
+    some_of_it = [front + b"\x81", b"\xa0"]
 
     def data_to_send(size_max: int | None = None) -> bytes:
         try:
@@ -308,28 +280,20 @@ def _data_to_send(recorder: Recorder, machine: Any) -> Callable[..., bytes]:
         except Exception as error:
             recorder.note(0, "data_to_send", (size_max,), {}, None, error=error)
             raise
-        if not data and size_max is None:
-            waiting.append(idle)
-            return data
-        size = len(data)
-        if size > _SMALL_MAX:
-            given = b"\x80" if size_max is None else b"\x81" + encode(size_max)
-            head = _SIX + encode(micros()) + front + given + b"\xa0" + encode_head(BYTES, size)
-            waiting.extend((head, data))
-        elif size_max is None:
-            waiting.append(fields(all_of_it, (micros(), data), encode))
+        if size_max is not None:
+            full = note(SIX, some_of_it, (size_max, data), b"")
         else:
-            waiting.append(fields(some_of_it, (micros(), size_max, data), encode))
-        recorder.grow(size)
+            full = note(SIX, all_of_it, (data,), b"") if data else put(idle)
+        if full:
+            hand_over()
         return data
 
     return data_to_send
 
 
 def _receive_datagram(recorder: Recorder, machine: Any) -> Callable[..., None]:
-    receive, waiting, encode = machine.receive_datagram, recorder.waiting, recorder.encode
-    micros, fields = recorder.micros, _kernel.fields
-    fronts = [_SIX, called("receive_datagram") + b"\x81", b"\xa1" + encode("source")]
+    receive, note, hand_over = machine.receive_datagram, recorder.waiting.note, recorder.hand_over
+    fronts = [called("receive_datagram") + b"\x81", b"\xa1" + encode("source", recorder.forms)]
 
     def receive_datagram(data: Buffer, *, source: Hashable) -> None:
         try:
@@ -337,33 +301,21 @@ def _receive_datagram(recorder: Recorder, machine: Any) -> Callable[..., None]:
         except Exception as error:
             recorder.note(0, "receive_datagram", (data,), {"source": source}, None, error=error)
             raise
-        came = bytes(data)
-        waiting.append(fields(fronts, (micros(), came, source), encode) + b"\xf6")
-        if len(came) > _SMALL_MAX or len(waiting) > _WAITING_MAX:
-            recorder.grow(len(came))
+        if note(SIX, fronts, (bytes(data), source), b"\xf6"):
+            hand_over()
 
     return receive_datagram
 
 
 def _datagrams_to_send(recorder: Recorder, machine: Any) -> Callable[[], Any]:
-    send, append, encode = machine.datagrams_to_send, recorder.waiting.append, recorder.encode
-    micros, fields = recorder.micros, _kernel.fields
-    front, idle = called("datagrams_to_send") + _NO_ARGUMENTS, IDLE["datagrams_to_send", list]
-    several = [_SIX, front]
-    one = [_SIX, front + encode([(b"", b"")])[:-2], b""]  # without both parts
+    send, idle = machine.datagrams_to_send, IDLE["datagrams_to_send", list]
+    put, note, hand_over = recorder.waiting.put, recorder.waiting.note, recorder.hand_over
+    fronts = [called("datagrams_to_send") + _NO_ARGUMENTS]
 
     def datagrams_to_send() -> Any:
         datagrams = send()
-        if not datagrams:
-            append(idle)
-            return datagrams
-        if len(datagrams) == 1 and type(datagrams[0]) is tuple and len(datagrams[0]) == 2:
-            encoded = fields(one, (micros(), *datagrams[0]), encode)
-        else:
-            encoded = fields(several, (micros(), datagrams), encode)
-        append(encoded)
-        if len(encoded) > _SMALL_MAX:
-            recorder.grow(len(encoded))
+        if note(SIX, fronts, (datagrams,), b"") if datagrams else put(idle):
+            hand_over()
         return datagrams
 
     return datagrams_to_send

@@ -9,19 +9,17 @@ map after that.  Names that are common are numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import lru_cache
 from typing import Any
 
 import cbor2
 
 from culm.capture.blocks import BLOCK_SIZE_MAX, BlockReader
-from culm.capture.encoding import Encoder, fronts_of_map
+from culm.capture.encoding import fronts_of_map
 from culm.capture.errors import CaptureError, ErrorCode
 from culm.capture.redaction import Redact
-from culm.kernels import cbor as _kernel
 from culm.wire import cbor
 from culm.wire.cbor import ARRAY, Scanner, encode_head
 from culm.wire.errors import DecodeError
@@ -119,43 +117,16 @@ class Step:
         return cbor.encode(parts)
 
 
-def encode_step(
-    encoder: Encoder,
-    micros: int,
-    on: int,
-    name: str,
-    arguments: Sequence[Any],
-    keywords: Mapping[str, Any],
-    result: object,
-    state: Enum | None,
-) -> Sequence[bytes]:
-    """The encoding of a step without an error, from the values themselves, in pieces.
-
-    micros: since the last step that had a time.
-    """
-    encode = encoder.encode
-    head = _SIX if state is None else _SEVEN
-    fronts, names = _fronts(head, name, len(arguments), tuple(keywords))
-    if keywords:
-        values = (micros, on, *arguments, *[keywords[each] for each in names], result)
-    else:
-        values = (micros, on, *arguments, result)
-    tail = b"" if state is None else STATE + encode(state.name)
-    if not encoder.any_large(values):
-        return (_kernel.fields(fronts, values, encode) + tail,)
-    parts: list[bytes] = []
-    for front, value in zip(fronts, values, strict=True):
-        parts += front, *encoder.pieces(value)
-    return *parts, tail
-
-
 @lru_cache(maxsize=4096)
-def _fronts(
-    head: bytes, name: str, count: int, keywords: tuple[str, ...]
+def fronts_of_call(
+    name: str, count: int, keywords: tuple[str, ...]
 ) -> tuple[list[bytes], list[str]]:
-    """What such a step has in front of each value, and the names of keywords in their order."""
-    begun = cbor.encode(_NUMBERS.get(name, name)) + encode_head(ARRAY, count)
-    fronts, names = [head, b""], list[str]()
+    """What stands before each value of a call, and the names of keywords in their order.
+
+    The values are the handle, `count` arguments, the keywords and the result.
+    """
+    begun = _named(name) + encode_head(ARRAY, count)
+    fronts, names = [b""], list[str]()
     for _ in range(count):
         fronts.append(begun)
         begun = b""
@@ -166,8 +137,8 @@ def _fronts(
     return [*fronts, begun if keywords else begun + b"\xa0"], names
 
 
-# The heads of arrays of so many; what steps have in front of the arguments of a machine's calls.
-_SIX, _SEVEN = b"\x86", b"\x87"
+SIX, SEVEN = b"\x86", b"\x87"
+"""The heads of arrays of so many."""
 
 
 @lru_cache(maxsize=4096)
@@ -181,8 +152,10 @@ def called(name: str) -> bytes:
     return cbor.encode(0) + _named(name)
 
 
-STATE = cbor.encode({"state": ""})[:-1]
-"""What stands in front of a state's name, encoded."""
+@lru_cache(maxsize=4096)
+def in_state(name: str) -> bytes:
+    """What stands after the result where there is a state."""
+    return cbor.encode({"state": name})
 
 
 def _idle(name: str, result: object) -> bytes:

@@ -39,19 +39,16 @@ _NOTHING = object()
 class Tape:
     """Turns the calls of one machine into steps, and gives each to `put`."""
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float] | None = None,
-        redact: Set[Redact] = frozenset({Redact.KEYS}),
-    ) -> None:
+    def __init__(self, *, redact: Set[Redact] = frozenset({Redact.KEYS})) -> None:
         self._keys_out = Redact.KEYS in redact
         self._payloads_out = Redact.PAYLOADS in redact
-        self.micros = _micros_of(clock)
-        """Tells the microseconds since it was last called."""
         self._handles = 0
         self._has_machine = False
         self._deadline: object = _NOTHING
+
+    def micros(self) -> int:
+        """Microseconds since the last step that has a time."""
+        return 0
 
     def put(self, step: Step) -> None:
         """Take a step."""
@@ -167,19 +164,6 @@ class Tape:
             return result
         self._handles += 1
         return _stand_in(result, self, self._handles)
-
-
-def _micros_of(clock: Callable[[], float] | None) -> Callable[[], int]:
-    if clock is None:
-        return lambda: 0
-    last = clock()
-
-    def micros() -> int:
-        nonlocal last
-        before, last = last, (now := clock())
-        return int((now - before) * 1e6 + 0.5) if now > before else 0
-
-    return micros
 
 
 _SEQUENCES = frozenset({list, tuple})

@@ -18,6 +18,6 @@ from culm.kernels.pure_cbor import TOO_DEEP as TOO_DEEP
 from culm.kernels.pure_cbor import TRUNCATED as TRUNCATED
 from culm.kernels.pure_cbor import UNKNOWN_SIMPLE as UNKNOWN_SIMPLE
 from culm.kernels.pure_cbor import UNSIGNED as UNSIGNED
+from culm.kernels.pure_cbor import Records as Records
 from culm.kernels.pure_cbor import decode as decode
-from culm.kernels.pure_cbor import fields as fields
 from culm.kernels.pure_cbor import head as head

@@ -12,7 +12,7 @@ depth of arrays and maps inside each other that is not from 0 to `DEPTH_MAX`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isfinite as _isfinite
 from struct import Struct
 from typing import Any
@@ -39,6 +39,7 @@ _WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}
 _LEAST = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}  # less needs no argument of that width
 _FLOATS = {2: Struct(">e"), 4: Struct(">f"), 8: Struct(">d")}
 _NAN = b"\x7e\x00"
+_LEAP_MAX = 1 << 53  # of a clock, in microseconds: 285 years
 
 
 class _Fault(Exception):
@@ -76,37 +77,155 @@ def decode(data: bytes, at: int, depth_max: int) -> tuple[Any, int]:
         return fault.at, fault.number
 
 
-def fields(fronts: list[bytes], values: tuple[Any, ...], other: Callable[[Any], bytes]) -> bytes:
-    """For each value the bytes in front of it, and its encoding.
+class Records:
+    """Records that wait to be taken, one behind the other.
 
-    other: encodes what is no byte string, no text, no integer from 0 to 2^63 - 1, no number with a
-        point that needs 64 bits, no truth value and not ``None``.
+    forms: how values are written, by their class: what is no byte string, no text, no integer from
+        0 to 2^63 - 1, no number with a point that needs 64 bits, no truth value and not ``None``.
+
+        - A list of bytes and a function: the bytes in front of each field, and what tells a
+          value's fields (several in a tuple, one as it is), which are written in turn.
+        - Pairs in a tuple and a function: the few objects that are always the same, each with its
+          encoding, and what encodes the others.
+        - Bytes: those, and then an array of the value's items.
+        - A function: encodes the value.
+    clock: the time in seconds; ``None`` for none.
+    size_max: so many bytes are to be taken.
+    piece_min: byte strings of that size are not copied.
     """
-    if type(fronts) is not list or type(values) is not tuple:
-        raise TypeError("a list and a tuple")
-    if len(fronts) != len(values):
-        raise ValueError("as many values as fronts")
-    parts: list[bytes] = []
-    for front, value in zip(fronts, values, strict=True):
-        if type(front) is not bytes:
-            raise TypeError(f"Expected bytes, got {type(front).__name__}")
-        parts.append(front)
-        if value is None or value is True or value is False:
-            parts.append({None: b"\xf6", True: b"\xf5", False: b"\xf4"}[value])
-        elif type(value) is bytes:
-            parts += _encoded_head(BYTES, len(value)), value
-        elif type(value) is int and 0 <= value < 1 << 63:
-            parts.append(_encoded_head(UNSIGNED, value))
-        elif type(value) is float and _needs_64_bits(value):
-            parts += b"\xfb", _FLOATS[8].pack(value)
-        elif type(value) is str and (text := _utf8(value)) is not None:
-            parts += _encoded_head(TEXT, len(text)), text
+
+    def __init__(
+        self,
+        forms: Mapping[type, Any],
+        clock: Callable[[], float] | None,
+        size_max: int,
+        piece_min: int,
+    ) -> None:
+        self._forms, self._clock = forms, clock
+        self._size_max, self._piece_min = size_max, piece_min
+        self._pieces: list[bytes] = []
+        self._before, self._rest = 0, bytearray()  # bytes in pieces, and what is in none yet
+        self._last = 0.0 if clock is None else float(clock())
+
+    def __len__(self) -> int:
+        return self._before + len(self._rest)
+
+    def micros(self) -> int:
+        """Microseconds since this was last asked or written; 0 if the clock went back."""
+        if self._clock is None:
+            return 0
+        before, self._last = self._last, float(self._clock())
+        leap = (self._last - before) * 1e6 + 0.5
+        return int(min(leap, _LEAP_MAX)) if leap >= 1 else 0
+
+    def put(self, record: bytes) -> bool:
+        """Add a record; returns whether the records are to be taken."""
+        _check_bytes(record)
+        self._write_raw(record)
+        return len(self) >= self._size_max
+
+    def note(
+        self, head: bytes | None, fronts: list[bytes], values: tuple[Any, ...], tail: bytes
+    ) -> bool:
+        """Add a record: its head and the microseconds, fields with what is in front, and its tail.
+
+        Without a head, no time is written.  Returns whether the records are to be taken.  Whatever
+        a form or the clock raises, nothing has been added.
+        """
+        if type(fronts) is not list or type(values) is not tuple:
+            raise TypeError("a list and a tuple")
+        _check_bytes(tail)
+        micros = 0
+        if head is not None:
+            _check_bytes(head)
+            micros = self.micros()
+        if len(fronts) != len(values):
+            raise ValueError("as many values as fronts")
+        begun, size = len(self._pieces), len(self._rest)
+        try:
+            if head is not None:
+                self._write_raw(head + _encoded_head(UNSIGNED, micros))
+            self._write_fields(fronts, values)
+            self._write_raw(tail)
+        except BaseException:
+            self._forget(begun, size)
+            raise
+        return len(self) >= self._size_max
+
+    def take(self) -> list[bytes]:
+        """The records, in pieces, of which none is empty; none waits then."""
+        self._cut()
+        taken, self._pieces, self._before = self._pieces, [], 0
+        return taken
+
+    def _cut(self) -> None:
+        if self._rest:
+            self._add_piece(bytes(self._rest))
+            self._rest.clear()
+
+    def _add_piece(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._before += len(data)
+
+    def _forget(self, begun: int, size: int) -> None:
+        """Take back a record; so many pieces and bytes in none were there before it."""
+        if len(self._pieces) > begun:
+            self._rest = bytearray(self._pieces[begun])
+            self._before -= sum(map(len, self._pieces[begun:]))
+            del self._pieces[begun:]
+        del self._rest[size:]
+
+    def _write_raw(self, data: bytes) -> None:
+        if len(data) >= self._piece_min:
+            self._cut()
+            self._add_piece(data)
         else:
-            written = other(value)
-            if type(written) is not bytes:
-                raise TypeError(f"Expected bytes, got {type(written).__name__}")
-            parts.append(written)
-    return b"".join(parts)
+            self._rest += data
+
+    def _write_fields(self, fronts: list[bytes], values: tuple[Any, ...]) -> None:
+        for front, value in zip(fronts, values, strict=True):
+            _check_bytes(front)
+            self._write_raw(front)
+            self._write(value)
+
+    def _write(self, value: Any) -> None:
+        if value is None or value is True or value is False:
+            self._write_raw({None: b"\xf6", True: b"\xf5", False: b"\xf4"}[value])
+        elif type(value) is bytes:
+            self._write_raw(_encoded_head(BYTES, len(value)))
+            self._write_raw(value)
+        elif type(value) is int and 0 <= value < 1 << 63:
+            self._write_raw(_encoded_head(UNSIGNED, value))
+        elif type(value) is float and _needs_64_bits(value):
+            self._write_raw(b"\xfb" + _FLOATS[8].pack(value))
+        elif type(value) is str and (text := _utf8(value)) is not None:
+            self._rest += _encoded_head(TEXT, len(text)) + text
+        else:
+            self._write_by_form(value, self._forms[type(value)])
+
+    def _write_by_form(self, value: Any, form: Any) -> None:
+        if type(form) is bytes:
+            items = tuple(value)
+            self._write_raw(form + _encoded_head(ARRAY, len(items)))
+            for each in items:
+                self._write(each)
+            return
+        if type(form) is not tuple:
+            self._write_raw(_check_bytes(form(value)))
+            return
+        first, second = form
+        if type(first) is list:
+            parts = second(value)
+            self._write_fields(first, parts if len(first) != 1 else (parts,))
+            return
+        known = next((encoded for each, encoded in first if each is value), None)
+        self._write_raw(_check_bytes(second(value)) if known is None else known)
+
+
+def _check_bytes(data: Any) -> bytes:
+    if type(data) is not bytes:
+        raise TypeError(f"Expected bytes, got {type(data).__name__}")
+    return data
 
 
 def _needs_64_bits(value: float) -> bool:
