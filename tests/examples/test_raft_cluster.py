@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -33,6 +34,7 @@ from culm_io.programs.raft import server as raft_server
 from culm_io.programs.raft.client import Client, Cluster
 from culm_io.programs.raft.command import parser
 from culm_io.programs.raft.display import changes, table_of_servers
+from culm_io.programs.raft.farm import CERTIFICATE, check_certificate
 from culm_io.programs.raft.farm import Farm as RaftFarm
 from culm_io.programs.raft.server import KeyValues
 from culm_io.programs.tables import render
@@ -253,6 +255,23 @@ def test_who_has_another_password_is_named_once(farm: Farm, tmp_path: Path) -> N
         time.sleep(3.0)  # it is dialled several times
     said = (tmp_path / "told").read_text()
     assert said == f"server 2 has another password: see {farm.folder}\n"
+
+
+def test_a_certificate_holds_for_years_and_one_that_has_ended_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, year = tmp_path / CERTIFICATE, 365 * 86400
+    RaftFarm.found(tmp_path, 1, tls=True)
+    context = ssl.create_default_context(cafile=str(certificate))
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now + 9 * year)
+    check_certificate(tmp_path, context)
+    monkeypatch.setattr("time.time", lambda: now + 11 * year)
+    with pytest.raises(ImpossibleError, match="has ended"):
+        check_certificate(tmp_path, context)
+    certificate.unlink()
+    RaftFarm.found(tmp_path, 1, tls=True)
+    assert certificate.exists()
 
 
 @pytest.mark.parametrize("verb", ["get", "kill", "put", "remove", "status", "transfer", "watch"])

@@ -7,7 +7,9 @@ import json
 import os
 import random
 import sqlite3
+import ssl
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +22,10 @@ from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.locks import StoreFilesError, locked
 from culm_io.programs.ports import free_ports
 
-__all__ = ["Farm", "Mark"]
+__all__ = ["CERTIFICATE", "Farm", "Mark", "check_certificate"]
 
 CLUSTER_FILE = "cluster.json"
+CERTIFICATE = "cert.pem"
 _DIGITS = 20  # of 64 bits: each note is as long as the one before it
 PARTS = {"password": str, "tls": bool, "founders": list, "nodes": dict}
 
@@ -76,6 +79,8 @@ class Farm:
         folder.mkdir(parents=True, exist_ok=True)
         farm = cls(folder)
         if farm.data:
+            if farm.data["tls"] and not (folder / CERTIFICATE).exists():
+                make_certificate(folder)
             return farm
         if any(folder.glob("node-*.sqlite")):
             raise ImpossibleError(f"{folder} has stores of servers, but no {CLUSTER_FILE}")
@@ -189,8 +194,18 @@ class Farm:
             )
 
 
+def check_certificate(folder: Path, context: ssl.SSLContext) -> None:
+    """Does the certificate in which `context` trusts hold?  Nobody could be reached by it."""
+    ends = [str(each["notAfter"]) for each in context.get_ca_certs()]
+    if any(ssl.cert_time_to_seconds(end) < time.time() for end in ends):
+        raise ImpossibleError(
+            f"{folder / CERTIFICATE} has ended ({', '.join(ends)}): take it away, and `start` makes"
+            " another, which all servers need"
+        )
+
+
 def make_certificate(folder: Path) -> None:
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "3650"]
     command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command += ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    command += ["-keyout", str(folder / "key.pem"), "-out", str(folder / CERTIFICATE)]
     subprocess.run(command, check=True, capture_output=True)

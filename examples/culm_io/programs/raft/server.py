@@ -50,7 +50,7 @@ from culm_io.programs.captures import Captures
 from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.ports import HOST
 from culm_io.programs.raft.client import ANSWER_TIMEOUT_S, LINE_SIZE_MAX, Failed
-from culm_io.programs.raft.farm import Farm
+from culm_io.programs.raft.farm import CERTIFICATE, Farm, check_certificate
 from culm_io.programs.told import Telling
 from culm_io.stores.raft import RaftSqliteStore
 
@@ -211,9 +211,10 @@ class Service:
         if not self._farm.data["tls"]:
             return None
         folder = self._farm.folder
-        context = ssl.create_default_context(purpose, cafile=str(folder / "cert.pem"))
+        context = ssl.create_default_context(purpose, cafile=str(folder / CERTIFICATE))
+        check_certificate(folder, context)
         if purpose is ssl.Purpose.CLIENT_AUTH:
-            context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+            context.load_cert_chain(folder / CERTIFICATE, folder / "key.pem")
         return context
 
     async def serve(self) -> None:
