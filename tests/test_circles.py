@@ -27,7 +27,6 @@ CALLS = {
 #: By Protocol: why a class of its own room has its methods.
 PROTOCOLS = {
     "culm.bymux.scheduler.Addressee": "data: the id of a stream",
-    "culm.garlic.raft.applier._Leader": "the leader, which reads its index: a circle still",
     "culm.garlic.raft.log.LogView": "a log that is only read",
     "culm.garlic.store.StateMachine": "the user's",
     "culm.garlic.store.Store": "the user's",

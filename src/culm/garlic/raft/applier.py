@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from culm.effects import StoreWork
 from culm.garlic.raft.effects import Apply, Compact, TakeSnapshot
@@ -10,12 +10,6 @@ from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.limits import Limits
 from culm.garlic.raft.model import Snapshot
 from culm.garlic.raft.progress import Lag
-
-
-class _Leader(Protocol):
-    """The part that knows the progress of the other servers."""
-
-    def lag(self) -> Lag: ...
 
 
 class Applier:
@@ -38,7 +32,9 @@ class Applier:
         """Whether the state machine is at work."""
         return self._busy
 
-    def next_effect(self, leader: _Leader | None) -> Apply | Compact | TakeSnapshot | None:
+    def next_effect(
+        self, lag_of_others: Callable[[], Lag] | None
+    ) -> Apply | Compact | TakeSnapshot | None:
         """The next effect for the store; a leader puts a snapshot off while it sends one."""
         if self._compact_to is not None:
             index, self._compact_to = self._compact_to, None
@@ -48,7 +44,7 @@ class Applier:
         journal, limits, applied = self._journal, self._limits, self.applied_index
         distance = applied - journal.log.snapshot.index
         if 0 < limits.snapshot_distance <= distance:
-            lag = Lag(sending=False, reached=applied) if leader is None else leader.lag()
+            lag = lag_of_others() if lag_of_others else Lag(sending=False, reached=applied)
             if not lag.sending or distance >= limits.catch_up_entries:
                 return self._take_snapshot(lag.reached)
         if applied == journal.commit_index:

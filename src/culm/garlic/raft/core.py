@@ -347,7 +347,7 @@ class Raft:
         if effect is None and receiver.due is not None:
             effect = receiver.next_effect()
         if effect is None and not receiver.installing:
-            effect = shared.applier.next_effect(leadership)
+            effect = shared.applier.next_effect(None if leadership is None else leadership.lag)
         if effect is None and leadership is not None:
             # With nothing else left to do, peers get everything that has gathered.
             leadership.replicator.flush()
