@@ -63,6 +63,18 @@ def test_links_are_recorded_with_their_machine() -> None:
     assert replay(read(b"".join(pieces)), lambda *_: Chat()) is None
 
 
+@pytest.mark.parametrize("recorded", [True, False], ids=["machine", "link"])
+def test_a_link_that_is_not_recorded_as_its_machine_is_gets_no_connection(recorded: bool) -> None:
+    """Half of a conversation would be in the capture, and nobody would know."""
+    chat = Chat()
+    shown = record(chat, lambda _: None)
+    pump = LinkedPump(shown if recorded else chat)
+    link, right = (chat, shown) if recorded else (shown, chat)
+    with pytest.raises(ValueError, match=r"pump\.machine"):
+        pump.attach(link.accepted(), 0.0)
+    pump.attach(right.accepted(), 0.0).receive_data(b"hello\n", 0.0)
+
+
 def test_datagrams_are_recorded() -> None:
     pieces: list[bytes] = []
     recorder = Recorder(pieces.append)

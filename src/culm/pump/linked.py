@@ -66,9 +66,12 @@ class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
             drain.  It may call the pump.
         half_close: whether our half of it can be ended by itself; not so with TLS.
 
-        Raises `ValueError` if the link has a connection.
+        Raises `ValueError` if the link has a connection, or does not come from `machine` as a tap
+        has made it: half of what happens would pass it by.
         """
         number = link.number
+        if _is_stand_in(link) is not _is_stand_in(self.machine):
+            raise ValueError(f"link {number} is to be opened by the verb of pump.machine")
         if number in self._channels:
             raise ValueError(f"link {number} has a connection")
         check_time(now, None)
@@ -153,3 +156,8 @@ class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
     def _hang_up(self) -> None:
         super()._hang_up()
         self._touched.update(dict.fromkeys(self._channels))
+
+
+def _is_stand_in(value: object) -> bool:
+    """Whether it listens to something behind it, as recorders' stand-ins do."""
+    return hasattr(type(value), "machine_behind")
