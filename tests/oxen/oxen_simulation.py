@@ -35,6 +35,7 @@ from culm.oxen import (
     Limits,
     MessageReceived,
     Node,
+    PeerForgotten,
     PeerJoined,
     PeerLeft,
     PeerReachable,
@@ -188,6 +189,9 @@ class Ledger:
                 assert self.lost.get((life, peer)), (life, event)
                 self.present[life, peer], self.lost[life, peer] = True, False
                 self.tags[life, peer] = {}
+            case PeerForgotten(peer=peer):  # it makes room, or took too long
+                assert self.lost.get((life, peer)), (life, event)
+                self.lost[life, peer] = False
             case TagsChanged(peer=peer, tags=tags):
                 assert self.present.get((life, peer)), (life, event)
                 assert self.tags[life, peer] != tags, (life, event)
@@ -521,6 +525,7 @@ class Simulation:
                     self.boot(sid, self.helper(sid))
             if not self._seeds:
                 self._introduce()
+        living = [host.address for host in self.running()]
         bound = SCARRED_BOUND_S if self._scars else JOIN_BOUND_S
         done = self.network.run(self.network.clock.now + bound, done=self._every(0.25))
         assert done, {
@@ -529,6 +534,7 @@ class Simulation:
                 for sid, view in host.machine.peers().items()
                 if view.state is not PeerState.JOINED or view.queued
             }
+            | {sid: "unknown" for sid in living if sid not in {host.address, *host.machine.peers()}}
             for host in self.running()
         }
 

@@ -181,6 +181,24 @@ def test_who_is_there_first_with_made_up_numbers_keeps_nobody_out(
     talk(cluster)
 
 
+@pytest.mark.parametrize("ahead", [(1, -1), (-1, 1), (1000, -1000), (-1000, 1000), (1, 1)])
+def test_two_that_are_both_forestalled_do_not_wait_until_they_forget_each_other(
+    ahead: tuple[int, int],
+) -> None:
+    """Each named only the number that was made up, and heard nobody who did not name its own."""
+    cluster, heard = pair(), met(pair())  # the same two: what they will say is known before
+    network = cluster.network
+    cluster[ONE].call("start")
+    cluster[OTHER].call("join", sid=ONE)
+    for source, to in ((OTHER, ONE), (ONE, OTHER)):
+        made_up = (each + by for each, by in zip(numbers(heard, source, to), ahead, strict=True))
+        lie = Synchronize(*made_up)
+        for _ in range(9):  # one of them comes first
+            forge(network, source, to, lie)
+    assert network.run(network.clock.now + 1.0, done=lambda: have_joined(cluster))
+    talk(cluster)
+
+
 @pytest.mark.parametrize("ahead_s", [-60.0, 0.0, 60.0, 1e6])
 @pytest.mark.parametrize("sealed", [False, True])
 def test_one_that_restarts_by_another_clock_and_asks_nobody_is_noticed(

@@ -518,7 +518,7 @@ class Associations:
         if self.assemblies.queue:
             for (sid, delivery), sequence in self.assemblies.invite():
                 kind = b"1" if delivery is _IN_ORDER else b"b"
-                self.courier.invite(self.peers[sid], Turn(kind, sequence, True))
+                self.courier.say(self.peers[sid], Turn(kind, sequence, True))
 
     def wait(self, peer: Peer, delivery: Delivery, sequence: int) -> None:
         """Let a large message wait for a place at the peer, while other messages go on."""

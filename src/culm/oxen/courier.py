@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from culm.oxen.context import Context
 from culm.oxen.links import Links
-from culm.oxen.messages import Message, MessageAck, MessageData, Turn, new_tuple, write_message
+from culm.oxen.messages import Message, MessageAck, MessageData, new_tuple, write_message
 from culm.oxen.peer import Peer
 from culm.oxen.stream import Item
 from culm.timers import Deadlines
@@ -72,8 +72,8 @@ class Courier:
         body = MessageData(peer.sid, self._me, None, write_message(message))
         self._links.answer(source, body)
 
-    def invite(self, peer: Peer, message: Turn) -> None:
-        """Tell a peer, once, that there is a place now: it asks again by itself anyway."""
+    def say(self, peer: Peer, message: Message) -> None:
+        """Send `message` once: if it is lost, what comes again anyway does as well."""
         self._links.send(MessageData(peer.sid, self._me, None, write_message(message)), 0)
 
     def acknowledge(self, source: bytes, body: MessageData) -> None:

@@ -151,9 +151,14 @@ class Outgoing:
 
     def _word_of(self, sequence: int) -> Value:
         """The message that tells the peer to expect no broadcasts up to that number."""
-        one = self.one.first - 1
-        start = self._start._replace(broadcast=sequence, one=one, known=self._known)
-        return write_message(start)
+        return write_message(self._after(sequence, self._known))
+
+    def _after(self, sequence: int, known: int) -> Synchronize:
+        return self._start._replace(broadcast=sequence, one=self.one.first - 1, known=known)
+
+    def naming(self, known: int) -> Synchronize:
+        """Our synchronize message for a peer whose one-to-one number may be `known`."""
+        return self._after(self._passed(), known)
 
     def _passed(self) -> int:
         """The number of our last broadcast before those that the peer has yet to take.
