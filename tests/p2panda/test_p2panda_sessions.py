@@ -175,6 +175,19 @@ def test_session_ids_start_with_0_and_are_incremented_for_every_session():
     assert other.connection.request(ONE).session_id == 0
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [(0, 1), (1, 2), (7, 8), (2**64 - 2, 0), (2**64 - 1, 1)]
+)
+def test_an_id_of_the_peers_is_not_taken_again_when_its_session_is_over(theirs: int, ours: int):
+    """What the peer still says in that session, sent long ago, would be taken for the new one's."""
+    peer = Peer()
+    peer.meet()
+    session = peer.accept(theirs, 1, *ONE)
+    peer.tell(SyncDone(theirs, False))
+    session.finish()
+    assert peer.connection.request(TWO).session_id == ours
+
+
 def test_the_mode_is_a_number():
     peer = Peer()
     peer.meet()

@@ -300,6 +300,7 @@ class Sessions:
             self._give_up(each.session_id)
         self._keep(session)
         self._watch(session)
+        self._next_id = max(self._next_id, session_id + 1) % UINT64_MAX
         for each in crossing:
             if each is same_schemas:
                 self._deadlines.cancel(each)
@@ -340,7 +341,7 @@ class Sessions:
         return min(self._sessions_max - len(self._about), 2 * self._sessions_max - len(self._by_id))
 
     def _new_id(self) -> int:
-        """The next id, starting with 0."""
+        """The next id, starting with 0, after those of the peer's sessions as well."""
         if self._reuses_ids:
             self._next_id = 0
         while self._next_id in self._by_id:
