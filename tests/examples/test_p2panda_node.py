@@ -159,3 +159,9 @@ def test_what_cannot_be_done_is_said_in_a_line(
     with pytest.raises(ImpossibleError) as refused:
         nodes.here("a", command, *others)
     assert str(refused.value) == words
+
+
+def test_a_store_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.store").write_text("no store " * 1000)
+    with pytest.raises(ImpossibleError, match=r"a\.store: file is not a database"):
+        p2panda_node.main(["show", "--store", str(tmp_path / "a.store")])

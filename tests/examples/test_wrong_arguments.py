@@ -89,7 +89,7 @@ def test_no_number_is_taken_as_python_takes_it(program: str) -> None:
 def test_hosts_ports_and_paths_are_checked_in_one_way(program: str) -> None:
     kinds: dict[str, set[Any]] = {
         "port": {arguments.port, arguments.any_port},
-        "dir": {arguments.folder},
+        "dir": {arguments.folder, arguments.source},
         "source": {arguments.source},
         "store": {arguments.file},
         "directory": {arguments.file},
@@ -319,6 +319,19 @@ def test_a_reader_that_has_gone_ends_what_shows_a_capture_in_silence(tmp_path: P
         recorder.flush()
     for command in (command_of("capture"), [sys.executable, "-m", "culm.capture"]):
         assert cut_off([*command, "show", str(capture)], tmp_path, lines=0) == (UNHEARD, "")
+
+
+@pytest.mark.once
+def test_a_reader_that_has_gone_ends_a_listing_in_silence(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    tree, store = tmp_path / "a tree", str(tmp_path / "a store")
+    tree.mkdir()
+    (tree / "a file").write_text("a")
+    publish = command_of("directory", "publish", tree, "--store", store)
+    subprocess.run(publish, check=True, capture_output=True, env=environment(tmp_path))
+    for verb in ("ls", "log"):
+        command = command_of("directory", verb, "--store", store)
+        assert cut_off(command, tmp_path, lines=0) == (UNHEARD, "")
 
 
 @pytest.mark.once

@@ -431,13 +431,10 @@ def _show(
     lines: list[dict[str, Any]],
     table: Callable[[list[dict[str, Any]]], Table],
 ) -> None:
-    try:
-        if not options.json:
-            show(table(lines))
-        for line in lines if options.json else ():
-            result(line)
-    except BrokenPipeError:  # as of "| head"
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if not options.json:
+        show(table(lines))
+    for line in lines if options.json else ():
+        result(line)
 
 
 def _chosen_log(options: argparse.Namespace, store: SqliteStore) -> LogKey:

@@ -302,10 +302,12 @@ def main(words: Sequence[str] | None = None) -> ExitStatus:
             return ExitStatus.DONE if do(given, store) else ExitStatus.FAILED
     except KeyError as error:
         raise AbsentError(f"no document {error.args[0].hex()}") from error
-    except (InvalidOperation, ValueError, sqlite3.Error) as error:
+    except (InvalidOperation, ValueError) as error:
         raise ImpossibleError(str(error)) from error
+    except sqlite3.Error as error:
+        raise ImpossibleError(f"{given.store}: {error}") from error
     except ExceptionGroup as failed:  # of those with whom we were replicating, as the store failed
-        raise ImpossibleError(str(first_of(failed))) from failed
+        raise ImpossibleError(f"{given.store}: {first_of(failed)}") from failed
 
 
 def first_of(failed: ExceptionGroup[Exception]) -> Exception:
