@@ -182,9 +182,9 @@ def test_an_id_of_the_peers_is_not_taken_again_when_its_session_is_over(theirs: 
     """What the peer still says in that session, sent long ago, would be taken for the new one's."""
     peer = Peer()
     peer.meet()
-    session = peer.accept(theirs, 1, *ONE)
+    peer.accept(theirs, 1, *ONE)
     peer.tell(SyncDone(theirs, False))
-    session.finish()
+    peer.connection.session(theirs).finish()
     assert peer.connection.request(TWO).session_id == ours
 
 
