@@ -9,7 +9,7 @@ def note_links(value: Any, links: dict[int, int]) -> None:
     """Remember which handles are the same connection: -1 less the number of the link."""
     if isinstance(value, dict):
         number, link = value.get("number"), value.get("link")
-        if value.get("") == "object" and isinstance(number, int) and isinstance(link, int):
+        if value.get("") == "object" and type(number) is int and type(link) is int:
             links[number] = -1 - link
         value = value.get("items")
     if isinstance(value, list):

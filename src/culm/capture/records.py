@@ -260,6 +260,8 @@ def _step(found: Any) -> Step:
     parts: list[Any] = found
     more = parts[_PARTS] if len(parts) > _PARTS else {}
     kinds = (int, int, int | str, list, dict, object, dict)
+    if bool in map(type, parts[:3]):  # which isinstance takes for a number
+        raise CaptureError(ErrorCode.BAD_RECORD, "a step with a truth value for a number")
     if not all(map(isinstance, [*parts[:_PARTS], more], kinds)) or min(parts[:2]) < 0:
         raise CaptureError(ErrorCode.BAD_RECORD, "a step with parts of other types")
     after, on, called, arguments, keywords, result = parts[:_PARTS]

@@ -84,8 +84,8 @@ class Clock:
         return {"at": at, "time": None if self.began is None else self.began + at}
 
 
-def step_rows(header: Header | None, steps: Iterable[Step]) -> Iterator[list[dict[str, Any]]]:
-    """For each step its rows, without the place in a file.
+def step_rows(header: Header | None, steps: Iterable[Step]) -> Iterator[Iterator[dict[str, Any]]]:
+    """For each step its rows, without the place in a file; they are to be taken before the next.
 
     header: of the capture; ``None`` if something is missing before the first step.
     """
@@ -94,7 +94,8 @@ def step_rows(header: Header | None, steps: Iterable[Step]) -> Iterator[list[dic
     for step, parts in with_fields(header or Header(), steps):
         note_links(step.result, links)
         common = common_columns(step, links, clock)
-        yield [{**common, **row} for row in rows_of_step(step, parts)]
+        # One at a time: a step of a stranger may have very many.
+        yield map(common.__or__, rows_of_step(step, parts))
 
 
 def common_columns(step: Step, links: dict[int, int], clock: Clock | None) -> dict[str, Any]:
