@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
-from typing import Any
+from typing import Any, Unpack
 
 from culm.machines import Config, MachineType, Responder, Verb
 from culm.machines.driver import Driver, WrongKindError
 from culm.machines.operations import Advance, Call, Eof, Operation
-from culm.testing.pipe import Chunker, End, JoinedMachines, Pipe, Place, Sizer
+from culm.testing.pipe import Chunker, End, JoinedMachines, JoinOptions, Pipe, Place, Sizer
 from culm.testing.spec import Side
 
 __all__ = [
@@ -49,6 +49,12 @@ def random_sizes(rng: Random) -> Sizer:
     return lambda: rng.randint(1, 1 << rng.randrange(17))
 
 
+class PairOptions(JoinOptions, total=False):
+    """Options of `MachinePair`."""
+
+    latency: tuple[float, float]
+
+
 class MachinePair(JoinedMachines):
     """Joins `left` and `right` and runs them until they are quiet.
 
@@ -63,7 +69,7 @@ class MachinePair(JoinedMachines):
         right: Driver,
         *,
         latency: tuple[float, float] = (0.0, 0.0),
-        **options: Any,
+        **options: Unpack[JoinOptions],
     ) -> None:
         super().__init__({"left": left, "right": right}, **options)
         self.left, self.right = self.ends["left"], self.ends["right"]
@@ -84,7 +90,7 @@ class MachinePair(JoinedMachines):
         left_config: Config,
         right: MachineType,
         right_config: Config,
-        **options: Any,
+        **options: Unpack[PairOptions],
     ) -> MachinePair:
         """A link of two new machines, their stores included."""
         return cls(Driver.of(left, left_config), Driver.of(right, right_config), **options)
@@ -97,7 +103,7 @@ class MachinePair(JoinedMachines):
         *,
         respond: tuple[Responder | None, Responder | None] = (None, None),
         verbs: tuple[Mapping[str, Verb], Mapping[str, Verb]] = ({}, {}),
-        **options: Any,
+        **options: Unpack[PairOptions],
     ) -> MachinePair:
         """A link of two machines; `respond` completes the effects of either."""
         return cls(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from culm.machine import Event
 from culm.machines import Config, Dialling, MachineType
 from culm.machines.driver import Driver, Turn
 from culm.machines.operations import Advance, Eof, Operation
-from culm.testing.pipe import JoinedMachines, Place
+from culm.testing.pipe import JoinedMachines, JoinOptions, Place
 
 
 class Mesh(JoinedMachines):
@@ -25,7 +25,9 @@ class Mesh(JoinedMachines):
     options: see `JoinedMachines`.
     """
 
-    def __init__(self, members: Mapping[str, Driver], dialling: Dialling, **options: Any) -> None:
+    def __init__(
+        self, members: Mapping[str, Driver], dialling: Dialling, **options: Unpack[JoinOptions]
+    ) -> None:
         super().__init__(members, **options)
         self.members = members
         self._dialling = dialling
@@ -35,7 +37,9 @@ class Mesh(JoinedMachines):
         self._start()
 
     @classmethod
-    def of(cls, machine: MachineType, members: Mapping[str, Config], **options: Any) -> Mesh:
+    def of(
+        cls, machine: MachineType, members: Mapping[str, Config], **options: Unpack[JoinOptions]
+    ) -> Mesh:
         """A mesh of new machines of that type, their stores included."""
         if machine.dialling is None:
             raise ValueError(f"{machine.name} does not say how its links come to be")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypedDict
 
 from culm.machine import Event
 from culm.machines.driver import SIZE_MAX, Driver, EndlessError, Turn
@@ -176,6 +176,18 @@ class End:
         """All operations on the machine, without the answers of its own store."""
         done = [turn.operation for turn in self.turns if turn.operation is not None]
         return [each for each in done if not (self.driver.respond and isinstance(each, Complete))]
+
+
+class JoinOptions(TypedDict, total=False):
+    """Options of `JoinedMachines`, and of what is made of it."""
+
+    chunker: Chunker | None
+    sizer: Sizer | None
+    rng: Random | None
+    capacity: float
+    clock: VirtualClock | None
+    steps_max: int
+    size_max: int
 
 
 class JoinedMachines:

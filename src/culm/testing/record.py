@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 from culm.machines import Config, MachineType, lookup
 from culm.machines.driver import Driver, Turn
 from culm.machines.operations import Complete
-from culm.testing.link import MachinePair
+from culm.testing.link import MachinePair, PairOptions
 from culm.testing.mesh import Mesh
-from culm.testing.pipe import JoinedMachines
+from culm.testing.pipe import JoinedMachines, JoinOptions
 from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario, Stage
 
 
@@ -22,7 +22,7 @@ class Recording(NamedTuple):
     right: Conversation
 
 
-def play(machine: MachineType, scenario: Scenario, **options: Any) -> MachinePair:
+def play(machine: MachineType, scenario: Scenario, **options: Unpack[PairOptions]) -> MachinePair:
     """Run `scenario` over a new `MachinePair` with the `options`, and return the link."""
     peer = machine if scenario.peer is None else lookup(scenario.peer)
     link = MachinePair.of(machine, scenario.left, peer, scenario.right, **options).run()
@@ -41,7 +41,7 @@ def record(machine: MachineType, scenario: Scenario) -> Recording:
     return Recording(*_recorded(machine, scenario, play(machine, scenario), configs))
 
 
-def meet(machine: MachineType, meeting: Meeting, **options: Any) -> Mesh:
+def meet(machine: MachineType, meeting: Meeting, **options: Unpack[JoinOptions]) -> Mesh:
     """Run `meeting` in a new `Mesh` with the `options`, and return the mesh."""
     mesh = Mesh.of(machine, meeting.members, **options).run()
     for member, operation in meeting.script:
