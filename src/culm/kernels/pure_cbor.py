@@ -89,6 +89,7 @@ class Records:
           encoding, and what encodes the others.
         - Bytes: those, and then an array of the value's items.
         - A function: encodes the value.
+
     clock: the time in seconds; ``None`` for none.
     size_max: so many bytes are to be taken.
     piece_min: byte strings of that size are not copied.
