@@ -1,6 +1,7 @@
 """``python -m culm.capture``."""
 
 import sys
+from contextlib import suppress
 
 from culm.capture.command import main
 from culm.exits import ExitStatus
@@ -10,5 +11,7 @@ if __name__ == "__main__":
         status = main()
         sys.stdout.flush()
     except BrokenPipeError:  # as of ``| head``
-        status, sys.stdout = ExitStatus.UNHEARD, None  # what is left is written to nobody
+        status = ExitStatus.UNHEARD
+        with suppress(BrokenPipeError):
+            sys.stdout.close()  # what is left is written to nobody
     sys.exit(status)
