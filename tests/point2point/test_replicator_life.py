@@ -8,10 +8,22 @@ from random import Random
 
 import pytest
 from replicator_life import Life
-from replicator_support import FETCH, KEEP, SERVE, End, World, key_of, news_of, settled, store_of
+from replicator_support import (
+    FETCH,
+    KEEP,
+    SERVE,
+    End,
+    World,
+    key_of,
+    news_of,
+    same,
+    settled,
+    store_of,
+)
 
 from culm.bamboo.effects import ReadEntries, ReadLog, ReadLogs, ReadPayload
 from culm.bamboo.entry import LogKey
+from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import NewEntry
 from culm.machine import Effect
 from culm.point2point import CancelReason, Limits
@@ -340,3 +352,64 @@ def check_crowd(
         assert all(node.store.head(key_of(news)).seqnum == 3 for news in logs)
         assert settled(node.end)
         assert len(node.end.of(LogSynced)) <= 4 * count
+
+
+def grow(seed: int) -> None:
+    """Two nodes with few places, some logs that go on at either, at any moment: between the two
+    messages that end a request, too, as bytes are taken in pieces."""
+    rng = Random(seed)
+    world = World(rng=rng, chunker=lambda size: rng.choice((3, 10, size)))
+    nodes = [
+        world.node(
+            interest=KEEP,
+            limits=ReplicatorLimits(
+                connection=Limits(requests_max=rng.choice((1, 2, 8))),
+                logs_max=rng.choice((1, 3)),
+            ),
+        )
+        for _ in range(2)
+    ]
+    world.connect(*nodes)
+    growing = [list(news_of((1,) * 12, log_id=number)) for number in range(rng.choice((2, 4)))]
+    while any(growing):
+        number = rng.randrange(len(growing))
+        for _ in range(rng.randint(1, 3)):
+            if growing[number]:
+                nodes[number % 2].add(growing[number].pop(0))
+        world.run(rng.choice((0, 3, 10, 30)))
+    world.wait(40)
+    assert same(*nodes)
+    assert len(nodes[0].store.logs()) == len(growing)
+    assert all(settled(node.end) for node in nodes)
+
+
+@pytest.mark.parametrize("seed", seeds("REPLICATOR_GROWTH", 60, long=20000))
+def test_what_comes_to_logs_that_wait_for_a_place_comes(seed: int) -> None:
+    grow(seed)
+
+
+@pytest.mark.parametrize("seed", [9, 100, 401, 675])
+def test_what_comes_to_a_log_while_its_request_ends_is_told_of(seed: int) -> None:
+    """Behind the peer's end of it; or when both end it at once, and pass over what is under way."""
+    grow(seed)
+
+
+@pytest.mark.parametrize("proactive", [True, False])
+@pytest.mark.parametrize("logs_max", [1, 2])
+def test_a_forked_log_comes_though_there_is_no_place_when_the_peer_tells_of_it(
+    logs_max: int, proactive: bool
+) -> None:
+    """A proposal that only tells is over at once; the place is that of a log in step."""
+    forked = news_of((1, 1, 1), log_id=7)
+    other = news_of((1, 1, 1), log_id=7, branch=b"other", fork_at=3)
+    log, shared = key_of(forked), news_of((1,), log_id=1)
+    store = store_of(shared, news_of((1,), log_id=2), forked[:2])
+    store.add_fork(log, ForkProof(forked[2].entry, other[2].entry))
+    world = World()
+    server = world.node(store, interest=KEEP)
+    client = world.node(store_of(shared), interest=KEEP, limits=ReplicatorLimits(logs_max=logs_max))
+    end = world.connect(*((client, server) if proactive else (server, client))).left
+    world.wait(20)
+    assert same(server, client)
+    assert client.store.fork(log) == store.fork(log)
+    assert settled(end)

@@ -196,8 +196,8 @@ class Apologized(RequestEvent):
 class HashWanted(RequestEvent):
     """The hash of entry `seqnum` is needed to rebuild an entry.
 
-    Answer with `Request.provide_hash`, or cancel the request; until then nothing more
-    is read.
+    Answer with `Request.provide_hash`, or cancel the request (`Request.pass_over` if the peer has
+    cancelled it meanwhile); until then nothing more is read.
     """
 
     seqnum: int
@@ -207,8 +207,8 @@ class HashWanted(RequestEvent):
 class EntryWanted(RequestEvent):
     """The entry `seqnum` is needed to follow its payload.
 
-    Answer with `Request.provide_entry`, or cancel the request; until then nothing more
-    is read.
+    Answer with `Request.provide_entry`, or cancel the request (`Request.pass_over` if the peer has
+    cancelled it meanwhile); until then nothing more is read.
     """
 
     seqnum: int

@@ -100,6 +100,7 @@ class LogState:
     probe: int | None = None  # an entry of which the peer may have a different one
     refused: bool = False  # the peer refuses our proposals for the next entries, or we its data;
     rests: bool = False  # or these end when there is nothing new, as there are more logs
+    rested: frozenset[int] = frozenset()  # requests that we have ended for that reason
     ranges: tuple[Want, ...] = ()
     received: bool = False  # the peer has sent all of the first of them,
     lost: bool = False  # and a part of that is not in the store after all
@@ -152,6 +153,13 @@ class LogState:
         """A request for the next entries in which we take part, or will."""
         found = [each for each in self.theirs.values() if each.joins]
         return min(found, key=lambda each: _JOINS.index(each.stage), default=None)
+
+    def _has_open(self) -> bool:
+        """Whether the next entries come and go in a request of the peer.
+
+        Not in one that ends: the peer may have forgotten the log by the time ours arrives.
+        """
+        return self.joined is not None and self.joined.request.is_open
 
     @property
     def fork_at(self) -> int | None:

@@ -289,7 +289,7 @@ class LogSync(LogState):
             case Purpose.NEXT if request.proposal.end is None:
                 start = decisions.start_of(request.proposal)
                 self.told = max(self.told or start, start)
-                if request.is_open and (self.fork is not None or self.joined is not None):
+                if request.is_open and (self.fork is not None or self._has_open()):
                     self._cancel(request, CancelReason.END_OF_RANGE)
             case Purpose.FORK if self.fork is not None and request.is_open:
                 self._show_fork(request, self.fork)
@@ -318,6 +318,9 @@ class LogSync(LogState):
             self._peer_knows(cancel.proof)
             if not self._add_fork(cancel.proof):
                 self._look_before(cancel.proof)  # the peer may have another log before it
+        if event.request_id in self.rested and reason is not CancelReason.CONFIRM:
+            # Both have ended it at once: the peer has passed over what we sent last.
+            self.told = decisions.start_of(self.under_way[event.request_id].proposal)
         purpose, joined = self.purpose_of(event.request_id), self.joined
         if purpose is None:
             rests = reason is CancelReason.END_OF_RANGE
@@ -369,6 +372,7 @@ class LogSync(LogState):
         request_id, dropped = event.request_id, isinstance(event, ProposalDropped)
         self.under_way = {n: each for n, each in self.under_way.items() if n != request_id}
         self.theirs = {n: each for n, each in self.theirs.items() if n != request_id}
+        self.rested -= {request_id}
         purpose = self.purpose_of(request_id)
         makes_room = purpose is None or not self.ours[purpose].is_turned_away
         if purpose is not None:
@@ -401,6 +405,7 @@ class LogSync(LogState):
 
     def _rested(self, rested: steps.Rested) -> None:
         self._rest(decisions.start_of_next(self))
+        self.rested |= {rested.request.request_id}
         self._cancel(rested.request, CancelReason.END_OF_RANGE)
 
     def _rest(self, known: Piece) -> None:

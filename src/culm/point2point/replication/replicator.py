@@ -104,6 +104,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._family = family
         # Open proposals of the peer whose logs wait for a place, by their requests
         self._newcomers: OrderedDict[int, events.Proposed] = OrderedDict()
+        # Others that it has cancelled meanwhile, as they only told of its entries, or of a fork
+        self._told_of: OrderedDict[LogKey, events.Proposed] = OrderedDict()
         # Logs of ours that wait for a place, because they have grown or have made way for the
         # peer's, and our wishes for them.
         self._again: OrderedDict[LogKey, Want | None] = OrderedDict()
@@ -234,12 +236,15 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     @property
     def _without_place(self) -> int:
-        return len(self._newcomers) + len(self._again) + (self._unread is not None)
+        waiting = len(self._newcomers) + len(self._told_of) + len(self._again)
+        return waiting + (self._unread is not None)
 
     def _admit(self) -> None:
         """Give free places to logs that wait: the peer's, then ours."""
         while self._newcomers and self._logs.free():
             self._consider(self._newcomers.popitem(last=False)[1])
+        while self._told_of and not self._newcomers and self._logs.free():
+            self._consider(self._told_of.popitem(last=False)[1])
         while self._again and not self._newcomers and self._logs.free():
             log, want = self._again.popitem(last=False)
             if log not in self._logs:
@@ -324,7 +329,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 if isinstance(
                     event, events.Cancelled | events.ProposalDropped | events.RequestEnded
                 ):
-                    self._newcomers.pop(event.request_id, None)
+                    newcomer = self._newcomers.pop(event.request_id, None)
+                    if newcomer is not None and _tells(event):
+                        self._remember(newcomer)
                 log = self._transfers.about.get(event.request_id)
                 if log is not None:
                     self._tell(log, event)
@@ -430,7 +437,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if known or accepted or self._logs.made_way or self._unread is not None:
             if not known and not self._logs.free():
                 if request is None or request.state is not RequestState.PROPOSED_BY_PEER:
-                    self._refuse(log)
+                    self._remember(event)
                 else:
                     self._newcomers[event.request_id] = event
                 return
@@ -441,10 +448,24 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
             request.cancel(CancelReason.DO_NOT_RETRY)
 
+    def _remember(self, event: events.Proposed) -> None:
+        """There is no place for its log, which gets one as soon as there is: it may be news."""
+        log = event.proposal.log
+        self._refuse(log)
+        if log in self._told_of or len(self._told_of) < self._limits.logs_max:
+            self._told_of[log] = event
+
     def _request_of(self, event: events.Proposed) -> Request | None:
         """The request; ``None``: dropped or cancelled since, and the id perhaps used again."""
         request = self.connection.requests.get(event.request_id)
         return request if request is not None and request.proposal is event.proposal else None
+
+
+def _tells(event: Event) -> bool:
+    """Whether a proposal that ends in this way has told something that will not be told again."""
+    if not isinstance(event, events.Cancelled):
+        return False
+    return event.cancel.reason in (CancelReason.END_OF_RANGE, CancelReason.FORK)
 
 
 class _Unread(NamedTuple):
