@@ -114,7 +114,7 @@ _MEETINGS = (
                 Receive(_request(3, "manifest", "async"), 1),
                 Receive(_request(4, "foo.bar", "duplex") + _packet(4, True, end=True), 1),
                 Receive(_request(5, "blobs.createWants", "source"), 1),
-                Receive(_asked(6, "alice", live=True, keys=False), 1),
+                Receive(_asked(6, "alice", live=True, keys=False) + _asked(7, "alice"), 1),
             ),
             _post("alice", "live"),
             *_alice(

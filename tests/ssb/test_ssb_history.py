@@ -23,7 +23,7 @@ from culm.ssb.history.states import (
     FeedInput,
     ReplyInput,
 )
-from culm.ssb.messages import create_message
+from culm.ssb.messages import ClassicMessage, create_message
 from culm.ssb.muxrpc import CallEnded, CallError, CallReceived, CallType, Manifest
 from culm.ssb.muxrpc import Limits as RpcLimits
 
@@ -129,6 +129,31 @@ class TestServer:
         run(client, server)
         assert [value["sequence"] for value in values(client, number)] == sequences
         assert (ended(client, number) is not None) is ("limit" in fields)
+
+    @pytest.mark.parametrize("fields", [{}, {"values": False}, {"live": True}], ids=str)
+    def test_a_message_that_the_store_has_damaged_costs_its_call_alone(
+        self, fields: dict[str, Any]
+    ) -> None:
+        """Its id is made from it."""
+        client, server = Side(), Side().store("alice", 3).store("bob", 2)
+        whole = server.feeds[ALICE][1]
+        server.feeds[ALICE][1] = ClassicMessage(
+            previous=whole.previous,
+            sequence=whole.sequence,
+            author=ALICE,
+            timestamp=whole.timestamp,
+            signature=whole.signature,
+            data=whole.data[:-1],
+            text=b"",
+        )
+        number, other = ask(client, **fields), ask(client, id=BOB)
+        run(client, server)
+        assert len(values(client, number)) == 1
+        end = ended(client, number)
+        assert end is not None
+        assert end.failure is not None
+        assert len(values(client, other)) == 2
+        assert ended(client, other) == CallEnded(number=other)
 
     def test_of_a_feed_that_is_not_there(self) -> None:
         client, server = Side(), Side()

@@ -12,7 +12,7 @@ from culm.replication import Turns
 from culm.ssb.history.limits import Limits
 from culm.ssb.history.request import HistoryRequest
 from culm.ssb.history.states import REPLY_RULES, ReplyInput, ReplyState
-from culm.ssb.messages import read_message
+from culm.ssb.messages import MessageError, read_message
 from culm.ssb.muxrpc import Call, CallState, Connection
 from culm.ssb.v8json import JsonValue, stringify
 
@@ -173,8 +173,7 @@ class HistoryServer:
             if last < reply.next:
                 continue
             if first <= reply.next and self._connection.send_size:
-                self._send(reply, messages[reply.next - first :])
-                if reply.left == 0:
+                if self._send(reply, messages[reply.next - first :]) and reply.left == 0:
                     self._finish(reply)
             else:
                 self._fall_behind(reply)
@@ -208,8 +207,9 @@ class HistoryServer:
     def take(self, number: int, messages: Sequence[bytes]) -> None:
         """Take the messages of a read, whose call may be over by now, or the connection closing."""
         reply = self._reads.pop(number)
-        if reply.state is ReplyState.READING and reply.call.state is CallState.SENDING:
-            self._send(reply, messages)
+        if reply.state is not ReplyState.READING or reply.call.state is not CallState.SENDING:
+            return
+        if self._send(reply, messages):
             self._settle(reply)
 
     def _settle(self, reply: _Reply) -> None:
@@ -227,11 +227,14 @@ class HistoryServer:
         else:
             self._finish(reply)
 
-    def _finish(self, reply: _Reply) -> None:
+    def _finish(self, reply: _Reply, error: str | None = None) -> None:
         self._leave(reply)
         reply.move(ReplyInput.DONE)
         del self._replies[reply.call.number]
-        reply.call.end()
+        if error is None:
+            reply.call.end()
+        else:
+            reply.call.fail(error)
 
     def _leave(self, reply: _Reply) -> None:
         """Stop waiting for new messages."""
@@ -241,10 +244,17 @@ class HistoryServer:
             if not waiting:
                 del self._live[reply.request.feed]
 
-    def _send(self, reply: _Reply, messages: Sequence[bytes]) -> None:
+    def _send(self, reply: _Reply, messages: Sequence[bytes]) -> bool:
+        """Send them; false if the store has come to harm: then the call ends with an error."""
         for data in messages if reply.left is None else messages[: reply.left]:
-            reply.call.send_body(self._written(reply.request, data))
+            try:
+                body = self._written(reply.request, data)
+            except MessageError:
+                self._finish(reply, "this message cannot be read")
+                return False
+            reply.call.send_body(body)
             reply.sent()
+        return True
 
     def _written(self, request: HistoryRequest, data: bytes) -> bytes:
         if not request.keys:

@@ -363,6 +363,9 @@ def _near(right: Any) -> Iterator[object]:
     elif is_list(right):
         yield from (tuple(right), [*right, object()], [*right, None], [*right, *right], right[::-1])
         yield from ([each] for item in right[:2] for each in _near(item))
+    elif type(right) is tuple:
+        yield from (list(right), (*right, object()), (*right, None), right * 2, right[::-1])
+        yield from ((each,) for item in right[:2] for each in _near(item))
     elif is_dict(right):
         yield from ({**right, -1: b""}, {**right, "": b""}, list(right), dict.fromkeys(right))
         yield from (dict.fromkeys(right, each) for each in (b"", "", 0))
