@@ -51,7 +51,7 @@ def test_show_has_a_line_for_each_step(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_show_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["show", "--json", str(capture(tmp_path / "one", b"\0"))])
-    steps = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    _, *steps = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [step["number"] for step in steps] == list(range(1, len(steps) + 1))
     assert steps[0]["name"] == "receive_data"
     assert steps[0]["arguments"] == [{"hex": "00"}]

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from base64 import b64encode
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
@@ -19,12 +20,13 @@ from culm.capture.dissect import PROTOCOLS, Field, dissect, with_fields
 from culm.capture.errors import CaptureError
 from culm.capture.files import open_capture, pieces_of, write_pieces
 from culm.capture.lines import lines
+from culm.capture.listing import Listed, Listing, Mark, StepKind, time_of
 from culm.capture.pcap import pcap
 from culm.capture.qlog import qlog
-from culm.capture.records import Capture, Step
-from culm.capture.replaying import Replay, replay
+from culm.capture.records import Capture, Header, Step
+from culm.capture.replaying import Difference, Replay
 from culm.capture.shown import label_of
-from culm.capture.text import is_idle, line_of, plain, plain_step, visible, words_of
+from culm.capture.text import line_of, plain, plain_step, title_of, visible, words_of
 from culm.capture.values import to_value
 from culm.capture.view import STEPS_MAX, page
 from culm.capture.wireshark import dissectors
@@ -34,6 +36,7 @@ from culm.wire.multihash import FAMILIES
 __all__ = ["main", "parser"]
 
 PROG = "python -m culm.capture"
+_BEFORE = 5  # steps that are shown before a difference
 
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitStatus:
@@ -86,9 +89,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     show.add_argument(
         "--messages", action="store_true", help="name the messages in bytes, which are all split"
     )
+    _add_choice(show)
     again = command("replay", _replay, "do it again, and name the first difference")
     _add_json(again)
-    again.add_argument("--until", type=int, metavar="N", help="stop after step N; tell the state")
+    _add_until(again, "stop there, and tell the state")
     diff = command("diff", _diff, "the first step in which two captures differ")
     diff.add_argument("other", help="the capture to compare with")
     _add_json(diff)
@@ -111,6 +115,21 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     told = "bytes from standard input, in hexadecimal or as they are, by fields"
     _add_dissection(bare("dissect", _dissect, told))
     return made
+
+
+def _add_choice(show: argparse.ArgumentParser) -> None:
+    _add_until(show, "the last to be shown")
+    first = "the first to be shown: a step, or a time as 12.5s"
+    show.add_argument("--from", dest="first", type=Mark.read, metavar="N", help=first)
+    only = f"these alone: {', '.join(StepKind)}"
+    show.add_argument("--only", type=StepKind.read, metavar="KIND[,KIND]", help=only)
+    show.add_argument("--grep", default="", metavar="TEXT", help="lines with that in them")
+    show.add_argument("--utc", action="store_true", help="times by the wall clock, in UTC")
+
+
+def _add_until(command: argparse.ArgumentParser, what: str) -> None:
+    told = f"{what}: a step, or a time as 12.5s"
+    command.add_argument("--until", type=Mark.read, metavar="N", help=told)
 
 
 def _add_view(view: argparse.ArgumentParser) -> None:
@@ -139,29 +158,53 @@ def _add_json(command: argparse.ArgumentParser) -> None:
 def _show(options: argparse.Namespace) -> ExitStatus:
     capture = open_capture(options.file)
     header = capture.header
-    if not options.json:
-        config = json.dumps(plain(dict(header.config))) if header.config else ""
-        print(visible(f"{header.machine or 'a machine without a name'} {config}".rstrip()))
-        versions = f"culm {header.culm}, Python {header.python}"
-        print(visible(f"session {header.session or '-'}, {versions}"))
-    at = 0.0
+    if options.utc and header.began is None:
+        print("it does not say when it began: no --utc", file=sys.stderr)
+        return ExitStatus.IMPOSSIBLE
+    _tell_header(options, header)
     faults: list[CaptureError] = []
     told = _until_fault(capture, faults)
     split = options.messages and not options.json
     found = with_fields(header, told) if split else ((step, ()) for step in told)
-    for number, (step, moved) in enumerate(found, 1):
-        at += step.after
-        if options.json:
-            print(json.dumps({"number": number, "at": at, **plain_step(step)}))
-        elif options.all or not is_idle(step):
+    listing = Listing(began=header.began if options.utc else None)
+    for step, moved in found:
+        each = listing.add(step)
+        if options.until is not None and options.until.is_before(each):
+            break
+        if _is_wanted(options, each):
             label = label_of(field for part in moved for field in part.fields)
             named = f"  {visible(label)}" if moved else ""
-            print(f"{number:>7} {at:>12.6f}  {visible(line_of(step))}{named}")
+            line = json.dumps(each.plain()) if options.json else f"{each.line()}{named}"
+            if options.grep in line:
+                print(line)
     if faults:
         raise faults[0]
     if capture.torn:
         print(f"{capture.torn} bytes at the end are no complete block", file=sys.stderr)
     return ExitStatus.DONE
+
+
+def _is_wanted(options: argparse.Namespace, each: Listed) -> bool:
+    if options.first is not None and options.first.is_after(each):
+        return False
+    if options.only is not None and each.kind not in options.only:
+        return False
+    return options.all or options.json or not each.is_idle
+
+
+def _tell_header(options: argparse.Namespace, header: Header) -> None:
+    began = None if header.began is None else time_of(header.began)
+    config = plain(dict(header.config))
+    versions = {"culm": header.culm, "python": header.python}
+    value = {"machine": header.machine, "config": config, "session": header.session, **versions}
+    settings = f" {json.dumps(config)}" if config else ""
+    _told(
+        options,
+        {**value, "began": header.began, "utc": began},
+        f"{title_of(header)}{settings}",
+        f"session {header.session or '-'}, culm {header.culm}, Python {header.python}",
+        *([] if began is None else [f"began {began}"]),
+    )
 
 
 def _until_fault(capture: Capture, faults: list[CaptureError]) -> Iterator[Step]:
@@ -173,14 +216,33 @@ def _until_fault(capture: Capture, faults: list[CaptureError]) -> Iterator[Step]
 
 
 def _replay(options: argparse.Namespace) -> ExitStatus:
+    capture = open_capture(options.file)
+    player, listing = Replay(capture.header), Listing()
+    before = deque[Listed](maxlen=_BEFORE)
+    for step in capture:
+        each = listing.add(step)
+        if options.until is not None and options.until.is_before(each):
+            break
+        difference = player.do(step)
+        if difference is not None and options.until is None:
+            return _differs(options, difference, before)
+        if not each.is_idle:
+            before.append(each)
+    machine = player.machine  # which there is without any step, too
     if options.until is not None:
-        return _replay_until(options)
-    difference = replay(open_capture(options.file))
-    if difference is None:
+        state = machine.state.name
+        value = {"step": player.number, "state": state}
+        _told(options, value, f"after step {player.number}: {state}")
+    else:
         _told(options, {"differs_at": None}, "the same, bit for bit")
-        return ExitStatus.DONE
+    return ExitStatus.DONE
+
+
+def _differs(
+    options: argparse.Namespace, difference: Difference, before: Iterable[Listed]
+) -> ExitStatus:
     steps = {"recorded": difference.recorded, "replayed": difference.found}
-    _tell_difference(options, difference.number, steps, absent="no change")
+    _tell_difference(options, difference.number, steps, absent="no change", before=before)
     return ExitStatus.FAILED
 
 
@@ -190,25 +252,20 @@ def _told(options: argparse.Namespace, value: dict[str, Any], *lines: str) -> No
 
 
 def _tell_difference(
-    options: argparse.Namespace, number: int, steps: Mapping[str, Step | None], *, absent: str
+    options: argparse.Namespace,
+    number: int,
+    steps: Mapping[str, Step | None],
+    *,
+    absent: str,
+    before: Iterable[Listed] = (),
 ) -> None:
-    plain = {name: None if step is None else plain_step(step) for name, step in steps.items()}
+    value: dict[str, Any] = {"differs_at": number}
+    value |= {name: None if step is None else plain_step(step) for name, step in steps.items()}
+    if shown := list(before):
+        value["before"] = [each.plain() for each in shown]
     words = {name: absent if step is None else line_of(step) for name, step in steps.items()}
     rows = (f"  {name}: {text}" for name, text in words.items())
-    _told(options, {"differs_at": number, **plain}, f"step {number} differs", *rows)
-
-
-def _replay_until(options: argparse.Namespace) -> ExitStatus:
-    capture = open_capture(options.file)
-    player = Replay(capture.header)
-    for step in capture:
-        if player.number == options.until:
-            break
-        player.do(step)
-    state = player.machine.state.name
-    value = {"step": player.number, "state": state}
-    _told(options, value, f"after step {player.number}: {state}")
-    return ExitStatus.DONE
+    _told(options, value, *(each.line() for each in shown), f"step {number} differs", *rows)
 
 
 def _diff(options: argparse.Namespace) -> ExitStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -123,9 +124,9 @@ def _essence(value: Any, parts_max: int) -> list[str]:
 
 def _whole(value: Any) -> str:
     if isinstance(value, bytes):
-        return f"{len(value)} bytes {value[:_WIDTH].hex()}"
+        return _whole_bytes(value)
     if isinstance(value, list):
-        return f"[{_joined(map(words_of, value))}]"
+        return _whole_items(value, "[]")
     if not isinstance(value, dict):
         return repr(value)
     mark = value.get("")
@@ -135,9 +136,43 @@ def _whole(value: Any) -> str:
         return f"#{value.get('number')}"
     if "member" in value:
         return str(value["member"])
+    if mark == "tuple" and isinstance(items := value.get("items"), list):
+        return _whole_items(items, "()")
     parts = value.get("fields", {name: each for name, each in value.items() if name})
     shown = parts.items() if isinstance(parts, dict) else ()
     return f"{mark.rpartition(':')[2]}({_joined(f'{k}={words_of(v)}' for k, v in shown)})"
+
+
+def _whole_bytes(value: bytes) -> str:
+    """How many and, of those that are not shown to the end, a digest; text if they are one."""
+    begun = value[:_WIDTH]
+    is_text = value.isascii() and value.decode().isprintable()
+    shown = repr(begun.decode()) if is_text else begun.hex()
+    words = f"{len(value)} bytes {shown}" if value else "0 bytes"
+    if len(words) <= _WIDTH:
+        return words
+    return f"{len(value)} bytes ({blake2b(value, digest_size=4).hexdigest()}) {shown}"
+
+
+def _whole_items(items: list[Any], brackets: str) -> str:
+    """Items and, if not all are shown, how many there are and how many bytes in them."""
+    words = f"{brackets[0]}{_joined(map(words_of, items))}{brackets[1]}"
+    if len(words) <= _WIDTH:
+        return words
+    size = _size_of(items)
+    return f"{counted(items)}{f', {size} bytes' if size else ''} {words}"
+
+
+def counted(items: list[Any]) -> str:
+    """How many items there are."""
+    return "1 item" if len(items) == 1 else f"{len(items)} items"
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, bytes):
+        return len(value)
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sum(map(_size_of, parts))
 
 
 def _joined(parts: Iterable[str]) -> str:
