@@ -123,7 +123,7 @@ def _add_choice(show: argparse.ArgumentParser) -> None:
     show.add_argument("--from", dest="first", type=Mark.read, metavar="N", help=first)
     only = f"these alone: {', '.join(StepKind)}"
     show.add_argument("--only", type=StepKind.read, metavar="KIND[,KIND]", help=only)
-    show.add_argument("--grep", default="", metavar="TEXT", help="lines with that in them")
+    show.add_argument("--grep", metavar="TEXT", help="lines with that in them")
     show.add_argument("--utc", action="store_true", help="times by the wall clock, in UTC")
 
 
@@ -175,7 +175,7 @@ def _show(options: argparse.Namespace) -> ExitStatus:
             label = label_of(field for part in moved for field in part.fields)
             named = f"  {visible(label)}" if moved else ""
             line = json.dumps(each.plain()) if options.json else f"{each.line()}{named}"
-            if options.grep in line:
+            if (options.grep or "") in line:
                 print(line)
     if faults:
         raise faults[0]

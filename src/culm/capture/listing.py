@@ -14,8 +14,6 @@ from culm.capture.chance import DRAW
 from culm.capture.records import Step
 from culm.capture.text import counted, is_idle, kind_of, line_of, plain_step, visible
 
-__all__ = ["Listed", "Listing", "Mark", "StepKind", "time_of"]
-
 _EFFECTS_MAX = 1 << 12  # that wait for an answer, and are remembered
 _NUMBERS_MAX = 6  # of an effect
 _DEPTH_MAX = 2

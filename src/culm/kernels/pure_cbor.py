@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import isfinite as _isfinite
 from struct import Struct
-from typing import Any
+from typing import Any, cast
 
 UNSIGNED, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, OTHER = range(8)
 
@@ -214,10 +214,10 @@ class Records:
         if type(form) is not tuple:
             self._write_raw(_check_bytes(form(value)))
             return
-        first, second = form
+        first, second = cast("tuple[Any, Any]", form)
         if type(first) is list:
-            parts = second(value)
-            self._write_fields(first, parts if len(first) != 1 else (parts,))
+            fronts, parts = cast("list[bytes]", first), second(value)
+            self._write_fields(fronts, parts if len(fronts) != 1 else (parts,))
             return
         known = next((encoded for each, encoded in first if each is value), None)
         self._write_raw(_check_bytes(second(value)) if known is None else known)

@@ -364,8 +364,9 @@ def _near(right: Any) -> Iterator[object]:
         yield from (tuple(right), [*right, object()], [*right, None], [*right, *right], right[::-1])
         yield from ([each] for item in right[:2] for each in _near(item))
     elif type(right) is tuple:
-        yield from (list(right), (*right, object()), (*right, None), right * 2, right[::-1])
-        yield from ((each,) for item in right[:2] for each in _near(item))
+        some: tuple[Any, ...] = cast(Any, right)
+        yield from (list(some), (*some, object()), (*some, None), some * 2, some[::-1])
+        yield from ((each,) for item in some[:2] for each in _near(item))
     elif is_dict(right):
         yield from ({**right, -1: b""}, {**right, "": b""}, list(right), dict.fromkeys(right))
         yield from (dict.fromkeys(right, each) for each in (b"", "", 0))
