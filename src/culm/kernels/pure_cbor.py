@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import isfinite as _isfinite
 from struct import Struct
-from typing import Any, cast
+from typing import Any
 
 UNSIGNED, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, OTHER = range(8)
 
@@ -205,19 +205,21 @@ class Records:
             self._write_by_form(value, self._forms[type(value)])
 
     def _write_by_form(self, value: Any, form: Any) -> None:
-        if type(form) is bytes:
+        kind = type(form)
+        if kind is bytes:
             items = tuple(value)
             self._write_raw(form + _encoded_head(ARRAY, len(items)))
             for each in items:
                 self._write(each)
             return
-        if type(form) is not tuple:
+        if kind is not tuple:
             self._write_raw(_check_bytes(form(value)))
             return
-        first, second = cast("tuple[Any, Any]", form)
-        if type(first) is list:
-            fronts, parts = cast("list[bytes]", first), second(value)
-            self._write_fields(fronts, parts if len(fronts) != 1 else (parts,))
+        first, second = form
+        kind = type(first)
+        if kind is list:
+            parts = second(value)
+            self._write_fields(first, parts if len(first) != 1 else (parts,))
             return
         known = next((encoded for each, encoded in first if each is value), None)
         self._write_raw(_check_bytes(second(value)) if known is None else known)
