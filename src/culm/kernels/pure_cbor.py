@@ -205,24 +205,26 @@ class Records:
             self._write_by_form(value, self._forms[type(value)])
 
     def _write_by_form(self, value: Any, form: Any) -> None:
-        kind = type(form)
-        if kind is bytes:
+        if _is(form, bytes):
             items = tuple(value)
             self._write_raw(form + _encoded_head(ARRAY, len(items)))
             for each in items:
                 self._write(each)
             return
-        if kind is not tuple:
+        if not _is(form, tuple):
             self._write_raw(_check_bytes(form(value)))
             return
         first, second = form
-        kind = type(first)
-        if kind is list:
+        if _is(first, list):
             parts = second(value)
             self._write_fields(first, parts if len(first) != 1 else (parts,))
             return
         known = next((encoded for each, encoded in first if each is value), None)
         self._write_raw(_check_bytes(second(value)) if known is None else known)
+
+
+def _is(value: Any, kind: type) -> bool:
+    return type(value) is kind
 
 
 def _check_bytes(data: Any) -> bytes:
