@@ -25,7 +25,7 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
-__all__ = ["RECORDED", "WORKS"]
+__all__ = ["WORKS"]
 
 Work = Callable[[], object]
 SIZE_MAX = 1 << 40
@@ -411,9 +411,3 @@ WORKS: dict[str, Callable[[], Work]] = {
     "oxen, 2 x 3000 messages": partial(oxen, 3000),
 }
 """By name, what prepares one round."""
-
-RECORDED: dict[str, Callable[..., Work]] = {
-    "point2point, 400 of 100 bytes": partial(point2point, 400, 100),
-    "oxen, 2 x 400 messages": partial(oxen, 400),
-}
-"""What prepares a round of paths that are measured with a tap, and without."""
