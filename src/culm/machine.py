@@ -50,6 +50,9 @@ R = TypeVar("R")
 
 _TIME_MAX = 2.0**40
 
+STAND_IN = "machine_behind"
+"""The attribute by which stand-ins for machines and their handles are known (`culm.capture`)."""
+
 
 class ProtocolErrorCode(IntEnum):
     """The kind of enum that every protocol's error codes are: the type of `ProtocolError.code`."""

@@ -12,7 +12,7 @@ from typing import Any, Generic, Unpack
 from culm.machine import E_co, Link, LinkedMachine
 from culm.pump import LinkedPump, UserHandlers
 from culm_io.asyncio.link import LinkProtocol, TlsLinkProtocol
-from culm_io.asyncio.listening import AT_A_TIME, lengthen_queue
+from culm_io.asyncio.listening import listen
 from culm_io.asyncio.pump import PumpDriver
 
 __all__ = ["LinksDriver"]
@@ -47,8 +47,8 @@ class LinksDriver(PumpDriver[LinkedPump[E_co]], Generic[E_co]):
         # Other loops, such as uvloop's, read on before TLS can begin.
         if tls is not None and isinstance(self._loop, asyncio.BaseEventLoop):
             accepted, tls = partial(TlsLinkProtocol, self.pump, open_link, tls), None
-        made = self._loop.create_server(accepted, host, port, ssl=tls, backlog=AT_A_TIME)
-        self._server = lengthen_queue(await made)
+        make = partial(self._loop.create_server, accepted, host, port, ssl=tls)
+        self._server = await listen(make)
         self.pump.advance(self._loop.time())
         address = self._server.sockets[0].getsockname()
         return address[0], address[1]

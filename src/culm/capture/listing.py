@@ -71,10 +71,13 @@ class Mark(NamedTuple):
         return cls(float(text.removesuffix("s")), text.endswith("s"))
 
     def is_after(self, step: Listed) -> bool:
-        return self.value > (step.at if self.is_time else step.number)
+        return self.value > self._place_of(step)
 
     def is_before(self, step: Listed) -> bool:
-        return self.value < (step.at if self.is_time else step.number)
+        return self.value < self._place_of(step)
+
+    def _place_of(self, step: Listed) -> float:
+        return step.at if self.is_time else step.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,13 +31,10 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from culm.capture.errors import CaptureError, ErrorCode
-from culm.machine import ProtocolError
+from culm.machine import STAND_IN, ProtocolError
 from culm.reconcile import Tree, View
 
 _Read = Callable[[Any], Any]
-
-STAND_IN = "machine_behind"
-"""The attribute by which stand-ins for machines and handles are known."""
 
 _INT_MAX = 1 << 64
 MARK, CHANCE = "", "chance"

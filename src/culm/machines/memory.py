@@ -9,8 +9,7 @@ from types import CodeType, FunctionType, GetSetDescriptorType, MappingProxyType
 from typing import Any
 
 # PyPy has no `sys.getsizeof`, and another function in its place.
-size_of: Callable[[object], int] = getattr(gc, "get_rpy_memory_usage", sys.getsizeof)
-"""Bytes of one object alone, as the interpreter says."""
+_size_of: Callable[[object], int] = getattr(gc, "get_rpy_memory_usage", sys.getsizeof)
 
 # Code and its surroundings belong to the program, not to one machine.
 _PROGRAM = (type, ModuleType, CodeType, GetSetDescriptorType, MappingProxyType)
@@ -28,7 +27,7 @@ def retained_size(machine: object) -> int:
     size = 0
     while pending:
         found = pending.pop()
-        size += size_of(found)
+        size += _size_of(found)
         for referent in _referents(found):
             if id(referent) not in seen and not isinstance(referent, _PROGRAM):
                 seen.add(id(referent))

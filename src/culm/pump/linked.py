@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Unpack
 
-from culm.machine import E_co, Link, LinkedMachine, check_time
+from culm.machine import STAND_IN, E_co, Link, LinkedMachine, check_time
 from culm.pump.channel import Channel, ConnectionState
 from culm.pump.engine import Handlers
 from culm.pump.stream import Connected, StreamPump
@@ -160,4 +160,4 @@ class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
 
 def _is_stand_in(value: object) -> bool:
     """Whether it listens to something behind it, as recorders' stand-ins do."""
-    return hasattr(type(value), "machine_behind")
+    return hasattr(type(value), STAND_IN)

@@ -433,7 +433,8 @@ def _show(
 ) -> None:
     if not options.json:
         show(table(lines))
-    for line in lines if options.json else ():
+        return
+    for line in lines:
         result(line)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, cast
 
 from culm.bamboo import LogKey, LogStore
@@ -15,7 +16,7 @@ from culm.point2point import Limits, Request, RequestState, Role, State
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.pump import AbortedError
 from culm_io.asyncio.driver import MachineProtocol
-from culm_io.asyncio.listening import AT_A_TIME, lengthen_queue
+from culm_io.asyncio.listening import listen
 from culm_io.programs.captures import Captures, Tape
 from culm_io.programs.places import Places
 
@@ -107,8 +108,9 @@ async def serve_logs(
             client.task.add_done_callback(lambda _: places.clients.discard(client))
             return client
 
-        made = loop.create_server(lambda: _Door(places, came_in), host, port, backlog=AT_A_TIME)
-        server = lengthen_queue(await made)
+        server = await listen(
+            partial(loop.create_server, partial(_Door, places, came_in), host, port)
+        )
         address = server.sockets[0].getsockname()
         on_listening(address[0], address[1])
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,7 +46,7 @@ from culm.garlic.store import StateMachine
 from culm.machine import Effect, Event, LocalProtocolError
 from culm.wire.json import TooDeepError, check_depth, read_json
 from culm_io.asyncio.garlic import NodeDriver
-from culm_io.asyncio.listening import AT_A_TIME, lengthen_queue
+from culm_io.asyncio.listening import listen
 from culm_io.programs.captures import Captures
 from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.ports import HOST
@@ -220,10 +221,10 @@ class Service:
     async def serve(self) -> None:
         ports = self._farm.data["nodes"][str(self.number)]
         await self._driver.listen(HOST, ports["raft"])
-        made = asyncio.start_server(
-            self._control, HOST, ports["control"], limit=LINE_SIZE_MAX, backlog=AT_A_TIME
+        make = partial(
+            asyncio.start_server, self._control, HOST, ports["control"], limit=LINE_SIZE_MAX
         )
-        control = lengthen_queue(await made)
+        control = await listen(make)
         try:
             await self._driver.wait_closed()
         finally:
