@@ -38,6 +38,7 @@ __all__ = ["CLAIMS", "Absent", "Claim", "Effort"]
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 WINDOW = 65_535
+CORES = 2
 
 Work = Callable[[], object]
 Side = Callable[[], float]
@@ -203,12 +204,12 @@ def small_entries(count: int) -> Any:
     return written(cut(text(100 * count), 100))
 
 
-def replicated(entries: Any, limits: Any, clock: Callable[[], float] = process_time) -> float:
+def replicated(entries: Any, limits: Any) -> float:
     """Entries a second from one Point-2-Point replicator to another."""
     from test_point2point import replicate
 
     work, target = replicate(entries, limits)
-    reached = speed(work, len(entries), clock)
+    reached = speed(work, len(entries))
     assert target.store.entry(entries[0].entry.log, len(entries)).payload_complete
     return reached
 
@@ -224,6 +225,31 @@ def point2point_small(effort: Effort) -> Contest:
         assert all(verify_signature(new.entry) for new in entries)
 
     yield lambda: replicated(entries, DEFAULTS), lambda: speed(verify, len(entries))
+
+
+@contextmanager
+def _fetched(count: int) -> Iterator[Side]:
+    """Blocks a second by the wall, from one process to another whose threads verify."""
+    import asyncio
+
+    import verifiers
+
+    with verifiers.served(verifiers.log(count)) as address:
+        yield lambda: count / asyncio.run(verifiers.fetch(address, count, CORES))[0]
+
+
+@contextmanager
+def point2point_cores(effort: Effort) -> Contest:
+    from culm.bamboo.entry import verify_signature
+
+    count = effort.amount(20_000)
+    entries = small_entries(count)
+
+    def verify() -> None:
+        assert all(verify_signature(new.entry) for new in entries)
+
+    with _fetched(count) as ours:
+        yield ours, lambda: speed(verify, count, perf_counter)
 
 
 @contextmanager
@@ -331,14 +357,13 @@ def ssb_beside_js(effort: Effort) -> Contest:
 
 @contextmanager
 def beside_hypercore(effort: Effort, *, wall: bool) -> Contest:
-    """Both ends of each in one process, over memory: blocks of 100 bytes, signatures checked."""
+    """Blocks of 100 bytes, signatures checked; by the wall our two ends are two processes."""
     packages = os.environ.get("CULM_HYPERCORE")
     if packages is None or shutil.which("node") is None:
         raise Absent("CULM_HYPERCORE names a folder with hypercore and random-access-memory")
     from test_point2point import DEFAULTS
 
     count = effort.amount(10_000)
-    entries = small_entries(count)
 
     def theirs() -> float:
         command = ["node", HERE / "hypercore_pair.cjs", str(count)]
@@ -346,8 +371,12 @@ def beside_hypercore(effort: Effort, *, wall: bool) -> Contest:
         told = json.loads(run.stdout)
         return count / (told["wall_s"] if wall else told["processor_s"])
 
-    clock = perf_counter if wall else process_time
-    yield lambda: replicated(entries, DEFAULTS, clock), theirs
+    if wall:
+        with _fetched(count) as ours:
+            yield ours, theirs
+    else:
+        entries = small_entries(count)
+        yield lambda: replicated(entries, DEFAULTS), theirs
 
 
 # Set reconciliation
@@ -509,6 +538,15 @@ CLAIMS: tuple[Claim, ...] = (
         point2point_small,
     ),
     Claim(
+        "Point-2-Point, entries of 100 bytes, two cores",
+        "20,000 entries, two processes over loopback, two verifiers, stores in memory",
+        "verification alone (libsodium) on one core",
+        "entries/s",
+        1.6,
+        point2point_cores,
+        "wall",
+    ),
+    Claim(
         "Point-2-Point, payloads of 1 MiB",
         "32 random payloads, both ends in one process, limits for bulk",
         "BLAKE2b alone",
@@ -526,7 +564,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "Point-2-Point, time of a block by the wall",
-        "10,000 blocks of 100 bytes, both ends in one process, in memory",
+        "10,000 blocks of 100 bytes, in memory; culm in two processes, with two verifiers",
         "hypercore on Node.js",
         "blocks/s",
         2.0,

@@ -41,6 +41,10 @@ def _recorded(path: Callable[..., driven.Work], *of: int) -> Callable[[], driven
 PATHS: dict[str, tuple[int, Callable[[], driven.Work]]] = {
     "Point-2-Point, an entry of 100 bytes": (400, partial(driven.point2point, 400, 100)),
     "Point-2-Point, that entry, recorded": (400, _recorded(driven.point2point, 400, 100)),
+    "Point-2-Point, an entry verified apart": (
+        400,
+        partial(driven.point2point, 400, 100, verifying=4096),
+    ),
     "Point-2-Point, a payload of 1 MiB": (4, partial(driven.point2point, 4, 1 << 20)),
     "p2panda, an operation": (400, partial(driven.p2panda, 400)),
     "Secure Scuttlebutt, a message": (400, partial(driven.ssb, 400)),

@@ -106,11 +106,14 @@ def recorded(machine: Any) -> Any:
     return record(machine, lambda _: None, clock=itertools.count(0.0, 20e-6).__next__)
 
 
-def point2point(count: int, size: int, tap: Tap | None = None) -> Work:
-    """A log goes from one SQLite file into another."""
+def point2point(count: int, size: int, tap: Tap | None = None, verifying: int = 0) -> Work:
+    """A log goes from one SQLite file into another.
+
+    verifying: how many signatures are left to the pump at a time; none by default.
+    """
     from culm.machine import Event
     from culm.point2point import Role
-    from culm.point2point.replication import Interest, LogSynced, Replicator
+    from culm.point2point.replication import Interest, LogSynced, Replicator, ReplicatorLimits
     from culm.wire.multihash import YAMF
     from culm_io.asyncio.driver import MachineProtocol
     from culm_io.stores.bamboo import SqliteStore
@@ -129,7 +132,8 @@ def point2point(count: int, size: int, tap: Tap | None = None) -> Work:
                     synced.set()
 
             interest = Interest(live=True, accept_new_logs=True)
-            fetcher = Replicator(role=Role.PROACTIVE, interest=interest)
+            limits = ReplicatorLimits(verifying_max=verifying)
+            fetcher = Replicator(role=Role.PROACTIVE, interest=interest, limits=limits)
             server = Replicator(role=Role.REACTIVE)
             into, out_of = (store.perform for store in (target, source))
             ends = (

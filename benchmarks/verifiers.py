@@ -15,6 +15,8 @@ import multiprocessing
 import socket
 import statistics
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from time import perf_counter, process_time, thread_time
@@ -44,6 +46,21 @@ def log(count: int) -> MemoryStore:
     store = MemoryStore(family=YAMF)
     store.append(author.log, [author.publish(rng.randbytes(SIZE)) for _ in range(count)])
     return store
+
+
+@contextmanager
+def served(store: MemoryStore) -> Iterator[tuple[str, int]]:
+    """Another process that sends all that there is; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = multiprocessing.get_context("fork").Process(
+            target=lambda: asyncio.run(serve(store, listening)), daemon=True
+        )
+        server.start()
+        try:
+            yield listening.getsockname()
+        finally:
+            server.kill()
+            server.join()
 
 
 async def serve(store: MemoryStore, listening: socket.socket) -> None:
@@ -88,18 +105,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--verifiers", type=int, nargs="*", default=[0, 1, 2])
     options = parser.parse_args()
-    store = log(options.count)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = multiprocessing.get_context("fork").Process(
-            target=lambda: asyncio.run(serve(store, listening)), daemon=True
-        )
-        server.start()
-        address = listening.getsockname()
+    with served(log(options.count)) as address:
         took: dict[int, list[tuple[float, ...]]] = {each: [] for each in options.verifiers}
         for _ in range(options.rounds):
             for verifiers, all_of_it in took.items():
                 all_of_it.append(asyncio.run(fetch(address, options.count, verifiers)))
-        server.kill()
     for verifiers, all_of_it in took.items():
         medians = [statistics.median(column) for column in zip(*all_of_it, strict=True)]
         wall, processor, thread = (f"{each:.2f} s" for each in medians)

@@ -237,7 +237,8 @@ class RunReader:
         """Ask for verdicts on all of the run that has come; whether there was anything to ask."""
         if self._run is None or self._run.asked or self._verifier is None:
             return False
-        self._run = self._read(*self._run.read_for)
+        count_max = min(self._count_max, self._verifier.count_max)
+        self._run = self._read(*self._run.read_for, count_max)
         self._run.ask(self._verifier)
         return True
 
@@ -265,7 +266,9 @@ class RunReader:
             return ()
         links = {**incoming.other.links, **incoming.links}
         if run is None or run.read_for != (log, due, links):
-            run = self._read(log, due, links)
+            # Where others verify, all that has come by then is read when they are asked.
+            count_max = self._count_max if self._verifier is None else 1
+            run = self._read(log, due, links, count_max)
         if run.verdicts is None and self._verifier is not None and run.made:
             self._run = run
             return ()
@@ -283,14 +286,15 @@ class RunReader:
             incoming.take_run({read[0]: read[7] for read in records[: len(entries)]})
         return tuple(entries)
 
-    def _read(self, log: LogKey, due: EntryRun, links: dict[int, bytes]) -> _ReadRun:
+    def _read(
+        self, log: LogKey, due: EntryRun, links: dict[int, bytes], count_max: int
+    ) -> _ReadRun:
         author, log_id = log
-        count_max = min(due.count_max, self._count_max)
         records = kernel.read(
             self._inbox.peek(_RUN_SIZE_MAX),
             author + varu64.encode(log_id),
             due.seqnum,
-            count_max if self._verifier is None else min(count_max, self._verifier.count_max),
+            min(due.count_max, count_max),
             due.size_min,
             min(due.size_max, self._body.piece_size_max),
             links,
