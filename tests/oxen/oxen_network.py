@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from culm.oxen.messages import (
     Broadcast,
@@ -90,10 +90,19 @@ class WatchedNetwork(Network):
     keys: with which datagrams may be sealed; one that is sealed is proof then, and no other is.
         Some of all datagrams are kept to be sent again, to anybody.
     overhears: whether somebody notes the numbers of what is sent.
+    thief: who may take a message instead of its receiver; nobody else sees it then.
     """
 
-    def __init__(self, *, seed: int, keys: Sequence[bytes] = (), overhears: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int,
+        keys: Sequence[bytes] = (),
+        overhears: bool = False,
+        thief: Callable[[MessageData], bool] | None = None,
+    ) -> None:
         super().__init__(seed=seed)
+        self.thief = thief
         self._keys = keys
         self._overhears = overhears
         self.numbers = Numbers()
@@ -170,6 +179,10 @@ class WatchedNetwork(Network):
             now = self.clock.now
             if now >= self._patient_until.setdefault(source, now + self._patience_s):
                 self._spend_hearsay(source, payload)
+        if self.thief is not None:
+            body = decode_parcel(parcel).body
+            if isinstance(body, MessageData) and self.thief(body):
+                return
         if not _is_victim(source) and (source, destination) not in self._known:
             self._sent.update(_ids(parcel, b"2:md", source, destination))
             self._credit[source, destination] -= len(payload)

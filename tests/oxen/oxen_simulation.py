@@ -11,6 +11,8 @@ In those with `suspicion` nodes ask others to reach those who are silent, and gi
 In those with `tags` nodes say what they are, and send to groups; some take fewer tags, or none.
 In those with `liars` somebody speaks in members' names who nearly knows their numbers, until the
 faults stop.
+In those with `thieves` somebody takes messages in order and acknowledges them in the name of the
+one for whom they are: who waits for them has to find out, and both to start anew.
 In those with `rumours` one dies with messages on their way to it, and somebody has it that others
 hear it; in the end it is back.
 In the stories with `scars` many links stay broken for good: then everybody must be joined
@@ -22,6 +24,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 
 from oxen_network import VICTIM, WatchedNetwork
@@ -32,6 +35,7 @@ from culm.oxen import (
     Delivery,
     DropReason,
     ErrorCode,
+    LeaveReason,
     Limits,
     MessageReceived,
     Node,
@@ -49,15 +53,18 @@ from culm.oxen import (
     Timing,
 )
 from culm.oxen.messages import (
+    Broadcast,
     Datagram,
     Finalize,
     Gossip,
     Message,
+    MessageAck,
     MessageData,
     OneToOne,
     Parcel,
     Synchronize,
     encode_parcel,
+    read_message,
     write_message,
 )
 from culm.oxen.seal import close_box
@@ -158,6 +165,8 @@ class Ledger:
     tags: dict[tuple[Life, bytes], Mapping[str, str]] = field(default_factory=dict)
     """What users were told that peers say of themselves."""
     events: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    robbed: set[tuple[Life, bytes]] = field(default_factory=set)
+    """Who counts something as delivered to whom that somebody else has taken."""
 
     def note_sent(self, life: Life, to: bytes, delivery: Delivery, promise: Promise) -> None:
         self.sent[life, to, delivery].append(promise)
@@ -274,6 +283,10 @@ class Ledger:
         for promise in self.sent[sender, receiver[0], delivery]:
             if promise.failed and is_closed and delivery is not Delivery.DATAGRAM:
                 break
+            if (sender, receiver[0]) in self.robbed and (promise.excused or is_closed):
+                # Both have started anew, as their users know; or the receiver was told that it has
+                # lost sight of one that left, as not all had come that the goodbye announced.
+                continue
             assert promise.failed or promise.payload in got, (sender, receiver, delivery, promise)
 
 
@@ -319,6 +332,7 @@ class Simulation:
         suspicion: bool = False,
         tags: bool = False,
         liars: bool = False,
+        thieves: bool = False,
         rumours: bool = False,
     ) -> None:
         self.network = WatchedNetwork(seed=seed, keys=KEYS if keys else (), overhears=liars)
@@ -348,6 +362,7 @@ class Simulation:
                 sid: rng.choice([rng.choice(PIECES)] * 3 + [NO_PIECES]) for sid in self.names
             }
         self._liars = liars
+        self._thieves = thieves
         self._rumours = rumours
         self._tags = tags
         if tags:
@@ -449,6 +464,8 @@ class Simulation:
             self._recover()
             if self._rumours:
                 self._hear_rumours()
+            if self._thieves:
+                self._talk_to_all()
             self._talk()
             living = [(host.address, host.incarnation) for host in self.running()]
             self.ledger.check(living, self._closed)  # type: ignore[arg-type]
@@ -504,6 +521,7 @@ class Simulation:
             *([(self._some_tags, 5.0), (self._some_group, 3.0)] if self._tags else []),
             *([(self._some_rekeying, 3.0), (self._some_intrusion, 3.0)] if self._keys else []),
             *([(self._some_lie, 4.0)] if self._liars else []),
+            *([(self._some_theft, 2.0)] if self._thieves else []),
         ]
         end = self.network.clock.now + rng.choice([0.5, 1.0, 3.0] if self.size > 8 else [1, 3, 9])
         rate = 12.0
@@ -514,6 +532,7 @@ class Simulation:
     def _recover(self) -> None:
         """Faults stop; in the end everybody is joined with everybody."""
         self.network.heal()
+        self.network.thief = None
         self.network.set_conditions(
             Conditions(loss=self.rng.choice([0.0, 0.02, 0.1]), delay_min=0.001, delay_max=0.02)
         )
@@ -585,8 +604,17 @@ class Simulation:
                     assert self.send(host, delivery, to)
         assert self.network.run(self.network.clock.now + JOIN_BOUND_S, done=self._every(0.1))
 
+    def _talk_to_all(self) -> None:
+        """Whoever still waits for what was taken notices that now."""
+        for host in self.running():
+            for other in self.running():
+                if other is not host:
+                    self.send(host, Delivery.IN_ORDER, other.address)  # type: ignore[arg-type]
+            self.send(host, Delivery.IN_ORDER_BROADCAST, None)
+        assert self.network.run(self.network.clock.now + JOIN_BOUND_S, done=self._every(0.1))
+
     def _every(self, seconds: float) -> Callable[[], bool]:
-        """Whether all are joined and nothing waits; looked at from time to time."""
+        """Whether all are joined, nothing waits and nobody; looked at from time to time."""
         due = self.network.clock.now
 
         def check() -> bool:
@@ -605,6 +633,8 @@ class Simulation:
         peers = host.machine.peers()
         if any(view.state is PeerState.JOINED and view.queued for view in peers.values()):
             return False  # perhaps to one that is gone, and not given up yet
+        if any(view.state is PeerState.JOINED and view.early for view in peers.values()):
+            return False  # it waits for what others may not have
         return all(
             other is host
             or (other.address in peers and peers[other.address].state is PeerState.JOINED)
@@ -781,6 +811,31 @@ class Simulation:
                 parcel = encode_parcel(Parcel(body=MessageData(sid, member, 1, start)))
                 self.network.replay((member, sid, parcel))
 
+    def _some_theft(self) -> None:
+        """A few of the next messages in order do not arrive, and are acknowledged all the same."""
+        left, rng = self.rng.randrange(1, 4), self.rng
+
+        def take(body: MessageData) -> bool:
+            nonlocal left
+            message = read_message(body.d)
+            sender = self.cluster.nodes.get(body.fr)
+            if (
+                not left
+                or body.id is None
+                or sender is None
+                or not isinstance(message, OneToOne | Broadcast)
+                or rng.random() < 0.5
+            ):
+                return False
+            left -= 1
+            self.ledger.robbed.add(((body.fr, sender.incarnation), body.to))
+            thanks = encode_parcel(Parcel(body=MessageAck(body.fr, body.to, body.id)))
+            replay = partial(self.network.replay, (body.to, body.fr, thanks))
+            self.network.timetable.after(0.002, replay)
+            return True
+
+        self.network.thief = take
+
     def _some_tags(self) -> None:
         host = self._some_host()
         if host is not None:
@@ -890,6 +945,9 @@ class Simulation:
 
     def _note(self, host: Host, event: Event) -> None:
         self.ledger.note((host.address, host.incarnation), event)  # type: ignore[arg-type]
+        if isinstance(event, PeerLeft) and event.reason is LeaveReason.OUT_OF_STEP:
+            robbed = {(sender, to) for (sender, _), to in self.ledger.robbed}
+            assert self._liars or (event.peer, host.address) in robbed, (host.address, event)
         if isinstance(event, Closed):
             self._closed.append((host.address, host.incarnation))  # type: ignore[arg-type]
             host.after(0.0, host.crash)
@@ -920,6 +978,7 @@ def simulate(
     suspicion: bool = False,
     tags: bool = False,
     liars: bool = False,
+    thieves: bool = False,
     rumours: bool = False,
 ) -> Simulation:
     """Run the story of `seed`; raises `AssertionError` with the seed as a note."""
@@ -933,6 +992,7 @@ def simulate(
         suspicion=suspicion,
         tags=tags,
         liars=liars,
+        thieves=thieves,
         rumours=rumours,
     )
     simulation.run()

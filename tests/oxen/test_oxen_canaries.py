@@ -359,6 +359,16 @@ def whoever_is_there_first_is_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Incoming, "leads_to", lambda self, start: True)
 
 
+@canary_in("thieves")
+def whoever_waits_in_vain_waits_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Courier, "ask_for_missing", lambda self, peer: None)
+
+
+@canary_in("thieves")
+def what_is_delivered_is_said_to_come(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Outgoing, "never_sends", lambda self, delivery, sequence: False)
+
+
 @canary_in("rumours")
 def hearsay_alone_has_messages_sent_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Links, "question", lambda self, sid, patience_s: False)

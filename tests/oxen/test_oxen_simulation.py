@@ -46,6 +46,8 @@ WEATHERS: dict[str, Callable[[int], dict[str, bool]]] = {
         "scars": seed % 3 == 1,
         "tags": seed % 2 == 1,
     },
+    # They acknowledge in the receiver's name: it waits, and asks, and both start anew.
+    "messages are stolen": lambda seed: {"thieves": True, "scars": seed % 4 == 1},
     # What is on its way to it is paid for by who says so, and comes when it is back.
     "somebody dead is said to be there": lambda seed: {"rumours": True},
 }

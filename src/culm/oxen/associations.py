@@ -253,6 +253,8 @@ class Associations:
             elif peer.state is not _SYNCHRONIZING:
                 self._watch(peer, now)
                 self.courier.question(peer)
+                if peer.state is _JOINED:
+                    self.courier.ask_for_missing(peer)
                 self._drop_claim(peer, now)
         self._roster.expire()
         self.assemblies.expire(self._clock.now)
@@ -465,16 +467,37 @@ class Associations:
 
         one: the number after which our one-to-one messages go on; by default the last one.
         """
-        self.fail(peer, FailReason.PEER_RESTARTED)
+        reasons = FailReason.PEER_RESTARTED, LeaveReason.RESTARTED
+        return self._start_anew(peer, message, one, *reasons)
+
+    def part(self, peer: Peer) -> None:
+        """Start anew with a peer that counts as delivered what has never come.
+
+        What has come early is acknowledged, and goes with it: that is all the same to the user.
+        """
+        reasons = FailReason.OUT_OF_STEP, LeaveReason.OUT_OF_STEP
+        self._start_anew(peer, None, self._roster.next_start(0), *reasons)
+
+    def _start_anew(
+        self,
+        peer: Peer,
+        message: Synchronize | None,
+        one: int | None,
+        failed: FailReason,
+        left: LeaveReason,
+    ) -> bool:
+        """End the association, and begin another one, after `message` if there is one."""
+        self.fail(peer, failed)
         if peer.leave():
-            self.events.append(PeerLeft(peer=peer.sid, reason=LeaveReason.RESTARTED))
+            self.events.append(PeerLeft(peer=peer.sid, reason=left))
         if self.leaving:
             self._forget(peer)
             return False
         if one is not None:
             peer.outgoing.renumber(one)
         self.assemblies.remove(peer.sid)
-        peer.start_anew(self.begin(peer, message), self._clock.unix)
+        incoming = None if message is None else self.begin(peer, message)
+        peer.start_anew(incoming, self._clock.unix)
         self.courier.synchronize(peer)
         return True
 

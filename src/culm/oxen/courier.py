@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from culm.oxen.context import Context
+from culm.oxen.events import Delivery
 from culm.oxen.links import Links
-from culm.oxen.messages import Message, MessageAck, MessageData, new_tuple, write_message
+from culm.oxen.messages import (
+    Message,
+    MessageAck,
+    MessageData,
+    Missing,
+    new_tuple,
+    write_message,
+)
 from culm.oxen.peer import Peer
 from culm.oxen.stream import Item
 from culm.timers import Deadlines
@@ -17,6 +25,7 @@ class Courier:
 
     def __init__(self, context: Context, links: Links) -> None:
         self._me, self._clock = context.me, context.clock
+        self._timing = context.timing
         self._patience_s = context.timing.usable_s + context.timing.give_up_s
         self._links = links
         self._deadlines: Deadlines[bytes] = Deadlines()
@@ -53,6 +62,17 @@ class Courier:
         if silence >= self._patience_s and self._links.question(peer.sid, self._patience_s):
             peer.fall_silent()
             self.ask_through_others(peer)
+
+    def ask_for_missing(self, peer: Peer) -> None:
+        """Ask a joined peer whether what has been missing for long will never come."""
+        assert peer.incoming is not None
+        now = self._clock.now
+        for delivery, wait in peer.waits.due(peer.incoming, now, self._timing):
+            id = peer.outgoing.flight.unused_id() if wait.id is None else wait.id
+            kind = b"1" if delivery is Delivery.IN_ORDER else b"b"
+            d = write_message(Missing(kind, wait.sequence))
+            self._links.send(MessageData(peer.sid, self._me, id, d), wait.asked)
+            wait.ask(id, now, self._timing)
 
     def hear(self, peer: Peer) -> None:
         """Note that a silent peer has acknowledged something."""

@@ -28,6 +28,8 @@ class LeaveReason(Enum):
     """It said goodbye, and all that it had sent in order was delivered."""
     RESTARTED = "restarted"
     """It started anew; it joins again as soon as it has synchronized."""
+    OUT_OF_STEP = "out of step"
+    """It counts as delivered what has never come; both start anew, and it joins again."""
 
 
 class FailReason(Enum):
@@ -36,6 +38,8 @@ class FailReason(Enum):
     PEER_LEFT = "peer left"
     PEER_RESTARTED = "peer restarted"
     PEER_UNREACHABLE = "peer unreachable"
+    OUT_OF_STEP = "out of step"
+    """The association started anew, as the peer counted as delivered what had never come."""
     QUEUE_FULL = "queue full"
     """The queue of a peer that does not answer had no room for a broadcast."""
     TOO_LARGE = "too large"

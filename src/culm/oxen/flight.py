@@ -95,12 +95,17 @@ class Flight:
                 self._begin(now)
             self._since = now
             self._interval = None
-        id = self._rng.getrandbits(32)
-        while id in under_way or id in lost:
-            id = self._rng.getrandbits(32)
+        id = self.unused_id()
         self._order = order = self._order + 1
         item.dispatch(id, order, now, self._way)
         under_way[id] = item
+
+    def unused_id(self) -> int:
+        """An ID that no message without acknowledgement bears."""
+        id = self._rng.getrandbits(32)
+        while id in self.under_way or id in self.lost:
+            id = self._rng.getrandbits(32)
+        return id
 
     def take_lost(self, now: float) -> list[Item]:
         """Take the lost messages to be sent again now, as far as there is room."""

@@ -35,13 +35,14 @@ class InOrder:
     The same holds for pieces of messages, which have a number each.
     """
 
-    __slots__ = ("_waiting", "_window", "position")
+    __slots__ = ("_refused", "_waiting", "_window", "position")
 
     def __init__(self, position: int, window: int) -> None:
         self.position = position
         """The number of the last message that came out."""
         self._window = window
         self._waiting: dict[int, bytes | Piece] = {}
+        self._refused = False  # whether a message came too early since `is_overtaken` was asked
 
     def __len__(self) -> int:
         """Number of messages that wait for earlier ones."""
@@ -59,9 +60,15 @@ class InOrder:
         if sequence <= position:
             return []
         if sequence > position + self._window:
+            self._refused = True
             return None
         self._waiting.setdefault(sequence, data)
         return []
+
+    def is_overtaken(self) -> bool:
+        """Whether later messages have come, or have come too early since this was asked last."""
+        refused, self._refused = self._refused, False
+        return refused or bool(self._waiting)
 
     def expects(self, sequence: int) -> bool:
         """Whether the message with that number is missing and within the window."""

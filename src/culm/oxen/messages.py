@@ -172,6 +172,18 @@ class Turn(NamedTuple):
     has_come: bool
 
 
+class Missing(NamedTuple):
+    """The question (``q``) whether the message with that number will never come.
+
+    It is acknowledged if so, and else not answered.
+
+    kind: of the stream, ``1`` or ``b``.
+    """
+
+    kind: bytes
+    sequence: int
+
+
 class Outlived(NamedTuple):
     """``o``: the receiving server has sealed datagrams in a later life than its present one.
 
@@ -183,7 +195,16 @@ class Outlived(NamedTuple):
 
 
 Message: TypeAlias = (
-    Datagram | Synchronize | Finalize | Broadcast | OneToOne | Piece | Turn | Tags | Outlived
+    Datagram
+    | Synchronize
+    | Finalize
+    | Broadcast
+    | OneToOne
+    | Piece
+    | Turn
+    | Missing
+    | Tags
+    | Outlived
 )
 
 
@@ -277,6 +298,8 @@ def write_message(message: Message) -> Value:
         return {b"m": b"o", b"s": message.milliseconds}
     if isinstance(message, Turn):
         return {b"m": message.kind + (b"c" if message.has_come else b"w"), b"s": message.sequence}
+    if isinstance(message, Missing):
+        return {b"m": message.kind + b"q", b"s": message.sequence}
     if isinstance(message, Tags):
         table = write_table(message.table)
         return {b"m": b"t", b"1": message.one, b"t": table, b"v": message.version}
@@ -337,6 +360,8 @@ def read_message(d: Value) -> Message:
     if type(kind) is bytes and kind in _TURNS:
         whole, has_come = _TURNS[kind]
         return Turn(whole, _number(d.get(b"s"), SEQUENCE_MAX), has_come)
+    if kind == b"1q" or kind == b"bq":
+        return Missing(kind[:1], _number(d.get(b"s"), SEQUENCE_MAX))
     if kind == b"t":
         one, version = (_number(d.get(key), SEQUENCE_MAX) for key in (b"1", b"v"))
         return Tags(one, version, _read_table(d.get(b"t")))

@@ -222,6 +222,11 @@ class Outgoing:
         self._challenge = item
         return item
 
+    def never_sends(self, delivery: Delivery, sequence: int) -> bool:
+        """Whether the message with that number in a stream will never be sent (again)."""
+        stream = self._stream(delivery)
+        return stream is not None and stream.is_over(sequence, self.flight)
+
     def withdraw(self) -> None:
         """Drop the challenge, if there is one."""
         if self._challenge is not None and self.flight.forget(self._challenge):

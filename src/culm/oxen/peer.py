@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from culm.oxen.incoming import RESTART_GAP, Age, Incoming
 from culm.oxen.messages import Broadcast, Finalize, Message, OneToOne, Piece, Synchronize
+from culm.oxen.missing import Waits
 from culm.oxen.outgoing import Outgoing
 from culm.oxen.proofs import AMPLIFICATION_MAX
 from culm.oxen.states import PeerState
@@ -66,6 +67,8 @@ class Peer:
     """Whether it has long acknowledged nothing, so that only bytes that others pay for are sent."""
     claim: Claim | None = None
     """The claim, if any, that it has started anew."""
+    waits: Waits = field(default_factory=Waits)
+    """What has been missing from it for long."""
     suspicion: int = 0
     """Number of times that others were asked to reach it since its last sign of life."""
 
@@ -135,8 +138,8 @@ class Peer:
         """Take over its numbers, after which its messages in order count."""
         self.incoming = incoming
 
-    def start_anew(self, incoming: Incoming, now: float) -> None:
-        """Take over its new numbers, and synchronize with it once more."""
+    def start_anew(self, incoming: Incoming | None, now: float) -> None:
+        """Take over its new numbers, if they are known, and synchronize with it once more."""
         self.incoming = incoming
         self.trust()
         self.enter(PeerState.SYNCHRONIZING, now)

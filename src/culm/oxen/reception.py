@@ -22,6 +22,7 @@ from culm.oxen.messages import (
     Message,
     MessageAck,
     MessageData,
+    Missing,
     OneToOne,
     Outlived,
     ParcelError,
@@ -70,6 +71,7 @@ class Reception:
             Piece: self._receive_piece,
             Tags: self._receive_tags,
             Turn: self._receive_turn,
+            Missing: self._receive_missing,
             Outlived: self._receive_outlived,
         }
 
@@ -153,7 +155,10 @@ class Reception:
         peer = self._roster.peers.get(body.fr)
         told = None if peer is None else peer.outgoing.acknowledge(body.id, self._clock.now)
         if peer is None or told is None:
-            self._dropped[DropReason.STRAY_ACKNOWLEDGE] += 1
+            if peer is not None and self._never_comes(peer, body.id):
+                self._associations.part(peer)
+            else:
+                self._dropped[DropReason.STRAY_ACKNOWLEDGE] += 1
             return
         if peer.claim is not None and not peer.outgoing.challenged:
             peer.answer()
@@ -175,6 +180,11 @@ class Reception:
                 self._courier.pump(peer)
             if peer.state is _FINALIZING:
                 self._associations.bury_if_complete(peer)
+
+    def _never_comes(self, peer: Peer, id: int) -> bool:
+        """Whether `peer` says, by acknowledging `id`, that it never sends what is missing."""
+        incoming = peer.incoming
+        return peer.state is _JOINED and incoming is not None and peer.waits.is_vain(incoming, id)
 
     def _receive_datagram(self, peer: Peer, message: Datagram, _size: int) -> bool:
         if peer.state not in _TALKING:
@@ -211,6 +221,15 @@ class Reception:
         turn = self._associations.come if message.has_come else self._associations.wait
         turn(peer, _DELIVERIES[message.kind], message.sequence)
         return True
+
+    def _receive_missing(self, peer: Peer, message: Missing, _size: int) -> bool:
+        """Say whether a message will never come.
+
+        The question may be old, or somebody else's, and so is no reason to start anew ourselves.
+        """
+        if peer.state not in _TALKING:
+            return self._refuse(DropReason.NOT_SYNCHRONIZED)
+        return peer.outgoing.never_sends(_DELIVERIES[message.kind], message.sequence)
 
     def _take(self, peer: Peer, delivery: Delivery, sequence: int, content: bytes | Piece) -> bool:
         """Take a numbered message, or a piece, of one of the peer's streams."""

@@ -6,8 +6,9 @@ Source: manual/dev-oxen.md, "Messaging".
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from culm.oxen.messages import Piece, Position, write_message, write_one_to_one
 from culm.wire.xenc import Value
@@ -192,6 +193,19 @@ class Stream:
         self._rest_all()
         self.barrier = min(self._refused, default=None)
         return number
+
+    def is_over(self, sequence: int, under_way: Iterable[Item]) -> bool:
+        """Whether no message with that number is ever sent, for the first time or again.
+
+        under_way: messages that are sent and not acknowledged.  A number ahead of the next one is
+        that of another association, whose receiver would take ours for duplicates.
+        """
+        if sequence > self.last:
+            return sequence > self.last + 1
+        items = (item for item in chain(under_way, self.waiting) if item.stream is self)
+        return sequence < self.first or not any(
+            (item.gap or item.sequence) <= sequence <= item.sequence for item in items
+        )
 
     def acknowledge(self, item: Item) -> list[int]:
         """Note that the peer has `item`; returns the caller's numbers of messages delivered now."""
