@@ -155,6 +155,44 @@ def test_a_new_life_is_never_sent_back_before_what_was_left_out() -> None:
     assert named == {(left_out.broadcast, 2**41)}
 
 
+LIVES = [Synchronize(0, 5), Synchronize(2**40, 2**41)]
+
+
+@pytest.mark.parametrize(("former", "present"), [LIVES, LIVES[::-1]], ids=["later", "set back"])
+def test_what_a_former_life_has_said_is_repeated_in_vain(
+    former: Synchronize, present: Synchronize
+) -> None:
+    """Both lives have named our number, so it must not be the same for both.
+
+    Our streams would go back with the former one, and then wait without end for what was left out
+    and acknowledged.
+    """
+    table = Table()
+    table.tell_message(P, former)
+    ours = our_start(table).one
+    old = former._replace(known=ours)
+    table.tell_message(P, old, id=101)
+    assert table.acknowledged() == [101]
+    table.tell_message(P, present._replace(known=ours), id=102)
+    table.tell_message(P, present._replace(known=ours), id=103)
+    start = our_start(table)
+    assert start.one >= ours + RESTART_GAP
+    assert start.known == present.one
+    table.tell_message(P, present._replace(known=start.one), id=104)
+    left_out = present._replace(broadcast=present.broadcast + 1, known=start.one)
+    table.tell_message(P, left_out, id=105)
+    assert table.acknowledged() == [104, 105]
+    table.tell_message(P, old, id=106)
+    assert table.acknowledged() == []
+    table.wait(1.0)
+    table.answer(P, P)
+    table.events()
+    table.tell_message(P, Broadcast(present.broadcast + 2, b"next"), id=107)
+    assert [event.data for event in table.events() if isinstance(event, MessageReceived)] == [
+        b"next"
+    ]
+
+
 class Pair:
     """Two nodes that have joined; the clock of a second life is set back."""
 

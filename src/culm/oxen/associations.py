@@ -417,7 +417,7 @@ class Associations:
         if claim is not None and claim.state is ClaimState.ASKED and claim.is_repeated_by(message):
             if now >= claim.until and claim.asked >= _ASKED_MIN:
                 self._links.doubt(peer.sid, size)
-                return self.restart(peer, message, one=self._roster.next_start(message.known))
+                return self.restart(peer, message, renumber=True)
             peer.pay(size)
             self.courier.challenge(peer)
         elif claim is None or now >= claim.until:
@@ -462,10 +462,11 @@ class Associations:
         """Count a peer as joined whose goodbye has overtaken its acknowledgement."""
         self._appear(peer, incoming)
 
-    def restart(self, peer: Peer, message: Synchronize, *, one: int | None = None) -> bool:
+    def restart(self, peer: Peer, message: Synchronize, *, renumber: bool = False) -> bool:
         """Restart the association with a peer that has restarted, unless we are leaving.
 
-        one: the number after which our one-to-one messages go on; by default the last one.
+        renumber: whether our one-to-one messages go on far above the last one, which its former
+            life has named.
         """
         reasons = FailReason.PEER_RESTARTED, LeaveReason.RESTARTED
         return self._start_anew(peer, message, one, *reasons)
@@ -493,8 +494,8 @@ class Associations:
         if self.leaving:
             self._forget(peer)
             return False
-        if one is not None:
-            peer.outgoing.renumber(one)
+        if renumber:
+            peer.outgoing.renumber(self._roster.next_start(message.known))
         self.assemblies.remove(peer.sid)
         incoming = None if message is None else self.begin(peer, message)
         peer.start_anew(incoming, self._clock.unix)

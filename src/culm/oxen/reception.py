@@ -297,7 +297,8 @@ class Reception:
         if peer.state in _TALKING:
             return self._associations.doubt(peer, message, size)
         if named or incoming.gives_way_to(age):
-            return self._associations.restart(peer, message)
+            # Another life of the peer has named our number, too: its messages must not any more.
+            return self._associations.restart(peer, message, renumber=incoming.vouched)
         # A genuine one comes again, when the peer has joined and can be asked, or names our number.
         return self._refuse(DropReason.STALE_SYNCHRONIZE)
 
