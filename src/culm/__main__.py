@@ -1,4 +1,4 @@
-"""``python -m culm``: what there is in this installation."""
+"""``python -m culm``: the parts of this installation."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def _row(name: str, text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    ArgumentParser(prog="python -m culm", description="What there is in this culm.").parse_args()
+    ArgumentParser(prog="python -m culm", description="The parts of this culm.").parse_args()
     for line in _lines():
         print(line)

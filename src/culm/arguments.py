@@ -1,8 +1,8 @@
 """Arguments that are wrong in any state: of another type, or out of range.
 
-Each `check_` function raises `TypeError` or `ValueError`, which name the argument, and is to be
-called before anything has changed.  `is_list` and its like are for values that may be of any
-type: the answers of a store, and what a decoder has read.
+Each `check_` function raises `TypeError` or `ValueError`, which name the argument; call it
+before anything has changed.  `is_list` and its like are for values that may be of any type: the
+answers of a store, and the results of a decoder.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class ReceiveBuffer:
 
 
 def _is_lasting(data: Buffer) -> bool:
-    """Whether nobody can change `data`, and keeping it does not keep much else alive."""
+    """Whether `data` cannot change, and keeping it does not keep much else alive."""
     if type(data) is bytes:
         return True
     if not isinstance(data, memoryview) or type(data.obj) is not bytes:
@@ -153,7 +153,7 @@ _SMALL_SIZE_MAX = 32  # an object of its own takes more than that, on top of the
 
 
 class _Joined(bytearray):
-    """Small pieces joined to one, to which more can be added until somebody has taken it."""
+    """Small pieces joined to one, to which more can be added until it is taken."""
 
     __slots__ = ()
 
@@ -296,7 +296,7 @@ class Queue(Generic[T]):
 
 
 def take_first(waiting: OrderedDict[K, T]) -> tuple[K, T]:
-    """Take the first of what waits by key; raises `KeyError` if there is none."""
+    """Take the first waiting item, with its key; raises `KeyError` if there is none."""
     first = waiting.popitem(last=False)
     if not waiting:
         waiting.clear()  # gives its table back, as most are idle

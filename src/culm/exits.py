@@ -1,4 +1,4 @@
-"""How commands end: one table of exit statuses for all of them, and what their help says of it."""
+"""How commands end: one table of exit statuses for all of them, and their help on it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Self
 
 
 class ExitStatus(IntEnum):
-    """What the exit status of a command says; a number says the same of every command."""
+    """The exit status of a command; a number has the same meaning for every command."""
 
     DONE = 0, "done, and nothing is wrong"
-    FAILED = 1, "others have refused, failed or not answered, or what was looked at is wrong"
+    FAILED = 1, "others have refused, failed or not answered, or the input is faulty"
     IMPOSSIBLE = (
         2,
         (
@@ -20,12 +20,12 @@ class ExitStatus(IntEnum):
         ),
     )
     INCOMPLETE = 3, "begun, and not completed: some of it could not be read, or the work broke off"
-    TOO_FEW = 4, "there is less to look at than there should be"
-    BUSY = 5, "somebody else is at it; try again later"
-    ABSENT = 6, "what was asked for is not there"
-    UNKNOWN = 7, "nobody knows whether it was done"
+    TOO_FEW = 4, "there is less input than there should be"
+    BUSY = 5, "in use by another program; try again later"
+    ABSENT = 6, "not found"
+    UNKNOWN = 7, "it is not known whether it was done"
     INTERRUPTED = 130, "interrupted"  # as shells say it of a program that SIGINT has ended
-    UNHEARD = 141, "nobody reads the output any more"  # the same of SIGPIPE
+    UNHEARD = 141, "the output is no longer read"  # the same of SIGPIPE
 
     meaning: str
 
@@ -37,9 +37,9 @@ class ExitStatus(IntEnum):
 
 
 def exits(told: Mapping[ExitStatus, str], *, endless: str = "") -> str:
-    """What a command's help says of its exit status.
+    """A help text on the exit statuses of a command.
 
-    told: what those that are its own mean here.
+    told: the meanings of its own statuses.
     endless: the commands that go on until Ctrl-C, which is no failure there.
     """
     words = "; ".join(f"{status} {text}" for status, text in sorted(told.items()))

@@ -7,8 +7,8 @@ moves one step when an event is taken, so ``state`` is always the state as of th
 last returned, and a fault in a later frame never swallows an earlier event.
 
 This module holds the vocabulary (events, effects, errors), the protocols by which a
-driver sees a machine, and `StreamBase`, which does for every stream machine what all
-of them do alike.  It imports nothing of culm but `culm.buffer`.
+driver sees a machine, and `StreamBase`, the common part of all stream machines.  It imports
+nothing of culm but `culm.buffer`.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Effect(Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFailed(Event):
-    """The store could not do what was asked of it (`Durable.fail`).
+    """The store could not carry out an effect (`Durable.fail`).
 
     Nothing that depended on it leaves or counts as stored.
 
@@ -194,7 +194,7 @@ class Machine(Protocol[E_co]):
         ...
 
     def next_event(self) -> E_co | None:
-        """Go one step further and return what happened, or ``None``.  Never raises."""
+        """Go one step further and return its event, or ``None``.  Never raises."""
         ...
 
     def close(self) -> None:
@@ -243,8 +243,8 @@ class StreamMachine(Machine[E_co], Protocol[E_co]):
 class Conduit(StreamMachine[E_co], Protocol[E_co]):
     """A stream machine that carries bytes for a layer above it.
 
-    What it carries up comes out as `DataReceived`, in whole units of its protocol, so that
-    chunking does not show.
+    Its data comes out as `DataReceived`, in whole units of its protocol, so that chunking does
+    not show.
     """
 
     def send_data(self, data: Buffer) -> None:
@@ -273,8 +273,8 @@ class DatagramMachine(Machine[E_co], Protocol[E_co, A]):
 class Link(Protocol):
     """One connection of a `LinkedMachine`: fed and emptied as a stream machine is.
 
-    Its events are the machine's: what was received comes out of the machine's
-    `next_event`, in the machine's order.
+    Its events are the machine's: they come out of the machine's `next_event`, in the machine's
+    order.
     """
 
     @property
@@ -284,7 +284,7 @@ class Link(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the machine is done with it: send what is left, then close the connection."""
+        """Whether the machine is done with it: send the rest, then close the connection."""
         ...
 
     def receive_data(self, data: Buffer) -> None:
@@ -436,7 +436,7 @@ class StreamBase(_StreamOf[E_co], ABC):
         """Write the orderly goodbye; `_step` returns `Closed` when it is due."""
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
-        """Release what is held; called just before `Closed` is returned."""
+        """Release all memory; called just before `Closed` is returned."""
 
     def next_event(self) -> E_co | None:
         if self._closed is not None:

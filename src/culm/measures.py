@@ -1,6 +1,6 @@
-"""Numbers of machines, for those who watch them: sizes, positions, and counts of what happened.
+"""Numbers of machines, for those who watch them: sizes, positions, and counts of events.
 
-`measures` reads any machine; `Tally` counts what it tells.  Both give `Measure`, from which an
+`measures` reads any machine; `Tally` counts its events.  Both give `Measure`, from which an
 exporter (`culm_io.metrics`) makes whatever a system for metrics wants.
 """
 
@@ -22,10 +22,10 @@ E = TypeVar("E", bound=Event)
 class Measure:
     """A number at one moment.
 
-    name: that of the property, as ``unsent_size``; what something has several of is named after
-        both, as ``peers_match_index``, and their number ``peers_count``.
+    name: that of the property, as ``unsent_size``; a value of each of several parts is named
+    after both, as ``peers_match_index``, and their number ``peers_count``.
     value: the number; 1 where a label says it all, as the state does.
-    labels: what it is the number of, as ``("server_id", "2")``.
+    labels: the part that it measures, as ``("server_id", "2")``.
     """
 
     name: str
@@ -91,7 +91,7 @@ def _of_item(name: str, item: object) -> Iterator[Measure]:
 
 
 def _parts(value: object) -> list[tuple[str, object]] | None:
-    """The names and values of a record's fields; ``None`` for what is no record."""
+    """The names and values of a record's fields; ``None`` for anything but a record."""
     if is_dataclass(value):
         return [(each.name, getattr(value, each.name)) for each in fields(value)]
     names = getattr(value, "_fields", None)

@@ -1,8 +1,8 @@
 """Signatures that are verified outside of a machine, on the cores that its driver has.
 
 A machine that leaves them to its driver asks with `Verify`, many at a time.  `verify` answers, in
-any thread: the interpreter's lock is released meanwhile.  `Verification` keeps the order of what
-waits for verdicts.
+any thread: the interpreter's lock is released meanwhile.  `Verification` keeps the order of
+items that wait for verdicts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Signed(NamedTuple):
 class Verify(Effect[list[bool]]):
     """Whether each message was signed with its key; answered with a verdict for each, in order.
 
-    `verify` tells.  Nothing of what waits for a verdict has been told, stored or passed on.  If it
+    `verify` tells.  Nothing that waits for a verdict has been told, stored or passed on.  If it
     fails, that is to the machine as if its store had failed.
     """
 
@@ -76,7 +76,7 @@ def with_signatures(perform: Callable[[Effect[Any]], object]) -> Callable[[Effec
 
 
 def asks(work: StoreWork) -> Ask:
-    """What asks for verdicts on some signatures, and for what gets them."""
+    """An `Ask` that issues `Verify` effects of `work`."""
     return lambda signatures, then: work.ask(Verify, then, signatures=signatures)
 
 
@@ -134,9 +134,9 @@ class Verification(Generic[T]):
             self._then([(item, None)])
 
     def ask(self) -> bool:
-        """Ask about what has come, as far as there is room; whether there was anything to ask.
+        """Ask about new items, as far as there is room; whether there was anything to ask.
 
-        Call it when effects are taken, so that what has come until then goes together.
+        Call it when effects are taken, so that all items until then go together.
         """
         asked, signatures = _Asked[T](), list[Signed]()
         room = self._count_max - self._count

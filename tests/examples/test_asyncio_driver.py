@@ -366,7 +366,7 @@ def test_a_durable_machine_needs_somebody_who_performs() -> None:
     async def main() -> None:
         protocol = MachineProtocol(Keeper())
         connected(protocol).feed(b"line\n")
-        with pytest.raises(TypeError, match="nobody performs Keep"):
+        with pytest.raises(TypeError, match="no performer for Keep"):
             await protocol.wait_closed()
 
     run(main())

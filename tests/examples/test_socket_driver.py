@@ -224,7 +224,7 @@ def test_a_failure_of_the_users_is_raised_and_the_socket_closed() -> None:
         drive(Lines(), near, on_event=fail)
     with (
         connection(lambda far: far.sendall(b"line\n")) as near,
-        pytest.raises(TypeError, match="nobody performs Keep"),
+        pytest.raises(TypeError, match="no performer for Keep"),
     ):
         drive(Keeper(), near)
 

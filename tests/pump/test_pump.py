@@ -160,7 +160,7 @@ def test_effects_are_either_performed_or_deferred() -> None:
     pump, _ = pumped(Keeper())
     pump.receive_data(b"one\n", 0.0)
     assert pump.over
-    with pytest.raises(TypeError, match="nobody performs Keep"):
+    with pytest.raises(TypeError, match="no performer for Keep"):
         pump.result()
 
 

@@ -1,7 +1,7 @@
 """Whether a store's answer fits its question.
 
-Only the form is looked at, once for each answer: a store is trusted to keep what it was
-given, and hashes and signatures were verified before that.
+Only the form is looked at, once for each answer: a store is trusted to keep its data as given,
+and hashes and signatures were verified before that.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def is_of_family(family: HashFamily, answer: object) -> bool:
         return not answer or type(answer[0]) is not StoredEntry or len(answer[0].hash) == size
     if is_dict(answer):
         return all(len(hash) == size for hash in answer.values())
-    # All that is to be known of a log.
+    # Everything about a log.
     return not is_tuple(answer) or all(is_of_family(family, part) for part in answer)
 
 

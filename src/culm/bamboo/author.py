@@ -117,7 +117,7 @@ class LogAuthor:
     ) -> NewEntry:
         """Make the next entry, for a payload or the size and hash of one.
 
-        Raises `VerificationError` (``AFTER_END_OF_LOG``) if the log has ended, and what
+        Raises `VerificationError` (``AFTER_END_OF_LOG``) if the log has ended, and whatever
         `culm.bamboo.entry.sign` raises.
         """
         new = publish(

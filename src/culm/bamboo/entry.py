@@ -187,7 +187,7 @@ def _making(fields: Callable[P, _Fields]) -> Callable[P, Entry]:
 
 
 assemble = _making(_Fields)
-"""An `Entry` of fields that are known to be right, with what encoding and hashing it give.
+"""An `Entry` of fields that are known to be right, with its encoding and hash.
 
 That is done for every entry that a replicator receives.
 """
@@ -201,7 +201,7 @@ def encoded_size_max(family: HashFamily) -> int:
 def decode(data: Buffer, *, family: HashFamily) -> Entry:
     """Decode bytes that are one entry and nothing else.
 
-    Raises what `decode_prefix` does, and `DecodeError` with ``TRAILING_DATA``.
+    Raises as `decode_prefix` does, and `DecodeError` with ``TRAILING_DATA``.
     """
     entry, end = decode_prefix(data, family=family)
     if end != len(data):

@@ -1,9 +1,9 @@
 """Forks: two entries where a log may have one.
 
-What counts as a fork is two different encodings with valid signatures under one author,
-log id and sequence number, even if they differ in nothing but the signature.  An entry's
-hash covers its signature, so a later backlink can name only one of the two, and peers
-that hold different ones can never agree on later entries.  It is also safe to blame the
+A fork is two different encodings with valid signatures under one author, log id and sequence
+number, even if they differ in nothing but the signature.  An entry's hash covers its signature,
+so a later backlink can name only one of the two, and peers that hold different ones can never
+agree on later entries.  It is also safe to blame the
 author for it: Ed25519 signing is deterministic, and a signature cannot be reshaped into
 another valid one without the key, because scalars at or above the group order are
 refused (see `culm.bamboo.entry.verify_signature`).  Entries that are equal byte for byte
@@ -97,7 +97,7 @@ class ForkProof:
     ) -> tuple[ForkProof, int]:
         """Decode the two entries that start at `offset`; also return the index just after them.
 
-        Raises what `culm.bamboo.entry.decode_prefix` does, and `DecodeError` with
+        Raises as `culm.bamboo.entry.decode_prefix` does, and `DecodeError` with
         ``BAD_VALUE`` for entries that cannot prove a fork.
         """
         first, middle = decode_prefix(data, offset, family=family)

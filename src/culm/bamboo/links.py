@@ -10,8 +10,8 @@ last entry of a block of level k links to the entry just before the block; if th
 none, because the block begins the log, to u(k - 1).
 
 Links do not cross: no entry after an entry n links to an entry between n and the target
-of its lipmaalink.  Most of what this module computes, and what `culm.bamboo.verify` can
-afford to forget, follows from that.
+of its lipmaalink.  Most results of this module follow from that, and so does all that
+`culm.bamboo.verify` can afford to forget.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class StoredEntry(NamedTuple):
     `payload_stored` is the number of bytes of the payload on hand, from its beginning.
     An empty payload is complete only once it was given or finished.  `payload` is there
     only if it was asked for (see `LogStore.entries`).  `payload_begun`: some of it has been
-    staged, whether or not it is still on hand, and it is not complete; what was left out
-    has not begun.
+    staged, whether or not it is still on hand, and it is not complete; a payload that was left
+    out has not begun.
     """
 
     seqnum: int

@@ -129,10 +129,10 @@ class StagedPayload:
     """Puts the pieces of one payload into the store, one after the other.
 
     Others may be at the same payload: replicators of other peers over the same store.
-    So the store decides where a piece goes.  What it has already is read back and compared, so that
-    everything up to where we are is what our peer has sent.  As soon as that is not the case,
-    nothing more is written; if our peer's payload then turns out to be the right one, what is
-    stored is dropped, and the payload is fetched again.
+    So the store decides where a piece goes.  Bytes that it has already are read back and
+    compared, so that everything up to our position is as our peer has sent it.  As soon as that
+    is not the case, nothing more is written; if our peer's payload then turns out to be the
+    right one, the stored bytes are dropped, and the payload is fetched again.
 
     over: called when no more will be written (`done`); returns the events for that.
     progress: makes the event that says how much is stored (``log``, ``seqnum``, ``stored``,

@@ -1,8 +1,8 @@
 """Where logs are kept: the interface of a store, and one in memory.
 
-A store holds verified entries only: it trusts its user for that, and by itself refuses only what
-would make it contradict itself.  Entries of a log may be sparse.  The payload of an entry is
-absent, staged (a prefix is on hand, unverified) or complete; deleting it leaves the entry.
+A store holds verified entries only: it trusts its user for that, and by itself refuses only
+contradictions.  Entries of a log may be sparse.  The payload of an entry is absent, staged (a
+prefix is on hand, unverified) or complete; deleting it leaves the entry.
 
 All numbers of bytes are those of the encodings and payloads themselves.
 """
@@ -134,7 +134,7 @@ class LogStore(ABC):
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         """Drop the part of the payload on hand, staged or complete; the entry stays.
 
-        A payload that was not complete has still begun, and is to be had from a peer.  A complete
+        A payload that was not complete has still begun, and can be fetched from a peer.  A complete
         one is left out from now on.
 
         Raises `StoreError`: ``UNKNOWN_ENTRY``.
@@ -144,7 +144,7 @@ class LogStore(ABC):
     def discard_staged(self, log: LogKey, seqnum: int) -> None:
         """Drop the staged part of the payload: it turned out to be wrong.
 
-        It has still begun, and is to be had from another peer.  A complete payload stays: it has
+        It has still begun, and can be fetched from another peer.  A complete payload stays: it has
         been seen as a whole, and found right.
 
         Raises `StoreError`: ``UNKNOWN_ENTRY``.

@@ -28,7 +28,7 @@ class Connection(StreamBase[ConnectionEvent]):
     role
         Decides whose ids are even.
     limits
-        Bounds on what the peer can make this endpoint hold.
+        Bounds on the memory that the peer can make this endpoint hold.
     initial
         The streams that exist from the beginning; the mirror image of the peer's
         (`InitialState.mirrored`).
@@ -220,7 +220,7 @@ class Connection(StreamBase[ConnectionEvent]):
                 return event
 
     def next_of_write(self, stream_id: int) -> StreamData | None:
-        """`next_event`, if what comes next is more of a Write to that stream; ``None`` if not."""
+        """`next_event`, if the next input is more of a Write to that stream; ``None`` if not."""
         incoming = self._incoming
         if incoming is None or incoming.stream_id != stream_id or self._closed is not None:
             return None

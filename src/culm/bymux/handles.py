@@ -88,9 +88,9 @@ class Stream:
     def set_window(self, size: int) -> None:
         """Keep the sum of the peer's credit and of bytes not yet `consumed` at `size`.
 
-        From now on credit is granted whenever that can be restored and is urgent: the
-        refill is at least what the peer has left, and at least 1 (spec, appendix B).
-        Data that was handed up before counts as consumed.  Raises `ValueError` unless
+        From now on credit is granted whenever that can be restored and is urgent: the refill is
+        at least the credit that the peer has left, and at least 1 (spec, appendix B).  Data
+        that was handed up before counts as consumed.  Raises `ValueError` unless
         ``0 <= size < INFINITE``.
         """
         check_int("window", size, 0, INFINITE - 1)

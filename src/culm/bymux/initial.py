@@ -13,7 +13,7 @@ from culm.arguments import check_int, check_type
 class InitialStream:
     """A stream that exists from the start.  Credit is in bytes, or `INFINITE`.
 
-    `urgent`: what is queued on it leaves before anything that is queued on other streams.
+    `urgent`: its queued data leaves before that of all other streams.
     """
 
     send_credit: int = 0

@@ -16,8 +16,8 @@ class Limits:
     piece and a packet's header.
 
     write_size_max
-        Bytes of data in a Write that we send. This takes no memory (what the caller has queued is
-        cut, not copied) but decides for how long one stream holds up the others.
+        Bytes of data in a Write that we send. This takes no memory (the caller's data is cut,
+        not copied) but decides for how long one stream holds up the others.
     piece_size_max
         Bytes of data in a `StreamData` event: one such event at a time, whatever size the peer
         claims for its Write.

@@ -38,9 +38,9 @@ class PacketType(IntEnum):
 class Packet(NamedTuple):
     """A packet without the data of a Write.
 
-    `stream_id` is ``None`` for a global packet.  `amount` is what a Credit gives, how
-    many bytes of data follow a Write, and, for a global Write, the id of the stream that
-    it creates; ``None`` for the other types.
+    `stream_id` is ``None`` for a global packet.  `amount` is the credit that a Credit gives,
+    the number of data bytes that follow a Write, and, for a global Write, the id of the stream
+    that it creates; ``None`` for the other types.
     """
 
     type: PacketType

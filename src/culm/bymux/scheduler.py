@@ -3,8 +3,8 @@
 Control packets (all but data) leave in the order in which they became due, before any
 data.  Packets that can be merged (Credits of a stream) or counted (Pings, Pongs) join the one that
 waits already; since they only move forward, past packets of other types, this never takes them past
-a Close or StopRead that forbids them.  So what waits is bounded by the number of streams, not by
-what the peer asks for.
+a Close or StopRead that forbids them.  So the queue is bounded by the number of streams, not by
+the peer's requests.
 
 Data leaves one Write at a time, round robin over the streams that have some and may send it:
 the urgent ones first, the others while none of those has any.

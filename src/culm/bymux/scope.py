@@ -36,7 +36,7 @@ _PLAIN_EVENTS: Final[Mapping[PacketType, type[_PlainEvent]]] = {
 
 
 class Scope(ABC):
-    """The Close and StopRead that both endpoints have sent, and what they forbid."""
+    """The Close and StopRead of both endpoints, and the packets that they forbid."""
 
     __slots__ = ("_rules", "_scheduler", "local", "remote", "stream_id")
 
@@ -91,7 +91,7 @@ class Scope(ABC):
         return self._scheduler.owes(self, PacketType.PING)
 
     def end(self) -> None:
-        """Send what has not been sent of Close and StopRead."""
+        """Send Close and StopRead, unless they have been sent."""
         for packet_type in (PacketType.CLOSE, PacketType.STOP_READ):
             if self.may_send(packet_type):
                 self.send(packet_type)
@@ -116,7 +116,7 @@ class Scope(ABC):
         return self._rules[self.local][packet_type]
 
     def _take_in(self, packet_type: PacketType, amount: int | None) -> ConnectionEvent | None:
-        """Do what an allowed packet does apart from changing the remote half."""
+        """Apply an allowed packet, apart from changing the remote half."""
         if amount is None:
             return _PLAIN_EVENTS[packet_type](stream_id=self.stream_id)
         if packet_type is PacketType.CREDIT:

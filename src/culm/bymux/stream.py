@@ -90,7 +90,7 @@ class StreamScope(Scope):
             self.send(PacketType.CLOSE)
 
     def _outcome(self, packet_type: PacketType) -> HalfState | ErrorCode:
-        # A Close that waits for data already forbids what it will forbid once it is sent.
+        # A Close that waits for data already forbids the same as one that has been sent.
         if self._closing and packet_type in _DATA_ENDING:
             return self._rules[HalfState.CLOSED][packet_type]
         return self._rules[self.local][packet_type]

@@ -37,7 +37,7 @@ class Dials:
         self._stopped = False
 
     def missing(self, peers: Iterable[int]) -> int | None:
-        """One of `peers` that is to be dialled now; it counts as being dialled from now on."""
+        """One of `peers` to dial now; it counts as being dialled from now on."""
         if self._stopped:
             return None
         for peer in peers:
@@ -127,7 +127,7 @@ class Dials:
         return silent
 
     def stop(self) -> None:
-        """Dial nobody from now on."""
+        """Dial no more."""
         self._stopped = True
         self._under_way.clear()
         self._pending.clear()

@@ -397,14 +397,14 @@ class Credentials:
     """The handshakes of one server.
 
     user, password
-        As whom the server dials others, and one of those that it lets in.
+        The user as which the server dials others, and one of those that it lets in.
     accepted
         The passwords of the other users that it lets in.  The mapping may be changed at any time;
         new connections go by it.
     rng
         The source of nonces; must be unpredictable outside of tests.
 
-    Owns what handshakes share: the nonces given out, and the challenges of other servers.
+    Owns the shared state of handshakes: the nonces given out, and the challenges of other servers.
     """
 
     def __init__(

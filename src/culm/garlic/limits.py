@@ -36,8 +36,8 @@ class Limits:
     unanswered_max
         Requests that may be unanswered on one connection.  Beyond that a listener reads no further
         request before all answers have been taken from `data_to_send` (backpressure), and a
-        dialler's `send_request` refuses with ``QUEUE_FULL``.  A node allows its own requests what
-        the core may have in flight, instead.
+        dialler's `send_request` refuses with ``QUEUE_FULL``.  For its own requests a node uses
+        the core's limit of messages in flight instead.
     links_max
         Of a node, concurrent accepted connections of guests: authenticated or, without a handshake,
         from their first request on.  When all places are held, the guest that has been idle for

@@ -27,8 +27,8 @@ class StateMachine(Protocol):
     """The state machine that the log feeds; deterministic: equal values make equal states.
 
     Values and images may come from anybody who can speak with a server.  Their meaning depends on
-    their bytes alone: not on the stack, the memory or the Python of one server.  So JSON is to be
-    read with `culm.wire.json.read_json`.
+    their bytes alone: not on the stack, the memory or the Python of one server.  So read JSON
+    with `culm.wire.json.read_json`.
     """
 
     def apply(self, index: int, value: bytes) -> None:
@@ -159,7 +159,7 @@ def restored(machine: StateMachine, image: bytes) -> bool:
 def recover(store: Store, servers: Iterable[Server]) -> Stored:
     """Make a cluster of `servers` from the store of one, when a majority is lost for good.
 
-    All of its log is taken for committed, applied (what follows ``applied_index``), and put into a
+    All of its log is taken for committed, applied (from ``applied_index`` on), and put into a
     snapshot whose configuration is `servers`.  Called again after a crash on the way, it
     continues.  Returns the state from which that server starts; the others start empty, with
     ``Stored()``, and get the snapshot.

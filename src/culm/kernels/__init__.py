@@ -17,9 +17,9 @@ To ask for one of these three imports all kernels.
 There is no switch.  To run without the extensions, install with ``CULM_BUILD_EXT=no``; to
 have both twins side by side, as the tests do, call `load`.
 
-Kernels take and return bytes and integers (``cbor`` and ``operations`` what CBOR stands for), keep
-no protocol state and import nothing of culm: faults in the data are numbers, which `culm.wire` and
-the protocols turn into errors.
+Kernels take and return bytes and integers (``cbor`` and ``operations`` the values that CBOR stands
+for), keep no protocol state and import nothing of culm: faults in the data are numbers, which
+`culm.wire` and the protocols turn into errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Canonical CBOR: plain code that specifies what `culm.kernels._cbor` does fast.
+"""Canonical CBOR: the specification of `culm.kernels._cbor`, in plain code.
 
 It takes numbers, byte strings, text, arrays, maps with text as keys, floats, booleans and null,
 each in its shortest form, and the keys of a map in ascending order.  It reserves no memory for
@@ -78,20 +78,21 @@ def decode(data: bytes, at: int, depth_max: int) -> tuple[Any, int]:
 
 
 class Records:
-    """Records that wait to be taken, one behind the other.
+    """Records that wait to be taken, one after the other.
 
-    forms: how values are written, by their class: what is no byte string, no text, no integer from
-        0 to 2^63 - 1, no number with a point that needs 64 bits, no truth value and not ``None``.
+    forms: how values are written, by their class: those that are no byte string, no text, no
+        integer from 0 to 2^63 - 1, no float that needs 64 bits, no truth value and not
+        ``None``.
 
-        - A list of bytes and a function: the bytes in front of each field, and what tells a
-          value's fields (several in a tuple, one as it is), which are written in turn.
-        - Pairs in a tuple and a function: the few objects that are always the same, each with its
-          encoding, and what encodes the others.
+        - A list of bytes and a function: the bytes in front of each field, and a function that
+          gives a value's fields (several in a tuple, one as it is), which are written in turn.
+        - Pairs in a tuple and a function: the few objects that are always the same, each with
+          its encoding, and a function that encodes the others.
         - Bytes: those, and then an array of the value's items.
         - A function: encodes the value.
 
     clock: the time in seconds; ``None`` for none.
-    size_max: so many bytes are to be taken.
+    size_max: the number of bytes from which the records should be taken.
     piece_min: byte strings of that size are not copied.
     """
 
@@ -105,7 +106,7 @@ class Records:
         self._forms, self._clock = forms, clock
         self._size_max, self._piece_min = size_max, piece_min
         self._pieces: list[bytes] = []
-        self._before, self._rest = 0, bytearray()  # bytes in pieces, and what is in none yet
+        self._before, self._rest = 0, bytearray()  # bytes in pieces, and those in none yet
         self._last = 0.0 if clock is None else float(clock())
 
     def __len__(self) -> int:
@@ -120,7 +121,7 @@ class Records:
         return int(min(leap, _LEAP_MAX)) if leap >= 1 else 0
 
     def put(self, record: bytes) -> bool:
-        """Add a record; returns whether the records are to be taken."""
+        """Add a record; returns whether the records should be taken."""
         _check_bytes(record)
         self._write_raw(record)
         return len(self) >= self._size_max
@@ -128,9 +129,9 @@ class Records:
     def note(
         self, head: bytes | None, fronts: list[bytes], values: tuple[Any, ...], tail: bytes
     ) -> bool:
-        """Add a record: its head and the microseconds, fields with what is in front, and its tail.
+        """Add a record: its head and the microseconds, its fields with their fronts, and its tail.
 
-        Without a head, no time is written.  Returns whether the records are to be taken.  Whatever
+        Without a head, no time is written.  Returns whether the records should be taken.  Whatever
         a form or the clock raises, nothing has been added.
         """
         if type(fronts) is not list or type(values) is not tuple:
@@ -169,7 +170,7 @@ class Records:
         self._before += len(data)
 
     def _forget(self, begun: int, size: int) -> None:
-        """Take back a record; so many pieces and bytes in none were there before it."""
+        """Take back a record; before it there were `begun` pieces, and `size` bytes in none."""
         if len(self._pieces) > begun:
             self._rest = bytearray(self._pieces[begun])
             self._before -= sum(map(len, self._pieces[begun:]))

@@ -1,8 +1,8 @@
-"""Messages of Secure Scuttlebutt that are written plainly: what `culm.kernels._classic` does fast.
+"""Plainly written messages of Secure Scuttlebutt: the specification of `culm.kernels._classic`.
 
 Nearly every message comes as V8's ``JSON.stringify(message)`` has written it, without spaces.
-Such a text says what was signed without being read: only line breaks and spaces have to be put in.
-What is written in any other way, and whatever is no message, is for somebody else to look at.
+Such a text gives the signed text without being parsed: only line breaks and spaces have to be
+put in. Texts of any other form, messages or not, are left to the caller.
 
 *Plain* is a message in UTF-8 such that
 
@@ -65,8 +65,8 @@ def scan(data: bytes) -> tuple[bytes, int, int, int, int, int, int] | None:
     Returns the text of the message, indented by two spaces, the sequence, and where in `data`
     the author begins (53 bytes), the timestamp begins and ends, and the content begins and
     ends.  The id of the previous message, if there is one, lies from 13 to 65, the signature, in
-    base64, in the 88 bytes that end 14 bytes before the end.  Raises ``TypeError`` for what is not
-    bytes.
+    base64, in the 88 bytes that end 14 bytes before the end.  Raises ``TypeError`` for anything
+    but bytes.
     """
     _check_bytes(data)
     head = _HEAD.match(data) if len(data) <= _DATA_SIZE_MAX else None
@@ -183,7 +183,7 @@ class _Content:
         return self._value(kind, value)
 
     def _go_on(self) -> None:
-        """Behind a value: a comma and another one, or the end of what it is in."""
+        """After a value: a comma and another one, or the end of its container."""
         keys = self._open[-1]
         token = self._token()[1]
         if token == b",":

@@ -5,20 +5,20 @@ round, and makes one of *questions* while it hears the other's.  Ranges are of k
 lower bound up to, not including, an upper one, which may be the end of all keys.  In the
 beginning everything is asked about.
 
-**Numbers** are unsigned LEB128 of at most nine bytes in their shortest form; what may be
+**Numbers** are unsigned LEB128 of at most nine bytes in their shortest form; one that may be
 negative is 2n, or -2n - 1 below zero.  A **sum** is the low `width` bytes, little-endian, of
-what the states of the items combine to, and left out where the count is 0.  An **id** is 32
-bits made of an item's short, little-endian (`culm.kernels.pure_items`).  A **bound** is a byte,
-`shared` in the high and `size` in the low 4 bits (15: a number of what is more than 15 follows,
-that for `shared` first), then `size` bytes, which stand behind the first `shared` of the bound
-before it: the lower one of the range, or of the part.  An **item** is what it has behind the
-bytes with which both bounds of its range begin (none, if that goes up to the end), for items of
-varying size with a number before it, of these bytes.
+the combined states of the items, and left out where the count is 0.  An **id** is 32 bits made
+of an item's short, little-endian (`culm.kernels.pure_items`).  A **bound** is a byte, `shared`
+in the high and `size` in the low 4 bits (15: the excess over 15 follows as a number, that for
+`shared` first), then `size` bytes, which follow the first `shared` of the bound before it: the
+lower one of the range, or of the part.  An **item** is its bytes after those with which both
+bounds of its range begin (none, if that goes up to the end), for items of varying size with a
+number before it, of these bytes.
 
 A **round** answers the ranges that were asked about, in their order: for each group of 8, the
 last one shorter, a byte whose bits, the lowest first, say of which of them there is anything to
 be said; then that.  In the others the sets are equal.  What is said begins with a byte: its
-kind in the low 4 bits, in the high ones `n` (15: a number of what is more than 15 follows, but
+kind in the low 4 bits, in the high ones `n` (15: the excess over 15 follows as a number, but
 for 7 and 8).
 
 == ===== ============================================================ =====================
@@ -35,20 +35,20 @@ n  name  what follows                                                 asks about
 8  want  the same, and my items that you have not listed follow       the range, if any
 == ===== ============================================================ =====================
 
-In 2, 3 and 6 the count comes first, as a difference to what the other side has said of the
-range (to 0 in the beginning).  Of the parts, one by one, come then: in 2 the difference of the
-count to an equal share (not of the last one), in 3 the upper bound (not of the last one), then
-the sum.  The share of part i of a count c is ``c * (i + 1) // n - c * i // n``.  In 7 and 8 `n` has
-the bits if at most four items were listed, else as many bytes as are needed follow.  On 1
-and 8 follows 0 or 1, on 5 follows 4 or 5.
+In 2, 3 and 6 the count comes first, as a difference to the other side's last count for the range
+(to 0 in the beginning).  Of the parts, one by one, come then: in 2 the difference of the count to
+an equal share (not of the last one), in 3 the upper bound (not of the last one), then the sum.  The
+share of part i of a count c is ``c * (i + 1) // n - c * i // n``.  In 7 and 8 `n` has the bits if
+at most four items were listed, else as many bytes as are needed follow.  On 1 and 8 follows 0 or 1,
+on 5 follows 4 or 5.
 
-**Equal steps**: the first 8 bytes of both bounds after what they have in common, with zeros
-after their ends, are numbers l < u, where u is 2**64 for the end of all keys; u - l is at least
-n.  Part i begins at ``l + (u - l) * i // n``, written without the zeros at its end.
+**Equal steps**: the first 8 bytes of both bounds after their common beginning, with zeros after
+their ends, are numbers l < u, where u is 2**64 for the end of all keys; u - l is at least n.
+Part i begins at ``l + (u - l) * i // n``, written without the zeros at its end.
 
 In an **explicit** round nothing has to be remembered: it is a row of lower bounds (cut against
 the upper bound before), upper bounds (cut against the lower one; an empty one is the end), and
-what is said of that range, counts being differences to 0.  A side that is asked so says no
+the answer for that range, counts being differences to 0.  A side that is asked so says no
 lists.
 
 Faults are numbers: those of `culm.kernels.pure_rounds.Fault`.
@@ -67,7 +67,7 @@ _NUMBER_MAX = 2**31 - 1
 
 
 class Exchange:
-    """One side of an exchange of rounds, with what the view of its items is now.
+    """One side of an exchange of rounds, over a view of its items as they are now.
 
     `width` is how many bytes of a sum travel, 1 to 8, `salt`, of 64 bits, makes the ids of
     items; we may be asked about `ranges_max` ranges in a round.
@@ -178,7 +178,7 @@ class Exchange:
         that we lack.
         """
         if until > self.asked:
-            raise ValueError("not so many ranges were asked about")
+            raise ValueError("fewer ranges were asked about")
         items: list[bytes] = []
         try:
             self._hearing.hear(Reader(data), until, items)

@@ -1,16 +1,15 @@
-"""Fingerprints of sets of items, the specification: what `culm.kernels._fingerprint` does fast.
+"""Fingerprints of sets of items: the specification of `culm.kernels._fingerprint`.
 
 A monoid is a number; its states are bytes, those of a set the combination of its items'.
-All three are groups, so that what was combined can be taken away again:
+All three are groups, so that items can be taken away again:
 
 - ``SUM``: the sum modulo 2**128 of the items' XXH3-128; 16 bytes, big-endian.
 - ``XOR``: their exclusive or; 16 bytes, big-endian.
 - ``LTHASH``: 1024 sums modulo 2**16, two bytes each, little-endian, of the items' BLAKE3
   drawn out to 2048 bytes.
 
-What is wrong with the call is raised: ``ValueError`` for an unknown monoid, a state or an
-item of a wrong size, offsets that do not ascend inside the buffer; ``TypeError`` for what is
-no buffer.
+Wrong calls raise: ``ValueError`` for an unknown monoid, a state or an item of a wrong size,
+offsets that do not ascend inside the buffer; ``TypeError`` for anything but a buffer.
 
 Sources: XXH3, doc/xxhash_spec.md of Cyan4973/xxHash; BLAKE3, the paper, section 2; sums of
 hashes, Bellare and Micciancio 1997.

@@ -1,4 +1,4 @@
-"""Whole columns of messages, the specification: what `culm.kernels._hashing` does fast.
+"""Whole columns of messages: the specification of `culm.kernels._hashing`.
 
 A column is a buffer of `data` and `offsets` into it, one more than there are messages, as in
 Arrow: message i lies between offset i and offset i + 1.  Offsets are signed integers of 32 or
@@ -7,9 +7,9 @@ Arrow: message i lies between offset i and offset i + 1.  Offsets are signed int
 Compiled, all of it lets other threads run.  Data and offsets must not change meanwhile: if they
 do, the results are worthless, though nothing outside of the buffers is ever read.
 
-What is wrong with the call is raised: ``ValueError`` for offsets that do not ascend inside the
-buffer, buffers of a wrong size, an unknown function; ``TypeError`` for what is no buffer, or
-offsets of another type.
+Wrong calls raise: ``ValueError`` for offsets that do not ascend inside the buffer, buffers of a
+wrong size, an unknown function; ``TypeError`` for anything but a buffer, or offsets of another
+type.
 
 Sources: BLAKE2, RFC 7693; BLAKE3, the paper; SHA-256, FIPS 180-4; Ed25519 as libsodium
 verifies it; Bamboo, "Encoding".
@@ -39,7 +39,7 @@ BLAKE2B = 0
 BLAKE3 = 1
 SHA256 = 2
 
-# What is wrong with an entry: the numbers of `culm.wire.errors.WireErrorCode`.
+# Faults of an entry: the numbers of `culm.wire.errors.WireErrorCode`.
 _TRUNCATED, _NON_CANONICAL, _BAD_TYPE, _BAD_LENGTH, _BAD_VALUE, _TRAILING_DATA = 1, 2, 3, 4, 6, 7
 
 _FUNCTIONS: dict[int, Callable[[bytes], bytes]] = {
@@ -98,8 +98,8 @@ def decode_entries(
     Returns columns, the values of each one after the other; numbers have 64 bits, in the
     machine's order of bytes:
 
-    - ``faults``: a byte, 0 or what is wrong, as `culm.wire.errors.WireErrorCode` numbers it.  Of
-      such an entry all else is zeros.
+    - ``faults``: a byte, 0 or the number of a `culm.wire.errors.WireErrorCode`.  Of an entry
+      with a fault all else is zeros.
     - ``ends``: a byte, 1 if the entry ends the log.
     - ``authors``: 32 bytes.  ``log_ids``, ``seqnums``: numbers.
     - ``places``: author, log id and sequence number in 48 bytes, big-endian, so that they sort.

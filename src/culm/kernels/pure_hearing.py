@@ -32,14 +32,14 @@ ITEMS = {Said.ITEMS, Said.ITEMS_MORE}
 LISTS = {Said.LIST, Said.LIST_PART}
 WANTS = {Said.WANT, Said.WANT_MORE}
 
-#: What may be said of a range that was asked about so.
+#: The answers allowed for a range, by the form of the question.
 ALLOWED = {
     Asked.SUM: set(Said) - WANTS,
     Asked.LIST: ITEMS | WANTS,
     Asked.WANT: ITEMS,
     Asked.ANYTHING: set(Said) - WANTS,
 }
-#: What may follow on something that is not all, of the same range.
+#: The sequels allowed for the same range, after an incomplete answer.
 FOLLOWS = {Said.ITEMS_MORE: ITEMS, Said.WANT_MORE: ITEMS, Said.LIST_PART: LISTS}
 
 
@@ -246,7 +246,7 @@ class Hearing:
         return bound
 
     def _compare(self, whole: Range, theirs: int, their_sum: int, echo: bool) -> None:
-        """They have told us what they have in a range."""
+        """They have told us of their items in a range."""
         mine = self._items.sum(whole.start, whole.count)
         difference = whole.count - theirs
         is_equal = not difference and mine == their_sum

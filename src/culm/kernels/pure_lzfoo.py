@@ -1,10 +1,10 @@
-"""LZFoo, the specification: what `culm.kernels._lzfoo` does fast, said plainly.
+"""LZFoo: the specification of `culm.kernels._lzfoo`, in plain code.
 
 Compressed data is a sequence of elements.  An element's first byte holds its kind in the
 top bit, 0 for a literal and 1 for a copy, and in the other bits its length, if that is
 below 120; 120..127 announce 1..8 bytes with the length, big-endian.  A literal's bytes
-follow; a copy is followed by a VarU64 offset, counted back from the end of what was made
-so far, and may be longer than its offset.  Source: AljoschaMeyer/lzfoo.
+follow; a copy is followed by a VarU64 offset, counted back from the end of the output so far,
+and may be longer than its offset.  Source: AljoschaMeyer/lzfoo.
 
 The format leaves the compressor free.  Ours gives the same bytes as its compiled twin and
 on every machine:
@@ -12,15 +12,14 @@ on every machine:
 - A table of ``2**bits`` entries, indexed by a hash of six bytes, holds where such bytes
   were seen last, as a position in the stream: modulo 2**16 if the window is not larger,
   else modulo 2**32.  It grows with the history, all of which then enters the larger one.
-- A match is what starts there, if that is at least six bytes, is within the window and saves
-  at least two bytes.  None starts in the last seven bytes.
+- A match starts there, if it has at least six bytes, is within the window and saves at least
+  two bytes.  None starts in the last seven bytes.
 - As long as a match is short, a better one that starts one or two bytes later is taken
   instead: one that makes the packet shorter, if far offsets are taken to cost two bytes.
-- What is equal before the match is added to it.
-- Four places in what was matched are entered into the table, and every place that was
-  looked at.
-- After every 64 places without a match the step grows by one: what does not compress
-  costs little time.
+- Equal bytes before the match are added to it.
+- Four places of the match are entered into the table, and every place that was looked at.
+- After every 64 places without a match the step grows by one: incompressible data costs little
+  time.
 - A large packet after others is cut after one window.  The rest of it can be looked at
   where it is, because nothing before the packet is near enough to be copied.
 
@@ -32,19 +31,19 @@ The second level takes more time, and makes fewer bytes:
   248 bytes back is kept, and the longest from anywhere if that is longer still.
 - For up to 8,192 places, from the last one on, the cheapest elements are found.  A copy that
   saves less than two bytes is not taken.
-- A copy of 64 bytes and more is taken at once, and what it covers is not looked at: with that,
-  the work for a byte is limited.
+- A copy of 64 bytes and more is taken at once, and the places that it covers are not looked at:
+  with that, the work for a byte is limited.
 
 Kernels know nothing of the rest of culm: faults in the data are numbers with a position,
-which `culm.wire.lzfoo` turns into errors.  What is wrong with a call is raised.
+which `culm.wire.lzfoo` turns into errors.  Wrong calls raise.
 """
 
 from __future__ import annotations
 
 Buffer = bytes | bytearray | memoryview
 
-# Faults: an element is longer than what remains of the packet; a copy's offset is zero,
-# or points before the history or the window; there are bytes after the packet's end.
+# Faults: an element is longer than the rest of the packet; a copy's offset is zero, or points
+# before the history or the window; there are bytes after the packet's end.
 BAD_LENGTH = 1
 ZERO_OFFSET = 2
 FAR_OFFSET = 3
@@ -81,7 +80,7 @@ class Compressor:
     `window` is how far back copies may point: 0..WINDOW_MAX bytes.  With 0 there are
     literals only.  `level`: 1 is quick, 2 thorough.  The compiled twin takes memory for two
     windows at most, a table of up to one window or 512 KiB (for level 2 six windows or 6 MiB),
-    and what one packet takes, and only as data comes.
+    and the memory of one packet, and only as data comes.
     """
 
     def __init__(self, window: int, level: int = 1) -> None:
@@ -146,7 +145,7 @@ class Compressor:
             self._enter(place) if self.level == 1 else self._chain(place)
 
     def _elements(self, octets: bytes | memoryview) -> bytes:
-        """The elements for `octets`, which are appended to what is there."""
+        """The elements for `octets`, which are appended to the history."""
         start = len(self._data)
         self._data += octets
         return self._quick_elements(start) if self.level == 1 else self._thorough_elements(start)
@@ -186,7 +185,7 @@ class Compressor:
         return bytes(packet)
 
     def _better(self, here: int, length: int, distance: int) -> tuple[int, int, int]:
-        """The place, length and distance of what is taken instead of a match, or that itself."""
+        """The place, length and distance of the better match, or of the given one."""
         last = len(self._data) - _PLACE
         later = 1
         while length < _GOOD and later <= _LATER and here + later <= last:
@@ -217,7 +216,7 @@ class Compressor:
     def _thorough_elements(self, here: int) -> bytes:
         """The elements for the data from index `here` on, at the second level."""
         packet = bytearray()
-        pending = start = here  # from `start` on places are to be weighed
+        pending = start = here  # from `start` on places have yet to be weighed
         found: list[list[tuple[int, int]]] = []
         while here <= len(self._data) - _PLACE:
             copies = self._copies(here)
@@ -260,7 +259,7 @@ class Compressor:
         near, longest, last = (0, 0), (0, 0), 0
         for _ in range(_CANDIDATES):
             away = (self._base + here - candidate) % 2**32
-            # Links to what has left the window lead anywhere, but never further back in order.
+            # Links to places outside the window lead anywhere, but never further back in order.
             if not last < away <= reach:
                 break
             last = away
@@ -277,7 +276,7 @@ class Compressor:
     def _put_cheapest(
         self, packet: bytearray, pending: int, start: int, found: list[list[tuple[int, int]]]
     ) -> int:
-        """Write what is cheapest for the places from `start` on; up to where all is written."""
+        """Write the cheapest elements from `start` on; returns where the unwritten bytes begin."""
         in_literal, after_copy = _weighed(found)
         here, stop = start, start + len(found)
         while here < stop:
@@ -311,7 +310,7 @@ class Decompressor:
         # Bytes of the packet that are still to be made, and compressed bytes of it read.
         self.remaining = 0
         self.position = 0
-        # What is wrong, if not 0, and at which compressed byte of the packet.
+        # The fault, if not 0, and the compressed byte of the packet at which it is.
         self.fault = 0
         self.fault_position = 0
         self._history = bytearray()
@@ -365,7 +364,7 @@ class Decompressor:
         return output, read
 
     def _run(self, data: bytes | memoryview, limit: int) -> int:
-        """Append to the history, up to `limit` bytes in all; return what was read of `data`."""
+        """Append to the history, up to `limit` bytes in all; return how many were read."""
         read = 0
         while not self.fault and len(self._history) < limit:
             room = limit - len(self._history)
@@ -471,10 +470,10 @@ _Copies = list[tuple[int, int] | None]
 
 
 def _weighed(found: list[list[tuple[int, int]]]) -> tuple[_Copies, _Copies]:
-    """For each place the copy with which what is left costs least, or None for a literal.
+    """For each place the copy with which the rest costs least, or None for a literal.
 
-    First for the case that a literal goes on there, then for any other.  What is left costs no
-    less where more of it is left: of the copies from one distance the longest is always the best.
+    First for the case that a literal goes on there, then for any other.  A longer rest costs no
+    less: of the copies from one distance the longest is always the best.
     """
     in_literal: _Copies = [None] * len(found)
     after_copy: _Copies = [None] * len(found)

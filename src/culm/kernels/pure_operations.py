@@ -1,8 +1,8 @@
-"""The form of p2panda's operations: what `culm.kernels._operations` looks at fast.
+"""The form of p2panda's operations: the specification of `culm.kernels._operations`.
 
-`read` takes what the canonical CBOR of an operation stands for, apart; `culm.p2panda.operation`
-turns its faults, which are numbers, into errors.  Things are looked at in their order, so the fault
-is the first one; whether the text in the place of a schema id is one is for somebody else to see.
+`read` takes the value of an operation's canonical CBOR apart; `culm.p2panda.operation` turns its
+faults, which are numbers, into errors.  Things are looked at in their order, so the fault is
+the first one; whether the text in the place of a schema id is one is left to the caller.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read(
 ) -> tuple[int, str, tuple[bytes, ...], dict[str, Any]] | tuple[int, object, str | None]:
     """The action, the schema id, ``previous`` and the fields, which are the map itself.
 
-    In it, lists are replaced by tuples.  At a fault: its number; what it is about, which is the
+    In it, lists are replaced by tuples.  At a fault: its number; its subject, which is the
     version, the action, the number of fields, or the name of one; the schema id if there is one
     before it.
     """

@@ -1,4 +1,4 @@
-"""What the pure twin of `Exchange` is made of: numbers, bounds, ranges and what is asked of them.
+"""The parts of the pure twin of `Exchange`: numbers, bounds, ranges and questions about them.
 
 The form of a round is specified in `culm.kernels.pure_exchange`.
 """
@@ -25,7 +25,7 @@ class Fault(IntEnum):
     """The faults of a round of the other side."""
 
     CUT = 1  # it goes on after the end
-    KIND = 2  # nothing of that kind can be said there
+    KIND = 2  # nothing of that kind may follow there
     NUMBER = 3  # not in its shortest form, too large or too small
     BOUND = 4  # not inside the range, or no room for that many parts
     ITEM = 5  # not inside of the range, or not above the one before
@@ -76,7 +76,7 @@ class Question(IntEnum):
     """The other side's statement about a range, or the state of our answer."""
 
     SUM = 0
-    UNKNOWN = 1  # it differs, nobody has said how
+    UNKNOWN = 1  # it differs, neither side has said how
     LIST = 2
     SEND = 3
     GO_ON = 4  # with a list of ours

@@ -1,10 +1,10 @@
 """Runs of entries on a Point-2-Point data channel, the specification of `culm.kernels._runs`.
 
 The data of a request that wants everything is a row of metadata packets, each followed by
-one packet with the whole payload.  `read` takes what is plain and all there from the
-beginning of such a row; it stops before anything else, be that right, wrong or cut short.
-`choose` says what of stored entries can be sent as such a row, and `stored_size` whether they
-have the form of stored entries at all.
+one packet with the whole payload.  `read` takes plain and complete packets from the beginning
+of such a row; it stops before anything else, be that right, wrong or cut short.  `choose` says
+which stored entries can be sent as such a row, and `stored_size` whether they have the form of
+stored entries at all.
 
 Source: Bamboo Point-2-Point, "Encoding on the data channel"; Bamboo, "Encoding".
 """
@@ -90,12 +90,12 @@ def choose(
     received: Mapping[int, bytes],
     link_size: int,
 ) -> list[tuple[bytes, bytes, bytes, bytes]]:
-    """Choose of stored entries what `read` takes, the first of them number `seqnum`.
+    """Choose the stored entries that `read` takes, the first of them number `seqnum`.
 
     `rows` are `StoredEntry`s, in order.  `head`, `count_max`, `size_min`, `size_max` and
-    `link_size` are what they are for `read`.  Chosen is about as much as fits into `room`
-    bytes: what is more than that begins within it.  What is linked to before `seqnum` has to
-    have no other hash in `sent` nor in `received`, which say nothing of what comes from there on.
+    `link_size` are those of `read`.  Chosen is about as much as fits into `room` bytes: the
+    last entry begins within it.  A link target before `seqnum` must have no other hash in
+    `sent` or in `received`, which say nothing of later entries.
 
     Returns, entry by entry: its hash, its metadata packet, its payload size as it is encoded,
     its payload.
@@ -146,8 +146,8 @@ def stored_size(
     Their form is that of `StoredEntry`s of the log `head`, from number `first` to `last`
     (``None``: whatever there may be), ascending.  Payloads are whole, and of at most
     `payload_size_max` bytes; ``None`` if there must not be any.  `head`, `prefix` and
-    `link_size` are what they are for `read`.  Of the encoding no more is looked at than
-    that numbers and sizes are those of the row.
+    `link_size` are those of `read`.  The encoding is checked only for the numbers and sizes of
+    the row.
     """
     _check_link_size(link_size, prefix)
     total, first = 0, max(first, 1)

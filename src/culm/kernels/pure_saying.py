@@ -145,7 +145,7 @@ class Saying:
             self._before = whole.upper or b""
 
     def _base(self, question: Heard) -> int:
-        """To what a count is told as a difference."""
+        """The base of counts that are told as differences."""
         return 0 if self._form is Form.ASKING else question.theirs
 
     def _put_sum(self, out: bytearray, start: int, count: int) -> None:
@@ -275,6 +275,6 @@ class Saying:
 
 
 def _go_on(question: Heard, kind: Question, ranks: Sequence[int]) -> bool:
-    """More is to be said: of our items of these ranks."""
+    """Note that more has to be said: of our items of these ranks."""
     question.kind, question.ranks = kind, ranks
     return False

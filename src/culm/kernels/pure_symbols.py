@@ -1,8 +1,8 @@
 """Coded symbols of sets, the specification of `culm.kernels._symbols`.
 
-Two sides make the same row of symbols, each of its own set.  Where one is taken from the other,
-what both sides have goes away, whatever it is; from about 1.35 symbols for each difference on, the
-rest can be told apart.  The row has no end, so nobody has to know beforehand how many are needed.
+Two sides make the same row of symbols, each of its own set.  Where one is subtracted from the
+other, common items vanish, whatever they are; from about 1.35 symbols for each difference on, the
+rest can be told apart.  The row has no end, so the number of symbols need not be known beforehand.
 
 **Mixing.**  ``mix(x)`` is, modulo 2**64: five times by turns ``x ^ x >> 32`` and ``x * M``, with
 M = 0xD6E8FEB86659FD93, beginning and ending with the first.
@@ -181,7 +181,7 @@ class Difference:
         return 0
 
     def peel(self, symbols: Symbols) -> bool:
-        """Take our own symbols from theirs, and find what is left; returns whether all was found.
+        """Take our own symbols from theirs, and find the rest; returns whether all was found.
 
         `symbols` are no fewer than have been heard.  Pure ones are looked for in a queue, in
         which a symbol stands once: first those that are new, then those that have changed.
@@ -243,7 +243,7 @@ class Difference:
         return sorted(identifier for identifier, side in self._found if side < 0)
 
     def counts(self, stop: int) -> list[int]:
-        """The counts of what has not been found, theirs less ours, in the symbols before `stop`."""
+        """The counts of items not found yet, theirs less ours, in the symbols before `stop`."""
         return self._row.counts[: min(stop, self._ready)]
 
 

@@ -1,4 +1,4 @@
-"""Fingerprint trees, the specification: what `culm.kernels._tree` does fast.
+"""Fingerprint trees: the specification of `culm.kernels._tree`.
 
 A set of items (byte strings in their natural order) with the state of a monoid of
 `culm.kernels.pure_fingerprint` for any range of them.  Here it is a sorted list, and all
@@ -8,9 +8,9 @@ Ranges are rings.  One of keys, from `start` up to, not including, `stop`, runs 
 if `start` is not below `stop`; from a key to itself it is everything.  Bounds are any
 byte strings.  One of ranks is a `start` and a `count`, and runs over the end, too.
 
-What is wrong with the call is raised: ``TypeError`` for what is no bytes, ``ValueError`` for an
-item of a wrong size, ranks out of range, data that is not ascending, ``IndexError`` for a
-rank that no item has.
+Wrong calls raise: ``TypeError`` for anything but bytes, ``ValueError`` for an item of a wrong
+size, ranks out of range, data that is not ascending, ``IndexError`` for a rank that no item
+has.
 
 A slot is how an item lies in a file: the item, zeros up to the largest size, for items of
 varying size the size in two bytes, big-endian, and zeros up to a multiple of 8 bytes.  A short
@@ -79,7 +79,7 @@ class View:
         """An unchanging view: of a tree a snapshot, else itself."""
         return self
 
-    # The sums of what stands before a place: all that a frozen tree does in another way.
+    # The sums of the items before a place: all that a frozen tree does in another way.
 
     def _below(self, bound: bytes) -> int:
         return bisect_left(self._items, bound)

@@ -1,13 +1,13 @@
-"""VarU64, the specification: what `culm.kernels._varu64` does fast, said plainly.
+"""VarU64: the specification of `culm.kernels._varu64`, in plain code.
 
 A first byte below 248 is the number itself; 248..255 announce 1..8 further bytes, which
 hold it big-endian.  The canonical encoding of a number is its shortest one.  Source:
 AljoschaMeyer/varu64.
 
-Kernels know nothing of the rest of culm: what is wrong with the data is a negative
-number in the result, which `culm.wire.varu64` turns into an error.  What is wrong with
-the call is raised: ``OverflowError`` for a number that is not 0..2**64-1, ``TypeError``
-for what is no integer or no buffer, ``BufferError`` for a buffer that is not contiguous,
+Kernels know nothing of the rest of culm: a fault in the data is a negative number in the
+result, which `culm.wire.varu64` turns into an error.  Wrong calls raise: ``OverflowError`` for
+a number that is not 0..2**64-1, ``TypeError`` for anything but an integer or a buffer,
+``BufferError`` for a buffer that is not contiguous,
 ``ValueError`` for a negative offset or count.
 """
 

@@ -1,4 +1,4 @@
-"""XENC, the specification: what `culm.kernels._xenc` does fast, said plainly.
+"""XENC: the specification of `culm.kernels._xenc`, in plain code.
 
 XENC is Bencode with timestamps: integers ``i-12e``, octet strings ``5:hello``, lists
 ``l...e``, dictionaries ``d<octets><value>...e`` and timestamps
@@ -12,7 +12,7 @@ Source: aji/ircd-oxide, manual/dev-xenc.md and src/xenc.rs.
 """
 
 # pyright: standard
-# In strict mode Pyright loses in a loop what is in a container: a list or a dictionary of anything.
+# In strict mode Pyright loses the type of a container's items in a loop: a list of anything.
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _END = object()  # marks the end of a list or dictionary among the values to be 
 def encode(value: Any, depth_max: int) -> bytes:
     """The canonical encoding of `value`: keys sorted bytewise, numbers without zeros in front.
 
-    Raises `TypeError` for what has no encoding, and `ValueError` for numbers out of
-    range and for lists and dictionaries nested more than `depth_max` deep.
+    Raises `TypeError` for values without an encoding, and `ValueError` for numbers out of range
+    and for lists and dictionaries nested more than `depth_max` deep.
     """
     out = bytearray()
     todo: list[Any] = [value]

@@ -266,8 +266,8 @@ class Driver:
     def apply(self, operation: Operation) -> object:
         """Do `operation` without draining; returns a call's result.
 
-        Raises what the machine raises, `UnknownVerbError`, `WrongKindError` and, for an
-        argument that names no member of its enum, `ValueError`.
+        Raises the machine's errors, `UnknownVerbError`, `WrongKindError` and, for an argument
+        that names no member of its enum, `ValueError`.
         """
         machine = self.machine
         if self._hear is not None:

@@ -111,8 +111,7 @@ class MachineType:
     respond: makes, for a config with every key, a fresh store that answers effects at
         once; called by `store`.  Machines that have effects must have one.
     dialling: the calls that open links, for a machine that has several.
-    helpers: the classes, beside the machine's own, of what it is made of, or its calls are given: a
-        capture may make objects of them.
+    helpers: the classes of its arguments and those of its calls, which a capture may make.
     """
 
     name: str

@@ -50,7 +50,7 @@ _REPLICATOR_KEYS = (
         name="following",
         type=bool,
         default=True,
-        meaning="Whether it fetches what there is without a call of `replicate`.",
+        meaning="Whether it fetches everything without a call of `replicate`.",
     ),
     Key(
         name="entries",

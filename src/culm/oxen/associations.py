@@ -452,7 +452,7 @@ class Associations:
         peer.synchronize(self.begin(peer, message))
         peer.outgoing.rename(peer.known)
         peer.trust()
-        # Or they were a former life's, which has acknowledged what this one waits for.
+        # Or they were a former life's, which has acknowledged the ones that this life waits for.
         self.courier.synchronize(peer)
         self.tags.renew()
         self._tell(peer)

@@ -93,7 +93,7 @@ class Courier:
         self._links.answer(source, body)
 
     def say(self, peer: Peer, message: Message) -> None:
-        """Send `message` once: if it is lost, what comes again anyway does as well."""
+        """Send `message` once: if it is lost, a later repetition will do."""
         self._links.send(MessageData(peer.sid, self._me, None, write_message(message)), 0)
 
     def acknowledge(self, source: bytes, body: MessageData) -> None:

@@ -43,7 +43,7 @@ class Flight:
         self._interval: float | None = None  # of the timer; none while the next thing is a probe
         self._backoff = 0
         self._silent_since = 0.0  # counts only after a timeout
-        self._doubt: float | None = None  # when the oldest message is to be taken for lost
+        self._doubt: float | None = None  # when the oldest message must be taken for lost
         self._way = 0
         self._way_until = 0.0
         self._copies = self._copies_before = 0  # sent in this round and the one before

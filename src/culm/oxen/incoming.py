@@ -144,9 +144,9 @@ class Incoming:
         return self.one.position >= START_MAX or (age is Age.NEWER and not self.vouched)
 
     def leads_to(self, start: Synchronize) -> bool:
-        """Whether `start` is not from before ours: what came out since then is its sender's own.
+        """Whether `start` is not from before ours: all deliveries since then are its sender's own.
 
-        It may be behind what has come out, if messages that followed it have overtaken it.
+        It may be older than the last delivery, if messages that followed it have overtaken it.
         """
         one, broadcast = self._start
         return start.one >= one and start.broadcast >= broadcast

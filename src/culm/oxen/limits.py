@@ -27,8 +27,8 @@ class Limits:
         contact table has their square as entries, of about 100 bytes each.
     candidates_max
         Known servers that have never joined: gossip has named them, and they are forgotten if they
-        do not synchronize in time. As many again may be strangers, which have proved nothing and
-        were named by nobody trusted: each can be displaced by the next one.
+        do not synchronize in time. As many again may be strangers, which have proved nothing
+        and were named by no trusted server: each can be displaced by the next one.
     queue_max
         Unacknowledged messages to one peer, each with a payload of at most `datagram_size_max`
         bytes and about 650 bytes more. There may be as many again in each of the two streams
@@ -43,7 +43,7 @@ class Limits:
         empty inbox never gets in.
     outbox_max
         Parcels waiting to be taken (`Node.datagrams_to_send`), of at most `datagram_size_max`
-        bytes each; also neighbours whose keepalives are to be answered, with the last 16 of each.
+        bytes each; also neighbours whose keepalives await an answer, with the last 16 of each.
     forwards_max
         Forwarded messages remembered to cut loops, about 300 bytes each.
     message_size_max

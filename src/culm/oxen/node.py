@@ -169,7 +169,7 @@ class Node(DatagramMachine[NodeEvent, bytes]):
         if self._state in (_LEAVING, _CLOSED):
             return
         if self._state is _IDLE:
-            self._inbox = Inbox(0)  # a node that never started answers nobody
+            self._inbox = Inbox(0)  # a node that never started answers no peer
         else:
             self._associations.finalize()
         self._state = _LEAVING

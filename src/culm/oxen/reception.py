@@ -285,7 +285,8 @@ class Reception:
                 self._courier.synchronize(peer)  # ours has named another number
         beginning = peer.state is _SYNCHRONIZING and not incoming.vouched
         if beginning and age is Age.SAME and message.one != peer.known:
-            # If it is genuine, and what counts is made up, it takes nothing that names that.
+            # If it is genuine and the current one is made up, it takes nothing that names the
+            # latter.
             self._courier.say(peer, peer.outgoing.naming(message.one))
         if age is Age.SAME and (named or not incoming.is_passed_by(message)):
             peer.trust()

@@ -77,7 +77,7 @@ class Roster:
         return sorted(given_up, key=attrgetter("since"))[:over]
 
     def _strangers(self) -> list[Peer]:
-        """Servers that have proved nothing, and that nobody trusted has named."""
+        """Servers that have proved nothing, and that no trusted server has named."""
         known = self._links.has_heard_of
         return [peer for sid, peer in self.peers.items() if not (peer.known_to_user or known(sid))]
 

@@ -25,7 +25,7 @@ _QUEUE_VARIATIONS = 2
 # The path without queues takes the shortest time of the last one to two periods.
 _LEAST_PERIOD_S = 10.0
 
-# A round trip that is longer than so many of whole rounds is unusual.  In parts of rounds the
+# A round trip longer than that number of whole rounds is unusual.  In parts of rounds the
 # shortest come first.
 _SAMPLES_MIN = 64
 

@@ -68,7 +68,7 @@ class Opened(NamedTuple):
     """The parcel in a datagram.
 
     fresh: whether it is of the sender's latest life and arrives for the first time.
-    later: start of the sender's later life, in milliseconds, if the sender is to be told of it.
+    later: start of the sender's later life, in milliseconds, if the sender should be told of it.
     """
 
     parcel: bytes

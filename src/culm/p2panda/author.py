@@ -32,9 +32,9 @@ class Author:
     time: two that continue after the same entry fork the log.  So does one that begins with an
     older store than it has written to, as from a backup: give it a new key.
 
-    operation_size_max: the size of an operation, in bytes.  It should not exceed what other nodes
-        accept (`Limits.operation_size_max`): they leave a larger one out, and nothing that follows
-        it in the log reaches them.
+    operation_size_max: the size of an operation, in bytes.  It should not exceed the limit of
+        other nodes (`Limits.operation_size_max`): they leave a larger one out, and nothing that
+        follows it in the log reaches them.
 
     Each method raises `ValueError` for an operation that would be larger; nothing is stored then.
     """

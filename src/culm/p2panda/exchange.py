@@ -112,8 +112,9 @@ class Exchange:
     def repeat(self, log: LogKey, seqnum: int, *, again: bool) -> None:
         """Note an entry that we had already; `again`: this session had brought it before.
 
-        The peer cannot know what others have brought us since the session began; and in live mode
-        it passes on what others bring to it, even if we had it all the time.
+        The peer cannot know of operations that others have brought us since the session began;
+        and in live mode it passes on those that others bring to it, even if we had them all the
+        time.
 
         Raises `RemoteProtocolError` if it is one too many.
         """

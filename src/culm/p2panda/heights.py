@@ -29,7 +29,7 @@ ITEM_SIZE_MAX = _NUMBERS_AT + 2 * _NUMBER_SIZE_MAX
 
 
 class Height(NamedTuple):
-    """The height of a log: somebody has all entries up to `seqnum`."""
+    """The height of a log: its holder has all entries up to `seqnum`."""
 
     log: LogKey
     seqnum: int

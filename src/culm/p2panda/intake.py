@@ -123,8 +123,8 @@ class Intake:
     """Takes the entries of all sessions, in the order in which they arrived.
 
     An invalid entry is left out, with all that depends on it; if its sender must have seen
-    the fault, the session ends as well.  The rest of its log does not fit until somebody else has
-    brought the missing entries, and is passed over.  The unwritten size counts the bytes of
+    the fault, the session ends as well.  The rest of its log does not fit until another peer
+    has brought the missing entries, and is passed over.  The unwritten size counts the bytes of
     entries and operations, and their overhead.
     """
 
@@ -224,12 +224,12 @@ class Intake:
             self._writes.done()
 
     def ask(self) -> bool:
-        """Ask for verdicts, and for what the next entries need; whether there was anything."""
+        """Ask for verdicts, and for the needs of the next entries; whether there was anything."""
         verifies = self._verification is not None and self._verification.ask()
         write = self._writes.next()
         if write is None:
             return verifies
-        self._batch = cast("list[Arrival]", write.items)  # nobody is to blame: see `_lay_blame`
+        self._batch = cast("list[Arrival]", write.items)  # no blame here: see `_lay_blame`
         self._forget_outgrown()
         logs = {arrival.log: None for arrival in self._batch}
         # All later operations of a log belong to the document of the first.
@@ -249,9 +249,9 @@ class Intake:
         return True
 
     def _forget_outgrown(self) -> None:
-        """Forget logs whose arriving entries do not follow what we know.
+        """Forget logs whose arriving entries do not follow ours.
 
-        Somebody else may have stored the entries between, so the peer may rightly leave them out.
+        Others may have stored the entries between, so the peer may rightly leave them out.
         """
         heads: dict[LogKey, int] = {}
         for arrival in self._batch:
@@ -293,7 +293,7 @@ class Intake:
         self._verify(logs)
 
     def _verify(self, logs: Sequence[_Log]) -> None:
-        """Verify the batch, whose entries belong to these logs, and store what is valid."""
+        """Verify the batch, whose entries belong to these logs, and store the valid ones."""
         self._check_signatures(logs)
         valid: dict[Arrival, NewOperation] = {}
         for place, (arrival, log) in enumerate(zip(self._batch, logs, strict=True), 1):
@@ -350,7 +350,7 @@ class Intake:
     def _verified(self, arrival: Arrival, log: _Log) -> NewOperation | None:
         """The entry in the form to be stored; ``None`` if it is not new, or not of interest.
 
-        Raises `InvalidOperation` if it is to be left out, and `RemoteProtocolError` if the sender
+        Raises `InvalidOperation` if it must be left out, and `RemoteProtocolError` if the sender
         is to blame.
         """
         entry, sender, operation = arrival.entry, arrival.sender, arrival.operation

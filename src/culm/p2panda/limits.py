@@ -11,7 +11,7 @@ from culm.reconcile import Parameters, SessionLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Upper bounds of one `Connection`, and what they imply.  Sizes in bytes.
+    """Upper bounds of one `Connection`, and the memory that they imply.  Sizes in bytes.
 
     Raises `ValueError` for one below 0, or for one with which nothing could be received.
 
@@ -59,7 +59,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatorLimits:
-    """Upper bounds of one `Replicator`, and what they imply.  Sizes in bytes.
+    """Upper bounds of one `Replicator`, and the memory that they imply.  Sizes in bytes.
 
     Raises `ValueError` for a number below 1 (`verifying_max`: below 0).
 

@@ -1,4 +1,4 @@
-"""What waits to be sent to the peer: answers are counted among it."""
+"""The messages that wait to be sent to the peer, answers among them."""
 
 from __future__ import annotations
 

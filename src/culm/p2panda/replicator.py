@@ -177,7 +177,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         exchange.leave()
 
     def stored(self) -> None:
-        """Note that somebody else has stored operations; in live mode they go to the peer."""
+        """Note that operations from elsewhere are stored; in live mode they go to the peer."""
         for exchange in self._exchanges.values():
             exchange.serving.wake()
 

@@ -198,7 +198,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions that are not over, by id; what the peer says in them, and how long they wait.
+    """The sessions that are not over, by id; the peer's messages in them, and their timeouts.
 
     local_is_lower
         Whether our id is the lower one.  If two requests cross, ours is dropped then and the peer's
@@ -233,7 +233,7 @@ class Sessions:
         self._about: dict[frozenset[str], Session] = {}  # those that have not failed, by schemas
         self._next_id = 0
         # Sessions that failed here and that the peer did not end in time, and requests of ours that
-        # gave way: what the peer says in these, it may have said before it heard of that.
+        # gave way: the peer may have sent its messages in these before it heard of that.
         self._given_up: tuple[int, ...] = ()
         self._deadlines: Deadlines[Session] = Deadlines()
         self._started = False  # the time is known
@@ -505,7 +505,7 @@ class Sessions:
         self._deadlines.cancel(session)
 
     def _give_up(self, session_id: int) -> None:
-        """Remember that what the peer may still say in this session is no fault."""
+        """Remember that further messages of the peer in this session are no fault."""
         self._given_up = (*self._given_up, session_id)[-_GIVEN_UP_MAX:]
 
     def _remove(self, session: Session) -> None:

@@ -136,7 +136,7 @@ class OperationStore(ABC):
         """The ids of an author's logs, ascending, and of the documents that they belong to."""
 
     def perform(self, effect: Effect[Any]) -> Any:
-        """Do what `effect` asks for; returns the result that the machine waits for.
+        """Perform `effect`; returns the result that the machine waits for.
 
         A `Conflict` is returned as a result.  Other exceptions pass through; raises `TypeError`
         for an effect that is not for a store of operations.

@@ -251,9 +251,9 @@ class Connection(StreamBase[ConnectionEvent], Openable):
         return request
 
     def ask_verifier(self) -> bool:
-        """Ask the `verifier` about what has come; whether there was anything to ask.
+        """Ask the `verifier` about new signatures; whether there was anything to ask.
 
-        Call it when effects are taken, so that what has come until then goes together.
+        Call it when effects are taken, so that all signatures until then go together.
         """
         return self._receiver.ask_verifier()
 

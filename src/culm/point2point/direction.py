@@ -3,10 +3,10 @@
 Both endpoints keep both directions of a request, so one set of checks serves both: before
 sending, a broken rule is the caller's mistake; when receiving, it is the peer's.
 
-Only the sender of a direction knows exactly what holds for it.  An adjustment is not
-acknowledged, so after we have sent (or received) one, the peer's data may follow the old
-state or the new one.  The receiving side therefore keeps every possibility (`Candidates`)
-and drops those that the data contradicts.
+Only the sender of a direction knows its exact state.  An adjustment is not acknowledged, so
+after we have sent (or received) one, the peer's data may follow the old state or the new one.
+The receiving side therefore keeps every possibility (`Candidates`) and drops those that the
+data contradicts.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class ErrorCode(ProtocolErrorCode):
 
 
 class Violation(ProtocolError):
-    """A rule of the protocol is broken; the caller knows by whom."""
+    """A rule of the protocol is broken; the caller knows by which side."""
 
     code: ErrorCode
 

@@ -266,7 +266,7 @@ class Request(Openable):
         self.know(links, verifier)
 
     def know(self, links: Mapping[int, bytes] | None, verifier: PayloadVerifier | None) -> None:
-        """Remember what the caller has told of the log; see `confirm`."""
+        """Remember the caller's knowledge of the log; see `confirm`."""
         self.outgoing.links.update(links or {})
         self.incoming.know_beginning(verifier)
 
@@ -309,8 +309,8 @@ class Request(Openable):
     def is_ambiguous(self, adjust: Adjust) -> bool:
         """Whether it is impossible to tell the entry of data that crosses the adjustment.
 
-        The path through a sparse range depends on its end.  Metadata tells by its signature what
-        it is; payloads alone do not.
+        The path through a sparse range depends on its end.  Metadata proves by its signature
+        which entry it is; payloads alone do not.
         """
         bounds = self.outgoing.cursor.range.bounds
         closed = self.proposal.sparse and self.proposal.payload_only

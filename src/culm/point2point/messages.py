@@ -94,7 +94,7 @@ class Eagerness:
         return self.payload_size_max >= 0
 
     def wants_payload(self, size: int) -> bool:
-        """Whether a payload of `size` bytes is to be sent rather than notified."""
+        """Whether a payload of `size` bytes should be sent rather than notified."""
         return size <= self.payload_size_max
 
 
@@ -435,5 +435,5 @@ class Demand:
         return self.size_min <= size <= self.size_max
 
     def wants_payload(self, size: int) -> bool:
-        """Whether a payload of `size` bytes is to be sent."""
+        """Whether a payload of `size` bytes should be sent."""
         return self.admits_payload(size) and self.eagerness.wants_payload(size)

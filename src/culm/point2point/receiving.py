@@ -380,7 +380,7 @@ def _rebuild(request: Request, seqnum: int, metadata: Metadata, *, family: HashF
     if has_lipmaalink(seqnum):
         if metadata.backlink is not None:
             # We may have transmitted the entry before while this packet was on its way, but
-            # the sender knows what it has transmitted itself.
+            # the sender knows its own transmissions.
             if before in incoming.metadata:
                 raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"metadata {before} was sent before")
             backlink = metadata.backlink

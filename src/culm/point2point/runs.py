@@ -174,10 +174,10 @@ class _RunFault(NamedTuple):
 
 @dataclass(slots=True)
 class _ReadRun:
-    """A run that has been read, and whose signatures are to be verified.
+    """A run that has been read, and whose signatures have yet to be verified.
 
-    read_for: all on which it depends, besides the bytes.
-    records: what the kernel has read.
+    read_for: everything on which it depends, besides the bytes.
+    records: the kernel's result.
     made: the entries of the first of them, up to the size of one run.
     """
 
@@ -225,12 +225,12 @@ class RunReader:
 
     @property
     def waits(self) -> bool:
-        """Whether signatures of the next run are to be verified by others."""
+        """Whether signatures of the next run await the verdicts of others."""
         return self._run is not None and self._run.verdicts is None
 
     @property
     def gathers(self) -> bool:
-        """Whether more may go with that run: nobody has been asked yet."""
+        """Whether more may go with that run: its verdicts have not been asked for yet."""
         return self._run is not None and not self._run.asked
 
     def ask(self) -> bool:

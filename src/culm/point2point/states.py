@@ -55,7 +55,7 @@ _S, _I, _E = RequestState, Input, ErrorCode
 _OURS = (_I.CONFIRM, _I.ADJUST, _I.CANCEL, _I.SEND)
 _PEERS = (_I.PEER_ADJUST, _I.PEER_CANCEL, _I.PEER_CONFIRM_CANCEL, _I.PEER_DATA)
 
-# Cancelling it, as long as nobody has.
+# Cancelling it, as long as neither side has.
 _CANCELS: dict[Input, RequestState | ErrorCode] = {
     _I.CANCEL: _S.CANCELLING,
     _I.PEER_CANCEL: _S.CANCELLED,

@@ -96,7 +96,7 @@ class Timeouts:
         return earliest(*deadlines)
 
     def advance(self, now: float) -> bool:
-        """Tell the time; returns whether the peer is to be asked for a sign of life.
+        """Tell the time; returns whether to ask the peer for a sign of life.
 
         Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``).
         """

@@ -1,8 +1,9 @@
 """The law of driving, once, without I/O.
 
 A pump stands between a machine and its transport.  A driver tells it of bytes received, bytes
-sent and the time, and does what it asks for: send `outgoing`, read `read_size` bytes, come back
-at `next_deadline`.  The pump does the rest: it tells the machine the time, drains it after every
+sent and the time, and carries out its requests: send `outgoing`, read `read_size` bytes, come
+back at
+`next_deadline`.  The pump does the rest: it tells the machine the time, drains it after every
 input, holds no more than one piece of output, has effects carried out or hands them on, and sees
 a connection through to its very end, last words included.
 

@@ -16,13 +16,13 @@ class ConnectionState(Enum):
     LAST_WORDS = auto()
     """The machine has ended, and its last words are on the way."""
     END_DUE = auto()
-    """All is said: our half of the connection is to be ended (`StreamPump.eof_to_send`)."""
+    """All is said: our half of the connection must be ended (`StreamPump.eof_to_send`)."""
     LINGERING = auto()
     """The peer is read until it ends its half, so that it gets our last words."""
     HUNG_UP = auto()
-    """All is said on both sides: the connection is to be closed."""
+    """All is said on both sides: the connection must be closed."""
     CUT_OFF = auto()
-    """The connection is lost or given up: it is to be closed, even with bytes on the way."""
+    """The connection is lost or given up: it must be closed, even with bytes on the way."""
 
 
 class Half(Enum):
@@ -107,7 +107,7 @@ class Channel:
 
     @property
     def is_done(self) -> bool:
-        """Whether the connection is to be closed."""
+        """Whether the connection must be closed."""
         return not self.is_open and self.state in _DONE
 
     @property

@@ -116,7 +116,7 @@ class Engine(ABC, Generic[M_co, E_co]):
         if perform is not None and defer is not None:
             raise ValueError("effects are either performed or deferred")
         self.machine = machine = machine if tap is None else tap(machine)
-        """The machine, or the stand-in of a tap: what is done to it is driven and heard."""
+        """The machine, or a tap's stand-in for it: its calls are driven and heard."""
         self._events = cast(Machine[E_co], machine)
         self._timed = machine if isinstance(machine, Timed) else None
         self._durable = machine if isinstance(machine, Durable) else None
@@ -240,7 +240,7 @@ class Engine(ABC, Generic[M_co, E_co]):
         return None if self._verifiers is None else self._verifiers.next()
 
     def finish_verifying(self, job: VerifyJob, now: float) -> None:
-        """Take what `next_to_verify` gave, in any order.
+        """Take a job of `next_to_verify`, in any order.
 
         Raises `ValueError` if it is not done, was taken before, or is another pump's.
         """
@@ -254,7 +254,7 @@ class Engine(ABC, Generic[M_co, E_co]):
     def abort(self, error: Exception | None = None) -> None:
         """End every connection, and take no more events.
 
-        error: what `result` raises, if the machine has not ended; `AbortedError` by default.
+        error: for `result` to raise, if the machine has not ended; `AbortedError` by default.
 
         Has no effect on a pump that is over.
         """
@@ -362,7 +362,7 @@ class Engine(ABC, Generic[M_co, E_co]):
             self._draining = False
 
     def _take_event(self, event: Any) -> None:
-        told: object = event  # what it is narrowed to is not what the handler takes
+        told: object = event  # its narrowed type is not that of the handler's argument
         if isinstance(told, Closed):
             self._closed = told
             self._ended(told)
@@ -387,7 +387,7 @@ class Engine(ABC, Generic[M_co, E_co]):
             answer: Answer[Any] = Answer.of(effect, self._perform)
             answer.give(self._durable)
         else:
-            raise TypeError(f"nobody performs {type(effect).__name__}")
+            raise TypeError(f"no performer for {type(effect).__name__}")
         return True
 
     def _take_signatures(self, effect: Verify, durable: Durable) -> None:

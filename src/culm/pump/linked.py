@@ -67,11 +67,11 @@ class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
         half_close: whether our half of it can be ended by itself; not so with TLS.
 
         Raises `ValueError` if the link has a connection, or does not come from `machine` as a tap
-        has made it: half of what happens would pass it by.
+        has made it: half of its calls would pass it by.
         """
         number = link.number
         if _is_stand_in(link) is not _is_stand_in(self.machine):
-            raise ValueError(f"link {number} is to be opened by the verb of pump.machine")
+            raise ValueError(f"link {number} must be opened by the verb of pump.machine")
         if number in self._channels:
             raise ValueError(f"link {number} has a connection")
         check_time(now, None)
@@ -103,7 +103,7 @@ class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
             self._touched[number] = None
             if channel.fill():
                 moved = True
-                if not channel.outgoing:  # nobody takes it: it is dropped, to the last byte
+                if not channel.outgoing:  # there is no taker: it is dropped, to the last byte
                     self._stirred[number] = None
                 elif (wake := self._wakes.get(number)) is not None:
                     wake()
@@ -159,5 +159,5 @@ class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
 
 
 def _is_stand_in(value: object) -> bool:
-    """Whether it listens to something behind it, as recorders' stand-ins do."""
+    """Whether it wraps another object and listens to its calls, as recorders' stand-ins do."""
     return hasattr(type(value), STAND_IN)

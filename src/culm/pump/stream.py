@@ -40,12 +40,12 @@ class StreamPump(ABC):
 
     @property
     def eof_to_send(self) -> bool:
-        """Whether our half of the connection is to be ended now (``shutdown(SHUT_WR)``)."""
+        """Whether to end our half of the connection now (``shutdown(SHUT_WR)``)."""
         return self._channel.state is ConnectionState.END_DUE
 
     @property
     def hung_up(self) -> bool:
-        """Whether the connection is to be closed: nothing else is left to do with it."""
+        """Whether to close the connection: nothing else is left to do with it."""
         return self._channel.is_done
 
     @property

@@ -15,7 +15,7 @@ _SHARE_MIN = 32
 
 
 class _Shared:
-    """An effect in shares, and what came of those that are done."""
+    """An effect in shares, and the results of those that are done."""
 
     def __init__(self, owner: Verifiers, effect: Verify, count: int) -> None:
         self.owner = owner
@@ -63,7 +63,7 @@ class VerifyJob:
         self._result = error
 
     def take_result(self) -> list[bool] | Exception:
-        """What came of it, once; raises `ValueError` if there is nothing."""
+        """Its result, once; raises `ValueError` if there is none."""
         result, self._result = self._result, None
         if result is None:
             raise ValueError("the job is not done, or was finished before")

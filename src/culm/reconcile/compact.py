@@ -243,7 +243,7 @@ class CompactSession(StreamBase[CompactEvent]):
         """The peer's round is over."""
         continuation = run.turn_to_speak()
         if self._state is CompactState.OPENING:
-            # What is shown by the check alone needs no equal sums besides.
+            # If the check alone shows equality, equal sums are not needed besides.
             if (run.hello.shows or run.is_equal) and run.check == run.hello.check:
                 self._agree(run)
                 return

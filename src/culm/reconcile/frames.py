@@ -109,8 +109,8 @@ class Hello:
     symbols, see `culm.reconcile.rateless`, else one of ranges), the bytes of a sum (4 to 8)
     and the monoid's number (as in `culm.reconcile.tree_format`; 255 if keyed), two for the size
     of items, big-endian, one for the logarithm to base 2 of the number of ranges that a round may
-    ask about, and a zero; then the salt, and the check of what the sender has, of 16 bytes each.
-    If it is that of the other side's items, too, when the first round has been heard, both have the
+    ask about, and a zero; then the salt, and the check of the sender's items, of 16 bytes each.  If
+    it is that of the other side's items, too, when the first round has been heard, both have the
     same: without a key or a strong monoid only if that round has not shown any difference.
     """
 

@@ -197,7 +197,7 @@ class RatelessRun:
         """
         if piece[0] not in self._expected:
             raise RemoteProtocolError(
-                ErrorCode.UNEXPECTED_MESSAGE, "nothing of that kind can be said there"
+                ErrorCode.UNEXPECTED_MESSAGE, "nothing of that kind may follow there"
             )
         kind = _PieceKind(piece[0])
         self._expected = _FOLLOWING[kind]

@@ -23,8 +23,8 @@ _ROUNDS_MAX = 9
 
 #: The kernel's faults, by number.
 _FAULTS = {
-    1: (ErrorCode.BAD_FRAME, "a piece is cut inside of what it says"),
-    2: (ErrorCode.UNEXPECTED_MESSAGE, "nothing of that kind can be said there"),
+    1: (ErrorCode.BAD_FRAME, "a piece is cut short"),
+    2: (ErrorCode.UNEXPECTED_MESSAGE, "nothing of that kind may follow there"),
     3: (ErrorCode.BAD_NUMBER, "a number that cannot be"),
     4: (ErrorCode.BAD_BOUND, "a bound that is not inside of its range"),
     5: (ErrorCode.BAD_ITEM, "an item that is not inside of its range, or not above the last one"),

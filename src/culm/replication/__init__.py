@@ -1,4 +1,4 @@
-"""What every replicator needs and no protocol owns: small parts, each of which does one thing."""
+"""The parts that every replicator needs and no protocol owns: small, one task each."""
 
 from culm.replication.base import DurableBase
 from culm.replication.patience import Debts, Liveness, Pauses, Quiet

@@ -19,8 +19,8 @@ F = TypeVar("F", bound=Effect[Any])
 class DurableBase(StreamMachine[V | Closed], ABC, Generic[M, V, F]):
     """Drives a wire machine, `connection`, over a store that it reaches through effects.
 
-    No byte is read while the store is behind, and the end of the connection is not reported before
-    everything that came is in the store.  If the store fails, the connection is given up.
+    No byte is read while the store is behind, and the end of the connection is not reported
+    until everything received is in the store.  If the store fails, the connection is given up.
 
     ``V`` and ``F`` are the unions of the events and of the effects that a subclass gives.
 

@@ -73,7 +73,7 @@ class Liveness:
         return self._asked_at + self._idle_timeout_s
 
     def advance(self, now: float, inside: bool = False) -> bool:
-        """Tell the time; returns whether the peer is to be asked for a sign of life."""
+        """Tell the time; returns whether to ask the peer for a sign of life."""
         heard = self._heard and inside
         if self._since is None or (heard and now > self._since + self._idle_timeout_s):
             self._since = now  # a peer is not silent because we are slow
@@ -96,11 +96,11 @@ class Liveness:
 
 
 class Debts(Generic[K, D]):
-    """Looks at what the peer owes, every `max_s` seconds.
+    """Looks at the peer's debts, every `max_s` seconds.
 
-    What it owes at two checks in a row is stalled if nothing else that was owed has been paid in
-    between, and no data at all has come.  Whatever comes is a reason to wait for the rest, because
-    each demand has to wait for its turn.
+    A debt that stands at two checks in a row is stalled if no other has been paid in between,
+    and no data at all has come.  Whatever comes is a reason to wait for the rest, because each
+    demand has to wait for its turn.
 
     is_paid: whether a debt that was owed before is paid, or part of it, if that is owed now.
     """
@@ -130,7 +130,7 @@ class Debts(Generic[K, D]):
         self._now = now
 
     def stalled(self, owed: Callable[[], Mapping[K, D]]) -> list[D]:
-        """What the peer owes and has not begun to pay, if it is time to check."""
+        """The debts that the peer has not begun to pay, if it is time to check."""
         if self._now is None or self._now < self._since + self._max_s:
             return []
         before, now = self._owed, owed()

@@ -1,4 +1,4 @@
-"""Audits of a growing archive, after each batch and at the cost of what the batch touches.
+"""Audits of a growing archive, after each batch and at the cost of the logs that it touches.
 
 An audit's memory of earlier rows is kept in shelves (`culm.spark.shelves`): the signed rows without
 repetition, and the forks among them, by block; summaries of blocks, and the rows about logs, by

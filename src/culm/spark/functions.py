@@ -136,14 +136,14 @@ FUNCTIONS = (
         (_PAYLOAD,),
         OPERATIONS,
         partial(_of_rows, name="payload", make=operation_rows, gives=OPERATIONS),
-        "what an operation of p2panda says",
+        "the content of an operation of p2panda",
     ),
     Function(
         "culm_dissect",
         (("data", "binary"), ("protocol", "string")),
         DISSECTED,
         _of_bytes,
-        "the fields of what one side has sent, by a protocol of `culm.capture.dissect`",
+        "the fields of the bytes that one side has sent, by a protocol of `culm.capture.dissect`",
     ),
     # Spark refuses to explode the result of a function written in SQL.
     Function(

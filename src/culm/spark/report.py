@@ -40,9 +40,9 @@ _LOGS_MAX = 200
 _COUNTED = {
     "quarantined": ("Set aside, by reason", "rows", "quarantine", "reason = '{}'"),
     "violations": ("Rules that were broken", "times", "violations", "violation = '{}'"),
-    "actions": ("Operations, by what they do", "operations", "operations", "action = '{}'"),
+    "actions": ("Operations, by action", "operations", "operations", "action = '{}'"),
     "events": ("What machines said", "events", "said", "kind = 'event' and name = '{}'"),
-    "verdicts": ("Runs, by what became of them", "runs", "runs", "verdict = '{}'"),
+    "verdicts": ("Runs, by verdict", "runs", "runs", "verdict = '{}'"),
 }
 # Findings of jobs: in files, in records, and in the contents of these.  Some names have several
 # meanings; of two in one job, the later one counts.
@@ -94,7 +94,7 @@ def html_page(summary: Mapping[str, Any], store: Store) -> str:
     mood = {Status.PASSED: "passed", Status.FAILED: "failed"}.get(summary["status"], "odd")
     inputs = ", ".join(summary.get("inputs", {})) or summary.get("simulator", "")
     sections = [
-        Section("What is wrong, and where", list(_wrong(summary, store))),
+        Section("Faults, and where they are", list(_wrong(summary, store))),
         Section("Who has what", list(_replicas(summary, store))),
         Section("How much there is", list(_sizes(summary, store))),
         Section("What was run", list(_run(summary))),
@@ -226,7 +226,7 @@ def _places(verified: DataFrame, store: Store) -> Iterator[Table]:
     by_file = _groups(wrong, "file")
     where = "file = '{}' and (fault is not null or reasons <> 0)"
     yield _counted(
-        "By file: what is wrong with records by themselves",
+        "By file: faults of records by themselves",
         "rows",
         by_file,
         store,

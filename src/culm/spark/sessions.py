@@ -33,8 +33,8 @@ __all__ = ["LINES", "RECORDED", "SAID", "replay_sessions", "session_lines"]
 LINES = (("session", "string"), ("number", "bigint"), ("line", "string"))
 #: The input of `session_lines`: ``direction`` is ``in`` for received bytes, ``out`` for sent ones.
 RECORDED = (("session", "string"), ("direction", "string"), ("time", "double"), ("bytes", "binary"))
-#: The output of `replay_sessions`: what a capture of the session has (`CAPTURED`), without the
-#: place in a file, and the ``line`` that it answers (0: before any).
+#: The output of `replay_sessions`: the columns of a capture (`CAPTURED`), without the place in
+#: a file, and the ``line`` that it answers (0: before any).
 SAID = (
     ("session", "string"),
     ("line", "bigint"),

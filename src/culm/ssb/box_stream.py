@@ -2,8 +2,7 @@
 
 A packet is a header box of 34 bytes (the body's size and its authentication tag, sealed) and
 the body, at most 4096 bytes, sealed under the next nonce (Scuttlebutt Protocol Guide, "Box
-stream").  A header of zeros says goodbye: without it, the bytes may have been cut short by
-somebody on the way.
+stream").  A header of zeros says goodbye: without it, the bytes may have been cut short on the way.
 """
 
 from __future__ import annotations

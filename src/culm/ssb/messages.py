@@ -183,7 +183,7 @@ class ClassicMessage:
         return self._text[:-_SIGNATURE_LINE] + b"\n}"
 
     def signed_by_author(self, *, hmac_key: bytes | None = None) -> Signed:
-        """What the author has signed, to be verified elsewhere (`culm.signatures.Verify`)."""
+        """The signed part, to be verified elsewhere (`culm.signatures.Verify`)."""
         _check_hmac_key(hmac_key)
         text = _authenticated(self.signed, hmac_key)
         return Signed(_key_of(self.author), self.signature, text)

@@ -18,7 +18,7 @@ CLOCKS_MAX: Final = 10_000  # peers: anybody may connect under any number of nam
 class FeedStore(ABC):
     """Performs the effects of a replicator, and loads the feeds that it starts with.
 
-    A method that writes returns when what it has written would survive a crash.
+    A method that writes returns when its data would survive a crash.
     """
 
     @abstractmethod

@@ -46,7 +46,7 @@ def campaign(
 ) -> bool:
     """Try `conversations` with the machine of `spec`; returns whether all laws were kept.
 
-    captures: the directory for captures of what has failed (`culm.testing.captures`).
+    captures: the directory for captures of failures (`culm.testing.captures`).
     """
     drawn = [law for law in laws if law.check_example is not None and law.applies(spec)]
     shares = sum(law.share for law in drawn)
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> ExitStatus:
         "--captures",
         type=Path,
         metavar="DIRECTORY",
-        help=f"where captures of what has failed are written (default: ${FOLDER}, if that is set)",
+        help=f"where captures of failures are written (default: ${FOLDER}, if that is set)",
     )
     asked = parser.parse_args(arguments)
     try:

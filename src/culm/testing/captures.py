@@ -1,4 +1,4 @@
-"""Captures of what has failed: the machine of an example of the suite, all machines of a simulator.
+"""Captures of failures: the machine of an example of the suite, all machines of a simulator.
 
 They are written if the environment variable `FOLDER` names a directory, or if the suite is given
 one.  The note of the failure says where they are.  ``python -m culm.capture test --broken FILE``
@@ -70,7 +70,7 @@ class Story(NamedTuple):
 
 
 def add_story(error: Exception, story: Story) -> None:
-    """Remember with an error after what it came; of several stories the first one counts."""
+    """Attach to an error the story before it; of several stories the first one counts."""
     if not hasattr(error, _STORY):
         setattr(error, _STORY, story)
 
@@ -118,7 +118,7 @@ class _Run:
         return recorder
 
     def end(self) -> None:
-        """Write what is not written."""
+        """Write the rest."""
         self._files.close()
 
 
@@ -142,7 +142,7 @@ def _made(recorder: Recorder, kind: Callable[..., T], *arguments: object, **keyw
 
 
 def beside(machine: object, kind: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> T:
-    """What calls of a machine that `make` has made are given, as handshakes are, of `kind`."""
+    """An object of `kind` for calls of a machine that `make` has made, as handshakes are."""
     tape = recorder_of(machine)
     if tape is None:
         return kind(*arguments, **keywords)
@@ -167,7 +167,7 @@ def of_failures(simulator: Callable[P, T]) -> Callable[P, T]:
 
 
 def _recorded(where: Path, name: str, again: Callable[[], object]) -> str:
-    """Do a run again, recorded; what there is to say about it."""
+    """Do a run again, recorded; a note about it."""
     where.mkdir(parents=True, exist_ok=True)
     run = _Run(where, name)
     _runs.append(run)

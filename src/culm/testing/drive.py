@@ -95,7 +95,7 @@ def _recorder(
 
 
 def _drive_capture(driver: LineDriver, capture: Capture, recorder: Recorder | None) -> ExitStatus:
-    """Tell the machine what is in a capture."""
+    """Drive the machine by a capture."""
     try:
         for operation in operations(capture):
             for said in driver.do_operation(operation):
@@ -139,7 +139,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--from",
         dest="start",
         metavar="CAPTURE",
-        help="drive the machine of a capture by what it was told there, not by lines",
+        help="drive the machine of a capture by its recorded calls, not by lines",
     )
     which.add_argument("--list", action="store_true", help="name the machines and stop")
     which.add_argument(

@@ -179,7 +179,7 @@ class End:
 
 
 class JoinOptions(TypedDict, total=False):
-    """Options of `JoinedMachines`, and of what is made of it."""
+    """Options of `JoinedMachines` and its subclasses."""
 
     chunker: Chunker | None
     sizer: Sizer | None

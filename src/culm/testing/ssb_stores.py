@@ -146,7 +146,7 @@ class _Trial:
             assert result == self.model.perform(effect), effect
 
     def check(self) -> None:
-        """Check that the store has what the model has."""
+        """Check that store and model have the same content."""
         assert _contents(self.store) == _contents(self.model)
 
     def reopen(self) -> None:
@@ -279,7 +279,7 @@ _Effects = tuple[Effect[Any], ...]
 
 
 def _ways_through(effect: Effect[Any]) -> list[tuple[_Effects, _Effects]]:
-    """What may have been done of an interrupted effect, each with what is left to do."""
+    """The parts of an interrupted effect that may be done, each with the rest."""
     if not isinstance(effect, AppendMessages):
         return [((), (effect,)), ((effect,), (effect,))]
     messages = effect.messages

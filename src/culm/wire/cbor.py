@@ -1,8 +1,8 @@
 """Canonical CBOR (RFC 8949, section 4.2.1): found in a stream while it comes in, and decoded.
 
-`Scanner` looks at the heads of an item, refuses what is not canonical, too large or too deep as
-soon as that can be known, and says where the item ends.  `decode` takes a whole item; only
-it looks at the order of keys in maps, at duplicates among them, and at whether text is UTF-8.
+`Scanner` reads the heads of an item, refuses non-canonical, too large and too deep ones as
+early as possible, and says where the item ends.  `decode` takes a whole item; only it looks at
+the order of keys in maps, at duplicates among them, and at whether text is UTF-8.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _FAULTS = {
 class Scanner:
     """Finds the end of one item as it comes in bit by bit.
 
-    size_max: bytes that the item may have.  What it declares counts as soon as it is declared:
-        a string with all its bytes, an array with one byte for each item.
+    size_max: bytes that the item may have.  Declared sizes count at once: a string with all its
+        bytes, an array with one byte for each item.
     depth_max: how many arrays and maps may be inside each other.
     items_max, item_size: how many items there may be, those in arrays and maps included, and for
         how many bytes one more; none has less than a byte.
@@ -151,8 +151,8 @@ def decode(data: Buffer, *, depth_max: int = DEPTH_MAX) -> Any:
     return value
 
 
-#: ``decode_first(data, at, depth_max)``: the item at `at`, and where it ends.  A negative end says
-#: that there is none: for callers that take what is right and leave the rest to `Scanner`.
+#: ``decode_first(data, at, depth_max)``: the item at `at`, and where it ends.  A negative end
+#: means that there is none: for callers that take right items and leave the rest to `Scanner`.
 decode_first = _kernel.decode
 #: The end that `decode_first` tells where arrays and maps are deeper inside each other.
 TOO_DEEP = _kernel.TOO_DEEP

@@ -15,9 +15,9 @@ class WireErrorCode(IntEnum):
     BAD_TYPE = 3
     """A tag or type that is not known, or not one that may stand there."""
     BAD_LENGTH = 4
-    """A length that what follows cannot have, as of a hash of another family."""
+    """A length that does not fit its content, as of a hash of another family."""
     BAD_OFFSET = 5
-    """A copy from behind the beginning of what has been decoded, or from nowhere."""
+    """A copy from before the beginning of the output, or from nowhere."""
     BAD_VALUE = 6
     """A value that cannot stand there, as 0 for a sequence number."""
     TRAILING_DATA = 7

@@ -42,7 +42,7 @@ def read_json(data: str | Buffer, *, depth_max: int = DEPTH_MAX) -> Any:
     """The value of a JSON text, in UTF-8 if it is bytes.
 
     Raises `TooDeepError` for one that is nested more deeply than `depth_max`, whatever else it is,
-    and `ValueError` for what is not JSON.  Python's own reader raises `RecursionError` at a depth
+    and `ValueError` for anything but JSON.  Python's own reader raises `RecursionError` at a depth
     that depends on the version, and on the calls under way.
     """
     text = data.encode() if isinstance(data, str) else bytes(data)

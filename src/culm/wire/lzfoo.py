@@ -1,9 +1,8 @@
 """LZFoo: byte-oriented LZ77 compression, in streams of packets with a shared history.
 
 A `Compressor` and the `Decompressor` at the other end go through the same packets in the
-same order.  What was in one packet helps to shorten the next ones: a copy may point back
-by up to `window` bytes, over any number of packets.  Neither of them gets to see what travels
-uncompressed.
+same order.  Each packet helps to shorten the next ones: a copy may point back by up to `window`
+bytes, over any number of packets.  Neither of them sees uncompressed packets.
 
     >>> compressor, decompressor = Compressor(window=65536), Decompressor(window=65536)
     >>> packet = compressor.compress(b"a bamboo log of a bamboo log")
@@ -29,7 +28,7 @@ WINDOW_MAX = _kernel.WINDOW_MAX
 _FAULTS = {
     _kernel.BAD_LENGTH: (
         WireErrorCode.BAD_LENGTH,
-        "an element is longer than what remains of the packet",
+        "an element is longer than the rest of the packet",
     ),
     _kernel.ZERO_OFFSET: (WireErrorCode.BAD_OFFSET, "a copy from offset zero"),
     _kernel.FAR_OFFSET: (WireErrorCode.BAD_OFFSET, "a copy from before the window or the history"),
@@ -48,10 +47,10 @@ _FAULTS = {
 #: do for a while; the next packet makes the table anew.
 #:
 #: The same calls give the same bytes on every machine.  Memory: two windows, the table of
-#: the match finder (as large as what has been compressed, up to one window and 512 KiB; for
-#: level 2 six times as large, up to six windows and 6 MiB) and what one packet takes; none of
-#: it before there is data.  The time grows with the data and with nothing else, whatever its
-#: bytes are; a refusal of level 2 costs the time of a window, too.
+#: the match finder (as large as the compressed data, up to one window and 512 KiB; for level 2
+#: six times as large, up to six windows and 6 MiB) and the memory of one packet; none of it
+#: before there is data.  The time grows with the data and with nothing else, whatever its bytes
+#: are; a refusal of level 2 costs the time of a window, too.
 Compressor = _kernel.Compressor
 
 
@@ -102,14 +101,13 @@ class Decompressor:
     def decode(self, data: Buffer, offset: int, out_max: int) -> tuple[bytes, int]:
         """Decode ``data[offset:]``, which must not reach beyond the packet.
 
-        Returns what was made of it, at most `out_max` bytes, and how many bytes were
-        read.  Pass the rest again; once the packet's last byte has been made, a rest is
-        an error.
+        Returns the output, of at most `out_max` bytes, and how many bytes were read.  Pass the
+        rest again; once the packet's last byte has been made, a rest is an error.
 
         Raises `DecodeError` once everything before the fault was returned, and then
         always; its `offset` counts the compressed bytes of the packet:
 
-        - ``BAD_LENGTH``: an element is longer than what remains of the declared size,
+        - ``BAD_LENGTH``: an element is longer than the rest of the declared size,
         - ``BAD_OFFSET``: a copy's offset is zero, or points before the window or the
           start of the history,
         - ``TRAILING_DATA``: there are bytes after the declared size was reached.
@@ -134,8 +132,8 @@ class Decompressor:
     def packet(self, data: Buffer, size: int) -> bytes:
         """Decode a packet that has come whole: `begin`, `decode`, `finish`.
 
-        Raises what these raise, without giving what came before a fault.  Memory: `size`
-        bytes, which the caller has to limit.
+        Raises their errors, without giving the output before a fault.  Memory: `size` bytes,
+        which the caller has to limit.
         """
         kernel = self._kernel
         kernel.begin(size)
@@ -186,6 +184,6 @@ def decompress(data: Buffer, size_max: int, window: int) -> bytes:
     return b"".join(pieces)
 
 
-# What `decompress` decodes at a time: as a rule all, so that no pieces have to be joined.
+# The step of `decompress`: as a rule all at once, so that no pieces have to be joined.
 _PIECE_SIZE = 1 << 20
 _EXPANSION = 4

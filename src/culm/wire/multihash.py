@@ -57,8 +57,8 @@ class Hasher:
 class HashFamily:
     """A family of self-describing hashes; the instances are `YAMF` and `YASMF`.
 
-    Sizes are in bytes.  `prefix` is what comes before the digest in the canonical
-    encoding; `encoded_size` is the size of both together.
+    Sizes are in bytes.  `prefix` stands before the digest in the canonical encoding;
+    `encoded_size` is the size of both together.
     """
 
     name: str

@@ -57,8 +57,8 @@ class Raft:
         that its term does not grow while it is cut off.  `reachable` has to tell of the peers that
         do not understand the question, or there is no election.
     asks_leader
-        Whether it asks the leader to help with what only a leader can do (`read`, `forward`), over
-        the ways that `reachable` has told of.
+        Whether it asks the leader for help where only a leader can act (`read`, `forward`),
+        over the links that `reachable` has reported.
 
     Drive it like every machine: one input, then events until ``None``, then effects,
     then `messages_to_send`, then the deadline.  Messages may be lost, doubled, delayed
@@ -217,8 +217,8 @@ class Raft:
     def read(self) -> int:
         """Ask for a linearizable read; `ReadReady` or `ReadFailed` repeats the number.
 
-        With `asks_leader` it works at any server that knows a leader, whom it asks for the index
-        that the local state machine must have reached.
+        With `asks_leader` it works at any server that knows a leader: it asks that one for the
+        index that the local state machine must have reached.
 
         Raises `LocalProtocolError`: ``NOT_LEADER`` (also if the leader is known not to understand
         the question), ``NO_LEADER``, ``QUEUE_FULL``, ``ALREADY_CLOSED``.
@@ -258,8 +258,8 @@ class Raft:
     def cancel_change(self) -> None:
         """Give up adding or removing a server; `ChangeFailed` follows.
 
-        A server that was told to leave still votes, and stands for election again once it has heard
-        from nobody for two election timeouts.  Raises `LocalProtocolError`: ``NOT_LEADER``,
+        A server that was told to leave still votes, and stands for election again after two
+        election timeouts of silence.  Raises `LocalProtocolError`: ``NOT_LEADER``,
         ``NO_CHANGE``, ``CHANGE_IN_PROGRESS`` (it is in the log already: `ConfigurationChanged` or
         `ChangeFailed` will follow), ``ALREADY_CLOSED``.
         """

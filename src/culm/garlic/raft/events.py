@@ -42,7 +42,7 @@ class ChangeFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferFailed(Event):
-    """`target` does not lead: not in time, or somebody else does, or this server is closed."""
+    """`target` does not lead: not in time, another server does, or this one is closed."""
 
     target: int
 

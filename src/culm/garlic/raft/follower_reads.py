@@ -115,7 +115,7 @@ class FollowerReads:
         numbers.clear()
 
     def end(self) -> None:
-        """Fail all reads: nobody will answer them."""
+        """Fail all reads: no answer will come."""
         for number in self.pending:
             self._shared.work.emit(ReadFailed(read=number))
         for waiting in (self.pending, self._new, self._asked, self._confirmed):

@@ -149,7 +149,7 @@ class Forwards:
         numbers.clear()
 
     def end(self) -> None:
-        """Fail all values: nobody will answer."""
+        """Fail all values: no answer will come."""
         self.fail(self._asked, certain=False)
         self.fail(self._new, certain=True)
 

@@ -78,7 +78,7 @@ class Limits:
     trailing_entries
         Entries before a snapshot that are kept for slow followers.
     catch_up_entries
-        The most entries that a leader keeps for followers that answer and lag further behind.
+        The most entries that a leader keeps for followers that answer but lag further behind.
         While such a follower is being sent a snapshot, the next one is put off until it would stand
         for this many entries.
     proposals_max, proposal_size_max

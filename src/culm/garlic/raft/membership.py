@@ -78,7 +78,7 @@ class Membership:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read from the history what is in force."""
+        """Read the configuration in force from the history."""
         committed = [found for index, found in self._history if index <= self._committed]
         current = previous = committed[-1]
         for index, found in self._history:

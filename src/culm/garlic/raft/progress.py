@@ -204,7 +204,7 @@ class Progress:
         self.in_flight.clear()
 
     def want_chunk(self) -> None:
-        """The next chunk is to be read."""
+        """Note that the next chunk should be read."""
         self.reading = True
 
     def begin_chunk(self, latest: Snapshot, limits: Limits) -> tuple[Snapshot, int, int]:

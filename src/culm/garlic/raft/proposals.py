@@ -49,8 +49,7 @@ class _Proposed:
 class Proposals:
     """Proposals that are neither committed nor lost, in runs, by index.
 
-    They outlive leadership: a later leader may commit what we have proposed, or something else in
-    its place.
+    They outlive leadership: a later leader may commit our proposals, or others in their place.
     """
 
     def __init__(self) -> None:

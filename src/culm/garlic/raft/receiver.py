@@ -131,8 +131,8 @@ class Receiver:
         offset that an accepted one wants.  A leader that starts over believes no offset beyond the
         bytes that it has sent since, so it is told of the bytes here chunk by chunk.
 
-        While one is written the newest other is held: what becomes of it must not depend on the
-        time that the store takes.
+        While one is written the newest other is held: its fate must not depend on the time that
+        the store takes.
         """
         if self.due is not None or self._writing is not None:
             held, self.held = self.held, request

@@ -37,7 +37,7 @@ class Terms:
         """Whether a higher term of that server counts.
 
         A member believes members.  One that hears none of them for long may have missed a change
-        of members, and a server that is no member knows nobody: these believe anybody.
+        of members, and a server that is no member knows no members: these believe anybody.
         """
         shared = self._shared
         if source in shared.journal.membership.known or not shared.is_member:

@@ -209,7 +209,7 @@ def _propose_rest(
 
 
 def propose_forked(proof: ForkProof) -> Proposal:
-    """The forked entry, in a proposal that is to be cancelled with `proof`.
+    """The forked entry, in a proposal to be cancelled with `proof`.
 
     It begins inside the payload, so that neither side needs to know anything before it.
     """

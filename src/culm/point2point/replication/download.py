@@ -29,7 +29,7 @@ from culm.replication import Room, Turns, Writes
 
 
 class TransferContext(NamedTuple):
-    """What all transfers of a replicator have in common."""
+    """The common context of all transfers of a replicator."""
 
     connection: Connection
     logs: Mapping[LogKey, LogState]

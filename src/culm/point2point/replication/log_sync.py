@@ -319,7 +319,7 @@ class LogSync(LogState):
             if not self._add_fork(cancel.proof):
                 self._look_before(cancel.proof)  # the peer may have another log before it
         if event.request_id in self.rested and reason is not CancelReason.CONFIRM:
-            # Both have ended it at once: the peer has passed over what we sent last.
+            # Both have ended it at once: the peer has passed over our last pieces.
             self.told = decisions.start_of(self.under_way[event.request_id].proposal)
         purpose, joined = self.purpose_of(event.request_id), self.joined
         if purpose is None:
@@ -348,7 +348,7 @@ class LogSync(LogState):
             case Purpose.NEXT if reason is CancelReason.END_OF_RANGE:
                 self.rests = self.rests or (self.ours[purpose].is_endless and not self.refused)
             case Purpose.NEXT if reason is CancelReason.RESOURCE_LIMIT:
-                self.rests = False  # it is to be made again
+                self.rests = False  # it must be made again
             case Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
                 self.fork_told = None  # it has no room for the log, nor for its fork
             case _:

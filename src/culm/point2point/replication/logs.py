@@ -370,7 +370,7 @@ class Logs:
             self.tell(log, steps.Sent(wish.purpose, request))
 
     def give_up(self) -> None:
-        """No room is to be expected: proposals that wait are reported as refused."""
+        """Expect no more room: waiting proposals are reported as refused."""
         wishes = self.wishes
         self.wishes = Queue()
         for log, wish in wishes:

@@ -257,7 +257,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._read_logs(unread)
 
     def _go_without(self) -> bool:
-        """No room is to be expected; returns whether that is news for any that waits."""
+        """Expect no more room; returns whether that is news for a waiting proposal."""
         untold = self._unread is not None and not self._unread.told
         if not (self._logs.wishes or self._newcomers or self._again or untold):
             return False

@@ -153,7 +153,7 @@ PEER_STAGES: Final[dict[PeerStage, dict[Answer, PeerStage]]] = {
 class Action(Enum):
     """The kinds of proposals that we make."""
 
-    PROBE = "propose the entry that is to be compared"
+    PROBE = "propose the entry to compare"
     RESUME = "propose the rest of a payload, and the entries after it"
     GO_ON = "propose the entries after ours"
     FETCH_RANGE = "propose the first of the ranges"
@@ -163,8 +163,8 @@ class Action(Enum):
 class Plan(NamedTuple):
     """A proposal in preparation, while the store is asked for the links that it needs.
 
-    `seqnum`: the entry that is to be compared, the last one that we have, the first of a range, or
-    the forked one.
+    `seqnum`: the entry to compare, the last one that we have, the first of a range, or the
+    forked one.
     """
 
     action: Action

@@ -8,7 +8,7 @@ from culm.machine import ProtocolErrorCode
 class ErrorCode(ProtocolErrorCode):
     """Codes of `culm.machine.ProtocolError` in this package."""
 
-    # Faults in what a peer sends
+    # Faults of the peer
     NOT_NOTES = 2
     """A frame that is neither a message nor an object of notes."""
     BAD_FEED_ID = 3

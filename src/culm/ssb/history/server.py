@@ -67,9 +67,9 @@ class HistoryServer:
         Returns the time in milliseconds since 1970, sent as the time at which a message arrived.
 
     Calls are served in turn, as far as the connection has room (`Connection.send_size`).  After
-    every other verb, and whenever there may be room again, take what is to be read with `next_read`
-    until there is nothing; `take` follows when the store has read it.  Call `make_room` when the
-    peer has called something else, which may have taken the last place.
+    every other verb, and whenever there may be room again, take the due reads with `next_read`
+    until there is none; `take` follows when the store has read.  Call `make_room` when the peer
+    has called something else, which may have taken the last place.
     """
 
     def __init__(

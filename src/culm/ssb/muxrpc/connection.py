@@ -118,7 +118,7 @@ class Connection(StreamBase[ConnectionEvent]):
         """The content of the next `ValueReceived`, if it is next: a fast path for many values.
 
         Returns body and type of a complete value in the stream of that call, if it is the next
-        packet; otherwise ``None``, and `next_event` tells what is next, if anything.
+        packet; otherwise ``None``, and `next_event` gives the next event, if any.
         """
         call = self._table.calls.get(number)
         if call is None or call.state not in _HEARING:

@@ -377,7 +377,7 @@ class LinkExchange:
             self.made_history().begin()
 
     def made_history(self) -> LinkHistory:
-        """What exchanges one feed at a time with the peer, made when first needed."""
+        """The exchange of one feed at a time with the peer, made when first needed."""
         if self.history is None:
             self.history = LinkHistory(
                 peer=self._peer,

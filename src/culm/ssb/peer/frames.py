@@ -34,7 +34,7 @@ class MessageFrame(NamedTuple):
 
 
 Content: TypeAlias = MessageFrame | Mapping[str, int] | RemoteProtocolError
-"""What is in a frame, or the reason why it is none."""
+"""The content of a frame, or the reason why it is none."""
 
 
 class Frame:

@@ -93,7 +93,7 @@ class LinkHistory:
         self._read(self._server)
 
     def _read(self, server: HistoryServer) -> None:
-        """Have the store read what can be sent."""
+        """Have the store read as much as can be sent."""
         while (read := server.next_read()) is not None:
             self._core.read(
                 read.feed,

@@ -198,7 +198,7 @@ class PeerLink:
     def next_event(self) -> Event | None:
         kept, self._kept = self._kept, None
         if isinstance(kept, Closed) or (kept is not None and self._is_open):
-            return kept  # after our goodbye, what has come before it is dropped
+            return kept  # after our goodbye, earlier events are dropped
         if self.closed:
             return None
         if self._fault is not None:

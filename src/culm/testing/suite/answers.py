@@ -309,7 +309,7 @@ def answer_type(kind: type[Effect[Any]]) -> Any:
     """
     found = _declared(kind)
     if found is None or isinstance(found, TypeVar):
-        raise PropertyError(f"{kind.__name__} is no Effect[R]: it does not say what answers it")
+        raise PropertyError(f"{kind.__name__} is no Effect[R]: the type of its answer is unknown")
     return found
 
 
@@ -396,11 +396,11 @@ def every_receipt(spec: MachineSpec) -> None:
 def receipts(spec: MachineSpec, draw: Draw) -> None:
     """No peer is told that something is kept before the store has kept it.
 
-    What a machine says before an answer cannot depend on it.  So if a message that may confirm
-    items (`Comparison.confirms`) leaves together with the effect that keeps them
-    (`Comparison.kept`), more such messages have to come when the store answers than when it never
-    does.  Otherwise all was confirmed beforehand.  Conversations are not changed: one that is may
-    end before what confirms would come.
+    Output before an answer cannot depend on it.  So if a message that may confirm items
+    (`Comparison.confirms`) leaves together with the effect that keeps them (`Comparison.kept`),
+    more such messages have to come when the store answers than when it never does.  Otherwise all
+    was confirmed beforehand.  Conversations are not changed: a changed one may end before the
+    confirmation would come.
     """
     told = conversation(spec, draw)
     with retold(spec, told):
@@ -442,7 +442,7 @@ class _Answered:
     def _confirming(
         self, effect: Effect[Any], turns: Sequence[Turn]
     ) -> list[tuple[Hashable, bytes]]:
-        """The messages that may confirm what an effect keeps, each with its destination."""
+        """The messages that may confirm the items of an effect, each with its destination."""
         confirms, cut = self._spec.comparison.confirms, self._spec.machine.codec.cut
         return [
             (way, message)

@@ -107,7 +107,7 @@ def _spoilt(
         driver.start()
     parts: list[Story] = [[], []]
     for place, operation in enumerate([*said, None]):
-        if place == at:  # right after the operation before it, unless it answers what that drew
+        if place == at:  # right after the operation before it, unless it answers an output of that
             assert isinstance(bad, _INPUTS)
             answers = spec.comparison.is_answer(bad.data)
             parts[-1 if parts[-1] or answers else -2].append(bad)

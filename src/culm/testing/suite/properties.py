@@ -97,9 +97,9 @@ def chunking(spec: MachineSpec, draw: Draw) -> None:
     """Every chunking of the peer's bytes gives the same, valid or not.
 
     Compared are events, the state after each, effects, errors, trailing data, and the
-    bytes and the deadline at the end of each run of bytes: what the peer sent at once, or all
-    that it sent in a row.  Until then effects are not answered and bytes not taken, since these
-    are inputs or choices of their own.
+    bytes and the deadline at the end of each run of bytes: those that the peer sent at once, or
+    in a row.  Until then effects are not answered and bytes not taken, since these are inputs
+    or choices of their own.
     """
     told = tightened(spec, conversation(spec, draw), draw)
     story = (
@@ -113,7 +113,7 @@ def chunking(spec: MachineSpec, draw: Draw) -> None:
     cut = [chunks(op.data, draw) if isinstance(op, Receive) else [] for op in story]
     with retold(spec, told):
         expect_equal(
-            "the chunking changes what happens",
+            "the chunking makes a difference",
             _in_chunks(spec, told, story, whole),
             _in_chunks(spec, told, story, cut),
         )
@@ -196,7 +196,7 @@ def refusals(spec: MachineSpec, draw: Draw) -> None:
         without = run_story(spec, told, story)
         for operation in story[at:]:
             turns += driver.run(operation)
-        expect_equal("what was refused made a difference", without, turns)
+        expect_equal("a refused call made a difference", without, turns)
 
 
 def _bothered(

@@ -191,7 +191,7 @@ _witnesses: list[_Witness] = []  # of the examples under way, one within the oth
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    """The lines of a note, without the middle of a flood that nobody would read."""
+    """The lines of a note, without the middle of a flood too long to read."""
     if len(lines) <= NOTE_LINES_MAX:
         return lines
     ends = NOTE_LINES_MAX // 2

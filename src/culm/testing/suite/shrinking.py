@@ -13,7 +13,7 @@ from culm.testing.suite.strategies import Draw
 
 
 class EnoughError(KeyboardInterrupt):
-    """The time is over; to Hypothesis it is what Ctrl-C is, and ends the search."""
+    """The time is over; Hypothesis takes it for Ctrl-C, and ends the search."""
 
 
 class Patience:
@@ -32,7 +32,7 @@ class Patience:
         self._size = 0
 
     def check(self, check: Callable[[Draw], None], draw: Draw) -> None:
-        """Call `check` with `draw`; raises what it raises, and `EnoughError` once time is over."""
+        """Call `check` with `draw`; raises its errors, and `EnoughError` once time is over."""
         if self.failure is not None and time.monotonic() > self._until:
             raise EnoughError
         size = 0

@@ -30,7 +30,7 @@ _GROWTH_SLACK = 600  # steps that do not count as growth
 
 _UNLIMITED = Work(base=1 << 60, per_byte=0)
 
-_StepsOf = Callable[[int], int]  # of so many; asked for ever more
+_StepsOf = Callable[[int], int]  # by number; asked for ever more
 _MEMORY_PER_STEP = 16  # bytes
 _PIECES = 16  # pieces of a frame that shows how much of it is read
 
@@ -197,13 +197,13 @@ def _input_size(operation: Operation | None) -> int:
 
 
 def things_of(spec: MachineSpec) -> Iterator[tuple[str, _StepsOf]]:
-    """The things of `Usage.growth`, by name, each with the steps of so many of them."""
+    """The things of `Usage.growth`, by name, each with its steps by number."""
     for name, many in spec.usage.growth.items():
         yield name, partial(_steps_of_all, spec, many)
 
 
 def _growing(spec: MachineSpec) -> Iterator[tuple[str, _StepsOf]]:
-    """Things of which there may be many, by name, each with the steps of so many of them."""
+    """Things that may be many, by name, each with its steps by number."""
     yield from things_of(spec)
     for number, flood in enumerate(spec.attacks.floods):
         yield f"units of flood {number}", _flooded(spec, flood)
