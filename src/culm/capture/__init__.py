@@ -1,7 +1,7 @@
 """Captures: every call of a machine, written down in production and replayed bit for bit.
 
-`record` stands in for a machine and tells a sink of bytes all that is done to it and all that comes
-of it; `read` reads what the sink was told, and `replay` does it again with a new machine.  Nothing
+`record` stands in for a machine and writes all its calls and their outcomes to a sink of bytes;
+`read` reads those bytes, and `replay` makes the calls again with a new machine.  Nothing
 here opens a file: bytes in, bytes out.
 
 Each name is imported when it is first asked for: `culm.capture.dissect` needs none of them, nor the

@@ -13,5 +13,5 @@ if __name__ == "__main__":
     except BrokenPipeError:  # as of ``| head``
         status = ExitStatus.UNHEARD
         with suppress(BrokenPipeError):
-            sys.stdout.close()  # what is left is written to nobody
+            sys.stdout.close()  # the rest has no reader
     sys.exit(status)

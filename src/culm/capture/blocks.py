@@ -3,10 +3,10 @@
 A capture is the eight bytes `MAGIC`, of which the last one is the version, and blocks.  In version
 2 a byte more says how blocks are compressed (`Compression`); in version 1 it is LZFoo::
 
-    size of what is stored     4 bytes, big-endian, above 0
-    size of what that is of    4 bytes, big-endian; the same if it is not compressed
-    CRC-32 of what is stored   4 bytes, big-endian
-    what is stored             the records, compressed if that makes them smaller
+    stored size       4 bytes, big-endian, above 0
+    original size     4 bytes, big-endian; the same if it is not compressed
+    CRC-32            4 bytes, big-endian, of the stored bytes
+    stored bytes      the records, compressed if that makes them smaller
 
 It grows at its end only.  A last block that is not all there, as a killed process or a full disk
 leaves it, is dropped and told (`BlockReader.torn`).  Compressed blocks stand alone.
@@ -33,21 +33,21 @@ BLOCK_SIZE_MAX = 1 << 26
 
 _HEAD = Struct(">III")
 HEAD_SIZE = _HEAD.size
-_COMPRESSED_MIN = 64  # what is smaller gains nothing
+_COMPRESSED_MIN = 64  # smaller blocks gain nothing
 PIECE_MIN = 1 << 14
-"""Pieces of so many bytes are written without a copy, if they do not shrink."""
+"""Pieces of that size are written without a copy, if they do not shrink."""
 _SAMPLE = 1 << 12
 
 
 def front_of(compression: Compression) -> bytes:
-    """What a capture begins with."""
+    """The first bytes of a capture."""
     if compression is Compression.LZFOO:
         return MAGIC
     return _MAGIC_OF_ANY + bytes([compression])
 
 
 def compression_of(front: bytes) -> tuple[Compression, int] | None:
-    """What the first bytes of a capture say, and how many they are; ``None`` for too few.
+    """The compression that the first bytes name, and their number; ``None`` for too few.
 
     Raises `CaptureError`: ``NO_CAPTURE``, ``UNKNOWN_VERSION``, ``UNKNOWN_COMPRESSION``.
     """
@@ -125,7 +125,7 @@ def open_block(head: BlockHead, stored: bytes, compression: Compression) -> byte
 
 
 def _is_worth_it(records: Sequence[bytes], size: int) -> bool:
-    """Whether the largest piece, if large ones are most of a block, begins with what shrinks."""
+    """Whether the largest piece, if large ones are most of a block, seems compressible."""
     if sum(filter(PIECE_MIN.__le__, map(len, records))) < size * 3 // 4:
         return True
     sample = max(records, key=len)[:_SAMPLE]
@@ -133,7 +133,7 @@ def _is_worth_it(records: Sequence[bytes], size: int) -> bool:
 
 
 def _which_run() -> Callable[[bytes], int]:
-    """Tells pieces apart that are to be joined from large ones, each of which stays alone."""
+    """Tells pieces to be joined from large ones, each of which stays alone."""
     numbers = count(1)
     last = 0
 
@@ -157,7 +157,7 @@ class BlockReader:
         self._size_max = size_max
         self._buffer = bytearray()
         self._offset = 0  # of the buffer in the capture
-        self._at = 0  # what is before it in the buffer has been taken
+        self._at = 0  # everything before it in the buffer has been taken
         self._compression: Compression | None = None  # nothing has come yet
         self.torn = 0
         """Bytes of a last block that is not all there; of meaning after `finish`."""

@@ -1,4 +1,4 @@
-"""Chance as an input: what a machine draws is recorded, and drawn again in a replay."""
+"""Chance as an input: a machine's draws are recorded, and repeated in a replay."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class RecordedChance(Chance):
 
 
 class ReplayedChance(Chance):
-    """Draws what was recorded.  Whoever draws something else gets numbers that never change."""
+    """Repeats the recorded draws.  Any other draw gives numbers that never change."""
 
     def __init__(self) -> None:
         super().__init__(0)
-        self._spare = count()  # no constant: whoever draws until it fits would never end
+        self._spare = count()  # no constant: drawing until it fits would never end
         self._recorded: deque[Step] = deque()
         self._unlike: tuple[Step | None, Step | None] | None = None
 
@@ -61,7 +61,7 @@ class ReplayedChance(Chance):
         self._recorded.append(step)
 
     def settle(self) -> tuple[Step | None, Step | None] | None:
-        """After a call: the first draw that was not as recorded, and what was drawn instead."""
+        """After a call: the first draw that was not as recorded, and the one made instead."""
         unlike, self._unlike = self._unlike, None
         if unlike is None and self._recorded:
             unlike = self._recorded[0], None

@@ -40,14 +40,14 @@ _BEFORE = 5  # steps that are shown before a difference
 
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = PROG) -> ExitStatus:
-    """Do what the arguments say; the exit status."""
+    """Run the command; the exit status."""
     options = parser(prog).parse_args(arguments)
     try:
         status: ExitStatus = options.run(options)
     except CaptureError as error:
         print(visible(str(error)), file=sys.stderr)
         return ExitStatus.IMPOSSIBLE
-    except BrokenPipeError:  # nobody reads what it says
+    except BrokenPipeError:  # the output is no longer read
         raise
     except OSError as error:
         print(f"{error.filename}: {error.strerror}", file=sys.stderr)
@@ -66,7 +66,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     made = argparse.ArgumentParser(
         prog=prog,
-        description="Captures: what a machine was told in production, and all that came of it.",
+        description="Captures: all calls of a machine in production, and their outcomes.",
         epilog=epilog,
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
@@ -99,14 +99,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     for name, help in (
         ("qlog", "the same as qlog, for tools that read it (JSON text sequences)"),
         ("pcap", "its bytes as packets, for Wireshark"),
-        ("lines", "what the machine was told, for the line driver"),
+        ("lines", "the inputs of the machine, for the line driver"),
         ("test", "a test for pytest that replays it"),
     ):
         written = command(name, _converted, help)
         written.add_argument("-o", metavar="FILE", help="where to write it; standard output")
         written.set_defaults(convert=_CONVERTED[name])
         if name == "test":
-            told = "what it shows is a fault: the test fails for as long as it comes out so"
+            told = "it shows a fault: the test fails for as long as the outcome is the same"
             broken = {"action": "store_const", "dest": "convert", "const": _broken_test_of}
             written.add_argument("--broken", **broken, help=told)
     _add_view(bare("view", _view, "a page that shows one conversation, whole or a part of it"))
@@ -152,7 +152,7 @@ def _add_dissection(split: argparse.ArgumentParser) -> None:
 
 
 def _add_json(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="what is found, as lines of JSON")
+    command.add_argument("--json", action="store_true", help="the findings, as lines of JSON")
 
 
 def _show(options: argparse.Namespace) -> ExitStatus:
@@ -208,7 +208,7 @@ def _tell_header(options: argparse.Namespace, header: Header) -> None:
 
 
 def _until_fault(capture: Capture, faults: list[CaptureError]) -> Iterator[Step]:
-    """The steps; what ends them is noted: those before it are shown, whatever they wait for."""
+    """The steps before a fault, whatever they wait for; the fault is noted."""
     try:
         yield from capture
     except CaptureError as error:
@@ -247,7 +247,7 @@ def _differs(
 
 
 def _told(options: argparse.Namespace, value: dict[str, Any], *lines: str) -> None:
-    """Print what is found, as it is asked for."""
+    """Print the findings in the form asked for."""
     print(json.dumps(value) if options.json else "\n".join(map(visible, lines)))
 
 
@@ -286,7 +286,7 @@ def _test_of(pieces: Iterator[bytes], words: Mapping[str, str] | None = None) ->
     header = Capture([data]).header
     of = f"{header.machine or 'a machine'}, session {header.session or '-'}"
     rows = (f'    b"{line.decode()}"' for line in _lines(b64encode(data)))
-    # The names are somebody else's: they must not end the text in which they stand.
+    # The names are foreign: they must not end the text in which they stand.
     shown = ascii(of)[1:-1].replace('"', "'")
     yield _TEST.format(of=shown, capture="\n".join(rows), **(words or _SAME)).encode()
 
@@ -315,12 +315,12 @@ def test_{name}() -> None:
     assert replay(read(CAPTURE)) is {wanted}
 '''
 _SAME = {
-    "title": "What was done in production comes out the same",
+    "title": "The calls of production have the same outcome",
     "name": "it_comes_out_the_same",
     "wanted": "None",
 }
 _BROKEN = {
-    "title": "What was found broken is mended",
+    "title": "The fault that was found is mended",
     "name": "it_no_longer_comes_out_so",
     "wanted": 'not None, "the machine does what it did when it was broken"',
 }
@@ -363,7 +363,7 @@ def _view(options: argparse.Namespace) -> ExitStatus:
 
 
 def _name_of(path: str) -> str:
-    """The name of a file, without folders and what comes after a dot."""
+    """The name of a file, without folders and extension."""
     return re.split(r"[/\\]", path)[-1].partition(".")[0] or path
 
 

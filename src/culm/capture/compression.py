@@ -35,7 +35,7 @@ def compress(compression: Compression, data: bytes, size_max: int) -> bytes | No
 def decompress(compression: Compression, stored: bytes, size: int) -> bytes:
     """The data, at most one byte more than `size`; never more memory than that, and a window.
 
-    Raises `ValueError` for what is not compressed so, and `CaptureError` as `compress` does.
+    Raises `ValueError` for data that is not compressed so, and `CaptureError` as `compress` does.
     """
     if compression is Compression.LZFOO:
         return lzfoo.decompress(stored, size, _WINDOW)

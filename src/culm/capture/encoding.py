@@ -1,8 +1,8 @@
 """How values are written as CBOR: the bytes that `to_value` and `cbor.encode` give, in one pass.
 
 Recording is paid for by every call in production.  So for each class the bytes between the values
-of its fields are made once, and `culm.kernels.cbor.Records` writes the values; what is not frequent
-goes the long way.
+of its fields are made once, and `culm.kernels.cbor.Records` writes the values; the rest goes
+the long way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _text(value: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def fronts_of_map(names: tuple[str, ...]) -> list[tuple[bytes, str]]:
-    """What a map with these keys has in front of each value, in the order of canonical maps."""
+    """The bytes of a map with these keys in front of each value, in the order of canonical maps."""
     ordered = sorted(names, key=lambda name: (len(name.encode()), name.encode()))
     fronts = [_text(each) for each in ordered]
     if fronts:
@@ -40,7 +40,7 @@ def fronts_of_map(names: tuple[str, ...]) -> list[tuple[bytes, str]]:
 
 
 class Forms(dict[type, Any]):
-    """How values are written, by their class; what is not there is made, and kept.
+    """How values are written, by their class; missing forms are made, and kept.
 
     special: see `culm.capture.values.to_value`.
     """
@@ -83,7 +83,7 @@ def encode(value: object, forms: Forms) -> bytes:
 def _form_of_record(
     name: str, part: str, names: Sequence[str]
 ) -> tuple[list[bytes], Callable[[Any], Any]]:
-    """The bytes in front of each field, and what tells the fields of a record."""
+    """The bytes in front of each field, and a function that gives the fields of a record."""
     head = b"\xa2" + _text(MARK) + _text(name) + _text(part)
     fronts, ordered = map(list, zip(*fronts_of_map(tuple(names)), strict=True))
     return [head + fronts[0], *fronts[1:]], attrgetter(*ordered)

@@ -1,8 +1,9 @@
 """Captures as input of the line driver: the operations in them, one by one.
 
-The line driver's lines and a capture are two spellings of one thing: what a machine was told, in
-order.  A capture also has what came of it, when, and in which order a driver asked for it; the line
-driver always asks in the same order (`culm.machines.driver`), and tells all answers again.
+The line driver's lines and a capture are two spellings of one thing: the inputs of a machine,
+in order.  A capture also has their outcomes and times, and the order in which a driver asked;
+the line driver always asks in the same order (`culm.machines.driver`), and tells all answers
+again.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ _LINKED = frozenset({"receive_data", "receive_eof"})
 def lines(capture: Capture) -> Iterator[JSON]:
     """The lines, as JSON data.
 
-    Raises `CaptureError` as `operations` does, and with ``OPAQUE`` for what no line can say: parts
-    of other types, and an answer of the store that the line driver would read as another one.
+    Raises `CaptureError` as `operations` does, and with ``OPAQUE`` for steps that no line can
+    say: parts of other types, and an answer of the store that the line driver would read as
+    another one.
     """
     effects: dict[object, str] = {}  # by ticket
     for operation in _operations(capture, effects):
@@ -69,10 +71,10 @@ def _comes_back(result: object, written: JSON, capture: Capture, effect: str) ->
 
 
 def operations(capture: Capture) -> Iterator[Operation]:
-    """What the machine was told.
+    """The operations that the machine was given.
 
-    Raises `CaptureError`: ``NO_MACHINE`` if the registry does not know it, ``OPAQUE`` for what was
-    left out, and for calls of a handle that is no link, which no operation can name.
+    Raises `CaptureError`: ``NO_MACHINE`` if the registry does not know it, ``OPAQUE`` for
+    omitted data, and for calls of a handle that is no link, which no operation can name.
     """
     return _operations(capture, {})
 
@@ -97,14 +99,14 @@ def _operations(capture: Capture, effects: dict[object, str]) -> Iterator[Operat
         if step.on and link is None:
             raise CaptureError(ErrorCode.OPAQUE, f"step {number} calls a handle")
         if step.on and step.name not in _LINKED:
-            continue  # what has come of it
+            continue  # an outcome
         told = _told(step, link, verbs, kind)
         if told is not None:
             yield told
 
 
 def _told(step: Step, link: int | None, verbs: frozenset[str], kind: type) -> Operation | None:
-    """What a step has told the machine; ``None`` if it has asked."""
+    """The operation of a step; ``None`` for a query."""
     if step.name in _INPUTS:
         arguments = [_read(each) for each in step.arguments]
         keywords = {name: _read(each) for name, each in step.keywords.items()}

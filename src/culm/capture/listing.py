@@ -23,7 +23,7 @@ _DAYS_OF_ERA = 146_097  # 400 years
 
 
 class StepKind(StrEnum):
-    """What a step is to whoever looks for a fault."""
+    """The kinds of steps in the search for a fault."""
 
     INPUTS = "inputs"  # bytes, time and chance
     EVENTS = "events"
@@ -118,7 +118,7 @@ class Listed:
 class Listing:
     """Numbers steps, in order, and remembers the effects that wait for their answers.
 
-    began: the wall clock's time at the first step, if times are to be shown by it.
+    began: the wall clock's time at the first step, for times shown by it.
     """
 
     def __init__(self, *, began: float | None = None) -> None:
@@ -163,7 +163,7 @@ def time_of(seconds: float) -> str:
 
 
 def _date_of(days: int) -> tuple[int, int, int]:
-    """Year, month and day, so many days after the first of 1970.
+    """Year, month and day, that number of days after the first of 1970.
 
     Years begin in March here, so that the day of a leap year is the last of its year.
     """

@@ -1,4 +1,4 @@
-"""Captures of the same conversation beside each other: which bytes are which, and in what order.
+"""Captures of the same conversation side by side: which bytes are which, and their order.
 
 Of each step only numbers are kept, so that long captures can be looked at through a window.
 """
@@ -83,7 +83,7 @@ class Side:
 
 
 def outline(name: str, header: Header, steps: Iterable[Step]) -> Side:
-    """What is kept of a capture.  The time of a step is the clock's, or else what it was told."""
+    """The kept part of a capture.  The time of a step is the clock's, or else its argument."""
     side = Side(name, header)
     told = array("d")
     at = now = header.began or 0.0

@@ -1,6 +1,6 @@
 """Captures as qlog: JSON text sequences by the main schema, with an event schema of ours.
 
-The first record says what the trace is of; every other one is an event, with its time in
+The first record describes the trace; every other one is an event, with its time in
 milliseconds: since 1970 if the capture says when it began, otherwise since its beginning.  All are
 of the schema `EVENT_SCHEMA`:
 
@@ -121,7 +121,7 @@ def _data(step: Step) -> dict[str, Any]:
 
 
 def _raw(value: Any) -> dict[str, Any]:
-    """``RawInfo``, or the mark of what was left out."""
+    """``RawInfo``, or the mark of omitted bytes."""
     if isinstance(value, bytes):
         return {"raw": {"length": len(value), "data": value.hex()}}
     return {"raw": plain(value)}

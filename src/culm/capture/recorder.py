@@ -1,4 +1,4 @@
-"""Recording: every call of a machine, and what came of it, told to a sink."""
+"""Recording: every call of a machine, and its outcome, written to a sink."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Recorder(Tape):
     redact: the parts that are left out.  A replay ends at the call that was given one of them.
     compression: of the blocks.
 
-    Raises `CaptureError` (``UNKNOWN_COMPRESSION``) if what compresses so is not installed.
+    Raises `CaptureError` (``UNKNOWN_COMPRESSION``) if the library for it is not installed.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class Recorder(Tape):
         )
         self.waiting.put(header.encode())
         self.error: Exception | None = None
-        """What the sink has raised: the capture ended there, and the machine goes on."""
+        """The error of the sink: the capture ended there, and the machine goes on."""
         sink(front_of(compression))
 
     def chance(self, rng: random.Random) -> random.Random:
         """A generator for the machine to come, whose draws are recorded: a replay has the same.
 
-        They are written as they are, whatever is redacted.  Do not give it to what makes keys.
+        They are written as they are, whatever is redacted.  Do not give it to makers of keys.
         """
         return RecordedChance(rng, self.put)
 
@@ -110,9 +110,9 @@ class Recorder(Tape):
         return {name: make(self, machine) for name, make in made.items() if hasattr(machine, name)}
 
     def flush(self) -> None:
-        """Hand everything to the sink: what comes later may be lost with the process.
+        """Hand everything to the sink: later steps may be lost with the process.
 
-        Raises what the sink has raised, now or before.  That ends the capture.
+        Raises the sink's error, of now or before.  That ends the capture.
         """
         self.hand_over()
         if self.error is not None:
@@ -260,7 +260,7 @@ def _receive_data(recorder: Recorder, machine: Any) -> Callable[[Buffer], None]:
         except Exception as error:
             recorder.note(0, "receive_data", (data,), {}, None, error=error)
             raise
-        # A copy, whatever the format of a view; none of what are bytes.
+        # A copy, whatever the format of a view; bytes are not copied.
         if note(SIX, fronts, (bytes(data),), _NOTHING_CAME):
             hand_over()
 

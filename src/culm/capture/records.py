@@ -1,4 +1,4 @@
-"""The records of a capture: what it is of, then every call and what came of it.
+"""The records of a capture: its header, then every call with its outcome.
 
 A capture begins with a `Header`.  After it there is one `Step` for each call that the driver made,
 in order: inputs, and also the calls that take something, since a machine moves when an event is
@@ -45,14 +45,14 @@ _NUMBERS = {name: number for number, name in enumerate(_NAMES)}
 _PARTS = 6
 _TIME_MAX = 2**40  # seconds
 _DEPTH_MAX = 64
-# Items of a record: these, and one more for so many bytes.  Each takes up to 60 bytes of memory.
+# Items of a record: these, and one more for each `_ITEM_SIZE` bytes.  One takes up to 60 bytes.
 _FEW_ITEMS = 1 << 16
 _ITEM_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a capture is of.
+    """The subject of a capture.
 
     machine, config: the name in `culm.machines` and the settings, as JSON data, of which the
         machine was built; empty if that is not known.
@@ -89,7 +89,7 @@ class Step:
     on: the handle that was called, by the number of the step whose result it was; 0 is the machine.
     name: of the method or property.
     arguments, keywords, result: as `culm.capture.values` writes them.
-    error: what was raised instead of a result.
+    error: the exception raised instead of a result.
     state: the machine's state by name, after an event.
     """
 
@@ -121,7 +121,7 @@ class Step:
 def fronts_of_call(
     name: str, count: int, keywords: tuple[str, ...]
 ) -> tuple[list[bytes], list[str]]:
-    """What stands before each value of a call, and the names of keywords in their order.
+    """The bytes before each value of a call, and the names of keywords in their order.
 
     The values are the handle, `count` arguments, the keywords and the result.
     """
@@ -138,7 +138,7 @@ def fronts_of_call(
 
 
 SIX, SEVEN = b"\x86", b"\x87"
-"""The heads of arrays of so many."""
+"""The heads of arrays of six and of seven items."""
 
 
 @lru_cache(maxsize=4096)
@@ -148,13 +148,13 @@ def _named(name: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def called(name: str) -> bytes:
-    """What stands between the time and the arguments of a call of the machine, encoded."""
+    """The bytes between the time and the arguments of a call of the machine."""
     return cbor.encode(0) + _named(name)
 
 
 @lru_cache(maxsize=4096)
 def in_state(name: str) -> bytes:
-    """What stands after the result where there is a state."""
+    """The bytes after the result where there is a state."""
     return cbor.encode({"state": name})
 
 

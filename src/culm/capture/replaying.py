@@ -43,7 +43,7 @@ def machine_of(header: Header, rng: random.Random) -> Any:
     Raises `CaptureError`: ``NO_MACHINE``, or ``OPAQUE`` if a secret setting was left out.
     """
     if not header.machine:
-        raise CaptureError(ErrorCode.NO_MACHINE, "the capture does not say of what it is")
+        raise CaptureError(ErrorCode.NO_MACHINE, "the capture names no machine")
     for name, value in header.config.items():
         if is_secret(value):
             raise CaptureError(ErrorCode.OPAQUE, f"the setting {name!a} was left out")
@@ -51,7 +51,7 @@ def machine_of(header: Header, rng: random.Random) -> Any:
         return lookup(header.machine).make(header.config)
     except UnknownMachineError as error:
         raise CaptureError(ErrorCode.NO_MACHINE, str(error)) from None
-    except Exception as error:  # whatever a machine says to settings that somebody has made up
+    except Exception as error:  # whatever a machine raises for made-up settings
         raise CaptureError(ErrorCode.NO_MACHINE, f"with wrong settings: {error}") from None
 
 
@@ -95,7 +95,7 @@ class Replay:
         return self._built
 
     def do(self, step: Step) -> Difference | None:
-        """Do what a step did, and compare.  Raises `CaptureError`."""
+        """Repeat a step, and compare.  Raises `CaptureError`."""
         self.number += 1
         if step.name.startswith(DRAW):
             self._chance.tell(step)
@@ -131,12 +131,12 @@ class Replay:
             self.do(step)
 
     def _make_otherwise(self) -> None:
-        """Make the machine as the replay's user says, who may know what was left out."""
+        """Make the machine as the replay's user says, who may know the omitted parts."""
         _ = self.machine
         self._chance.settle()
 
     def _maker(self, name: str) -> Callable[..., Any]:
-        """What makes objects of the class of that name: a machine, or what one is called with."""
+        """The maker of objects of that class: a machine, or an argument of its calls."""
         try:
             kind = class_of(name)
         except (AttributeError, ImportError, TypeError, ValueError) as error:
@@ -146,7 +146,7 @@ class Replay:
         return partial(self._tape.make, kind)
 
     def _helpers(self) -> Iterator[type]:
-        """What the machine named by the capture, or any if it names none, has beside itself."""
+        """The helper classes of the machine that the capture names, or of all if it names none."""
         try:
             for name in [self._header.machine] if self._header.machine else names():
                 yield from lookup(name).helpers
@@ -180,7 +180,7 @@ class Replay:
             ) from None
 
     def _keep(self, recorded: Any, result: Any) -> None:
-        """Remember the handles of a result by their recorded numbers; what is none is no target."""
+        """Remember the handles of a result by their recorded numbers; nothing else is a target."""
         if is_stand_in(result):
             number = recorded.get("number") if isinstance(recorded, dict) else None
             if isinstance(number, int):

@@ -16,7 +16,7 @@ _CARRIERS = frozenset({"WRITE", "box"})
 
 
 def label_of(fields: Iterable[Field]) -> str:
-    """The names of what bytes consist of, in order."""
+    """The names of the fields, in order."""
     return ", ".join(_counted(_names(fields)))
 
 

@@ -2,8 +2,8 @@
 
 The stand-in has the machine's type for type checkers and `isinstance`.  It passes every call on,
 and notes the call and its outcome.  Handles that the machine gives out (streams, requests, links)
-are stood in for as well, so that what is done to them is noted.  Queries that change nothing
-(`state`, `read_size` and other properties) are not.
+are stood in for as well, so that their calls are noted.  Queries that change nothing (`state`,
+`read_size` and other properties) are not.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class Tape:
         return cast(M, _stand_in(machine, self, 0))
 
     def handle(self, behind: Any, number: int) -> Any:
-        """The handle of that number again, for what was handed out as it."""
+        """The handle of that number again, for the object handed out as it."""
         return _stand_in(behind, self, number)
 
     def make(self, kind: Callable[P, M], /, *arguments: P.args, **keywords: P.kwargs) -> M:
         """An object of the class `kind`, with every call noted, and how it was made.
 
-        So a replay makes it, too.  The first is the machine; what else is made is for its calls, as
+        So a replay makes it, too.  The first is the machine; other objects are for its calls, as
         `culm.garlic.handshake.Credentials` are.
         """
         name = MADE + name_of(cast(type, kind))
@@ -197,7 +197,7 @@ class _StandIn:
     machine_behind: Any
     _tape: Tape
     _number: int
-    _shown: dict[str, Any]  # the stand-ins for what properties gave last
+    _shown: dict[str, Any]  # the stand-ins for the last values of properties
 
 
 def _stand_in(behind: Any, tape: Tape, number: int) -> Any:

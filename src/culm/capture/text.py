@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from culm.capture.records import Header, Step
 
-_WIDTH = 100  # characters of what is shown of a value
+_WIDTH = 100  # characters of a value
 _SHORT = 60
 _PARTS_MAX = 3
 _HASH_SIZE_MAX = 64
@@ -50,7 +50,7 @@ def is_idle(step: Step) -> bool:
 
 
 def line_of(step: Step) -> str:
-    """One line that says what was called and what came of it."""
+    """One line for a call and its outcome."""
     given = [words_of(each) for each in step.arguments]
     given += [f"{name}={words_of(each)}" for name, each in step.keywords.items()]
     on = f"#{step.on}." if step.on else ""
@@ -74,7 +74,7 @@ def words_of(value: Any) -> str:
 
 
 def short_words(value: Any) -> str:
-    """A value by its name and what stands in it first, without the names of its parts."""
+    """A value by its name and its first contents, without the names of its parts."""
     return _cut(" ".join(_essence(value, _PARTS_MAX)))
 
 
@@ -200,7 +200,7 @@ def plain_step(step: Step) -> dict[str, Any]:
 
 
 PARTS: tuple[str, ...] = ("arguments", "keywords", "result", "error")
-"""The parts of a step that say what was called, and what came of it."""
+"""The parts of a step that show the call and its outcome."""
 
 
 def plain_parts(step: Step, names: Sequence[str] = PARTS) -> dict[str, Any]:

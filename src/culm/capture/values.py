@@ -1,6 +1,6 @@
 """Any value that passes between a machine and its driver as data of CBOR, and back.
 
-Plain data are themselves.  Everything else is a map with the key ``""``, which says what it is::
+Plain data are themselves.  Everything else is a map with the key ``""`` for its kind::
 
     {"": "tuple", "items": [...]}
     {"": "culm.oxen.events:PeerState", "member": "JOINED"}
@@ -57,7 +57,7 @@ _Writer = Callable[[Any, Special], Any]
 def to_value(value: object, special: Special = lambda _: None) -> Any:
     """`value` as data of CBOR.
 
-    special: the form of an object that is no data, such as a handle or a secret key, and of what is
+    special: the form of an object that is no data, such as a handle or a secret key, or is
         `Hidden`; ``None`` for all that have no special one.
     """
     kind = type(value)
@@ -213,7 +213,7 @@ def _tree(value: dict[str, Any], _read: _Read) -> View:
 
 
 def marked(mark: str, **parts: Any) -> dict[str, Any]:
-    """A value that says what it is."""
+    """A value with a mark of its kind."""
     return {MARK: mark, **parts}
 
 
@@ -277,7 +277,7 @@ _BUILT_IN: dict[object, Callable[[dict[str, Any], _Read], Any]] = {
 
 
 def class_of(name: str, packages: Set[str] = frozenset({"culm"})) -> type:
-    """Inverse of `name_of`.  Raises `CaptureError`, and what an import raises."""
+    """Inverse of `name_of`.  Raises `CaptureError`, and the errors of an import."""
     module, _, path = name.partition(":")
     if module.partition(".")[0] not in packages:
         raise CaptureError(ErrorCode.BAD_VALUE, f"{name} is of no package that may be built")

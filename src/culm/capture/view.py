@@ -35,9 +35,9 @@ from culm.capture.values import to_value
 __all__ = ["STEPS_MAX", "page"]
 
 _BYTES_SAID = 32  # at most, of a value that may be a text
-# What the page has of one step; of more it has the beginning.
+# The page's share of one step; of more it has the beginning.
 _BYTES_MAX = 1 << 16  # of a piece of bytes
-_VALUE_MAX = 1 << 12  # of what was called and what came of it: characters, or so many more items
+_VALUE_MAX = 1 << 12  # of a call and its outcome: characters, or that number of further items
 _HEX_MAX = 64  # of bytes in that
 _TEXT_SIZE_MAX = 1 << 27  # characters of all steps as JSON
 
@@ -124,7 +124,7 @@ def _fill(
 
 
 def _changed(step: Step) -> dict[str, Any]:
-    """What a step tells of the time after it."""
+    """The state after a step, as far as it tells."""
     kind = kind_of(step)
     if kind == "deadline":
         return {"due": plain(step.result)}
@@ -176,7 +176,7 @@ def _about(side: Side, torn: int) -> dict[str, Any]:
 def _row(
     side: Side, index: int, number: int, step: Step, bytes_moved: Sequence[StepFields]
 ) -> list[Any]:
-    """Side, number, time, kind, label, and what there is besides."""
+    """Side, number, time, kind, label, and the rest."""
     kind = kind_of(step)
     more: dict[str, Any] = {}
     if step.on:

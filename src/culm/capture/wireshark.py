@@ -131,7 +131,7 @@ def _layout(layout: Struct, names: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def _flags() -> dict[int, list[str]]:
-    """What each byte of flags says; those of an unknown type say nothing."""
+    """The meanings of each byte of flags; those of an unknown type have none."""
     found: dict[int, list[str]] = {}
     for flags in range(256):
         stream, end, kind = flags_of(flags)
@@ -187,7 +187,7 @@ _FIELDS = {
 }
 
 
-# Those that are no numbers, though they have a name; of p2panda's only what an entry has is sure.
+# Those that are no numbers, though they have a name; of p2panda's only those of entries are sure.
 _OTHERS = frozenset(
     {
         *("author", "lipmaalink", "backlink", "payload_hash", "signature", "expected_hash"),

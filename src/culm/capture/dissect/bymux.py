@@ -8,7 +8,7 @@ from culm.capture.dissect.fields import FieldReader
 from culm.machine import RemoteProtocolError
 
 DATA = "data of stream "
-"""The name of what a Write carries, before the number of its stream."""
+"""The name of the data of a Write, before the number of its stream."""
 
 
 def take_packet(reader: FieldReader) -> None:

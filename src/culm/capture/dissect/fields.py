@@ -95,7 +95,7 @@ class FieldReader:
     """Splits bytes into fields, from the front.
 
     Its methods raise `Truncated` where bytes are missing; those that are there are a field then.
-    Only large bytes that stand for themselves, and end what is taken, need not be there (`owed`).
+    Only large bytes that stand for themselves, at the end, need not be there (`owed`).
     """
 
     def __init__(self, data: bytes, at: int = 0) -> None:
@@ -108,7 +108,7 @@ class FieldReader:
         """The groups of that field, and last the field itself."""
         self._open: list[list[Field]] = [[]]
         self._groups: list[Group] = []
-        self._cut = False  # what is taken is not all there
+        self._cut = False  # some of the bytes to take are missing
         self._bound = 0  # how many judges and limits want all bytes
 
     @property
@@ -207,7 +207,7 @@ class FieldReader:
     def within(self, size: int, *, alone: bool = False) -> Iterator[None]:
         """Take no more than `size` bytes, and all of them.
 
-        alone: whether a fault concerns these bytes alone, and what comes after them is read.
+        alone: whether a fault concerns these bytes alone, and later ones are read.
         """
         outer, outer_cut, whole = self.end, self._cut, self.left >= size
         self.end = min(self.end, self.at + size)
@@ -233,7 +233,7 @@ class FieldReader:
 
     @contextmanager
     def judged(self, decode: Callable[[bytes, int], object]) -> Iterator[None]:
-        """Let the codec say whether what is taken inside is right, and what is wrong with it.
+        """Let the codec judge the bytes taken inside, and name their fault.
 
         decode: the codec's function, for all bytes and an index.  It is not asked about bytes of
             which the end is known to be missing.
@@ -265,7 +265,7 @@ FAULTS = (ValueError, ProtocolError)
 
 
 def fault_of(error: Exception, first: int, at: int) -> DissectionFault:
-    """An error that came up at the byte `at`, while what begins at `first` was taken."""
+    """An error that came up at the byte `at`, in the item that begins at `first`."""
     code = getattr(error, "code", None) or getattr(error, "reason", None)
     name = type(error).__name__ if code is None else code.name
     message = getattr(error, "message", None) or str(error)

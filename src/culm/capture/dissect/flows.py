@@ -31,7 +31,7 @@ class Moved(NamedTuple):
 
 
 def bytes_of(step: Step) -> Iterator[Moved]:
-    """The bytes that a step has moved, in order; nothing of what was left out."""
+    """The bytes that a step has moved, in order, without omitted ones."""
     if step.error is not None:
         return
     match step.name:
@@ -91,7 +91,7 @@ _WAITING_SIZE_MAX = 1 << 26
 def fields_of(header: Header, steps: Iterable[Step]) -> dict[int, list[StepFields]]:
     """For the number of each step that has moved bytes, these and their fields.
 
-    The bytes of a machine of which nobody knows the protocol are one field.
+    The bytes of a machine with an unknown protocol are one field.
     """
     numbered = enumerate(with_fields(header, steps), 1)
     return {number: parts for number, (_, parts) in numbered if parts}
@@ -155,7 +155,7 @@ class _Flow:
         self._take(self.layer.feed(b""))
 
     def force(self) -> None:
-        """Show what waits as far as it goes."""
+        """Show the waiting fields as far as they go."""
         self._take(self.layer.force())
 
     def finish(self) -> None:
@@ -224,7 +224,7 @@ class Flows:
         yield from self._wait_no_longer()
 
     def pass_to(self, number: int, size: int) -> Iterator[tuple[Step, list[StepFields]]]:
-        """So many steps, with so many bytes, have come up to here; those of other flows are new.
+        """Note `number` steps, with `size` bytes, up to here; those of other flows are new.
 
         Steps have waited for that long, too.
         """
@@ -276,7 +276,7 @@ class Flows:
             return Opaque("bytes")
         try:
             return PROTOCOLS[protocol](**self._options(moved.received))
-        except (TypeError, ValueError):  # a setting that somebody has made up
+        except (TypeError, ValueError):  # a made-up setting
             return Opaque("bytes")
 
     def _options(self, received: bool) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Layers: bytes become fields as they come, and what they carry becomes the fields inside.
+"""Layers: bytes become fields as they come, and their payloads become the fields inside.
 
 A layer takes the bytes of one direction, and gives items: fields that are complete, or that are as
-complete as they will be shown.  It holds the bytes of what is not complete yet, and no others.
+complete as they will be shown.  It holds the bytes of incomplete fields, and no others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Layer:
 
     def __init__(self) -> None:
         self.faults: list[DissectionFault] = []
-        """What was found wrong, with offsets in the stream; the user takes them out."""
+        """The faults found, with offsets in the stream; the user takes them out."""
 
     @property
     def is_amid(self) -> bool:
@@ -65,16 +65,16 @@ class Layer:
         return False
 
     def feed(self, data: bytes) -> list[Item]:
-        """More bytes; what is known with them, in order."""
+        """Take more bytes; the items known with them, in order."""
         raise NotImplementedError
 
     def force(self) -> list[Item]:
-        """What is not known yet, as far as it goes; more of it may follow."""
+        """The incomplete items, as far as they go; more of them may follow."""
         return []
 
 
 class Opaque(Layer):
-    """Bytes that nobody can read."""
+    """Bytes of an unknown format."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class Items(Layer):
         return [*found, Item(self._start, reader.taken(), reader.data)]
 
     def _go_on(self, data: bytes, found: list[Item]) -> bytes:
-        """Take what was owed; what is left of the data."""
+        """Take the bytes owed; the rest of the data."""
         owed, groups = self._owed
         size = min(owed, len(data))
         self._owed = owed - size, groups
@@ -182,7 +182,7 @@ class Items(Layer):
 
 
 def _unfinished(field: Field, depth: int) -> Field:
-    """A field of which the last part goes on, so many fields deep."""
+    """A field of which the last part goes on, `depth` fields deep."""
     inside = field.inside
     if depth > 1 and inside and (depth > 2 or inside[-1].continues):
         inside = (*inside[:-1], _unfinished(inside[-1], depth - 1))
@@ -191,7 +191,7 @@ def _unfinished(field: Field, depth: int) -> Field:
 
 @dataclass(slots=True)
 class _Channel:
-    """What some fields carry, as a stream of its own."""
+    """The payload of some fields, as a stream of its own."""
 
     layer: Layer | None  # None: it is left as it is
     items: deque[Item] = field(default_factory=deque[Item])
@@ -204,7 +204,7 @@ class _Channel:
             self.known = max(self.known, each.end)
 
     def fields(self, start: int, end: int, offset: int) -> tuple[Field, ...]:
-        """Those from `start` to `end`, at `offset`; what is before them is forgotten."""
+        """Those from `start` to `end`, at `offset`; earlier ones are forgotten."""
         return tuple(cut_items(self.items, start, end, offset))
 
 
@@ -221,7 +221,7 @@ class _Waiting:
 
 
 class Carried(Layer):
-    """A layer, with another one in what some of its fields carry.
+    """A layer, with another one in the payload of some of its fields.
 
     channel_of: the channel to which a leaf belongs; ``None`` if it carries nothing.
     upper: the layer of a channel; ``None`` to leave it as it is.
@@ -240,7 +240,7 @@ class Carried(Layer):
         self._upper = upper
         self._channels: dict[Hashable, _Channel] = {}
         self._waiting: deque[_Waiting] = deque()
-        self._fed = 0  # up to this byte what is carried was handed on
+        self._fed = 0  # up to this byte the payload was handed on
 
     @property
     def is_amid(self) -> bool:

@@ -10,7 +10,7 @@ _SID_SIZE_MAX = 1 << 16
 
 
 def _name(data: bytes, dialect: Dialect) -> str:
-    """The name of what a parcel holds.  Raises `ParcelError`."""
+    """The name of a parcel's body.  Raises `ParcelError`."""
     body = decode_parcel(data, dialect, sid_size_max=_SID_SIZE_MAX).body
     if isinstance(body, MessageData):
         return type(read_message(body.d)).__name__
@@ -25,7 +25,7 @@ def _name_or_none(data: bytes, dialect: Dialect) -> str | None:
 
 
 def take_datagram(reader: FieldReader, dialect: Dialect) -> None:
-    """Take a datagram.  What is sealed is shown as it is: only holders of the key can read it."""
+    """Take a datagram.  Sealed bytes are shown as they are: reading them takes the key."""
     if reader.peek(1) == b"d":
         with reader.judged(lambda data, at: _name(data[at:], dialect)):
             take_xenc(reader, _name_or_none(reader.peek(reader.left), dialect) or "parcel")

@@ -55,11 +55,11 @@ def take_message(reader: FieldReader, dialect: Dialect) -> None:
 
 
 def _decode(dialect: Dialect, data: bytes, at: int) -> object:
-    """What the codec says to the message at `at`; ``None`` if it is not whole."""
+    """The codec's reading of the message at `at`; ``None`` if it is not whole."""
     codec = Codec(dialect=dialect, limits=Limits())
     found = data[at:]
     value, end = cbor.decode_first(found, 0, _DEPTH_MAX)
-    if end < 0:  # it is not whole, or not what a message is made of
+    if end < 0:  # it is not whole, or no part of a message
         scanner = cbor.Scanner(size_max=_SIZE_MAX, depth_max=_DEPTH_MAX)
         try:
             whole = scanner.scan(found, len(found))

@@ -126,7 +126,7 @@ NAMES: dict[PacketType, tuple[str, ...]] = {
 
 
 PAYLOADS = {PacketType.RAW: "payload", PacketType.COMPRESSED: "packed payload"}
-"""What stands after the numbers of a packet; the last of them is its size."""
+"""The field after the numbers of a packet, the last of which is its size."""
 
 
 def _take_data(reader: FieldReader, family: HashFamily) -> None:

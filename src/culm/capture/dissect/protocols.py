@@ -1,6 +1,6 @@
 """The protocols by name.
 
-What one needs is imported when it is first asked for: some need neither libsodium nor the like.
+The modules of each are imported on its first use: some need neither libsodium nor the like.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def take_packet(reader: FieldReader) -> None:
 
 
 def _take_json_body(reader: FieldReader, size: int) -> str:
-    """Take a body of JSON; what it is."""
+    """Take a body of JSON; its name."""
     if reader.left < size:
         reader.add(_BODY, size)
     start = reader.at
@@ -63,7 +63,7 @@ def _take_json_body(reader: FieldReader, size: int) -> str:
 
 
 def _shown(name: str, value: Any) -> object:
-    """Notes by what they say."""
+    """Notes by their meaning."""
     if is_feed_id(name) and type(value) is int:
         try:
             return decode_note(value)
@@ -72,7 +72,7 @@ def _shown(name: str, value: Any) -> object:
     return value
 
 
-# What each side sends in the handshake: the names and sizes of its parts.
+# The messages of the handshake: the names and sizes of their parts.
 HANDSHAKE = {
     "client": (
         ("hello", (("network_tag", 32), ("ephemeral_key", 32))),
@@ -88,7 +88,7 @@ HANDSHAKE = {
 KeysOf = Callable[[], Keys | None]
 """Asked for the keys of a direction when its first box has come: ``None`` while they are unknown.
 
-Raises `LookupError` if nobody will know them.
+Raises `LookupError` if they cannot be known.
 """
 
 
@@ -171,7 +171,7 @@ class Boxes(Layer):
 
 
 class _Opened(Layer):
-    """Boxes, sealed with `keys`; what they carry is what was in them."""
+    """Boxes, sealed with `keys`; their payload is the opened content."""
 
     def __init__(self, keys: Keys) -> None:
         super().__init__()

@@ -90,7 +90,7 @@ Reading = Callable[[str, JsonValue], Any]
 def take_json(reader: FieldReader, name: str, reading: Reading = lambda _, value: value) -> None:
     """Take a value that fills the rest.
 
-    reading: makes of a value and its name what is to be shown.
+    reading: makes the shown value of a value and its name.
     """
     parse(reader.peek(reader.left), depth_max=DEPTH_MAX)
     _take_value(reader, name, reading, 0)
