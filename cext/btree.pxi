@@ -5,9 +5,9 @@
 # items and the one in its parent is the same; that of a whole level's first node is zero.
 #
 # A node is stamped with the epoch of its birth.  A snapshot takes the root and ends the epoch.
-# What is older than the newest snapshot is copied before it changes, and the old node is kept
-# in the list of that snapshot: the newest one that sees it.  When a snapshot goes, what an
-# older one sees moves on to the one before it, the rest is freed.
+# A node older than the newest snapshot is copied before it changes, and kept in the list of
+# that snapshot: the newest one that sees it.  When a snapshot goes, the nodes that an older one
+# sees move on to the one before it, the rest is freed.
 
 from libc.stdlib cimport calloc, free, malloc
 
@@ -44,7 +44,7 @@ cdef struct Version:
 cdef struct Store:
     Layout layout
     Py_ssize_t width    # how many entries a node has at most
-    Py_ssize_t behind   # where in a node that starts which lies behind the slots
+    Py_ssize_t behind   # where in a node the part after the slots starts
     uint64_t epoch
     Version live
     Version *newest     # snapshot
@@ -383,7 +383,7 @@ cdef void set_child(
 
 
 cdef void take_from(const Store *store, Node *inner, Py_ssize_t place) noexcept nogil:
-    """What the entry behind `place` has is taken away from the one at `place`."""
+    """Subtract the entry after `place` from the one at `place`."""
     counts_of(store, inner)[place] -= counts_of(store, inner)[place + 1]
     take_away(
         store.layout.kind, state_of(store, inner, place), state_of(store, inner, place + 1)
@@ -391,7 +391,7 @@ cdef void take_from(const Store *store, Node *inner, Py_ssize_t place) noexcept 
 
 
 cdef void give_to(const Store *store, Node *inner, Py_ssize_t place) noexcept nogil:
-    """What the entry behind `place` has is given to the one at `place`."""
+    """Add the entry after `place` to the one at `place`."""
     counts_of(store, inner)[place] += counts_of(store, inner)[place + 1]
     add(store.layout.kind, state_of(store, inner, place), state_of(store, inner, place + 1))
 
@@ -430,7 +430,7 @@ cdef inline Node *take_spare(Node **spare) noexcept nogil:
 
 
 cdef Node *split(const Store *store, Node *node, Py_ssize_t at, Node **spare) noexcept nogil:
-    """Move what is behind place `at` to a new node."""
+    """Move the entries from `at` on to a new node."""
     cdef Node *right = take_spare(spare)
     move(store, right, 0, node, at, node.count - at)
     right.count = node.count - at
@@ -463,7 +463,7 @@ cdef Node *hang(
         at = inner.count // 2
         right = split(store, inner, at, spare)
         if place > at:
-            # What is left behind is right already; only the two neighbours are not.
+            # The remaining entries are right already; only the two neighbours are not.
             inner = right
             place -= at
     make_room(store, inner, place)
@@ -480,7 +480,7 @@ cdef void insert_here(
     cdef Node *right = NULL
     cdef Node *target = node
     if node.count == store.width:
-        # Items that come in ascending order leave full leaves behind.
+        # Items in ascending order leave full leaves behind.
         at = node.count if place == node.count else node.count // 2
         right = split(store, node, at, &spare)
         if place > at or (place == at and right.count == 0):
@@ -543,7 +543,7 @@ cdef int own_neighbours(Store *store, Path *path) except -1:
 
 
 cdef bint even_out(Store *store, Node *inner, Py_ssize_t place) noexcept:
-    """Make one of the children at `place` and behind it, or else two of one size.
+    """Make one of the children at and after `place`, or else two of one size.
 
     Whether it is one.
     """
@@ -608,7 +608,7 @@ cdef bint discard(Store *store, const uint8_t *key) except -1:
 # Loading: whole levels, from the leaves up.
 
 cdef struct Row:
-    # The nodes of the level that is being made, with what their parents say of them.
+    # The nodes of the level that is being made, with their parents' entries for them.
     Py_ssize_t count
     Node **nodes
     uint64_t *counts
@@ -630,7 +630,7 @@ cdef Node *load_leaf(
     Store *store, Row *row, const uint8_t *data, const uint64_t *cuts, Py_ssize_t at,
     Py_ssize_t count
 ) except NULL:
-    """A leaf of `count` items: those at `at` and behind it."""
+    """A leaf of `count` items, from `at` on."""
     cdef const Layout *layout = &store.layout
     cdef uint64_t[WORDS_MAX] lifted
     cdef uint64_t *state = row.states + row.count * layout.words

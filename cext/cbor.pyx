@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
-"""Canonical CBOR: the compiled twin of `culm.kernels.pure_cbor`, which says what is taken."""
+"""Canonical CBOR: the compiled twin of `culm.kernels.pure_cbor`, its specification."""
 
 from cpython.bytes cimport (
     PyBytes_AS_STRING,
@@ -87,7 +87,7 @@ cdef struct Reader:
 
 cdef struct Head:
     int kind
-    int width  # bytes behind the first one
+    int width  # bytes after the first one
     uint64_t argument
 
 
@@ -127,7 +127,7 @@ cdef inline bint fail(Reader *reader, Py_ssize_t at, int fault) noexcept:
 
 
 cdef bint read_head(Reader *reader, Head *found) noexcept:
-    """Whether there is a head; what is behind it comes next then."""
+    """Whether there is a head; if so, the reader goes past it."""
     cdef Py_ssize_t at = reader.at
     if at >= reader.size:
         return fail(reader, reader.size, FAULT_TRUNCATED)
@@ -297,14 +297,14 @@ cdef bint is_shortest_float(uint64_t bits, int width) noexcept:
     value = double_of(bits)
     if value != value:
         return False
-    # What is larger than any single, but not infinite, must not be converted to one.
+    # A finite number larger than any single must not be converted to one.
     if fabs(value) > FLT_MAX:
         return (bits & 0x7FFFFFFFFFFFFFFF) != 0x7FF0000000000000
     return <double><float>value != value
 
 
 cdef bint is_half(uint32_t bits) noexcept:
-    """Whether 16 bits have room for this number of 32; for what is no number they have."""
+    """Whether 16 bits have room for this number of 32; they have for NaN."""
     cdef uint32_t fraction = bits & ((1 << SINGLE_BITS) - 1)
     cdef int exponent = <int>(bits >> SINGLE_BITS & SINGLE_SPECIAL)
     if exponent == SINGLE_SPECIAL:

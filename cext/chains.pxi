@@ -1,19 +1,19 @@
 # LZFoo's second level, which weighs the copies of many places: a part of lzfoo.pyx.
 
 cdef enum:
-    # The pure twin says what these mean.
+    # The pure twin explains these.
     CANDIDATES = 16
     LONG_ENOUGH = 64
     BLOCK = 8192
     COPY_SIZE_MIN = 4
-    # What one place may be followed by: a copy where a literal goes on, and elsewhere.
+    # The sequels of a place: a copy where a literal goes on, and elsewhere.
     IN_LITERAL = 1
     AFTER_COPY = 2
 
 
 cdef struct Weighed:
-    # The longest copy from near by, and from farther away if that is longer; then what is
-    # cheapest from here on if a literal goes on, and if not, and the copy that makes it so.
+    # The longest copy from near by, and from farther away if that is longer; then the least
+    # cost from here on if a literal goes on, and if not, and the copy that achieves it.
     uint8_t near
     uint8_t near_distance
     uint8_t longest
@@ -58,7 +58,7 @@ cdef size_t look(
     found.longest_distance = 0
     for turn in range(CANDIDATES):
         away = position - candidate
-        # Links to what has left the window lead anywhere, but never further back in order.
+        # Links to places outside the window lead anywhere, but never further back in order.
         if away <= last or away > reach:
             break
         last = away
@@ -84,10 +84,9 @@ cdef inline uint32_t price(size_t length, uint32_t distance) noexcept nogil:
 
 
 cdef void weigh(Weighed *places, size_t count) noexcept nogil:
-    """Find the cheapest elements for so many places, from the last one on.
+    """Find the cheapest elements for `count` places, from the last one on.
 
-    What is left costs no less where more of it is left: of the copies from one distance the
-    longest is always the best.
+    A longer rest costs no less: of the copies from one distance the longest is always the best.
     """
     cdef Weighed *place = places + count
     cdef uint32_t cost, other
@@ -130,7 +129,7 @@ cdef uint8_t *put_weighed(
     const uint8_t *limit,
     const uint8_t *end,
 ) noexcept nogil:
-    """Write what is cheapest for the places from `start` to `stop`; NULL if there is no room.
+    """Write the cheapest elements for the places from `start` to `stop`; NULL if there is no room.
 
     From `pending` on nothing is written.
     """

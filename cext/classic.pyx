@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
-"""Plain messages: the compiled twin of `culm.kernels.pure_classic`, which says what is plain."""
+"""Plain messages: the compiled twin of `culm.kernels.pure_classic`, its specification."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t
@@ -35,7 +35,7 @@ cdef struct Scan:
     Key key[DEPTH_MAX * KEYS_MAX]
 
 
-# Of a byte in a string: 0 if it stands for itself, otherwise what it begins.
+# Of a byte in a string: 0 if it stands for itself, otherwise the sequence that it begins.
 cdef enum:
     PLAIN = 0
     QUOTE = 1

@@ -1,4 +1,4 @@
-# LZFoo's compressor: what it keeps from packet to packet.  A part of lzfoo.pyx.
+# LZFoo's compressor: its state from packet to packet.  A part of lzfoo.pyx.
 
 cdef enum:
     # The table of the match finder, and the packets that are cut: see the pure twin.
@@ -17,7 +17,7 @@ cdef class Compressor:
     cdef readonly size_t window
     cdef readonly int level
     cdef int table_bits
-    # Where sequences were seen last, in so many bits of their positions as the window needs;
+    # Where sequences were seen last, in as many bits of their positions as the window needs;
     # for the second level, where each chain begins, and then their links.
     cdef void *table
     # The history and then the packet at hand: `size` bytes, the first of which is
@@ -110,7 +110,7 @@ cdef class Compressor:
         return 0
 
     cdef Weighed *new_places(self, size_t size) except? NULL:
-        """Room for what the second level weighs."""
+        """Room for the places that the second level weighs."""
         cdef Weighed *places
         if self.level != THOROUGH:
             return NULL
@@ -185,7 +185,7 @@ cdef class Compressor:
         return write_quickly(finder, <uint32_t *>self.table, here, target, limit)
 
     cdef void remember(self, const uint8_t *data, size_t size) noexcept:
-        """Let what has been compressed be history."""
+        """Add compressed data to the history."""
         cdef size_t kept = min(size, self.window)
         if self.window == 0:
             return
@@ -262,7 +262,7 @@ cdef class Compressor:
             here += 1
 
     cdef bint fills_table(self, size_t size) noexcept:
-        """Whether so many bytes may touch all of the table."""
+        """Whether `size` bytes may touch all of the table."""
         return size >> self.table_bits > 0
 
     cdef void *save_table(self, const uint8_t *data, size_t size) except? NULL:

@@ -4,14 +4,14 @@ from libc.stddef cimport ptrdiff_t
 from libc.string cimport memcpy
 
 cdef enum:
-    # An element's first byte: the top bit, and what the other seven bits announce.
+    # An element's first byte: the top bit, and the meanings of the other seven.
     COPY = 0x80
     LONG = 120
     # The first byte of a VarU64 offset from which on 1..8 bytes follow.
     WIDE = 248
 
     # To copy some bytes too many in large steps is faster than to copy the exact number;
-    # where that is done, so many bytes may be written after the end.
+    # where that is done, that number of bytes may be written after the end.
     SPARE = 64
 
 

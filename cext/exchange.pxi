@@ -1,8 +1,8 @@
-# Rounds about ranges: what is kept of them, and how it is stored.  Needs the views of tree.pyx.
+# Rounds about ranges: their state, and its storage.  Needs the views of tree.pyx.
 #
 # There is a table of the ranges that we have asked about and one of those we are asked about,
-# each with the bytes of its bounds.  What is written to may move: nobody holds a pointer to it
-# while he writes.
+# each with the bytes of its bounds.  Memory that is written to may move: no pointer to it is
+# held during a write.
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport qsort, realloc
@@ -68,10 +68,10 @@ cdef enum HeardKind:
     HEARD_SUM = 0
     HEARD_UNKNOWN = 1
     HEARD_LIST = 2      # its ids and their places are the numbers
-    SENDING_BITS = 3    # what is wanted are the numbers' bits
-    SENDING = 4         # all there is in the range
+    SENDING_BITS = 3    # the numbers' bits say which are wanted
+    SENDING = 4         # all items in the range
     SENDING_NAMED = 5   # the numbers are ranks
-    SENDING_BESIDES = 6  # what is not in a list
+    SENDING_BESIDES = 6  # the items not in a list
     LISTING = 7
 
 cdef enum Form:
@@ -103,19 +103,19 @@ cdef struct Open:
 
 cdef struct Heard:
     Range range
-    uint64_t skip       # so many before it are equal
+    uint64_t skip       # the number of equal ones before it
     uint64_t sum
     uint64_t theirs
     uint64_t their_sum
     Py_ssize_t numbers  # where they lie among all
     uint64_t number_count
-    uint64_t done       # so many of our items, or of the numbers, are through
-    uint64_t left       # so many are to be said
+    uint64_t done       # the number of our items, or of the numbers, that are through
+    uint64_t left       # the number yet to be said
     int kind
     bint echo           # it answers a sum of ours by their own
 
 cdef struct Cut:
-    # Where a range of ours is cut, and what all shorts before that combine to.
+    # Where a range of ours is cut, and all shorts before that, combined.
     uint64_t rank
     uint64_t sum
 
@@ -248,7 +248,7 @@ cdef struct Steps:
 
 
 cdef inline uint64_t window(const Key *key, Py_ssize_t cut) noexcept nogil:
-    """The eight bytes behind the first `cut`, zeros behind the end."""
+    """The eight bytes after the first `cut`, zeros after the end."""
     cdef Py_ssize_t left = key.size - cut
     if left >= 8:
         return load_64_be(key.data + cut)
@@ -326,11 +326,11 @@ cdef class Exchange:
     cdef uint64_t last_sum
     cdef Octets scratch
 
-    # What we have asked about.
+    # Our questions.
     cdef Octets opens
     cdef Octets open_keys
 
-    # What we hear: see hearing.pxi.
+    # Answers from the other side: see hearing.pxi.
     cdef Octets heards
     cdef Octets heard_keys
     cdef Octets numbers
@@ -348,7 +348,7 @@ cdef class Exchange:
     cdef uint8_t[BOUND_SIZE_MAX] part_lower
     cdef uint64_t[4] estimated
 
-    # What we say: see saying.pxi.
+    # Our answers: see saying.pxi.
     cdef Octets out
     cdef uint64_t next
     cdef uint64_t passed
@@ -498,7 +498,7 @@ cdef class Exchange:
         cdef list items = []
         cdef int fault
         if until > <uint64_t>self.opens.size // sizeof(Open):
-            raise ValueError("not so many ranges were asked about")
+            raise ValueError("fewer ranges were asked about")
         reader.at = <const uint8_t *>PyBytes_AS_STRING(data)
         reader.end = reader.at + PyBytes_GET_SIZE(data)
         fault = hear(self, &reader, until, items)

@@ -12,7 +12,7 @@ ITEM_SIZE_MAX = SIZE_MAX
 cdef inline void lift_more(
     int kind, uint64_t *total, const uint8_t *p, Py_ssize_t size, Py_ssize_t count
 ) noexcept nogil:
-    """Combine `total` with `count` items that lie one behind the other.
+    """Combine `total` with `count` consecutive items.
 
     Numbers of LtHash are left as they come: `in_order` follows in the end.
     """
@@ -36,7 +36,7 @@ cdef inline void lift_more(
 
 
 cdef bytes pack_lifted(int kind, const uint64_t *total):
-    """What `lift_more` has made, as bytes."""
+    """The result of `lift_more`, as bytes."""
     cdef uint64_t[WORDS_MAX] words
     if kind != LTHASH_KIND:
         return pack(kind, total)

@@ -47,8 +47,8 @@ cdef dict HASHES = {BLAKE2B: hashlib.blake2b, BLAKE3: blake3, SHA256: hashlib.sh
 
 
 cdef class Column:
-    # Messages between offsets, which are read once each, so that nobody can change them between
-    # the look whether they are right and their use.
+    # Messages between offsets, which are read once each, so that they cannot change between
+    # check and use.
     cdef const uint8_t[::1] octets
     cdef const uint8_t[::1] cuts
     cdef const uint8_t *data
@@ -109,7 +109,7 @@ cdef bytes copied(const uint8_t *data, Py_ssize_t size):
 
 
 def hash_many(int function, data, offsets, bytes prefix not None):
-    """The hash of each message behind `prefix`, one after the other."""
+    """The hash of each message after `prefix`, one after the other."""
     cdef Py_ssize_t size
     if function == BLAKE2B_KIND:
         size = 64
@@ -218,7 +218,7 @@ cdef int64_t verify_directly(
     Column column, const uint8_t[::1] keys, const uint8_t[::1] signatures, Py_ssize_t unsigned,
     uint8_t *valid,
 ) except -2:
-    """libsodium wants the message behind its signature: both are copied to one place."""
+    """libsodium wants the message after its signature: both are copied to one place."""
     cdef int64_t start = column.start(), end = start, most = largest(column), size
     cdef Py_ssize_t index
     cdef uint8_t *place
@@ -286,7 +286,7 @@ cdef struct Parts:
 cdef inline int number_at(
     const uint8_t *data, Py_ssize_t size, Py_ssize_t *at, uint64_t *value
 ) noexcept nogil:
-    """Read a number and go behind it; 0 or what is wrong."""
+    """Read a number and go past it; 0 or a fault."""
     cdef Py_ssize_t end = decode_one(data, size, at[0], True, value)
     if end < 0:
         return ERROR_NON_CANONICAL if end == FAULT_NON_CANONICAL else ERROR_TRUNCATED
@@ -297,7 +297,7 @@ cdef inline int number_at(
 cdef inline int hash_at(
     const uint8_t *data, Py_ssize_t size, Py_ssize_t *at, Py_ssize_t digest_size
 ) noexcept nogil:
-    """Go behind an encoded hash; 0 or what is wrong."""
+    """Go past an encoded hash; 0 or a fault."""
     cdef uint64_t value
     cdef int fault = number_at(data, size, at, &value)
     if fault:
@@ -318,7 +318,7 @@ cdef inline int hash_at(
 cdef int scan(
     const uint8_t *data, Py_ssize_t size, Py_ssize_t digest_size, Parts *parts
 ) noexcept nogil:
-    """Find the parts of an entry; 0 or what is wrong."""
+    """Find the parts of an entry; 0 or a fault."""
     cdef Py_ssize_t at = 1 + KEY_SIZE
     cdef int fault
     if not size:

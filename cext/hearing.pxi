@@ -84,7 +84,7 @@ cdef inline Open *open_at(Exchange self, uint64_t index) noexcept:
 
 
 cdef void enter(Exchange self, const Open *opened) noexcept:
-    """What follows is said of that range."""
+    """Note that the next answers are about that range."""
     cdef Key lower
     self.only = 0
     self.has_last = False
@@ -180,7 +180,7 @@ cdef int hear_explicit(Exchange self, Reader *reader, list items) except -1:
 
 
 cdef int allowed(Exchange self, const Open *opened) noexcept:
-    """What may be said of a range, as a set."""
+    """The answers allowed for a range, as a set."""
     if self.only:
         return self.only
     if opened.kind == ASKED_LIST:
@@ -268,7 +268,7 @@ cdef int hear_items(
 
 
 cdef int count_ranges(Exchange self, uint64_t count) noexcept nogil:
-    """We are asked about so many ranges more."""
+    """We are asked about `count` ranges more."""
     self.heard_told += count
     return RANGES_FAULT if self.heard_told > self.ranges_max else 0
 
@@ -415,7 +415,7 @@ cdef int compare(
     Exchange self, const Key *lower, const Key *upper, uint64_t start, uint64_t stop,
     uint64_t mine, uint64_t theirs, uint64_t their_sum, bint echo,
 ) except -1:
-    """They have told us what they have in a range, in which we have something else or not."""
+    """They have told us of their items in a range, in which we have something else or not."""
     cdef Heard heard
     cdef int64_t more = <int64_t>(stop - start) - <int64_t>theirs
     cdef bint is_equal = more == 0 and mine == their_sum

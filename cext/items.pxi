@@ -1,4 +1,4 @@
-# What an exchange knows of our own items: sums of their shorts, their ids, where keys stand.
+# An exchange's knowledge of our own items: sums of their shorts, their ids, the places of keys.
 #
 # It is asked for one place after the other, nearly always upwards: the run of the last answer
 # is kept, and so is the sum before the last place in it.
@@ -129,7 +129,7 @@ cdef uint64_t sum_before(Exchange self, uint64_t rank) noexcept:
 
 
 cdef inline uint64_t difference(Exchange self, uint64_t first, uint64_t second) noexcept nogil:
-    """What travels of the difference of two sums."""
+    """The difference of two sums, as far as it travels."""
     return partner(self.kind, first, second) & self.mask
 
 
@@ -171,7 +171,7 @@ cdef bint has_item(Exchange self, const uint8_t *item, Py_ssize_t size) noexcept
 
 
 cdef const uint8_t *shorts_at(Exchange self, uint64_t rank, uint64_t stop, uint64_t *count) noexcept:
-    """The shorts of the item at `rank` and of those behind it that are at hand, up to `stop`."""
+    """The shorts of the item at `rank` and of those after it that are at hand, up to `stop`."""
     if self.keyed:
         count[0] = stop - rank
         return self.keyed_shorts + 8 * rank
@@ -181,7 +181,7 @@ cdef const uint8_t *shorts_at(Exchange self, uint64_t rank, uint64_t stop, uint6
 
 
 cdef bint can_name(Exchange self, uint64_t wanted, uint64_t count) noexcept:
-    """Whether so many items can be named among `count` by what their states combine to."""
+    """Whether `wanted` items can be named among `count` by their combined states."""
     if wanted != 1 and (wanted != 2 or count > NAMED_ITEMS_MAX):
         return False
     return <int>wanted * (high_bit(count) + 1 if count else 0) <= 8 * self.width - CHANCE_BITS

@@ -1,4 +1,4 @@
-# Targets of lipmaalinks.  Included as text, behind octets.pxi.
+# Targets of lipmaalinks.  Included as text, after octets.pxi.
 
 cdef enum:
     BLOCK_LEVELS = 41

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""LZFoo: the compiled twin of `culm.kernels.pure_lzfoo`, which says what each name means."""
+"""LZFoo: the compiled twin of `culm.kernels.pure_lzfoo`, its specification."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
@@ -17,14 +17,14 @@ cdef enum:
     FAULT_TRAILING = 4
 
     HEADER_SIZE_MAX = 18
-    # What any element shorter than LONG can touch of the input, and of the output.
+    # The most that an element shorter than LONG can touch of the input, and of the output.
     SHORT_SIZE_MAX = 320
     # Copies from so far back need no care for the bytes that they make themselves.
     NEAR = 16
 
     # From this many bytes on other threads may run meanwhile.
     UNLOCKED_SIZE_MIN = 32768
-    # A buffer is not kept if it is larger by so much than the history calls for.
+    # A buffer is not kept if it exceeds the history's needs by that size.
     TRIM_SIZE = 262144
 
 BAD_LENGTH = FAULT_LENGTH
@@ -33,7 +33,7 @@ FAR_OFFSET = FAULT_FAR_OFFSET
 TRAILING = FAULT_TRAILING
 WINDOW_MAX = 1 << 30
 
-# With packets of up to so many bytes no sum of sizes below can overflow.
+# With packets of up to that size no sum of sizes below can overflow.
 cdef size_t PACKET_SIZE_MAX = (<size_t>-1) >> 3
 
 
@@ -70,7 +70,7 @@ cdef inline void copy_loosely(uint8_t *target, const uint8_t *source, size_t siz
 
 
 cdef struct Step:
-    # What one call moves along: the input that is left and the output that is made.
+    # The progress of one call: the rest of the input, and the output.
     const uint8_t *input_start
     const uint8_t *input
     const uint8_t *input_end
@@ -97,8 +97,8 @@ cdef class Decompressor:
     cdef readonly int fault
     cdef readonly uint64_t fault_position
 
-    # The element at hand: the bytes of its length and offset that are there, then what is
-    # still to be appended.
+    # The element at hand: the bytes of its length and offset that are there, then the size
+    # still to append.
     cdef uint8_t header[HEADER_SIZE_MAX]
     cdef int header_size
     cdef uint64_t header_position
@@ -141,7 +141,7 @@ cdef class Decompressor:
         self.position = 0
 
     def decode(self, data, Py_ssize_t offset, Py_ssize_t out_max):
-        """Decode ``data[offset:]``: what is made of it, and how many bytes were read."""
+        """Decode ``data[offset:]``: the output, and how many bytes were read."""
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -187,7 +187,7 @@ cdef class Decompressor:
         return shrink(output, step.output - step.output_start), step.input - step.input_start
 
     cdef void run(self, Step *step) noexcept nogil:
-        """Go on until input or room is out or a fault is found, then remember what was made."""
+        """Go on until input or room is out or a fault is found, then remember the output."""
         while True:
             if self.literal:
                 if step.input == step.input_end or step.output == step.output_end:
@@ -211,10 +211,10 @@ cdef class Decompressor:
     cdef void append_short_elements(self, Step *step) noexcept nogil:
         """Decode short elements while none can reach the end of the input or of the room.
 
-        Leaves alone, for the careful way, what is long, at fault or cut in the history.
-        How wide an offset is and whether it points into the history cannot be foreseen,
-        so no branch depends on either.  Addresses are integers, because those before the
-        output's start are of another object.
+        Leaves long elements, faulty ones, and copies cut in the history to the careful way.
+        How wide an offset is and whether it points into the history cannot be foreseen, so no
+        branch depends on either.  Addresses are integers, because those before the output's
+        start are of another object.
         """
         cdef const uint8_t *source = step.input
         cdef const uint8_t *source_limit = step.input_end - SHORT_SIZE_MAX
@@ -246,7 +246,7 @@ cdef class Decompressor:
             if length >= LONG:
                 break
             if distance - NEAR >= span:
-                # Very near, or beyond what could be reached when that was last seen to.
+                # Very near, or beyond the reach as it was last computed.
                 made = target - start
                 reach = self.reach(made)
                 if distance - 1 >= reach:
@@ -276,7 +276,7 @@ cdef class Decompressor:
         step.output = target
 
     cdef inline size_t reach(self, size_t made) noexcept nogil:
-        """How far back a copy may point when this call has made so many bytes."""
+        """How far back a copy may point when this call has made `made` bytes."""
         return min(self.window, self.available + made)
 
     cdef inline size_t history_index(self, size_t back) noexcept nogil:

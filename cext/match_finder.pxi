@@ -1,7 +1,7 @@
 # LZFoo's first level, one look at a table for each place: a part of lzfoo.pyx.
 
 cdef enum:
-    # The pure twin says what these mean.
+    # The pure twin explains these.
     SEQUENCE = 6
     PLACE = 8
     STEP_BITS = 6
@@ -38,7 +38,7 @@ cdef inline void enter(
 
 
 cdef inline size_t places(size_t size) noexcept nogil:
-    """At how many places of so many bytes a match may start."""
+    """The number of places in `size` bytes at which a match may start."""
     return size - PLACE + 1 if size >= PLACE else 0
 
 
@@ -99,8 +99,8 @@ cdef uint8_t *write_quickly(
 ) noexcept nogil:
     """Write the elements for the bytes from `here` to the finder's end.
 
-    Returns the end of what was written, NULL if that would be after `limit`.  Up to SPARE
-    bytes after the limit are touched, and none after the finder's end.
+    Returns the end of the output, NULL if that would be after `limit`.  Up to SPARE bytes after
+    the limit are touched, and none after the finder's end.
     """
     cdef Finder own = given[0]
     cdef const Finder *finder = &own

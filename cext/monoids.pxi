@@ -70,7 +70,7 @@ cdef inline void take_away(int kind, uint64_t *into, const uint64_t *other) noex
 # The low word of a state is a state of its own.
 
 cdef inline uint64_t plus(int kind, uint64_t first, uint64_t second) noexcept nogil:
-    """What two shorts combine to."""
+    """Two shorts, combined."""
     if kind == SUM_KIND:
         return first + second
     if kind == XOR_KIND:
@@ -79,7 +79,7 @@ cdef inline uint64_t plus(int kind, uint64_t first, uint64_t second) noexcept no
 
 
 cdef inline uint64_t partner(int kind, uint64_t short, uint64_t other) noexcept nogil:
-    """What combined with `other` gives `short`."""
+    """The short that combined with `other` gives `short`."""
     if kind == SUM_KIND:
         return short - other
     if kind == XOR_KIND:

@@ -1,5 +1,5 @@
-# What both kernels need: loads, stores, and bytes made in place.  Included as text, because
-# inline functions of one compiled module cannot be had from another one.
+# Loads, stores, and bytes made in place, for several kernels.  Included as text, because inline
+# functions of one compiled module cannot be had from another one.
 #
 # Loads are of single bytes put together with shifts: right on every byte order and
 # alignment, and compilers make one instruction (plus a byte swap) of each, nearly always.

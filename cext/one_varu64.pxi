@@ -1,5 +1,5 @@
 # One VarU64, read and written: for the kernel of that name, and for those of formats that
-# hold some.  Included as text, behind octets.pxi.
+# hold some.  Included as text, after octets.pxi.
 
 cdef enum:
     FAULT_TRUNCATED = -1

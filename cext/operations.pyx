@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
-"""Operations: the compiled twin of `culm.kernels.pure_operations`, which says what is taken."""
+"""Operations: the compiled twin of `culm.kernels.pure_operations`, its specification."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_CheckExact

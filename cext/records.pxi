@@ -82,7 +82,7 @@ cdef class Records:
         return <uint64_t>min(leap, LEAP_MAX)
 
     cdef uint8_t *room(self, Py_ssize_t size) except NULL:
-        """Where so many bytes are to be put, which then count."""
+        """Room for `size` bytes, which count from now on."""
         cdef Py_ssize_t wanted = self.size + size
         cdef void *data
         if wanted > self.capacity:
@@ -95,7 +95,7 @@ cdef class Records:
         return self.data + self.size - size
 
     cdef int cut(self) except -1:
-        """Make a piece of what is in the buffer."""
+        """Make a piece of the buffer's bytes."""
         if self.size:
             self.pieces.append(PyBytes_FromStringAndSize(<char *>self.data, self.size))
             self.before += self.size

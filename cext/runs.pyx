@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
-"""Runs of entries: the compiled twin of `culm.kernels.pure_runs`, which says what each name means."""
+"""Runs of entries: the compiled twin of `culm.kernels.pure_runs`, its specification."""
 
 from cpython.bytes cimport (
     PyBytes_AS_STRING,
@@ -24,7 +24,7 @@ cdef enum:
 NUMBER_MAX = (1 << 64) - 1
 
 cdef struct Packets:
-    # A metadata packet and the payload packet behind it.  Offsets count from the first byte.
+    # A metadata packet and the payload packet after it.  Offsets count from the first byte.
     Py_ssize_t hash_at
     Py_ssize_t signature_at
     Py_ssize_t metadata_end
@@ -34,7 +34,7 @@ cdef struct Packets:
     bint compressed
 
 cdef struct Form:
-    # What all the packets have in common.
+    # The common properties of all the packets.
     uint64_t size_min
     uint64_t size_max
     const uint8_t *prefix
@@ -353,7 +353,7 @@ def stored_size(
             if lowest < highest:
                 lowest += 1
             else:
-                highest = 0  # nothing comes behind it
+                highest = 0  # nothing comes after it
     except OverflowError:  # numbers of no entry
         return -1
     return total

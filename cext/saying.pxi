@@ -107,7 +107,7 @@ cdef uint64_t parts_for(const Heard *heard, const Plan *plan) noexcept:
 
 
 cdef int enter_explicitly(Exchange self, const Key *lower, const Key *upper) except -1:
-    """What follows is said of that range."""
+    """Note that the next answers are about that range."""
     cdef Key before
     if self.form != ASKING:
         return 0
@@ -121,7 +121,7 @@ cdef int enter_explicitly(Exchange self, const Key *lower, const Key *upper) exc
 
 
 cdef inline uint64_t base_of(Exchange self, const Heard *heard) noexcept:
-    """To what a count is told as a difference."""
+    """The base of counts that are told as differences."""
     return 0 if self.form == ASKING else heard.theirs
 
 
@@ -295,7 +295,7 @@ cdef bint is_listed(Exchange self, const Heard *heard, uint64_t number, uint64_t
 
 
 cdef uint64_t next_rank(Exchange self, Heard *heard) noexcept:
-    """The rank of the next item that is to be said, of which there is one."""
+    """The rank of the next item to say, of which there is one."""
     cdef const uint64_t *numbers = <const uint64_t *>(self.numbers.data + heard.numbers)
     cdef uint64_t at, count
     while True:

@@ -16,7 +16,7 @@ cdef struct Layout:
     Py_ssize_t stride   # bytes of a slot
 
 cdef struct Run:
-    # Items that lie one behind the other: all that is known of them without touching them.
+    # Consecutive items: all that is known of them without touching them.
     uint64_t rank       # of the first one
     Py_ssize_t count
     const uint8_t *slots

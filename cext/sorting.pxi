@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 cdef enum:
-    FEW = 24            # so many are sorted by insertion
+    FEW = 24            # up to that number are sorted by insertion
     BUCKET_BITS_MIN = 4
     BUCKET_BITS_MAX = 10
 
@@ -21,7 +21,7 @@ cdef struct Items:
 
 
 cdef inline uint64_t part_of(const Items *items, Py_ssize_t index, Py_ssize_t at) noexcept nogil:
-    """The eight bytes of an item at `at`, zeros behind its end."""
+    """The eight bytes of an item at `at`, zeros after its end."""
     cdef const uint8_t *item = items.data + index * items.size
     cdef Py_ssize_t left = items.size - at
     if left >= 8:

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Coded symbols: the compiled twin of `culm.kernels.pure_symbols`, which says what they are."""
+"""Coded symbols: the compiled twin of `culm.kernels.pure_symbols`, its specification."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -101,7 +101,7 @@ cdef Py_ssize_t count_of(bytes shorts) except -1:
 
 
 cdef inline int64_t usual(int64_t total, uint64_t at) noexcept nogil:
-    """About how many ids are in a symbol, of so many; 0 for the first, which says how many."""
+    """The usual number of ids in a symbol, of `total`; 0 for the first, which says how many."""
     return total * 2 // <int64_t>(at + 2) if at else 0
 
 
@@ -263,7 +263,7 @@ cdef class Difference:
         return True
 
     cdef int follow(self) except -1:
-        """Find what is in pure symbols, and what then is, too."""
+        """Find the ids in pure symbols, and those in symbols that become pure."""
         cdef uint64_t size = self.row.size
         cdef uint64_t *queue
         cdef uint8_t *waiting

@@ -1,6 +1,6 @@
-# The way down to a leaf, kept by whoever asks for one place after the other: the next one is
-# mostly in the same leaf or in the one beside it, and the way there is then a step or two long.
-# Needs btree.pxi.  The tree must not change meanwhile.
+# The way down to a leaf, kept for one place after the other: the next one is mostly in the same
+# leaf or in the one beside it, and the way there is then a step or two long.  Needs btree.pxi.
+# The tree must not change meanwhile.
 
 cdef enum:
     # So much of a leaf is fetched before it is asked for.
@@ -8,8 +8,8 @@ cdef enum:
 
 cdef struct Trail:
     Path path
-    # Of the child that is on the way, at each depth: how many items are before it, and what the
-    # low words of their states combine to.
+    # Of the child on the way, at each depth: the number of items before it, and the combined
+    # low words of their states.
     uint64_t[DEPTH_MAX] ranks
     uint64_t[DEPTH_MAX] sums
 
@@ -153,7 +153,7 @@ cdef void walk_to_key(
 cdef uint64_t leaf_of(
     const Store *store, const Version *version, const Trail *trail, Run *run
 ) noexcept nogil:
-    """The leaf at the end of the way, and what the low words before it combine to."""
+    """The leaf at the end of the way, and the combined low words before it."""
     cdef Py_ssize_t above = trail.path.depth - 1
     cdef Node *leaf = trail.path.nodes[trail.path.depth]
     if above < 0:

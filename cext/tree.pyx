@@ -22,11 +22,11 @@ cdef class View:
     cdef Layout layout
 
     def __cinit__(self, *arguments, **named):
-        # Nobody else fills in what the methods rely on.
+        # No other class fills in the fields that the methods rely on.
         if not isinstance(self, (Tree, Snapshot, Frozen)):
             raise TypeError("only trees, their snapshots and frozen trees are views")
 
-    # What a store of items has to know; all the rest is made of it.
+    # The primitives of a store of items; all the rest is made of them.
 
     cdef uint64_t size(self) noexcept:
         return 0
@@ -40,8 +40,8 @@ cdef class View:
     cdef void seek_rank(self, uint64_t rank, Run *run, uint64_t *state) noexcept:
         """The run of the item at `rank`, at the end the last one; else as `seek`."""
 
-    # The same for whoever goes from place to place, of whose way `trail` has been kept: the
-    # result is what the low words of the states before that run combine to.
+    # The same for a walk from place to place along `trail`: the result is the combined low
+    # words of the states before that run.
 
     cdef uint64_t walk_to_key(self, Trail *trail, const uint8_t *key, Run *run) noexcept:
         return 0
@@ -65,7 +65,7 @@ cdef class View:
         add_some(&self.layout, state, &run, <Py_ssize_t>(rank - run.rank))
 
     cdef void piece(self, uint64_t rank, uint64_t stop, Run *run) noexcept:
-        """The item at `rank`, and those behind it that are at hand, up to `stop`."""
+        """The item at `rank`, and those after it that are at hand, up to `stop`."""
         cdef Py_ssize_t place
         self.seek_rank(rank, run, NULL)
         place = <Py_ssize_t>(rank - run.rank)
@@ -427,7 +427,7 @@ cdef class Frozen(View):
     cdef void seek_rank(self, uint64_t rank, Run *run, uint64_t *state) noexcept:
         self.seek_block(self.block_with(rank), run, state)
         if state == NULL:
-            # Whoever wants no sums can have all that follows at once.
+            # Without sums, all that follows can be had at once.
             run.count = <Py_ssize_t>(self.count - run.rank)
 
     cdef void seek_block(self, uint64_t block, Run *run, uint64_t *state) noexcept:

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
-"""VarU64: the compiled twin of `culm.kernels.pure_varu64`, which says what each name means."""
+"""VarU64: the compiled twin of `culm.kernels.pure_varu64`, its specification."""
 
 from array import array
 
@@ -29,7 +29,7 @@ NON_CANONICAL = FAULT_NON_CANONICAL
 
 
 cdef struct Run:
-    # A row of values: how many are decoded, where the next one starts, what is wrong there.
+    # A row of values: the number decoded, the offset of the next one, and its fault.
     Py_ssize_t count
     Py_ssize_t offset
     int fault
@@ -188,7 +188,7 @@ def encode_many(values):
         finally:
             PyBuffer_Release(&view)
     # A tuple, because to convert a value may run code of the caller, which must not be
-    # able to change what is walked over.
+    # able to change the values during the walk.
     items = tuple(values)
     numbers = allocate(len(items))
     try:
@@ -238,8 +238,8 @@ cdef tuple decode_values(data, Py_ssize_t offset, count, bint canonical, bint pa
         raise ValueError("offset is negative")
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        # There are no more values than bytes, whatever the caller was told; what is tried
-        # after them is at fault.
+        # There are no more values than bytes, whatever the caller was told; a further one is at
+        # fault.
         run = Run(max(0, view.len - offset) + 1, offset, 0)
         if count is not None:
             if count < 0:

@@ -145,7 +145,7 @@ def encode(value, Py_ssize_t depth_max):
     cdef list stack = []  # the containers around the innermost one
     cdef list sequence = None  # the innermost list, or the keys of the innermost dictionary
     cdef dict mapping = None
-    cdef Py_ssize_t index = 0  # of what comes next in it
+    cdef Py_ssize_t index = 0  # of its next item
     while True:
         if not encode_scalar(out, value):
             if len(stack) >= depth_max:
