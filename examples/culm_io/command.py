@@ -48,7 +48,7 @@ PROGRAMS = {
     "completion": Program("culm_io.programs.completion", "completion for bash, fish and zsh"),
     "demo": Program("culm_io.programs.demo", "a directory that travels between two processes"),
     "demo-spark": Program(
-        "culm_io.programs.demo_spark", "an audit of what peers have replicated, with planted faults"
+        "culm_io.programs.demo_spark", "an audit of replicated data, with planted faults"
     ),
 }
 
@@ -63,7 +63,7 @@ def main() -> NoReturn:
     heeded = signal.getsignal(signal.SIGINT)
     if heeded is signal.default_int_handler:
         # An interrupt while a program loads ends it without a word: it would be a traceback from
-        # the depths of an import, or be lost there, and nothing has begun that is to be tidied up.
+        # the depths of an import, or be lost there, and nothing has begun that needs tidying up.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     run = _loaded(sys.argv[1:])
     from culm_io.programs.ending import end_with
@@ -76,7 +76,7 @@ def main() -> NoReturn:
 
 
 def _loaded(words: Sequence[str]) -> Callable[[], ExitStatus]:
-    """The call that does what is asked for, with its program loaded."""
+    """The call of the chosen program, which is loaded."""
     if words and words[0] in PROGRAMS:
         run: Callable[..., ExitStatus] = import_module(PROGRAMS[words[0]].module).main
         return partial(run, words[1:], **_named(words[0]))
@@ -84,7 +84,7 @@ def _loaded(words: Sequence[str]) -> Callable[[], ExitStatus]:
 
 
 def _named(name: str) -> dict[str, str]:
-    """What a program of culm's own has to be told: under which name it runs here."""
+    """The argument of a program of culm's own: the name under which it runs here."""
     return {} if PROGRAMS[name].module.startswith("culm_io.") else {"prog": f"culm {name}"}
 
 

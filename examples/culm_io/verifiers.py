@@ -20,7 +20,7 @@ def _pool(count: int) -> ThreadPoolExecutor:
 
 
 def start_verifying(pump: Engine[Any, Any], done: Callable[[VerifyJob], object]) -> None:
-    """Have all that is to be verified verified; `done` is called in the threads of the pool."""
+    """Have all due jobs verified; `done` is called in the threads of the pool."""
     while (job := pump.next_to_verify()) is not None:
         begun = _begin(pump, job)
         if begun is None:

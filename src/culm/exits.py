@@ -23,7 +23,7 @@ class ExitStatus(IntEnum):
     TOO_FEW = 4, "there is less input than there should be"
     BUSY = 5, "in use by another program; try again later"
     ABSENT = 6, "not found"
-    UNKNOWN = 7, "it is not known whether it was done"
+    UNKNOWN = 7, "it may have been done or not"
     INTERRUPTED = 130, "interrupted"  # as shells say it of a program that SIGINT has ended
     UNHEARD = 141, "the output is no longer read"  # the same of SIGPIPE
 

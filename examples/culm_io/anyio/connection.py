@@ -14,7 +14,7 @@ __all__ = ["News", "carry"]
 
 
 class News:
-    """Wakes whoever waits, as often as there is any."""
+    """Wakes the waiting tasks, as often as there is any."""
 
     def __init__(self) -> None:
         self._event = anyio.Event()

@@ -1,4 +1,4 @@
-"""What drivers for anyio have in common, whatever carries the bytes: time and work."""
+"""The common part of drivers for anyio, whatever carries the bytes: time and work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PumpDriver(Generic[Pump_co]):
         self.news = News()
 
     def call(self, verb: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a verb of the machine, from any task; what comes of it follows."""
+        """Call a verb of the machine, from any task; its outcome follows."""
         return self.pump.call(current_time(), verb, *args, **kwargs)
 
     def start_work(self, tasks: anyio.abc.TaskGroup) -> None:

@@ -25,13 +25,13 @@ class ConnectionProtocol(asyncio.BufferedProtocol, Generic[Stream_co]):
         self.lost = False
         self._loop = asyncio.get_running_loop()
         self._buffer = memoryview(bytearray(_BUFFER_SIZE))
-        self._congested = False  # the transport holds what it was given
-        self._written = False  # it was given what is outgoing
+        self._congested = False  # the transport still holds bytes
+        self._written = False  # it has the outgoing bytes
         self._yields = False  # others have their turn before the next piece
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=1)  # what it holds has not been sent
+        self.transport.set_write_buffer_limits(high=1)  # bytes that it holds have not been sent
 
     def get_buffer(self, sizehint: int) -> memoryview:
         size = self.pump.read_size()
@@ -57,7 +57,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol, Generic[Stream_co]):
         self._loop.call_soon(self._sent)  # an end that asyncio writes here by itself might fail
 
     def carry(self) -> None:
-        """Do what the pump asks for."""
+        """Carry out the pump's requests."""
         pump, transport = self.pump, self.transport
         if transport is None or transport.is_closing():
             return

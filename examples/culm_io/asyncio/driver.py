@@ -23,7 +23,7 @@ __all__ = ["MachineProtocol"]
 
 
 class MachineProtocol(ConnectionProtocol[Pump[E_co]], PumpDriver[Pump[E_co]], Generic[E_co]):
-    """Drives `machine` over one connection; see `UserHandlers` for what else it takes.
+    """Drives `machine` over one connection; see `UserHandlers` for further arguments.
 
     executor: where effects are done, one at a time and in order, so that a slow disk does not
         hold up the loop; in the loop's thread by default.
@@ -47,7 +47,7 @@ class MachineProtocol(ConnectionProtocol[Pump[E_co]], PumpDriver[Pump[E_co]], Ge
         self.pump.connection_made(self._loop.time(), half_close=self.transport.can_write_eof())
 
     def update(self) -> None:
-        """Do what the pump asks for."""
+        """Carry out the pump's requests."""
         self.carry()
         super().update()
 

@@ -36,7 +36,7 @@ class NodeDriver(LinksDriver[NodeEvent]):
         handshakes, servers have no `Extension`: only the leader can propose and read.
     server_tls, client_tls: for TLS.
     on_event: gets every event of the node.
-    tap: gets the node, and returns what is driven in its place (`culm.pump.engine.UserHandlers`).
+    tap: gets the node, and returns a stand-in to drive (`culm.pump.engine.UserHandlers`).
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class NodeDriver(LinksDriver[NodeEvent]):
         )
 
     def soon(self) -> None:
-        """See what verbs have brought, when this turn's other verbs have been called, too."""
+        """Take up the outcomes of verbs, when this turn's other verbs have been called, too."""
         self._wake_at(self._loop.time())
 
     def _greet(self, server: Server | None) -> StreamMachine | None:

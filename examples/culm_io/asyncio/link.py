@@ -46,7 +46,7 @@ class LinkProtocol(ConnectionProtocol[LinkPump]):
 class TlsLinkProtocol(LinkProtocol):
     """An accepted connection with TLS: it has its link while TLS begins.
 
-    So whoever connects and does not go on is a stranger to the machine, one of a few.
+    So a client that connects and does not go on is a stranger to the machine, one of a few.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class TlsLinkProtocol(LinkProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         bare = cast(asyncio.Transport, transport)
-        bare.pause_reading()  # what comes is for TLS
+        bare.pause_reading()  # the bytes are for TLS
         self._open(bare, half_close=False)
         if self.refusal is None:
             self._bare = bare

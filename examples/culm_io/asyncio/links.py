@@ -21,7 +21,7 @@ _DIAL_TIMEOUT_S = 15.0
 
 
 class LinksDriver(PumpDriver[LinkedPump[E_co]], Generic[E_co]):
-    """Drives `machine`; see `UserHandlers` for what else it takes.
+    """Drives `machine`; see `UserHandlers` for further arguments.
 
     executor: where effects are done; in the loop's thread by default.
     """
@@ -56,7 +56,7 @@ class LinksDriver(PumpDriver[LinkedPump[E_co]], Generic[E_co]):
     async def connect(
         self, open_link: Callable[[], Link], host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> None:
-        """Connect.  Raises `OSError`, `TimeoutError` among them, and what `open_link` raises."""
+        """Connect.  Raises `OSError`, `TimeoutError` among them, and the errors of `open_link`."""
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             _, protocol = await self._loop.create_connection(
                 lambda: LinkProtocol(self.pump, open_link), host, port, ssl=tls

@@ -20,7 +20,7 @@ async def listen(make: _Making) -> asyncio.Server:
 
     `backlog` is two things to asyncio: the length of the system's queue, and how many connections
     are taken in a row.  While no file can be opened each of a row is a complaint, and plans
-    to listen again in a second by itself: by then they are so many that the loop does nothing else.
+    to listen again in a second by itself: by then their number keeps the loop from anything else.
     """
     server = await make(backlog=1)
     for listening in server.sockets:

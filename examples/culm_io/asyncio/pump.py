@@ -1,4 +1,4 @@
-"""What drivers for asyncio have in common, whatever carries the bytes: time, work, the end."""
+"""The common part of drivers for asyncio, whatever carries the bytes: time, work, the end."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class PumpDriver(Generic[Pump_co]):
         self._work: asyncio.Task[None] | None = None
 
     def call(self, verb: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a verb of the machine; what comes of it follows."""
+        """Call a verb of the machine; its outcome follows."""
         return self.pump.call(self._loop.time(), verb, *args, **kwargs)
 
     async def wait_closed(self) -> Closed:
         """Wait until machine, connections and store are done; the machine's last event.
 
-        Raises what the store, or a handler, has raised.  Cancelling it aborts.
+        Raises the error of the store or of a handler.  Cancelling it aborts.
         """
         try:
             await asyncio.shield(self._over)
@@ -56,7 +56,7 @@ class PumpDriver(Generic[Pump_co]):
         self.pump.abort(error)
 
     def update(self) -> None:
-        """Do what the pump asks for."""
+        """Carry out the pump's requests."""
         self._wake_at(self.pump.next_deadline())
         if (job := self.pump.next_job()) is not None:
             self._work = self._loop.create_task(self._perform(job))
@@ -80,7 +80,7 @@ class PumpDriver(Generic[Pump_co]):
         self.pump.advance(self._loop.time())
 
     def _verified(self, job: VerifyJob) -> None:  # in another thread
-        with suppress(RuntimeError):  # the loop is closed: nobody waits for it
+        with suppress(RuntimeError):  # the loop is closed, and waits no more
             self._loop.call_soon_threadsafe(
                 lambda: self.pump.finish_verifying(job, self._loop.time())
             )

@@ -32,7 +32,7 @@ class PeerDriver(LinksDriver[PeerEvent]):
         not hold up the loop; in the loop's thread by default.
     verifiers: the number of threads that verify signatures, if the peer leaves that to its driver.
     on_event: gets every event of the peer, and `DialFailed`.
-    tap: gets the peer, and returns what is driven in its place (`culm.pump.engine.UserHandlers`).
+    tap: gets the peer, and returns a stand-in to drive (`culm.pump.engine.UserHandlers`).
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class PeerDriver(LinksDriver[PeerEvent]):
         return new
 
     async def wait_closed(self) -> Closed:
-        """Wait for the end of the peer.  Raises what its store, or a handler, has raised."""
+        """Wait for the end of the peer.  Raises the error of its store or of a handler."""
         try:
             return await super().wait_closed()
         finally:

@@ -17,7 +17,7 @@ _PAUSE_MIN_S, _PAUSE_MAX_S = 0.5, 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialFailed(Event):
-    """Nobody was reached at an address, or nobody who has its key.
+    """No peer was reached at an address, or none with its key.
 
     again_s: when it is tried again; ``None``: never.
     """
@@ -44,7 +44,7 @@ class Redialling:
         self._kept: set[Address] = set()
 
     def add(self, address: Address) -> bool:
-        """Note an address that is to be kept; false if it is kept already."""
+        """Note an address to keep; false if it is kept already."""
         new = address not in self._kept
         self._kept.add(address)
         return new
@@ -86,7 +86,7 @@ class Redialling:
             end.set_result(unknown if event.peer is None else "")
 
     async def _stay(self, address: Address) -> str:
-        """Connect, and wait for the end; returns why nobody was there, or nothing."""
+        """Connect, and wait for the end; returns why no peer was there, or nothing."""
         link = await self._dial(address)
         if link.closed:
             return ""

@@ -23,10 +23,10 @@ _READ_SIZE = 1 << 16  # asyncio's 256 KiB may be fetched from the system for eac
 
 
 class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump[E_co, A]], Generic[E_co, A]):
-    """Drives `machine`, which has names for its peers; see `UserHandlers` for what else it takes.
+    """Drives `machine`, which has names for its peers; see `UserHandlers` for further arguments.
 
     address_of: where the peer of that name is, which another peer may have told; ``None``: nowhere.
-    name_of: who is at that address; ``None``: somebody to whom nobody listens.
+    name_of: the name of the peer at that address; ``None``: a stranger, who is ignored.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump[E_co, A]], Gen
     async def wait_closed(self) -> Closed:
         """Wait for the machine's last event, and close the socket.  Cancelling it ends all at once.
 
-        Raises what a handler, `address_of` or `name_of` has raised, and why the socket was lost.
+        Raises the error of a handler, of `address_of` or of `name_of`, or of the lost socket.
         """
         try:
             return await super().wait_closed()
@@ -75,7 +75,7 @@ class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump[E_co, A]], Gen
             self.pump.receive_datagram(data, self._loop.time(), source=name)
 
     def error_received(self, exc: Exception) -> None:
-        """Nobody listens there: to the machine that is a datagram lost."""
+        """There is no listener: to the machine that is a datagram lost."""
 
     def pause_writing(self) -> None:
         self._congested = True
@@ -85,7 +85,7 @@ class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump[E_co, A]], Gen
         self.update()
 
     def update(self) -> None:
-        """Do what the pump asks for."""
+        """Carry out the pump's requests."""
         while not self._congested and self._transport is not None:
             datagram = self.pump.next_datagram(self._loop.time())
             if datagram is None:
@@ -94,6 +94,6 @@ class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump[E_co, A]], Gen
                 address = self._address_of(datagram[0])
                 if address is not None:
                     self._transport.sendto(datagram[1], address)
-            except Exception as error:  # else nobody would ask for the time any more
+            except Exception as error:  # else the timer would not be set again
                 self.abort(error)
         super().update()

@@ -1,6 +1,6 @@
 """The words of command lines, each kind checked in one place.
 
-All of these are for `type` of argparse: they make a value of a word, or say what is wrong with it.
+All of these are for `type` of argparse: they make a value of a word, or say why it is none.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def file(text: str) -> Path:
-    """A path of something, which may be there or not: for whoever opens it."""
+    """A path of a file that may exist or not; its opener will see."""
     if not text:
         raise ArgumentTypeError("an empty word is not a path")
     return Path(text)

@@ -1,4 +1,4 @@
-"""The option ``--capture`` of all programs: what their machines do, written to files.
+"""The option ``--capture`` of all programs: the calls of their machines, written to files.
 
     captures = Captures.of(options)
     tape = captures.tape("oxen", session="server 9001")
@@ -40,19 +40,19 @@ _LEFT_OUT = {"keys": ("keys",), "nothing": (), "payloads": ("keys", "payloads")}
 
 
 def add_capture(parser: ArgumentParser) -> None:
-    """Add the option, and the one that says what is left out."""
+    """Add the option, and the one for omissions."""
     parser.add_argument(
         "--capture",
         type=file,
         metavar="FILE",
-        help="record what the program's machines do, for `culm capture`; each connection that has"
+        help="record the program's machines, for `culm capture`; each connection that has"
         " a machine of its own has a file of its own, with a number",
     )
     parser.add_argument(
         "--capture-without",
         choices=sorted(_LEFT_OUT),
         default="keys",
-        help="what is left out of captures: secret keys and passwords, all bytes and texts as well,"
+        help="omissions from captures: secret keys and passwords, all bytes and texts as well,"
         " or nothing (default: %(default)s)",
     )
 
@@ -65,7 +65,7 @@ def capture_words(options: Namespace) -> list[str]:
 
 
 class Tape(Protocol):
-    """Makes one machine, and what its calls need."""
+    """Makes one machine, and arguments of its calls."""
 
     def make(self, kind: Callable[P, M], /, *arguments: P.args, **keywords: P.kwargs) -> M:
         """An object of the class `kind`; the first is the machine."""
@@ -85,13 +85,13 @@ class _Unrecorded:
 
 
 class Captures:
-    """The captures of a program; `path` is that of the first, ``None`` if there are to be none."""
+    """The captures of a program; `path` is that of the first, ``None`` for no captures."""
 
     def __init__(self, path: Path | None = None, *, without: str = "keys") -> None:
         self._path = path
         self._left_out = _LEFT_OUT[without]
         self._recorders: WeakSet[Recorder] = WeakSet()
-        # What a driver has let go since the last time is written out, too.
+        # The recorders that drivers have let go since the last time are flushed, too.
         self._held: list[Recorder] = []
         self._ticks = False
 
@@ -104,7 +104,7 @@ class Captures:
         return cls(options.capture, without=options.capture_without)
 
     def tape(self, machine: str, *, session: str = "", **config: Any) -> Tape:
-        """What makes the next machine.
+        """The maker of the next machine.
 
         machine, session, config: see `Recorder`; the config need not be all.
 
@@ -144,7 +144,7 @@ class Captures:
         self._wait()
 
     def flush(self) -> None:
-        """Write out what there is."""
+        """Write out all steps so far."""
         for each in {*self._held, *self._recorders}:
             each.flush()
         self._held = list(self._recorders)
@@ -164,7 +164,7 @@ class Captures:
 class _Sink:
     """Appends to a new file, which is open only while it is written to.
 
-    A file that cannot be written any more keeps what it has, and the program goes on.
+    A file that cannot be written any more keeps its content, and the program goes on.
     """
 
     def __init__(self, path: Path) -> None:

@@ -23,7 +23,7 @@ _FOLDERS = ("DIR", "DIRECTORY")
 
 
 def _whole() -> argparse.ArgumentParser:
-    """The command lines of all programs as one, with what completes to paths."""
+    """The command lines of all programs as one, with completion of paths."""
     made, commands = command_line()
     for name in PROGRAMS:
         commands.choices[name] = parser_of(name)
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="culm completion",
-        description="Print what lets a shell complete commands and options of culm.",
+        description="Print a script that lets a shell complete commands and options of culm.",
         epilog=exits({ExitStatus.DONE: "done", ExitStatus.IMPOSSIBLE: "there is no such shell"}),
     )
     made.add_argument("shell", choices=_SHELLS, help="whose script to print")

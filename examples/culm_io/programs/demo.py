@@ -31,7 +31,7 @@ from culm_io.command import command_of
 from culm_io.programs.arguments import source
 from culm_io.stores.bamboo import SqliteStore, StoreFileError
 
-# What is not source of the standard library itself.
+# Files that are not source of the standard library itself.
 _EXCLUDES = (
     "site-packages",
     "dist-packages",
@@ -118,7 +118,7 @@ def run_program(*arguments: object) -> dict[str, Any]:
 
 @contextmanager
 def serving(store: Path) -> Iterator[int]:
-    """A server in a process of its own; its port.  What it says is told if it fails."""
+    """A server in a process of its own; its port.  Its output is told if it fails."""
     with subprocess.Popen(
         command_of("directory", "serve", "--store", store, "--port", 0),
         stdout=subprocess.PIPE,
@@ -147,7 +147,7 @@ def kill_when_stored(command: tuple[object, ...], store: Path, log: LogKey, coun
         try:
             while _stored(store, log) < count and process.poll() is None:
                 time.sleep(0.002)
-        finally:  # an interrupt does not leave it behind either
+        finally:  # an interrupt does not leave it running either
             process.send_signal(signal.SIGKILL)
     if process.returncode != -signal.SIGKILL:
         raise DemoError("the fetch had ended before it could be killed")
@@ -212,7 +212,7 @@ def _say(text: str) -> None:
 def told(run: Callable[[dict[str, Any]], object], *, as_json: bool) -> ExitStatus:
     """Run a demo to its verdict, and tell that; the exit status.
 
-    `run` may raise `DemoError`, and puts its figures into what it is given.  As JSON there is
+    `run` may raise `DemoError`, and puts its figures into its argument.  As JSON there is
     nothing but these on stdout, with the verdict; each step is told on stderr.
     """
     started = time.monotonic()

@@ -1,7 +1,7 @@
-"""An audit of what peers have replicated: a directory and a feed, copies with faults, a report.
+"""An audit of replicated data: a directory and a feed, copies with faults, a report.
 
 Replicates a directory as a Bamboo log between two processes, and a feed of Secure Scuttlebutt
-between two others; exports what each of them has; plants faults in copies; audits all copies on
+between two others; exports the data of each of them; plants faults in copies; audits all copies on
 Spark and compares them.  The reports stay in the output directory.
 """
 
@@ -44,7 +44,7 @@ from culm_io.stores.ssb import SsbSqliteStore
 _POSTS = 200
 _CUT_ENTRIES = 3
 _ENTRIES_MIN = _CUT_ENTRIES + 5  # so that each fault has an entry of its own
-# Plans are many and rows are few: Java's second compiler would not earn what it costs.
+# Plans are many and rows are few: Java's second compiler would not pay.
 _SETTINGS = ("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 Record = tuple[bytes, bytes | None]
@@ -98,7 +98,7 @@ def damage_log(records: Sequence[Record], key: SigningKey) -> list[Record]:
 
 
 def reasons_of(records: Sequence[Record], log: LogKey) -> dict[str, int]:
-    """What one process says of the records of a log, read in ascending order."""
+    """The verdicts of one process on the records of a log, read in ascending order."""
     ascending = sorted(records, key=lambda record: decode(record[0], family=YAMF).seqnum)
     verdicts = audit_log(log, ascending, family=YAMF)
     return dict(Counter(Reason(reason).name for each in verdicts for reason in each.reasons))
@@ -118,7 +118,7 @@ def peer(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             tell(process, "quit")
-            process.communicate()  # else it would have nobody to say goodbye to
+            process.communicate()  # else its goodbye would have no reader
 
 
 def tell(process: subprocess.Popen[str], *lines: str) -> None:
@@ -128,7 +128,7 @@ def tell(process: subprocess.Popen[str], *lines: str) -> None:
 
 
 def until(process: subprocess.Popen[str], **fields: Any) -> dict[str, Any]:
-    """What a peer says next that has these fields."""
+    """The next line of a peer with these fields."""
     assert process.stdout is not None
     for line in process.stdout:
         said: dict[str, Any] = json.loads(line)
@@ -181,7 +181,7 @@ def export_lines(path: Path, lines: Sequence[bytes]) -> Path:
 
 
 def verified_prefix(messages: Sequence[bytes]) -> int:
-    """How far a feed is verified, message by message; nothing is verified behind a fork."""
+    """How far a feed is verified, message by message; nothing is verified after a fork."""
     last: FeedPlace | None = None
     read = [read_message(data) for data in messages]
     forked = {number for number, times in Counter(m.sequence for m in read).items() if times > 1}
@@ -271,11 +271,11 @@ def audit_directory(source: Path, folder: Path, reports: Reports) -> None:
     kind = f"bamboo/{YAMF.name}"
     for name in ("published", "fetched"):
         summary = reports.run(f"directory {name}", "audit", kind, **{name: copies[name]})
-        _expect(f"what is said of the {name} log", summary["clean"], True)
+        _expect(f"the verdict on the {name} log", summary["clean"], True)
         _expect(f"the entries of the {name} log", summary["verified_rows"], len(here))
     summary = reports.run("directory damaged", "audit", kind, damaged=copies["damaged"])
-    _expect("what was set aside", summary["quarantined"], {"TRUNCATED_BLOCK": 1})
-    _expect("what is said of the damaged log", summary["reasons"], reasons_of(damaged, log))
+    _expect("the rows set aside", summary["quarantined"], {"TRUNCATED_BLOCK": 1})
+    _expect("the verdict on the damaged log", summary["reasons"], reasons_of(damaged, log))
     summary = reports.run("directory compared", "reconcile", kind, **copies)
     # One is missing, one is forged, some were cut off; the fork is nowhere else.
     lacking = 2 + _CUT_ENTRIES + 2
@@ -289,7 +289,7 @@ def audit_feed(folder: Path, posts: int, reports: Reports) -> None:
     """The same of a feed."""
     _say(f"Replicating a feed of {posts} messages")
     here, there, key = replicate_feed(folder, posts)
-    _expect("what the follower has", there, here)
+    _expect("the follower's messages", there, here)
     damaged = damage_feed(here, key)
     copies = {
         "here": export_lines(folder / "here.jsonl", here),
@@ -299,17 +299,17 @@ def audit_feed(folder: Path, posts: int, reports: Reports) -> None:
     _say("Auditing its copies")
     for name in ("here", "there"):
         summary = reports.run(f"feed {name}", "audit", "ssb", **{name: copies[name]})
-        _expect(f"what is said of the feed {name}", summary["clean"], True)
+        _expect(f"the verdict on the feed {name}", summary["clean"], True)
         _expect(f"the messages of the feed {name}", summary["verified_rows"], posts)
     summary = reports.run("feed damaged", "audit", "ssb", damaged=copies["damaged"])
-    _expect("what was set aside", summary["quarantined"], {"NOT_JSON": 1})
+    _expect("the rows set aside", summary["quarantined"], {"NOT_JSON": 1})
     prefix = verified_prefix(damaged[:-1])
     _expect("how far the feed is verified", summary["verified_rows"], prefix)
     wanted = {"forks": 1, "gaps": 2, "faulty_logs": 1}
-    _expect("what was found", {name: summary[name] for name in wanted}, wanted)
+    _expect("the findings", {name: summary[name] for name in wanted}, wanted)
     forged = {"BAD_SIGNATURE": 1, "FORK": 2}
     found = {name: summary["reasons"].get(name) for name in forged}
-    _expect("what is said of the damaged feed", found, forged)
+    _expect("the verdict on the damaged feed", found, forged)
     _say(f"  {feed_id_of(bytes(key.verify_key))} is verified up to {prefix} of {posts}")
     summary = reports.run("feed compared", "reconcile", "ssb", **copies)
     # One is missing, one is forged, one was cut short; the fork is nowhere else.
@@ -353,7 +353,7 @@ def parser() -> argparse.ArgumentParser:
         type=folder,
         default=Path("demo-spark"),
         metavar="DIR",
-        help="the directory for the reports; what is in it is deleted (default: %(default)s)",
+        help="the directory for the reports; its content is deleted (default: %(default)s)",
     )
     made.add_argument("--master", default="local[2]", help="Spark's master (default: %(default)s)")
     add_json(made)
@@ -378,6 +378,6 @@ def main(words: Sequence[str] | None = None) -> ExitStatus:
             audit_directory(options.source, Path(folder), reports)
             audit_feed(Path(folder), options.posts, reports)
         done["index"] = str(reports.write_index())
-        _say(f"Exactly what was planted was found. The reports: {done['index']}")
+        _say(f"Exactly the planted faults were found. The reports: {done['index']}")
 
     return told(run, as_json=options.json)

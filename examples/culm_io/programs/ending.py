@@ -19,19 +19,19 @@ __all__ = [
 
 
 class ImpossibleError(Exception):
-    """What was asked for cannot be done; says why in a sentence."""
+    """The command cannot be carried out; says why in a sentence."""
 
     status = ExitStatus.IMPOSSIBLE
 
 
 class AbsentError(ImpossibleError):
-    """What was asked for is not there."""
+    """The thing asked for does not exist."""
 
     status = ExitStatus.ABSENT
 
 
 def end_with(main: Callable[[], ExitStatus]) -> NoReturn:
-    """Run a program and exit with its status; what ends it early is told without a traceback."""
+    """Run a program and exit with its status; an error that ends it is told without a traceback."""
     try:
         _open_outputs()
         status = _status_of(main)
@@ -40,7 +40,7 @@ def end_with(main: Callable[[], ExitStatus]) -> NoReturn:
         print("interrupted", file=sys.stderr)
         status = ExitStatus.INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is written to nobody
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the rest has no reader
         status = ExitStatus.UNHEARD
     except (ImpossibleError, OSError) as error:
         print(sentence_of(error), file=sys.stderr)
@@ -49,7 +49,7 @@ def end_with(main: Callable[[], ExitStatus]) -> NoReturn:
 
 
 def _open_outputs() -> None:
-    """Write to nobody where an output was closed beforehand; no other file takes its place."""
+    """Put the null device where an output was closed beforehand, so that no file gets there."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
@@ -60,12 +60,12 @@ def _open_outputs() -> None:
 def _status_of(main: Callable[[], ExitStatus]) -> ExitStatus:
     try:
         return main()
-    except SystemExit as end:  # of argparse, after its help or a word on what is wrong
+    except SystemExit as end:  # of argparse, after its help or an error message
         return ExitStatus(end.code) if isinstance(end.code, int) else ExitStatus.IMPOSSIBLE
 
 
 def sentence_of(error: Exception) -> str:
-    """What an error says, without the number that the system has for it."""
+    """The message of an error, without the system's number for it."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"

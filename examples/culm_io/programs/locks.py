@@ -1,4 +1,4 @@
-"""The lock of whoever writes to a store."""
+"""The lock of a store's writer."""
 
 from __future__ import annotations
 

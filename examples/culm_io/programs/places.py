@@ -7,13 +7,13 @@ from typing import Generic, Protocol, TypeVar
 
 __all__ = ["Client", "Newcomer", "Places"]
 
-# Newcomers that may wait, and for how long (seconds).  What each holds is a socket.
+# Newcomers that may wait, and for how long (seconds).  Each holds a socket.
 _WAITING_MAX = 256
 _WAIT_MAX_S = 20.0
 
 
 class Client(Protocol):
-    """Somebody who has a place."""
+    """A client that has a place."""
 
     @property
     def address(self) -> str: ...
@@ -64,7 +64,7 @@ class Places(Generic[C]):
         self._address_max = address_max
 
     def arrive(self, newcomer: Newcomer[C], now: float) -> None:
-        """Somebody wants a place."""
+        """A newcomer wants a place."""
         if len(self._waiting) >= _WAITING_MAX:
             newcomer.turn_away()
         else:
@@ -72,7 +72,7 @@ class Places(Generic[C]):
             self.look(now)
 
     def leave(self, newcomer: Newcomer[C]) -> None:
-        """Somebody does not wait any more."""
+        """A newcomer does not wait any more."""
         self._waiting.pop(newcomer, None)
 
     def close(self) -> None:

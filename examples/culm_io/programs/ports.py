@@ -11,8 +11,8 @@ __all__ = ["HOST", "free_ports"]
 
 HOST = "127.0.0.1"
 
-# Below those that systems give to sockets that ask for any: while a server does not run, nobody
-# gets its port by chance, nor does an attempt to reach it there meet itself.
+# Below those that systems give to sockets that ask for any: while a server does not run, no
+# program gets its port by chance, nor does an attempt to reach it there meet itself.
 _PORTS = range(10_000, 32_768)
 
 
@@ -22,7 +22,7 @@ def free_ports(
     kind: socket.SocketKind = socket.SOCK_STREAM,
     taken: Collection[int] = (),
 ) -> list[int]:
-    """Ports that nobody uses at the moment, and none of those that are `taken`."""
+    """Ports not in use at the moment, and none of those that are `taken`."""
     chance = random.SystemRandom()
     found: list[int] = []
     with ExitStack() as stack:

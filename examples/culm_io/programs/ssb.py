@@ -5,21 +5,21 @@
     culm ssb id --dir /tmp/me
     culm ssb messages --dir /tmp/me @KEY.ed25519
 
-"run" goes on until it is interrupted, and obeys what it reads on stdin, line by line:
+"run" goes on until it is interrupted, and obeys commands on stdin, line by line:
 
     publish TEXT      write a post to our own feed
     follow FEED       fetch that feed, and pass it on; unfollow FEED ends that
     block FEED        have nothing to do with that peer; unblock FEED ends that
     connect ADDRESS   connect, and again whenever the connection has ended, unless it is blocked
-    confirm           say that nobody has more of our own feed, though the folder is a copy
+    confirm           say that our own feed is whole here, though the folder is a copy
     status            say how things stand
     quit              end, as Ctrl-C does
 
-What happens is written to stdout, in words on a terminal and in lines of JSON elsewhere or with
---json; a bar on stderr shows how far replication has come, if that is a terminal.  Whom we follow
-and block stands on our own feed (messages of type "contact"), where others can see it.  The folder
-has everything: the key, and the feeds in SQLite.  The program may be killed at any moment, and what
-it has said on stdout or to anybody else is kept.
+Events are written to stdout, in words on a terminal and in lines of JSON elsewhere or with --json;
+a bar on stderr shows the progress of replication, if that is a terminal.  Whom we follow and block
+stands on our own feed (messages of type "contact"), where others can see it.  The folder
+has everything: the key, and the feeds in SQLite.  The program may be killed at any moment; all
+that it has said on stdout or to a peer is kept.
 
 A folder that was copied, or restored from a backup, is noticed.  It may lack the end of our own
 feed, and a message in the place of another one would fork the feed for ever.  So nothing can be
@@ -89,7 +89,7 @@ except ModuleNotFoundError as error:
 _STORE = "feeds.sqlite"
 _PING_S = 300.0
 _SAID_MAX = 300  # characters of a line that are said again
-_VERBS = {  # what a contact message says
+_VERBS = {  # the content of a contact message
     "follow": ("following", True),
     "unfollow": ("following", False),
     "block": ("blocking", True),
@@ -122,7 +122,7 @@ class Bar(Bars):
 
 
 def contacts(messages: list[bytes]) -> Iterator[tuple[str, str, bool]]:
-    """What a feed says of others, in its order: of whom, ``following`` or ``blocking``, whether."""
+    """A feed's relations to others, in order: feed id, ``following`` or ``blocking``, whether."""
     for data in messages:
         content = read_message(data).content
         if not isinstance(content, dict) or content.get("type") != "contact":
@@ -207,13 +207,13 @@ class Pub:
         say(event="confirmed", feed=self.peer.me, sequence=last)
 
     def _heed_feed(self) -> None:
-        """Apply what our own feed says from now on: it may have come back from others."""
+        """Apply new messages of our own feed: it may have come back from others."""
         new = self._store.take_own()
         with suppress(LocalProtocolError):  # all is over
             for whom, name, value in contacts(new):
                 self._apply(whom, name, value)
 
-    # What has happened
+    # Events
 
     def _on_event(self, event: Event) -> None:
         match event:
@@ -247,7 +247,7 @@ class Pub:
                 pass
         self._bar.watch(self.peer)
 
-    # What we are told to do
+    # Commands
 
     def _read_lines(self) -> None:
         """Runs in a thread of its own, which may wait for a line for ever."""

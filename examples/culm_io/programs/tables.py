@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
 
 __all__ = ["Bars", "Screen", "Table", "Teller", "clean", "render", "show", "size_of"]
 
-# What a word means, wherever it stands; others have no colour.
+# The style of a word, wherever it stands; others have no colour.
 _STYLES = {
     **dict.fromkeys(("leader", "joined", "running", "here", "direct", "connected"), "green"),
     **dict.fromkeys(
@@ -41,7 +41,7 @@ _WORD_SIZE_MAX = 20  # longer ones, as ids and paths, may be broken
 class Table:
     """A title, the names of columns, and rows of words.
 
-    key: the column that tells what a row is of; by default the first.
+    key: the column that identifies a row; by default the first.
 
     A word that says how something is doing has its colour; columns of numbers are set to the
     right.  Control characters, as in names that others have chosen, are escaped.
@@ -78,7 +78,7 @@ class Table:
         return "\n".join([self.title, *text] if self.title else text)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As wide as there is room; what has no place beside the rest stands below it."""
+        """As wide as there is room; columns without a place beside the rest stand below it."""
         if self.title:
             yield Text(self.title, style="bold")
         for number, part in enumerate(self._parts(options.max_width)):
@@ -145,12 +145,12 @@ def _is_number(cell: str) -> bool:
 
 
 def clean(text: str) -> str:
-    """What others have written, without what would move the cursor."""
+    """A text of others, without characters that would move the cursor."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def size_of(count: int | None) -> str:
-    """A number with commas; of what nobody knows, a dash."""
+    """A number with commas; a dash for an unknown one."""
     return "-" if count is None else f"{count:,}"
 
 
@@ -172,10 +172,10 @@ def render(table: Table, file: TextIO) -> str:
 
 
 def _coloured(file: TextIO, *parts: RenderableType, soft_wrap: bool = False) -> str:
-    """What to write to a terminal.
+    """The text to write to a terminal.
 
-    A console of rich's own writing would go past whoever stands in for the terminal while
-    something is drawn there, and into the drawing.
+    A console of rich's own writing would go past the stand-in for the terminal while something
+    is drawn there, and into the drawing.
     """
     console = Console(file=file)
     with console.capture() as capture:
@@ -184,7 +184,7 @@ def _coloured(file: TextIO, *parts: RenderableType, soft_wrap: bool = False) -> 
 
 
 class Teller:
-    """Says what happens, a line each: words on a terminal, JSON elsewhere or if asked for."""
+    """Reports events, a line each: words on a terminal, JSON elsewhere or if asked for."""
 
     def __init__(self, file: TextIO | None = None) -> None:
         self._file = file
@@ -210,7 +210,7 @@ class Teller:
             self.result({"event": event, **of})
 
     def result(self, of: Mapping[str, object]) -> None:
-        """Something was found or done; in words without what there is none of, in some lines."""
+        """Report a result; in words, in some lines, without counts of zero."""
         out = self._file or sys.stdout
         if self.in_words:
             width, lines = Console(file=out).width, list[Text]()
@@ -259,7 +259,7 @@ class Screen:
             self._live.stop()
 
     def draw(self, *parts: Table | str) -> None:
-        """Show these, one below the other, in place of what was shown."""
+        """Show these, one below the other, in place of the last ones."""
         if self.drawn:
             shown = [Text(part) if isinstance(part, str) else part for part in parts]
             self._live.update(Group(*shown), refresh=True)
@@ -279,11 +279,11 @@ class Bars:
         )
 
     def add(self, work: str, **fields: Any) -> TaskID:
-        """A bar for more work, of which nobody knows yet how much it is."""
+        """A bar for more work, of a size not known yet."""
         return self._progress.add_task(work, total=None, **fields)
 
     def show(self, task: TaskID, done: int, total: int | None, **fields: Any) -> None:
-        """So much of the work is done, of so much."""
+        """Show that `done` of `total` units of the work are done."""
         self._progress.update(task, completed=done, total=total, **fields)
 
     def __enter__(self) -> Self:

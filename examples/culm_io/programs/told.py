@@ -1,4 +1,4 @@
-"""What a server writes for people, without waiting for them."""
+"""A server's output for people, without waiting for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Telling:
             self._lines.put_nowait(line)
 
     def close(self) -> None:
-        """Write what is left, if that takes no longer than a second."""
+        """Write the rest, if that takes no longer than a second."""
         with suppress(Full):
             self._lines.put_nowait(None)
         self._thread.join(_LAST_WORDS_S)
@@ -45,5 +45,5 @@ class Telling:
             while readable and rest:
                 try:
                     rest = rest[os.write(self._descriptor, rest) :]
-                except OSError:  # nobody reads it any more, or it cannot be written
+                except OSError:  # it is no longer read, or cannot be written
                     readable = False

@@ -53,7 +53,7 @@ def run(
 def read(
     pump: StreamPump, connection: socket.socket, *, aborted: Callable[[], bool] = lambda: False
 ) -> int | None:
-    """Read what is welcome; what to wait for if it has not come, ``None`` if it has."""
+    """Read the welcome bytes; the event to wait for if none have come, ``None`` if some have."""
     size = pump.read_size()
     if not size:
         return 0
@@ -72,7 +72,7 @@ def read(
 
 
 def write(pump: StreamPump, connection: socket.socket) -> int | None:
-    """Send what is to be sent; what to wait for if there is no room, ``None`` if there was."""
+    """Send the outgoing bytes; the event to wait for if there is no room, ``None`` if there was."""
     if pump.eof_to_send:
         with suppress(OSError):  # the connection is gone, as reading will tell
             connection.shutdown(socket.SHUT_WR)
@@ -91,7 +91,7 @@ def write(pump: StreamPump, connection: socket.socket) -> int | None:
 
 
 def _waits_for(error: OSError, event: int) -> int | None:
-    """What to wait for before it is tried again; ``None`` if that is in vain."""
+    """The event to wait for before another try; ``None`` if that is in vain."""
     if isinstance(error, ssl.SSLWantReadError):
         return selectors.EVENT_READ
     if isinstance(error, ssl.SSLWantWriteError):

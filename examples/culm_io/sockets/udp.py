@@ -32,13 +32,13 @@ def run_datagrams(
         pump.advance(monotonic())
         while True:
             while (datagram := pump.next_datagram(monotonic())) is not None:
-                with suppress(OSError, KeyError):  # no room, nobody there: it is lost
+                with suppress(OSError, KeyError):  # no room, no peer there: it is lost
                     connection.sendto(datagram[1], addresses[datagram[0]])
             if pump.over:
                 return pump.result()
             deadline = pump.next_deadline()
             selector.select(None if deadline is None else deadline - monotonic())
-            with suppress(OSError):  # nothing has come; or nobody listens where we sent to
+            with suppress(OSError):  # nothing has come; or a destination has no listener
                 data, address = connection.recvfrom(1 << 16)
                 for name in [name for name, where in addresses.items() if where == address]:
                     pump.receive_datagram(data, monotonic(), source=name)

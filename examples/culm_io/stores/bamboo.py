@@ -3,7 +3,7 @@
 Entries are rows.  Payloads are rows of `CHUNK_SIZE` bytes each, so that a payload of a
 gigabyte is neither rewritten while it grows nor loaded whole to be read.  Every
 operation is one transaction: killed in the middle of it, a process leaves the store as
-it was before, and what an operation has returned from stays.
+it was before, and an operation that has returned stays.
 
 The file is in WAL mode: others can read it while one process writes.
 """
@@ -29,7 +29,7 @@ from culm_io.stores.files import BUSY_TIMEOUT_S, FileStore, refuse_other_files, 
 __all__ = ["CHUNK_SIZE", "SqliteStore", "StoreFileError"]
 
 CHUNK_SIZE = 1 << 16
-"""Bytes of payload in one row, and at most what is rewritten when a payload grows."""
+"""Bytes of payload in one row, and the most that are rewritten when a payload grows."""
 
 _APPLICATION_ID = int.from_bytes(b"culm")
 _SCHEMA_VERSION = 2
@@ -71,7 +71,7 @@ _NUMBERS_MAX = 500  # in one query
 
 
 class _PayloadState(IntEnum):
-    """What has come of a payload."""
+    """The state of a payload."""
 
     LEFT_OUT = 0
     COMPLETE = 1
@@ -86,15 +86,15 @@ class SqliteStore(FileStore, LogStore):
     """A store in the file `path`, for one thread at a time.
 
     Several connections may use one file, each by a store of its own, if their drivers work in
-    threads; `changed` then says what the others have written.
+    threads; `changed` then names the logs that others have written to.
 
     A new store is made where there is no file, unless `must_exist`.
 
-    With `durable`, what has been stored survives a loss of power as it survives a crash
-    of the process.  Authors need that: an entry that was sent and then forgotten makes
-    the next one a fork.  Without it the file stays sound, but may lose the last
-    operations before the power went; whoever only fetches can fetch them again, and
-    saves waiting for the disk at every operation.
+    With `durable`, stored data survives a loss of power as it survives a crash of the process.
+    Authors need that: an entry that was sent and then forgotten makes the next one a fork.
+    Without it the file stays sound, but may lose the last operations before the power went; a
+    process that only fetches can fetch them again, and saves waiting for the disk at every
+    operation.
 
     Raises `StoreFileError` if the file is not a store of this hash family.
     """
@@ -212,9 +212,9 @@ class SqliteStore(FileStore, LogStore):
     def changed(self) -> list[LogKey]:
         """The logs that others have changed since this was asked last, or the file opened.
 
-        Asking costs next to nothing as long as nobody else has written to the file.  When
-        somebody has, what was changed by way of this object may be among the logs, too.
-        Bytes of a payload that is not complete are no change.
+        Asking costs next to nothing as long as no other has written to the file.  When one has,
+        logs that were changed by way of this object may be among them, too.  Bytes of a payload
+        that is not complete are no change.
         """
         version = self._database.value("PRAGMA data_version")
         seen_version, seen_revision = self._seen
@@ -423,7 +423,7 @@ class _Payloads:
         )
 
     def drop(self, id: int, *, complete: bool) -> None:
-        """Drop what there is; a payload that has begun and is not `complete` stays so."""
+        """Drop the bytes; a payload that has begun and is not `complete` stays so."""
         self._execute("DELETE FROM chunks WHERE entry = ?", (id,))
         self._execute("UPDATE entries SET payload_stored = 0 WHERE id = ?", (id,))
         if complete:
@@ -463,7 +463,7 @@ class _Database:
             self.execute("PRAGMA page_size = 16384")
             write_ahead(self._connection)
             with self.transaction("IMMEDIATE"):
-                if self._is_new():  # still: somebody else may have been faster
+                if self._is_new():  # still: another process may have been faster
                     self._create(family)
         if self.value("PRAGMA application_id") != _APPLICATION_ID:
             raise StoreFileError("not a store of logs")

@@ -1,4 +1,4 @@
-"""What stores in one file have in common: a ``with`` statement closes them."""
+"""The common part of stores in one file: a ``with`` statement closes them."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Mark:
 
 
 def _number_of(file: Path) -> int:
-    """The greater one of its name and of what it holds; without bounds if it was damaged."""
+    """The greater of the numbers in its name and its content; without bounds if it was damaged."""
     try:
         return max(int(file.suffix[1:]), int(file.read_text("ascii") or "0"))
     except ValueError:

@@ -1,6 +1,6 @@
 """Operations of p2panda in one SQLite file: survives kill -9 at any moment.
 
-What `append` is given is one transaction, and a transaction that is committed is on the disk
+Each `append` is one transaction, and a transaction that is committed is on the disk
 (``synchronous = FULL``): authors need that, for an operation that was sent and then forgotten
 makes the next one a fork.
 
@@ -97,7 +97,7 @@ class OperationSqliteStore(FileStore, OperationStore):
         self._db.close()
 
     def wait_for_others(self, time: float) -> None:
-        """Wait so many seconds for a process that holds the file, instead of `BUSY_TIMEOUT_S`.
+        """Wait `time` seconds for a process that holds the file, instead of `BUSY_TIMEOUT_S`.
 
         After that `sqlite3.OperationalError` is raised (`stores.file_store.is_held`).
         """
@@ -105,11 +105,11 @@ class OperationSqliteStore(FileStore, OperationStore):
 
     @contextmanager
     def alone(self) -> Iterator[ExitStack]:
-        """Let nobody else write before the block is over, in which there may be one `append`.
+        """Let no other process write before the block is over, in which there may be one `append`.
 
         An author reads in which place of which log to write: several processes may write with one
         key if each does so alone.  The stack is unwound if the block fails or cannot be committed,
-        before somebody else can write.
+        before another process can write.
         """
         with self._transaction("IMMEDIATE") as failed:
             yield failed
@@ -118,7 +118,7 @@ class OperationSqliteStore(FileStore, OperationStore):
 
     @property
     def position(self) -> int:
-        """The position of the last operation, whoever has written it; 0 if there is none."""
+        """The position of the last operation, of any process; 0 if there is none."""
         return self._last()
 
     def range(self, schema_ids: Sequence[str], *, monoid: str = DEFAULT) -> Range:
@@ -344,7 +344,7 @@ class OperationSqliteStore(FileStore, OperationStore):
 
     @property
     def place(self) -> str | None:
-        """What `keep_place` has kept."""
+        """The place that `keep_place` has kept."""
         row = self._row("SELECT place FROM places")
         return None if row is None else str(row[0])
 
@@ -357,7 +357,7 @@ class OperationSqliteStore(FileStore, OperationStore):
     # Helpers.
 
     def _heed_others(self) -> None:
-        """Forget the trees if somebody else has written to the file."""
+        """Forget the trees if another process has written to the file."""
         version = self._version()
         if version != self._seen:
             self._seen = version
@@ -385,7 +385,7 @@ class OperationSqliteStore(FileStore, OperationStore):
 
     @contextmanager
     def _transaction(self, kind: str) -> Iterator[ExitStack]:
-        """All of the block or, if it raises, nothing of it; what is read is of one moment.
+        """All of the block or, if it raises, nothing of it; all reads see one moment.
 
         A block inside of another is a part of it.  The stack is unwound if nothing is kept.
         """
@@ -405,7 +405,7 @@ class OperationSqliteStore(FileStore, OperationStore):
         """End a transaction of which nothing is kept."""
         if self._db.in_transaction:  # SQLite itself gives some up, as on a full disk
             self._db.execute("ROLLBACK")
-        self._trees.clear()  # they may show what has been taken back
+        self._trees.clear()  # they may show operations that have been taken back
         self._tips.clear()
 
 

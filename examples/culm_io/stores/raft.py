@@ -1,7 +1,7 @@
 """A Raft log, hard state and snapshots in SQLite: survives kill -9 at any moment.
 
 Every effect is one transaction, and a transaction that is committed is on the disk
-(``synchronous = FULL``), so what `perform` has returned from survives a crash.
+(``synchronous = FULL``), so an effect survives a crash once `perform` has returned.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _PART_SIZE = 1 << 14
 class RaftSqliteStore:
     """A `culm.garlic.store.Store` in the file at `path`.
 
-    `founding` is what a new file starts with; an existing one keeps what it has.  The
+    `founding` is the content of a new file; an existing one keeps its own.  The
     state machine is kept in memory: `load` restores it from the snapshot, and the node
     applies the rest of the log again.
     """
@@ -77,7 +77,7 @@ class RaftSqliteStore:
         self._machine = machine
         self._limits = Limits()
         refuse_foreign_wal(Path(path))
-        # One thread at a time: whoever drives the node sees to that.
+        # One thread at a time: the node's driver sees to that.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
@@ -114,7 +114,7 @@ class RaftSqliteStore:
         return _Transaction(self._db)
 
     def load(self) -> Stored:
-        """Raises `sqlite3.DatabaseError` if a node cannot start from what the file has."""
+        """Raises `sqlite3.DatabaseError` if a node cannot start from the file."""
         try:
             return self._load()
         except (ValueError, ProtocolError) as error:
@@ -240,7 +240,7 @@ class RaftSqliteStore:
         return not effect.done or self._install(effect.snapshot)
 
     def _install(self, snapshot: Snapshot) -> bool:
-        """Let what has come in replace snapshot, log and state, if it is a state at all."""
+        """Let the received image replace snapshot, log and state, if it is a state at all."""
         image = self._whole("incoming")
         usable = restored(self._machine, image)
         with self._transaction():

@@ -1,7 +1,7 @@
 """Feeds of Secure Scuttlebutt in SQLite: survives kill -9 at any moment.
 
 Every effect is one transaction, and a transaction that is committed is on the disk
-(``synchronous = FULL``), so what `perform` has returned from survives a crash.
+(``synchronous = FULL``), so an effect survives a crash once `perform` has returned.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _LATER_COLUMNS = {
 class SsbSqliteStore(FeedStore):
     """A `culm.ssb.store.FeedStore` in the file at `path`; its methods raise `sqlite3.Error`, too.
 
-    clocks_max: of how many peers it remembers what they have told; those that were here last.
+    clocks_max: the number of peers whose clocks it remembers; those that were here last.
     """
 
     def __init__(self, path: Path, *, clocks_max: int = CLOCKS_MAX) -> None:
         self._clocks_max = clocks_max
         refuse_foreign_wal(path)
-        # One thread at a time: whoever drives the peer sees to that.
+        # One thread at a time: the peer's driver sees to that.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
@@ -110,7 +110,7 @@ class SsbSqliteStore(FeedStore):
 
     @property
     def place(self) -> str | None:
-        """What `keep_place` has kept."""
+        """The place that `keep_place` has kept."""
         row: tuple[str] | None = self._db.execute("SELECT place FROM places").fetchone()
         return None if row is None else row[0]
 

@@ -1,4 +1,4 @@
-"""A store of feeds that knows whether it is older than what was last published from it.
+"""A store of feeds that knows whether it is older than the last message published from it.
 
 A message in the place of one that others have forks our feed for ever, so a folder that has come
 back from a backup has to be noticed, as a whole or in part.  A `Mark` beside the database has the
@@ -42,7 +42,7 @@ class SsbPlacedStore(SsbSqliteStore):
             self.settle(last)
 
     def settle(self, last: int) -> None:
-        """Note that nobody has more of our own feed than `last` messages, all of them here."""
+        """Note that `last` messages, all of them here, are the whole of our own feed."""
         self._mark.write(last)
         self.keep_place(self._mark.identity)
 

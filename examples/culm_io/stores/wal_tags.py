@@ -1,8 +1,8 @@
 """Does a write-ahead log belong to the database file beside it?
 
 A program that was killed leaves its log beside the file.  If an older copy of the file alone is put
-back then, SQLite replays the log over it, and what comes of that is neither of the two: the log
-says nothing of the file that it continues.
+back then, SQLite replays the log over it, and the result is neither of the two: the log says
+nothing of the file that it continues.
 
 So each transaction writes two numbers into the header of the file: one that is drawn for it, its
 tag, and the tag of the transaction before it.  The log has all tags since it was begun, and the one
@@ -46,14 +46,14 @@ def refuse_foreign_wal(path: Path | str) -> None:
 def set_aside_foreign_wal(path: Path | str) -> None:
     """Rename a log that is not the database's own, so that the file is used as it is.
 
-    Whoever calls it sees to it that no other process uses the file.
+    The caller sees to it that no other process uses the file.
     """
     if _has_foreign_wal(path):
         os.replace(f"{path}-wal", f"{path}-wal.foreign")
 
 
 def _has_foreign_wal(path: Path | str) -> bool:
-    """Another process may write meanwhile: what counts is a log that stays as it is."""
+    """Another process may write meanwhile: only a log that stays as it is counts."""
     tags = _tags_of_wal(path)
     while tags and _tag_of_file(path) not in tags:
         before, tags = tags, _tags_of_wal(path)

@@ -34,7 +34,7 @@ class MachineDriver(PumpDriver[Pump[E_co]], Generic[E_co]):
         self.pump = Pump(machine, in_jobs=True, wake=self.news.unpark_all, **handlers)
 
     async def run(self) -> Closed:
-        """Drive until all is done; the machine's last event, or raises what a handler has raised.
+        """Drive until all is done; the machine's last event, or raises a handler's error.
 
         Cancelling it aborts the connection; a thread at work in the store is waited for.
         """

@@ -32,7 +32,7 @@ class NodeDriver(LinksDriver[NodeEvent]):
         handshakes, servers have no `Extension`: only the leader can propose and read.
     server_tls, client_tls: for TLS.
     on_event: gets every event of the node.
-    tap: gets the node, and returns what is driven in its place (`culm.pump.engine.UserHandlers`).
+    tap: gets the node, and returns a stand-in to drive (`culm.pump.engine.UserHandlers`).
     """
 
     def __init__(

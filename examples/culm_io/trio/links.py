@@ -23,7 +23,7 @@ _DIAL_TIMEOUT_S = 15.0
 
 
 class LinksDriver(PumpDriver[LinkedPump[E_co]], Generic[E_co]):
-    """Drives `machine`, its store in a thread; see `UserHandlers` for what else it takes.
+    """Drives `machine`, its store in a thread; see `UserHandlers` for further arguments.
 
     start: does something on the side, from `run` until its end: ``start(function, *arguments)``.
     """

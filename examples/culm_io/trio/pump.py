@@ -1,4 +1,4 @@
-"""What drivers for trio have in common, whatever carries the bytes: time and work."""
+"""The common part of drivers for trio, whatever carries the bytes: time and work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class PumpDriver(Generic[Pump_co]):
-    """Tells a pump the time, and has its jobs done in threads; `news` wakes whoever waits."""
+    """Tells a pump the time, and has its jobs done in threads; `news` wakes the waiting tasks."""
 
     pump: Pump_co
 
@@ -28,7 +28,7 @@ class PumpDriver(Generic[Pump_co]):
         self.news = ParkingLot()
 
     def call(self, verb: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a verb of the machine, from any task; what comes of it follows."""
+        """Call a verb of the machine, from any task; its outcome follows."""
         return self.pump.call(current_time(), verb, *args, **kwargs)
 
     def start_work(self, nursery: trio.Nursery) -> None:

@@ -30,8 +30,8 @@ class ConnectionProtocol(Protocol, Generic[Stream_co]):
     def __init__(self, reactor: ReactorBase) -> None:
         self.half_close = False  # whether our half can be ended by itself
         self._reactor = reactor
-        self._congested = False  # the transport holds what it was given
-        self._written = False  # it was given what is outgoing
+        self._congested = False  # the transport still holds bytes
+        self._written = False  # it has the outgoing bytes
         self._leaving: DelayedCall | None = None  # the transport may take so long to send the rest
 
     def connectionMade(self) -> None:
@@ -64,7 +64,7 @@ class ConnectionProtocol(Protocol, Generic[Stream_co]):
         """The connection is lost, which is told by itself."""
 
     def carry(self) -> None:
-        """Do what the pump asks for."""
+        """Carry out the pump's requests."""
         if not self.connected or self._leaving is not None:
             return
         pump, transport = self.pump, self.transport

@@ -25,7 +25,7 @@ __all__ = ["MachineProtocol"]
 
 
 class MachineProtocol(ConnectionProtocol[Pump[E_co]], PumpDriver[Pump[E_co]], Generic[E_co]):
-    """Drives `machine` over one connection; see `UserHandlers` for what else it takes.
+    """Drives `machine` over one connection; see `UserHandlers` for further arguments.
 
     in_threads: whether effects are done in the reactor's threads, one at a time and in order, so
         that a slow disk does not hold up the reactor; at once by default.
@@ -48,7 +48,7 @@ class MachineProtocol(ConnectionProtocol[Pump[E_co]], PumpDriver[Pump[E_co]], Ge
         self.pump.connection_made(monotonic(), half_close=self.half_close)
 
     def update(self) -> None:
-        """Do what the pump asks for."""
+        """Carry out the pump's requests."""
         self.carry()
         super().update()
 

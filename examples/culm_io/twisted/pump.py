@@ -1,4 +1,4 @@
-"""What drivers for Twisted have in common, whatever carries the bytes: time, work, the end."""
+"""The common part of drivers for Twisted, whatever carries the bytes: time, work, the end."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ T = TypeVar("T")
 class PumpDriver(Generic[Pump_co]):
     """Tells a pump the time, has its jobs done in the reactor's threads, and says when it is over.
 
-    closed: fires when machine, connections and store are done, with the machine's last event, or
-        with what the store or a handler has raised.  Cancelling it aborts.
+    closed: fires when machine, connections and store are done, with the machine's last event,
+        or with the error of the store or a handler.  Cancelling it aborts.
     """
 
     pump: Pump_co
@@ -38,7 +38,7 @@ class PumpDriver(Generic[Pump_co]):
         self._alarm: DelayedCall | None = None
 
     def call(self, verb: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a verb of the machine, in the reactor's thread; what comes of it follows."""
+        """Call a verb of the machine, in the reactor's thread; its outcome follows."""
         return self.pump.call(monotonic(), verb, *args, **kwargs)
 
     def abort(self) -> None:
@@ -46,7 +46,7 @@ class PumpDriver(Generic[Pump_co]):
         self.pump.abort()
 
     def update(self) -> None:
-        """Do what the pump asks for."""
+        """Carry out the pump's requests."""
         self._wake_at(self.pump.next_deadline())
         if (job := self.pump.next_job()) is not None:
             self._perform(job)

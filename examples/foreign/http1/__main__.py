@@ -1,4 +1,4 @@
-"""``python -m foreign.http1 PORT`` tells everyone what they have asked."""
+"""``python -m foreign.http1 PORT`` tells each client its own request."""
 
 import asyncio
 import sys

@@ -41,7 +41,7 @@ __all__ = [
 
 Headers = Sequence[tuple[str, str]]
 
-_PIECE_SIZE_MAX = 1024  # what is given to h11 at a time, and perhaps given back
+_PIECE_SIZE_MAX = 1024  # bytes given to h11 at a time, and perhaps given back
 _OVER = {h11.MUST_CLOSE, h11.CLOSED}
 
 
@@ -60,7 +60,7 @@ class ErrorCode(ProtocolErrorCode):
     """A server tells the peer's errors as statuses of HTTP."""
 
     OUT_OF_TURN = 1  # a request before the last is answered, or an answer to none
-    NOT_HTTP = 2  # what we wanted to send
+    NOT_HTTP = 2  # the bytes to send
     CUT_SHORT = 3
     MALFORMED = 400
     TOO_LARGE = 413

@@ -29,7 +29,7 @@ def protocol(answer: Answer) -> MachineProtocol[ConnectionEvent]:
 
 
 async def serve(answer: Answer, port: int) -> None:
-    """Answer whoever asks, until cancelled."""
+    """Answer requests, until cancelled."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(partial(protocol, answer), "localhost", port)
     async with server:

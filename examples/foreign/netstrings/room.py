@@ -24,7 +24,7 @@ class Member:
 class Room:
     """Members by the protocols that drive them.
 
-    Nobody waits for a member who does not read: one with more than 1 MiB to read is shown out.
+    A member who does not read holds up no other: one with more than 1 MiB to read is shown out.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Room:
         return protocol
 
     async def serve(self, port: int) -> None:
-        """Let in whoever comes, until cancelled."""
+        """Let in each client, until cancelled."""
         server = await asyncio.get_running_loop().create_server(self.enter, "localhost", port)
         async with server:
             await server.serve_forever()

@@ -1,4 +1,4 @@
-"""``python -m foreign.websockets PORT`` sends back what it receives."""
+"""``python -m foreign.websockets PORT`` sends back all messages."""
 
 import asyncio
 import sys

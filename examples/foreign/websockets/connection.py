@@ -55,7 +55,7 @@ class State(Enum):
 
 
 class ErrorCode(ProtocolErrorCode):
-    """The codes that RFC 6455, 7.4.1 gives to errors, and those for what it gives none."""
+    """The codes that RFC 6455, 7.4.1 gives to errors, and codes for the other errors."""
 
     NOT_OPEN = 1  # something was sent before the handshake
     NO_HANDSHAKE = 2

@@ -1,4 +1,4 @@
-"""A server that sends back what it receives."""
+"""A server that sends back all messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def protocol() -> MachineProtocol[ConnectionEvent]:
 
 
 async def serve(port: int) -> None:
-    """Echo to whoever comes, until cancelled."""
+    """Echo to each client, until cancelled."""
     server = await asyncio.get_running_loop().create_server(protocol, "localhost", port)
     async with server:
         await server.serve_forever()

@@ -8,11 +8,11 @@
 With ``--key cluster.key``, everywhere, strangers are kept out and cannot read along; the file is
 made by ``culm oxen key >cluster.key``.
 
-A server's ID is its UDP port on this machine, so nobody needs a book of addresses: whoever
+A server's ID is its UDP port on this machine, so an address book is not needed: a server that
 is heard of can be written to.  Kill a node with ctrl-C and start it again, and watch who
 reaches whom.  ``/cut 9002`` pulls the plug between two nodes (typed at both), ``/mend 9002``
-puts it back: what they say to each other goes through others meanwhile.  ``/tag role=store`` says
-what a node is, ``/tag hall`` puts it into a group, ``/untag hall`` takes that back, and
+puts it back: their messages go through others meanwhile.  ``/tag role=store`` describes a node,
+``/tag hall`` puts it into a group, ``/untag hall`` takes that back, and
 ``/to hall hello`` is heard by those in the group alone.
 """
 
@@ -62,12 +62,12 @@ from culm_io.programs.tables import Table, clean, render
 Driver: TypeAlias = UdpDriver[NodeEvent, bytes]
 
 CLEAR = "\x1b[2J\x1b[H"
-# What is typed stands in the first line, and stays there while the rest is drawn anew.
+# Typed text stands in the first line, and stays there while the rest is drawn anew.
 PROMPT = "\x1b[H\x1b[2K> "
 BELOW_PROMPT = "\x1b7\x1b[3H"
 BACK = "\x1b[J\x1b8"
 TAGS_SIZE_MAX = 512
-LINE_SIZE_MAX = 2**24  # what is too long for a message is told so, not cut off
+LINE_SIZE_MAX = 2**24  # a line too long for a message is refused, not cut off
 END_OF_LINE = "\x1b[K\n"
 
 
@@ -79,13 +79,13 @@ def paced(pace: float) -> Timing:
 
 
 class Wires:
-    """Who is where, and between whom the plug has been pulled."""
+    """The addresses of nodes, and the pairs between which the plug has been pulled."""
 
     def __init__(self) -> None:
         self.cut: set[bytes] = set()
 
     def address_of(self, sid: Hashable) -> tuple[str, int] | None:
-        """IDs come from the network: what is no port is nobody's address."""
+        """IDs come from the network: one that is no port has no address."""
         is_there = isinstance(sid, bytes) and sid not in self.cut and _is_port(sid)
         return (HOST, int(sid)) if is_there and isinstance(sid, bytes) else None
 
@@ -100,7 +100,7 @@ def name_of(sid: bytes) -> str:
 
 
 def ways(node: Node) -> dict[str, str]:
-    """How each peer is reached: directly, through whom, or not at all."""
+    """How each peer is reached: directly, through another, or not at all."""
     contacts, peers, found = node.contacts(), node.peers(), {}
     for sid, view in peers.items():
         helpers = {
@@ -143,7 +143,7 @@ def words_of(tags: Mapping[str, str]) -> str:
 
 
 class Chat:
-    """A node and what its user sees: lines of JSON, or a screen with the live table."""
+    """A node and its user's view: lines of JSON, or a screen with the live table."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -206,7 +206,7 @@ class Chat:
             sys.stdout.flush()
 
     def refuse(self, error: LocalProtocolError) -> None:
-        """What was typed is not sent, which its user has to know."""
+        """Tell the user that the typed line was not sent."""
         if self.as_json:
             self._print({"what": "not sent", "text": str(error)})
         else:
@@ -248,7 +248,7 @@ async def run_node(options: argparse.Namespace, captures: Captures) -> None:
     await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, options.port))
     if not seeds:
         driver.call(node.start)
-    for seed in seeds:  # whoever of them is not there yet is asked again
+    for seed in seeds:  # one that is not there yet is asked again
         driver.call(partial(node.join, b"%d" % seed, seed=True))
     loop.add_signal_handler(signal.SIGTERM, _leave, driver, node)
     chat.prompt(clear=True)
@@ -268,7 +268,7 @@ def _leave(driver: Driver, node: Node) -> None:
 
 
 async def _typed() -> asyncio.StreamReader:
-    """What is typed or piped to us, or is in a file or /dev/null, for which no loop can wait."""
+    """Our input: typed, piped, or a file or /dev/null, for which no loop can wait."""
     reader = asyncio.StreamReader(limit=LINE_SIZE_MAX)
     mode = os.fstat(sys.stdin.fileno()).st_mode
     if sys.stdin.isatty() or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
@@ -287,7 +287,7 @@ async def _obey(
     chat: Chat,
     wires: Wires,
 ) -> None:
-    """Say what is typed, until ``/leave`` or the end of input."""
+    """Send typed lines, until ``/leave`` or the end of input."""
     while octets := await reader.readline():
         chat.prompt()
         line = octets.decode(errors="replace").strip()
@@ -303,7 +303,7 @@ async def _obey(
 
 
 def _do(line: str, driver: Driver, node: Node, chat: Chat, wires: Wires) -> None:
-    """Do what one line says; raises `LocalProtocolError` if the node refuses."""
+    """Carry out one line; raises `LocalProtocolError` if the node refuses."""
     verb, _, rest = line.partition(" ")
     match verb:
         case "/cut":
@@ -349,7 +349,7 @@ def main(words: Sequence[str] | None = None) -> ExitStatus:
             pass  # a death without a goodbye, as the others will see
         except LocalProtocolError as error:
             raise ImpossibleError(f"{' '.join(options.tags)}: {error}") from error
-        except BrokenPipeError:  # nobody reads what it says
+        except BrokenPipeError:  # the output is no longer read
             raise
         except OSError as error:
             raise ImpossibleError(f"port {options.port}: {error.strerror}") from error
@@ -411,13 +411,13 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="NAME[=VALUE]",
-        help="what this node tells all others about itself; a name alone is a group that it is in",
+        help="a tag of this node, told to all others; a name alone is a group that it is in",
     )
     add_capture(node)
     key = command_of("key", "make a key for a cluster, and print it")
     demo = command_of(
         "demo",
-        "start several nodes and watch what happens as a link is cut, a node is killed and"
+        "start several nodes and watch as a link is cut, a node is killed and"
         " comes back, and another one leaves",
     )
     demo.add_argument(

@@ -178,17 +178,17 @@ class Story:
         }
 
     async def _lose_a_link(self, one: Member, other: Member) -> None:
-        """What two say to each other goes through a third, until they reach each other again."""
+        """Messages of two go through a third, until they reach each other again."""
         pair = ((one, other), (other, one))
         self._say(f"The link between {one.name} and {other.name} is cut.")
         for near, far in pair:
             near.cut(far)
         await self._until(
-            "they reach each other through somebody else",
+            "they reach each other through another",
             lambda: all(a.ways.get(str(b.port), "").startswith("through") for a, b in pair),
         )
         self._speak(1)
-        await self._until("what they say arrives all the same", self._all_heard)
+        await self._until("their messages arrive all the same", self._all_heard)
         self._say("It is mended.")
         for near, far in pair:
             near.mend(far)
@@ -198,7 +198,7 @@ class Story:
         )
 
     def _say(self, sentence: str) -> None:
-        """Tell what happens, in words."""
+        """Tell the story, in words."""
         self._told.append(sentence)
         self._print({"story": sentence}, sentence)
 
@@ -264,7 +264,7 @@ class Story:
             await asyncio.sleep(0.1)
 
     def table(self) -> Table:
-        """Who reaches whom, and through whom."""
+        """Which members reach which, and by which way."""
         rows = []
         for member in self.members:
             reached = [

@@ -2,9 +2,9 @@
 
 An author who writes from an older store, or from a copy beside the first, writes entries in the
 places of others that peers have: these logs have forked, for good.  But anybody may change a
-document, and nobody has logs of a new key.  So each write counts, in the store and in a `Mark`
-beside it, and where the two do not agree the author goes on with a new key.  What the old one has
-written comes back from peers, as does what anybody else has.
+document, and a new key has no logs anywhere.  So each write counts, in the store and in a `Mark`
+beside it, and where the two do not agree the author goes on with a new key.  Operations of the
+old one come back from peers, as do those of anybody else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _KEY_SIZE = 32
 def author_of(
     path: Path, store: OperationSqliteStore, *, on_restored: Callable[[Path], None]
 ) -> Iterator[Author]:
-    """The author of the store at `path`, who writes one operation; nobody else writes meanwhile.
+    """The author of the store at `path`, who writes one operation; no other process writes
+    meanwhile.
 
     A new key is kept once something has been written with it.  A write that fails, at the very end
     too, leaves key and mark as they were.
@@ -48,8 +49,8 @@ def author_of(
         restored = former is not None and begun and store.place != _place(mark, former)
         key = SigningKey.generate() if former is None or restored else former
         yield Author(key, store)
-        # Before the transaction ends, so that nobody can have what the mark does not count, nor
-        # what was signed with a key that we do not have.
+        # Before the transaction ends, so that no peer can have an operation that the mark does
+        # not count, nor one signed with a key that we do not have.
         if key is not former:
             staged = _staged(file, key)
             if former is None:

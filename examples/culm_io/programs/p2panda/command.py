@@ -6,11 +6,11 @@
     culm p2panda sync --store b.store --from 127.0.0.1:2020 --live
     culm p2panda show --store b.store
 
-What a node tells it tells in words on a terminal, and in lines of JSON elsewhere or with
-``--json``.  ``serve`` waits for others, ``sync`` goes to them; a node may do both.  What comes from
-one of them goes on to all that stay live.  ``serve`` and ``--live`` go on until Ctrl-C.  The
-author's key is in a file beside the store, which is made with the first document.  Where the store
-is a copy, or comes from a backup, a new key is made (``new author``), so that no log ever forks.
+A node reports in words on a terminal, and in lines of JSON elsewhere or with ``--json``.
+``serve`` waits for others, ``sync`` goes to them; a node may do both.  Operations from one of
+them go on to all that stay live.  ``serve`` and ``--live`` go on until Ctrl-C.  The author's key
+is in a file beside the store, which is made with the first document.  Where the store is a copy,
+or comes from a backup, a new key is made (``new author``), so that no log ever forks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from culm_io.stores.p2panda import OperationSqliteStore
 SCHEMA = "note_" + YASMF.hash(b"notes").hex()
 
 tell = Teller()
-"""A line for whoever has started us."""
+"""A line for the caller of the program."""
 
 
 # Documents.
@@ -60,7 +60,7 @@ def parse_fields(pairs: list[str]) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """A value of JSON; what is none is text, as ``NaN`` is, and what is nested too deeply."""
+    """A value of JSON; anything else is text, as are ``NaN`` and values nested too deeply."""
     try:
         value = read_json(text)
     except ValueError:
@@ -69,7 +69,7 @@ def parse_value(text: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Fields of a document for JSON: relations and bytes as hex, and as text what is no number."""
+    """Fields of a document for JSON: relations and bytes as hex, and infinities and NaN as text."""
     match value:
         case Mapping():
             return {name: plain(each) for name, each in value.items()}
@@ -213,7 +213,7 @@ def parser() -> argparse.ArgumentParser:
     sync = command("sync", "connect to other nodes, and exchange documents with them")
     sync.add_argument("--port", type=any_port, help="listen on this port for other nodes, too")
     sync.add_argument(
-        "--live", action="store_true", help="stay connected, and exchange what is new"
+        "--live", action="store_true", help="stay connected, and exchange new operations"
     )
     for each in (serve, sync):
         each.add_argument(
@@ -256,7 +256,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def write(given: argparse.Namespace, author: Author, schema_id: str) -> tuple[str, str, bytes]:
-    """Create, change or delete a document: what has been done, and the id that it has."""
+    """Create, change or delete a document: the action, and the document's id."""
     match given.command:
         case "create":
             return "created", "document", author.create(schema_id, parse_fields(given.fields))
@@ -268,7 +268,7 @@ def write(given: argparse.Namespace, author: Author, schema_id: str) -> tuple[st
 
 
 def do(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
-    """Do what the command line says; whether all went well."""
+    """Run the command; whether all went well."""
     (schema_id, *_) = given.schema or [SCHEMA]
     match given.command:
         case "create" | "update" | "delete":
@@ -306,7 +306,7 @@ def main(words: Sequence[str] | None = None) -> ExitStatus:
         raise ImpossibleError(str(error)) from error
     except sqlite3.Error as error:
         raise ImpossibleError(f"{given.store}: {error}") from error
-    except ExceptionGroup as failed:  # of those with whom we were replicating, as the store failed
+    except ExceptionGroup as failed:  # of the replicating tasks, as the store failed
         raise ImpossibleError(f"{given.store}: {first_of(failed)}") from failed
 
 

@@ -79,7 +79,7 @@ async def dial(host: str, port: int, *, until: float) -> Door:
 async def _resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
     """The addresses of a host.
 
-    The thread that asks for them is one for which nobody waits at the end of the program.
+    The thread that asks for them does not hold up the end of the program.
     """
     loop = asyncio.get_running_loop()
     found: asyncio.Future[Any] = loop.create_future()

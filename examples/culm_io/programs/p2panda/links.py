@@ -1,4 +1,4 @@
-"""The peers of a p2panda node: who they are, which of them has a place, and what they are told."""
+"""The peers of a p2panda node: who they are, which of them have a place, and news for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["ADDRESS_MAX", "PEERS_MAX", "Node", "Peer"]
 PEERS_MAX = 256  # places for peers that come to us
 ADDRESS_MAX = 64  # of these, for one address
 PAUSE_S = 0.1  # before another connection is accepted, when one could not be
-WATCH_S = 0.25  # between two looks at places, or at what another process has written
+WATCH_S = 0.25  # between two looks at places, or for operations of another process
 HELD_S = 1.0  # the store by another process, and we look whether to go on waiting
 STALL_S = 1.0  # without a byte, and a peer makes way for another one
 WORK_STALL_S = 15.0  # the same for one with which we are at work
@@ -139,13 +139,13 @@ class Node:
         self._peers: set[Peer] = set()  # those to which we have gone as well
         self._dialling: set[asyncio.Task[None]] = set()
         self._left = False
-        self._news: set[Peer] = set()  # who has brought what the others lack
+        self._news: set[Peer] = set()  # those that have brought operations which the others lack
         self._executor = ThreadPoolExecutor(1)  # which the store belongs to
 
     # Connections.
 
     async def serve(self, listening: socket.socket) -> None:
-        """Accept peers for ever; raises what the store does."""
+        """Accept peers for ever; raises the store's errors."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._look_for_places())
@@ -170,7 +170,7 @@ class Node:
             await asyncio.sleep(WATCH_S)
 
     async def go_to(self, addresses: Iterable[tuple[str, int]]) -> None:
-        """Go to all of these at once, until all are done with; raises what the store does."""
+        """Go to all of these at once, until all are done with; raises the store's errors."""
         async with asyncio.TaskGroup() as tasks:
             for host, port in addresses:
                 self._dialling.add(tasks.create_task(self._go_to(host, port)))
@@ -234,8 +234,8 @@ class Node:
     def _perform(self, effect: Effect[Any]) -> object:
         """Do an effect, as soon as no other process holds the store: in the executor's thread.
 
-        Whoever needs the store waits meanwhile.  Raises what the store does, and that it is held
-        if we have been told to leave.
+        Other tasks that need the store wait meanwhile.  Raises the store's errors, also that it
+        is held if we have been told to leave.
         """
         while True:
             try:
@@ -245,7 +245,7 @@ class Node:
                     raise
 
     def _lose_patience(self, peer: Peer) -> None:
-        """A peer to which we have gone says nothing, or wants nothing of what we have."""
+        """A peer to which we have gone says nothing, or wants nothing of ours."""
         waits = not (peer.had_session or peer.replicator.connection.sessions)
         if waits and peer in self._peers:
             self._tell("unanswered", peer=peer.name)
@@ -253,7 +253,7 @@ class Node:
             peer.part()
 
     def leave(self) -> None:
-        """Say goodbye to all, and go to nobody any more."""
+        """Say goodbye to all, and dial no more."""
         self._left = True
         self._places.close()
         for task in self._dialling:
@@ -262,13 +262,13 @@ class Node:
             peer.part()
 
     def close(self) -> None:
-        """Wait until nobody is at work in the store, which may be closed then."""
+        """Wait until no work is under way in the store, which may be closed then."""
         self._executor.shutdown()
 
     # News.
 
     async def watch(self) -> None:
-        """Pass on what other processes write into the store, for ever."""
+        """Pass on the operations that other processes write into the store, for ever."""
         loop = asyncio.get_running_loop()
         seen = None
         while True:
@@ -304,7 +304,7 @@ class Node:
                     asyncio.get_running_loop().call_soon(self._part, peer)
 
     def _pass_on(self) -> None:
-        """Let all know of what others than themselves have brought."""
+        """Let each peer know of operations that others have brought."""
         news, self._news = self._news, set()
         self._tell_news(news)
 

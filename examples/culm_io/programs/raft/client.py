@@ -2,7 +2,7 @@
 
 A command travels in a session that is the client's own, so that a copy of it may go to any server:
 all state machines see that it has been there.  Of each command the client learns that it was
-applied, or that it was not and never will be, or that nobody can know it.
+applied, or that it was not and never will be, or that its fate cannot be known.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ASK_AROUND = {
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A copy of a value was committed: at which index, and what came of it there."""
+    """A copy of a value was committed: at which index, and with which result."""
 
     index: int
     outcome: Outcome
@@ -68,7 +68,7 @@ class NotAppliedError(Exception):
 
 
 class UnknownError(Exception):
-    """A command was applied once, or will be, or never: nobody can know."""
+    """A command was applied once, or will be, or never: it cannot be known."""
 
 
 Propose = Callable[[bytes], Awaitable[Committed | Failed]]
@@ -77,7 +77,7 @@ Propose = Callable[[bytes], Awaitable[Committed | Failed]]
 class Client:
     """Commands of one session, which is opened with the first of them.
 
-    propose: proposes a value, and says what became of that copy.
+    propose: proposes a value, and returns the fate of that copy.
     """
 
     def __init__(self, propose: Propose) -> None:
@@ -89,8 +89,8 @@ class Client:
     async def do(self, value: bytes, patience_s: float = PATIENCE_S) -> int:
         """Have `value` applied once; the index of an entry that holds it.
 
-        Raises `NotAppliedError` and `UnknownError`.  What has become of a command that is
-        cancelled is unknown, too.
+        Raises `NotAppliedError` and `UnknownError`.  The fate of a cancelled command is
+        unknown, too.
         """
         copies = _Copies()
         try:
@@ -112,7 +112,7 @@ class Client:
             if self._session is session and found.outcome is Outcome.NO_SESSION:
                 self._session = None
             if found.outcome is not Outcome.NO_SESSION or copies.may_be_applied:
-                raise UnknownError(f"what came of its last copy: {found.outcome.value}")
+                raise UnknownError(f"the outcome of its last copy: {found.outcome.value}")
 
     async def _number(self, value: bytes) -> tuple[ClientSession, bytes]:
         """The value as a command of the session, as soon as that has room for another."""
@@ -148,7 +148,7 @@ class Client:
 
 @dataclass(slots=True)
 class _Copies:
-    """What is known of the copies of one command that have been proposed."""
+    """The known state of the proposed copies of one command."""
 
     may_be_applied: bool = False
 
@@ -179,7 +179,7 @@ class Cluster:
         return Failed.PERHAPS
 
     async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask one after the other until one can do it; what was asked may be done twice."""
+        """Ask one after the other until one can do it; the command may be carried out twice."""
         answer: dict[str, Any] = {"error": "NOBODY_ANSWERS"}
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -203,7 +203,7 @@ class Cluster:
 
 
 async def ask_one(port: int, question: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
-    """What a server answers; an error if it is not there, or was asked and has not answered."""
+    """A server's answer; an error if it is not there, or was asked and has not answered."""
     asked = False
     try:
         async with asyncio.timeout(patience_s):

@@ -14,9 +14,9 @@
     culm raft recover --dir /tmp/farm 1    # the others are lost for good
 
 ``start`` runs the nodes as processes on loopback, each with a SQLite store in the folder,
-until it is interrupted, and shows on a terminal what ``watch`` shows.  Nodes speak Garlic Farm with
-the handshake; ``--tls`` puts TLS around it (a self-signed certificate is made with the openssl
-command).  Clients ask a control port of each node in lines of JSON.
+until it is interrupted, and shows on a terminal the same as ``watch``.  Nodes speak Garlic Farm
+with the handshake; ``--tls`` puts TLS around it (a self-signed certificate is made with the
+openssl command).  Clients ask a control port of each node in lines of JSON.
 
 Answers are in words and tables; with ``--json``, in lines of JSON.
 """
@@ -63,14 +63,14 @@ server_id = number(1, 2**31 - 1, "a server's number")
 
 
 def spawn(farm: Farm, number: int, more: Sequence[str], *, heard: bool) -> subprocess.Popen[str]:
-    """A server in a process of its own; `heard` if we read what it says."""
+    """A server in a process of its own; `heard` if we read its output."""
     pipe = subprocess.PIPE if heard else None
     words = command_of("raft", "run", "--dir", farm.folder, number, *more)
     return subprocess.Popen(words, stdout=pipe, stderr=pipe and subprocess.STDOUT, text=True)
 
 
 def hear(number: int, process: subprocess.Popen[str], told: list[str]) -> None:
-    """Note what a server says, until it ends."""
+    """Note a server's output, until it ends."""
     for line in process.stdout or ():
         text = clean(line.rstrip())
         told.append(f"{number}: {text}")
@@ -105,7 +105,7 @@ def start(farm: Farm, more: Sequence[str], *, as_json: bool) -> ExitStatus:
 
 
 async def statuses(farm: Farm) -> list[dict[str, Any]]:
-    """What each node says of itself, asked all at once."""
+    """The status of each node, all asked at once."""
     ports = farm.control_ports()
     asked = (ask_one(port, {"do": "status"}, STATUS_PATIENCE_S) for port in ports.values())
     found = zip(ports, await asyncio.gather(*asked), strict=True)
@@ -121,7 +121,7 @@ def status(farm: Farm, *, as_json: bool) -> None:
 
 
 async def watch(folder: Path, told: list[str], *, as_json: bool) -> None:
-    """Tell what changes until interrupted; on a terminal, below a table that is up to date."""
+    """Tell changes until interrupted; on a terminal, below a table that is up to date."""
     before: list[dict[str, Any]] = []
     with Screen() as screen:
         while True:
@@ -139,7 +139,7 @@ async def watch(folder: Path, told: list[str], *, as_json: bool) -> None:
 
 
 def recover_alone(farm: Farm, number: int, *, as_json: bool) -> None:
-    """Make a cluster of one of what a server has, when most of the others are lost for good."""
+    """Make a cluster of one from a server's store, when most of the others are lost for good."""
     with farm.claimed(number) as path:
         if not path.exists():
             raise ImpossibleError(f"server {number} has no store")
@@ -182,7 +182,7 @@ def put(cluster: Cluster, key: str, value: str, *, as_json: bool) -> ExitStatus:
         answer({"error": "NOT_APPLIED"}, f"it is not stored: {error}", as_json=as_json)
         return ExitStatus.FAILED
     except UnknownError as error:
-        answer({"error": "UNKNOWN"}, f"nobody knows whether it is stored: {error}", as_json=as_json)
+        answer({"error": "UNKNOWN"}, f"it may be stored or not: {error}", as_json=as_json)
         return ExitStatus.UNKNOWN
     answer({"ok": True, "index": index}, f"committed as entry {index}", as_json=as_json)
     return ExitStatus.DONE
@@ -199,7 +199,7 @@ def get(cluster: Cluster, key: str, *, as_json: bool) -> ExitStatus:
 
 
 def told(found: dict[str, Any], text: str, *, as_json: bool) -> ExitStatus:
-    """Say what was answered, `text` if it was done; the exit status."""
+    """Tell the answer, `text` if it was done; the exit status."""
     match found:
         case {"ok": True}:
             pass
@@ -217,8 +217,8 @@ COMMANDS = {
     "run": ("run one server until interrupted", ["id"]),
     "put": ("store a value, and wait until a majority has it", ["key", "value"]),
     "get": ("read the newest committed value", ["key"]),
-    "status": ("show what each server is doing", []),
-    "watch": ("show what each server is doing, and every change, until interrupted", []),
+    "status": ("show the state of each server", []),
+    "watch": ("show the state of each server, and every change, until interrupted", []),
     "kill": ("kill a server, as kill -9 does", ["id"]),
     "recover": ("make one server a cluster of its own, when most are lost for good", ["id"]),
     "add": ("make a running server a member, or a learner a voter", ["id"]),
@@ -241,7 +241,7 @@ def parser() -> argparse.ArgumentParser:
             ExitStatus.FAILED: "the cluster refused, or did not answer",
             ExitStatus.IMPOSSIBLE: "the command cannot be carried out",
             ExitStatus.ABSENT: "there is no value of that name",
-            ExitStatus.UNKNOWN: "nobody knows whether the value is stored",
+            ExitStatus.UNKNOWN: "the value may be stored or not",
         },
         endless="start, run and watch",
     )

@@ -1,4 +1,4 @@
-"""What a Raft cluster is doing, for people: a table of servers, and what has changed."""
+"""The state of a Raft cluster, for people: a table of servers, and changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from culm_io.programs.tables import Table, size_of
 __all__ = ["changes", "table_of_servers"]
 
 Status = dict[str, Any]
-"""What a node answers to ``status``; of one that does not answer, ``id`` and the role ``down``."""
+"""A node's answer to ``status``; of one that does not answer, ``id`` and the role ``down``."""
 
 
 def table_of_servers(answers: Sequence[Status]) -> Table:
@@ -42,7 +42,7 @@ def table_of_servers(answers: Sequence[Status]) -> Table:
             row += [doing, size_of(peer["lacks"]), f"{peer['silent_s']:.1f}"]
         rows.append(row)
     columns = ("server", "role", "member", "term", "committed", "applied", "keys")
-    title = f"Term {leader['term']}: server {leader['id']} leads" if leader else "Nobody leads"
+    title = f"Term {leader['term']}: server {leader['id']} leads" if leader else "No server leads"
     return Table(title, (*columns, "leader's work", "lacks", "silent (s)"), rows)
 
 
@@ -53,7 +53,7 @@ def leader_of(answers: Sequence[Status]) -> Status | None:
 
 
 def changes(before: Sequence[Status], after: Sequence[Status]) -> Iterator[str]:
-    """What has become of a cluster between two looks at it, a sentence each."""
+    """The changes of a cluster between two looks at it, a sentence each."""
     was = {answer["id"]: answer for answer in before}
     old, new = leader_of(before), leader_of(after)
     for answer in after:
@@ -68,7 +68,7 @@ def changes(before: Sequence[Status], after: Sequence[Status]) -> Iterator[str]:
             yield f"server {number} is there"
     if new is None:
         if old is not None:
-            yield "nobody leads"
+            yield "no server leads"
         return
     if old is None or (old["id"], old["term"]) != (new["id"], new["term"]):
         yield f"server {new['id']} leads term {new['term']}"

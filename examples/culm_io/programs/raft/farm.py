@@ -1,4 +1,4 @@
-"""The folder of a Raft cluster: where its servers are, what they share, and what each has kept."""
+"""The folder of a Raft cluster: its servers' addresses, their shared data, and the data of each."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Mark:
 class Farm:
     """Endpoints, control ports, password; and the store of each server.
 
-    What comes back from a backup may be older than what the servers remember, or not be all of it:
-    what would break a promise of theirs is refused (`ImpossibleError`).
+    A backup may be older than the servers' memory, or incomplete: one that would break a
+    promise of theirs is refused (`ImpossibleError`).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -119,7 +119,7 @@ class Farm:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Change what the file has by now, while nobody else does."""
+        """Change the file as it is by now, alone."""
         with open(self.folder / "cluster.lock", "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             self.data = self._read()
@@ -140,7 +140,7 @@ class Farm:
         return {int(number): node["control"] for number, node in self.data["nodes"].items()}
 
     def founding(self, number: int) -> Stored:
-        """What a server starts from that has stored nothing."""
+        """The initial state of a server that has stored nothing."""
         founders = self.data["founders"]
         return Stored.founding(map(self.server, founders)) if number in founders else Stored()
 
@@ -170,7 +170,7 @@ class Farm:
         return Mark(self._mark_of(store))
 
     def check_store(self, number: int, store: Path, written: int) -> None:
-        """Is a store as new as what others have heard from it?"""
+        """Check that a store is as new as the others' knowledge of it."""
         mark = self._mark_of(store)
         noted = mark.read_text().rstrip("\n") if mark.exists() else ""
         if noted.isdecimal() and int(noted) > written:
@@ -195,7 +195,7 @@ class Farm:
 
 
 def check_certificate(folder: Path, context: ssl.SSLContext) -> None:
-    """Does the certificate in which `context` trusts hold?  Nobody could be reached by it."""
+    """Check that the certificate in `context` is still valid; else no server can be reached."""
     ends = [str(each["notAfter"]) for each in context.get_ca_certs()]
     if any(ssl.cert_time_to_seconds(end) < time.time() for end in ends):
         raise ImpossibleError(

@@ -83,7 +83,7 @@ LIMITS = Limits(
 
 
 class KeyValues:
-    """The replicated state; tells what is put, in a line of JSON."""
+    """The replicated state; tells each put, in a line of JSON."""
 
     def __init__(self, tell: Callable[[str], object] | None = None) -> None:
         self.values: dict[str, str] = {}
@@ -138,7 +138,7 @@ class MarkedStore(RaftSqliteStore):
 
 
 def settle(future: asyncio.Future[R], result: R) -> None:
-    """Whoever has asked may have lost patience meanwhile."""
+    """Answer a request, whose client may have lost patience meanwhile."""
     if not future.done():
         future.set_result(result)
 
@@ -235,7 +235,7 @@ class Service:
             self._told.close()
             self._faults.close()
 
-    # What the node tells
+    # Events of the node
 
     def _on_event(self, event: Event) -> None:
         match event:
@@ -273,7 +273,7 @@ class Service:
             self._refusing.add(peer)
             self._faults.tell(f"server {peer} has another password: see {self._farm.folder}")
 
-    # What clients ask
+    # Requests of clients
 
     async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Cancelled when the node ends; asyncio would print a traceback of each that says so.
@@ -350,7 +350,7 @@ class Service:
         return await future
 
     async def _member(self, number: int, wanted: Server | None) -> bool:
-        """Make it a member, or none; whoever asked before may not have heard that it was done."""
+        """Make it a member, or none; the answer to an earlier request may have been lost."""
         node = self.node
 
         def begin() -> None:
