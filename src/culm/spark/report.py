@@ -94,7 +94,7 @@ def html_page(summary: Mapping[str, Any], store: Store) -> str:
     mood = {Status.PASSED: "passed", Status.FAILED: "failed"}.get(summary["status"], "odd")
     inputs = ", ".join(summary.get("inputs", {})) or summary.get("simulator", "")
     sections = [
-        Section("Faults, and where they are", list(_wrong(summary, store))),
+        Section("What is wrong, and where", list(_wrong(summary, store))),
         Section("Who has what", list(_replicas(summary, store))),
         Section("How much there is", list(_sizes(summary, store))),
         Section("What was run", list(_run(summary))),

@@ -42,7 +42,7 @@ def table_of_servers(answers: Sequence[Status]) -> Table:
             row += [doing, size_of(peer["lacks"]), f"{peer['silent_s']:.1f}"]
         rows.append(row)
     columns = ("server", "role", "member", "term", "committed", "applied", "keys")
-    title = f"Term {leader['term']}: server {leader['id']} leads" if leader else "No server leads"
+    title = f"Term {leader['term']}: server {leader['id']} leads" if leader else "Nobody leads"
     return Table(title, (*columns, "leader's work", "lacks", "silent (s)"), rows)
 
 
@@ -68,7 +68,7 @@ def changes(before: Sequence[Status], after: Sequence[Status]) -> Iterator[str]:
             yield f"server {number} is there"
     if new is None:
         if old is not None:
-            yield "no server leads"
+            yield "nobody leads"
         return
     if old is None or (old["id"], old["term"]) != (new["id"], new["term"]):
         yield f"server {new['id']} leads term {new['term']}"
