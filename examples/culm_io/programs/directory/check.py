@@ -16,7 +16,7 @@ _FAULTS_MAX = 100
 
 @dataclass(slots=True)
 class LogReport:
-    """How many entries there are, of how many the payload is whole, and what is wrong."""
+    """The number of entries, the number of whole payloads, and faults."""
 
     entries: int = 0
     payloads: int = 0

@@ -12,7 +12,7 @@
     culm directory log --store FILE [--json]
 
 Results go to stdout: in words on a terminal, and in lines of JSON elsewhere or with ``--json``;
-``ls`` and ``log`` write JSON only if they are told to.  What has gone wrong is said on stderr.
+``ls`` and ``log`` write JSON only if they are told to.  Failures are told on stderr.
 ``serve`` and ``--live`` go on until they are interrupted, and end with 0.
 
 For POSIX systems.  See docs/replicate-directory.md.
@@ -71,9 +71,9 @@ T = TypeVar("T")
 
 _teller = Teller()
 result = _teller.result
-"""A line for whoever has started us."""
+"""A line for the caller of the program."""
 
-# What ends a command with one line that says why.
+# Errors that end a command with one line that says why.
 _FAULTS = (
     OSError,
     OverflowError,
@@ -86,13 +86,13 @@ _FAULTS = (
 
 
 def publish(options: argparse.Namespace) -> ExitStatus:
-    """Append what has changed in a directory to its log."""
+    """Append the changes in a directory to its log."""
     started = time.monotonic()
     if not options.directory.is_dir():
         raise NotADirectoryError(f"{options.directory}: not a directory")
     if options.dry_run and not options.store.exists():
         return _publish_dry(options, started)
-    # Durable: an entry that somebody has and that we forget makes the next one a fork.
+    # Durable: an entry that a peer has and we forget makes the next one a fork.
     with (
         locked(options.store),
         SqliteStore(options.store, family=YAMF, durable=True) as store,
@@ -106,7 +106,7 @@ def publish(options: argparse.Namespace) -> ExitStatus:
 
 
 def _publish_dry(options: argparse.Namespace, started: float) -> ExitStatus:
-    """What publishing would come to where there is no store yet; there is none afterwards."""
+    """Tell the result of publishing where there is no store yet; there is none afterwards."""
     key, store = SigningKey.generate(), MemoryStore(family=YAMF)
     done = Published(LogKey(bytes(key.verify_key), 0))
     with Progress("publishing", quiet=options.quiet) as bars:
@@ -232,7 +232,7 @@ def _fetch(options: argparse.Namespace, captures: Captures) -> ExitStatus:
     started = time.monotonic()
     with (
         locked(options.store),
-        # What is lost when the power goes can be fetched again.
+        # Entries lost when the power goes can be fetched again.
         SqliteStore(options.store, family=YAMF, durable=False) as store,
         Progress("fetching", quiet=options.quiet) as bars,
     ):
@@ -246,7 +246,7 @@ def _fetch(options: argparse.Namespace, captures: Captures) -> ExitStatus:
 
 
 def _fetch_dry(options: argparse.Namespace, captures: Captures) -> ExitStatus:
-    """Say what the servers have; nothing is stored."""
+    """Tell the offers of the servers; nothing is stored."""
     with ExitStack() as stack:
         store: LogStore = MemoryStore(family=YAMF)
         if options.store.exists():
@@ -277,7 +277,7 @@ def _terms(options: argparse.Namespace, captures: Captures) -> Terms:
 
 
 def _added_size_max(options: argparse.Namespace) -> int:
-    """What the store may be given: if nobody says, half of the free space; the rest is for DIR."""
+    """How far the store may grow: by default half of the free space; the rest is for DIR."""
     if options.max_size is not None:
         return int(options.max_size) << 20
     return shutil.disk_usage(options.store.absolute().parent).free // 2
@@ -286,7 +286,7 @@ def _added_size_max(options: argparse.Namespace) -> int:
 def _fetch_logs(
     options: argparse.Namespace, terms: Terms, store: SqliteStore, bars: Progress
 ) -> dict[str, Any]:
-    """Fetch logs, once or for good; what has come of it."""
+    """Fetch logs, once or for good; the result."""
     with Mirror(
         store,
         into=options.into,
@@ -357,7 +357,7 @@ def _run(fetching: Coroutine[Any, Any, T]) -> T:
 def _fetch_entry(
     options: argparse.Namespace, terms: Terms, store: SqliteStore, bars: Progress
 ) -> dict[str, Any]:
-    """Fetch one entry and verify what proves that it is of its log; what has come of it."""
+    """Fetch one entry and verify the proof that it is of its log; the result."""
     host, port = options.peers[0]
     fetched, log = _run(fetch_entry(store, host, port, terms, options.sparse))
     certified, records = None, None
@@ -392,7 +392,7 @@ def check(options: argparse.Namespace) -> ExitStatus:
 
 
 def verify(options: argparse.Namespace) -> ExitStatus:
-    """Verify a log, and compare a directory with what the log describes."""
+    """Verify a log, and compare a directory with it."""
     count = 0
     with (
         SqliteStore(options.store, family=YAMF, must_exist=True) as store,
@@ -418,7 +418,7 @@ def list_store(options: argparse.Namespace) -> ExitStatus:
 
 
 def list_log(options: argparse.Namespace) -> ExitStatus:
-    """List the entries of a log, and what each of them changes."""
+    """List the entries of a log, and the changes of each."""
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
         log = _chosen_log(options, store)
         lines = list(list_entries(store, log))
@@ -474,7 +474,7 @@ def main(words: Sequence[str] | None = None) -> ExitStatus:
     except FolderBusyError as error:
         _tell(str(error))
         return ExitStatus.BUSY
-    except BrokenPipeError:  # nobody reads what it says
+    except BrokenPipeError:  # the output is no longer read
         raise
     except _FAULTS as error:
         _tell(sentence_of(error))

@@ -1,7 +1,7 @@
 """The contents of files, in a log and on disk: pieces of bytes, and holes.
 
-A piece is ``bytes`` or, for a hole, its size: so many bytes that are zero, and that take
-no room in a log nor on a disk that can have holes.
+A piece is ``bytes`` or, for a hole, its size: that number of bytes are zero, and take no room
+in a log nor on a disk that can have holes.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ WHOLE_SIZE_MAX = 1 << 15
 """Files of no more bytes are one chunk."""
 
 CUT_SIZE_MAX = 3 << 17
-"""Others are cut into chunks of at most so many: what one changed byte costs, or twice that."""
+"""Others are cut into chunks of at most that size: a changed byte costs one or two."""
 
 FIRST_SIZE = 1 << 12
-"""Of those, the first chunk has so many."""
+"""The size of the first chunk of such a file."""
 
 # To cut otherwise is to send all files again.
 _CUT_SIZE = 1 << 17
 _WINDOW_SIZE = 1 << 22
 
 Extent = tuple[int, int, int]
-"""Offset and size of data, and the size of the hole behind it."""
+"""Offset and size of data, and the size of the hole after it."""
 
 Chunk = tuple[int, int, int, bytes]
-"""An extent, and the digest of what is in it."""
+"""An extent, and the digest of its content."""
 
 
 class Contents:
@@ -76,7 +76,7 @@ class Contents:
         self._packs: dict[int, bytes] = {}
 
     def pieces(self, place: Place) -> Iterable[bytes | int]:
-        """What the file at `place` contains."""
+        """The content of the file at `place`."""
         record = place.record
         assert isinstance(record, File)
         size = place.size - record.zeros
@@ -89,7 +89,7 @@ class Contents:
         return self._extent(place.seqnum, (place.offset, size, record.zeros))
 
     def digests(self, place: Place) -> Iterator[tuple[int, bytes]]:
-        """The entries that hold a file, in their order, and the digest of what is in each."""
+        """The entries that hold a file, in their order, and the digest of each one's content."""
         for seqnum in _entries_of(place):
             extent = self._chunk(seqnum)
             yield seqnum, digest_of(self._extent(seqnum, extent))
@@ -98,7 +98,7 @@ class Contents:
         return self._extent(seqnum, self._chunk(seqnum))
 
     def _extent(self, seqnum: int, extent: Extent) -> Iterator[bytes | int]:
-        """What a payload has from that offset on, and the hole behind it."""
+        """The content of a payload from that offset on, and the hole after it."""
         offset, size, zeros = extent
         end = offset + size
         while offset < end:
@@ -157,8 +157,8 @@ def extents(file: int, found: os.stat_result) -> list[Extent]:
 def cut(file: int, there: Iterable[Extent]) -> Iterator[Chunk]:
     """The same data in chunks, which end where their content says so.
 
-    What is inserted or taken away moves the ends of the chunks around it, and no others.  The
-    first one is small: it comes early and says to whom the large ones belong that follow.
+    An insertion or a deletion moves the ends of the chunks around it, and no others.  The first
+    one is small: it comes early and names the file of the large ones that follow.
     """
     first_size = FIRST_SIZE
     for begin, size, zeros in there:
@@ -184,7 +184,7 @@ def _cut_extent(
         left = len(window)
         is_last = begin + left == end
         for chunk in cutter.cut_buf(window):
-            # Without what comes behind the window, a chunk at its end may be too short.
+            # Without the bytes after the window, a chunk at its end may be too short.
             if left < CUT_SIZE_MAX and not is_last:
                 break
             yield begin, chunk.data
@@ -193,7 +193,7 @@ def _cut_extent(
 
 
 def digest_of(pieces: Iterable[bytes | memoryview | int]) -> bytes:
-    """The digest of a chunk: of its content, and of the size of the hole behind it."""
+    """The digest of a chunk: of its content, and of the size of the hole after it."""
     digest, zeros = hashlib.blake2b(digest_size=32), 0
     for piece in pieces:
         if isinstance(piece, int):
@@ -209,7 +209,7 @@ def _seek(file: int, offset: int, whence: int, size: int) -> int:
     try:
         return min(os.lseek(file, offset, whence), size)
     except OSError as error:
-        # Behind the last data there is none; where nobody can tell, all is data.
+        # After the last data there is none; where holes cannot be told, all is data.
         nothing = error.errno == errno.ENXIO or whence == os.SEEK_HOLE
         return size if nothing else offset
 

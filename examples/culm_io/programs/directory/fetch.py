@@ -44,9 +44,9 @@ __all__ = [
 
 # How long we wait at most for a log to be offered, or for an answer to our goodbye, in seconds.
 _PATIENCE_MAX_S = 5.0
-# What an entry takes in a store besides its payload, about.
+# The size of an entry in a store besides its payload, about.
 _ENTRY_SIZE = 400
-# Of so many logs that do not verify we leave out each, to get the others of the peer.
+# The number of logs that may fail to verify: they are left out, to get the others of the peer.
 _LEFT_OUT_MAX = 1000
 
 
@@ -81,19 +81,19 @@ class Terms:
 
     @property
     def patience_s(self) -> float:
-        """How long we wait for what may well not come."""
+        """How long we wait for data that may well not come."""
         return min(_PATIENCE_MAX_S, self.idle_timeout_s)
 
     @property
     def want(self) -> Want:
-        """What is wanted of every log."""
+        """The wanted part of every log."""
         size_max = self.payload_size_max
         size_max = PAYLOAD_SIZE_MAX if size_max is None else min(size_max, PAYLOAD_SIZE_MAX)
         return Want(payload_mandatory=True, size_max=size_max)
 
     @property
     def leaves_out(self) -> bool:
-        """Whether records are left out because they are large; else what is too large is none."""
+        """Whether records are left out for their size; else a payload that large is no record."""
         return self.want.size_max < PAYLOAD_SIZE_MAX
 
     def interest(self, *, live: bool) -> Interest:
@@ -104,7 +104,7 @@ class Terms:
 
 @dataclass(slots=True)
 class Fetched:
-    """What came of fetching.
+    """The result of fetching.
 
     entries, payload_bytes: received and stored this time; wire_bytes: both directions.
     offered: how far the peer has each log; positions: how far we have it.
@@ -120,7 +120,7 @@ class Fetched:
     failure: Failure | None = None
 
     def fail(self, failure: Failure) -> None:
-        """Note what has gone wrong, unless something has before."""
+        """Note a failure, unless there was one before."""
         self.failure = self.failure or failure
 
     def add(self, other: Fetched) -> None:
@@ -149,7 +149,7 @@ class _Places:
 
 @dataclass(slots=True)
 class Added:
-    """What the store was given in one run, over all connections.
+    """The additions to the store in one run, over all connections.
 
     size: in bytes.  entries, payloads: several servers may send the same.
     """
@@ -167,7 +167,7 @@ async def fetch_logs(
     *,
     on_progress: Callable[[Fetched], object] = lambda fetched: None,
 ) -> Fetched:
-    """Fetch what the peer at `host` and `port` offers and `store` lacks."""
+    """Fetch the entries that the peer at `host` and `port` offers and `store` lacks."""
     fetched, added = Fetched(), Added()
     interest = terms.interest(live=False)
     with StoreThread(store) as thread:
@@ -262,7 +262,7 @@ class Fetcher:
             self.look_at(log)
 
     def look_at(self, log: LogKey) -> None:
-        """Find out how far we have this log, and what is missing."""
+        """Find out how far we have this log, and the missing entries."""
         survey = self.survey(log)
         self._surveys[log] = survey
         begun = {(log, seqnum): size for seqnum, size in survey.begun.items()}
@@ -271,7 +271,7 @@ class Fetcher:
         self.fetched.positions[log] = survey.position - survey.last_lacks
 
     def survey(self, log: LogKey) -> Survey:
-        """What is there, and what is to be asked for of what is missing behind us."""
+        """The stored entries, and those to ask for of the missing ones behind us."""
         return survey_log(self.store, log, payload_size_max=self.terms.want.size_max)
 
     async def run(self, host: str, port: int) -> None:
@@ -292,7 +292,7 @@ class Fetcher:
         try:
             self._judge(await protocol.wait_closed())
         except AbortedError:
-            pass  # whoever does that has said why
+            pass  # the reason was told by the aborter
         except (OSError, sqlite3.Error) as error:  # as of a full disk
             self.fetched.fail(Failure("CANNOT_STORE", str(error)))
         self.fetched.wire_bytes += protocol.pump.bytes_received + protocol.pump.bytes_sent
@@ -321,7 +321,7 @@ class Fetcher:
         entries = (self.store.entry(*place) for place in self.begun)
         return any(entry is not None and not entry.payload_stored for entry in entries)
 
-    # What happens.
+    # Events.
 
     def prepare(self) -> None:
         """The connection is about to be made."""
@@ -332,7 +332,7 @@ class Fetcher:
         """The connection is there."""
 
     async def finish(self) -> None:
-        """The connection is over, and what came is in the store."""
+        """The connection is over, and everything received is in the store."""
 
     def _take(self, event: Event) -> None:
         self.handle(event)
@@ -436,7 +436,7 @@ class Fetcher:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is somebody to say something to."""
+        """Whether the peer is still there to be told something."""
         return self.replicator.state in (State.SETUP, State.ESTABLISHED)
 
     def say_goodbye(self) -> None:
@@ -446,7 +446,7 @@ class Fetcher:
             asyncio.get_running_loop().call_later(self.terms.patience_s, self.protocol.abort)
             self.protocol.call(self.replicator.close)
 
-    # What there is in the end.
+    # The result.
 
     def _judge(self, closed: Closed) -> None:
         error = closed.error
@@ -465,7 +465,7 @@ class Fetcher:
         return any(positions.get(log, 0) < seqnum for log, seqnum in self.fetched.offered.items())
 
     def why_incomplete(self) -> str | None:
-        """What is missing of what was offered, if something is."""
+        """The missing part of the offers, if there is one."""
         for log, offered in self.fetched.offered.items():
             if self.fetched.positions.get(log, 0) < offered:
                 return "; ".join(self.refusals) or f"{log_name(log)} is not complete"
@@ -493,7 +493,7 @@ def _why(event: LogRefused) -> str:
 
 
 def several_logs(logs: Sequence[LogKey]) -> Failure:
-    """There is more than one log, and nobody has said which is meant."""
+    """There is more than one log, and none was chosen."""
     names = ", ".join(f"{log.author.hex()}/{log.log_id}" for log in logs)
     return Failure("SEVERAL_LOGS", f"choose one with --log: {names}")
 

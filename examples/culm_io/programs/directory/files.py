@@ -1,7 +1,7 @@
 """Files beside the store: the author's key, and the lock file.
 
 The latter also holds a note of its last publisher: which directory that has published as a
-whole, and since when nobody has looked.
+whole, and since when it has not been looked at.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = [
     "settled_before",
 ]
 
-# File systems keep times in ticks of up to so many nanoseconds: within one, a file may change
-# and its time not.
+# File systems keep times in ticks of up to that number of nanoseconds: within one, a file may
+# change and its time not.
 _TICK = 2_000_000_000
 
 
@@ -43,7 +43,7 @@ def settled_before(
 
     That is unless their size or time has changed, too.  Nanoseconds since 1970; ``None``: that
     is not known, as when another directory was published last, or if the log is an earlier one,
-    from a backup: `hash_of` tells the hash of an entry that is there.  Whoever asks has the lock.
+    from a backup: `hash_of` tells the hash of an entry that is there.  The caller has the lock.
     """
     try:
         *numbers, found = lock_file(store).read_text("ascii").split()

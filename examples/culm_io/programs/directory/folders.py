@@ -26,14 +26,14 @@ __all__ = [
 
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# What does not concern one file: the next one would meet the same.
+# Errors that concern more than one file: the next one would meet the same.
 _FOR_ALL = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 )
 
 
 class FolderBusyError(Exception):
-    """Another process is making this directory what its log says."""
+    """Another process is making this directory from its log."""
 
 
 def is_for_all(error: OSError) -> bool:
@@ -64,7 +64,7 @@ def lock_folder(path: Path) -> int:
 
 
 class Folders:
-    """Opens what is beneath the open directory `root`, which stays open.
+    """Opens files and directories beneath the open directory `root`, which stays open.
 
     The one that was opened last is kept: mostly, it is asked for again.  Nothing may take the
     place of directories in the meantime, but for `forget` or a new object.
@@ -87,7 +87,7 @@ class Folders:
         self.forget()
 
     def forget(self) -> None:
-        """Close what is kept open."""
+        """Close the directories kept open."""
         if self._last >= 0:
             os.close(self._last)
             self._path, self._last = b"", -1
@@ -126,7 +126,7 @@ class Folders:
 
 
 def mode_of(name: bytes, folder: int) -> int | None:
-    """What `name` itself is (not what it links to); ``None``: there is nothing."""
+    """The mode of `name` itself (not of a link's target); ``None``: there is nothing."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a store has, for people and machines: paths, entries, and how a directory compares."""
+"""The content of a store, for people and machines: paths, entries, differences of a directory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _of_place(place: Place, *, here: bool) -> dict[str, Any]:
 
 
 def list_entries(store: LogStore, log: LogKey) -> Iterator[dict[str, Any]]:
-    """Each entry with what it says: its records, or what stands in the way of reading them."""
+    """Each entry with its content: its records, or the obstacle to reading them."""
     seqnum = 1
     while entries := store.entries(
         log, seqnum, size_max=_READ_SIZE_MAX, payload_size_max=PACK_SIZE_MAX
@@ -94,7 +94,7 @@ def differences(
     root: Path,
     on_place: Callable[[int, int], object] = lambda done, total: None,
 ) -> Iterator[dict[str, str]]:
-    """What is not in `root` as the log says; what it does not speak of is not looked at.
+    """The places in `root` that differ from the log; places outside the log are not looked at.
 
     `on_place` is told how many places have been compared, and how many there are.
     Raises `RecordError`, also if a payload is missing, and `OSError` if there is no `root`.

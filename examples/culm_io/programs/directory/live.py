@@ -1,4 +1,4 @@
-"""Fetching without an end: what the peer stores comes as soon as it is there."""
+"""Fetching without an end: new entries of the peer come as soon as they are there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def follow_logs(
     update: Callable[[Fetched], Failure | None],
     on_progress: Callable[[Fetched], object] = lambda fetched: None,
 ) -> Fetched:
-    """Fetch what the peer has and what it will have, until SIGINT or SIGTERM.
+    """Fetch the peer's present and future entries, until SIGINT or SIGTERM.
 
     `update` is called, in the thread in which the store is used, when all that the peer had is
     here, soon after something has come later, and at the end.  If it fails, so does all.

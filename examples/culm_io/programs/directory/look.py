@@ -1,4 +1,4 @@
-"""What servers have: heard, and not asked for."""
+"""The offers of servers: heard, and not asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Lookout", "look_at_servers"]
 
 
 class _Looker(Fetcher):
-    """Hears what a server has, and asks for nothing."""
+    """Hears a server's offers, and asks for nothing."""
 
     def __init__(self, thread: StoreThread, terms: Terms) -> None:
         interest = Interest(live=False, accept_new_logs=True, want=None)
@@ -34,7 +34,7 @@ class _Looker(Fetcher):
 
 
 class Lookout:
-    """Hears what servers have, while something else is under way.
+    """Hears the offers of servers, while other work is under way.
 
     Those that say nothing for `Terms.patience_s` are not heard.
     """
@@ -53,7 +53,7 @@ class Lookout:
         return {server: looker.fetched.offered for server, looker in self._lookers.items()}
 
     async def end(self, total: Fetched) -> None:
-        """Hear no more, and count what has come."""
+        """Hear no more, and count the bytes received."""
         for looker in self._lookers.values():
             looker.abandon()
         for task, looker in zip(self._tasks, self._lookers.values(), strict=True):
@@ -66,7 +66,7 @@ class Lookout:
 async def look_at_servers(
     store: LogStore, servers: Sequence[Address], terms: Terms
 ) -> list[Fetched]:
-    """What each of the servers offers."""
+    """The offers of each server."""
     with StoreThread(store) as thread:
         lookers = [_Looker(thread, terms) for _ in servers]
         runs = (each.run(*server) for each, server in zip(lookers, servers, strict=True))

@@ -1,9 +1,9 @@
-"""Making a directory what its log says, whoever wrote the log.
+"""Making a directory from its log, whoever wrote that.
 
 All work is done relative to open directories that are reached without following links,
 so that nothing outside is touched.  A file is made aside and then moved to its place:
-whoever looks sees the old file or the new one, and a crash leaves no halves behind.  What
-is in its place is never changed, for it may have another name elsewhere.
+readers see the old file or the new one, and a crash leaves no halves.  The file in its place is
+never changed, for it may have another name elsewhere.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAKE_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class Materialised:
-    """What there was to do: numbers of places; by path, why a place is not as it should be."""
+    """The work done: numbers of places; by path, why a place is not as it should be."""
 
     written: int = 0
     unchanged: int = 0
@@ -55,21 +55,20 @@ def materialise(
     done: Materialised | None = None,
     on_place: Callable[[int, int], object] = lambda done, total: None,
 ) -> Materialised:
-    """Make `root` what the log says; what the log does not speak of is left alone.
+    """Make `root` match the log; places outside the log are left alone.
 
     `root` is a path, at which a directory is made if there is none, or a directory that is
     open and locked (`directory.folders.lock_folder`).
 
-    The log is read as a whole before anything is touched, unless it was already: then only what
-    is in `tree` is looked at.
-    Paths of `private` are not for the author of the log to say anything of.
-    `on_place` is told how many places are done, and how many there are.
+    The log is read as a whole before anything is touched, unless it was already: then only the
+    places of `tree` are looked at.  Paths of `private` are not for the author of the log to say
+    anything of.  `on_place` is told how many places are done, and how many there are.
 
-    What is in the way in one place, or may not be changed, does not stop the rest.  `done` says
-    what has been done even if something is raised.
+    An obstacle in one place, or one that may not be changed, does not stop the rest.  `done`
+    has the work done even if something is raised.
 
     Raises `directory.records.RecordError` for a log that is not one of a directory,
-    `directory.folders.FolderBusyError`, and `OSError` for what would stop every place.
+    `directory.folders.FolderBusyError`, and `OSError` for errors that would stop every place.
     """
     tree = read_tree(store, log) if tree is None else tree
     places = tree.in_order()
@@ -104,7 +103,7 @@ def materialise(
 
 @contextmanager
 def _staging(root: int) -> Iterator[int]:
-    """Have a place for files in the making; what a crash left there is thrown away."""
+    """Have a place for files in the making; leftovers of a crash are thrown away."""
     _clear_staging(root)
     os.mkdir(STAGING, 0o700, dir_fd=root)
     staging = os.open(STAGING, OPEN_FOLDER, dir_fd=root)
@@ -188,7 +187,7 @@ class _Materialiser:
             os.fchmod(folder, place.record.mode)
 
     def remove(self, place: Place) -> None:
-        """Remove what is at `path`; a directory in which something is left stays."""
+        """Remove the place; a directory that is not empty stays."""
         with suppress(FileNotFoundError, NotADirectoryError):
             parent, name = self._folders.above(place.record.path)
             mode = mode_of(name, parent)
@@ -266,13 +265,13 @@ class _Materialiser:
             raise
 
     def _move(self, staged: bytes, parent: int, name: bytes, mode: int | None) -> None:
-        """Put what has been made in its place, in one step unless a directory is there."""
+        """Put the made file in its place, in one step unless a directory is there."""
         if mode is not None and stat.S_ISDIR(mode):
             os.rmdir(name, dir_fd=parent)
         os.rename(staged, name, src_dir_fd=self._staging, dst_dir_fd=parent)
         self.done.written += 1
 
     def _clear(self, staged: bytes) -> None:
-        """Make room for the next file; what has been moved is no longer there."""
+        """Make room for the next file; one that was moved is no longer there."""
         with suppress(FileNotFoundError):
             os.unlink(staged, dir_fd=self._staging)

@@ -19,16 +19,16 @@ __all__ = ["Mirror"]
 
 
 class Mirror:
-    """Makes `into` what the log in `store` says, again and again (``None``: does nothing).
+    """Makes `into` match the log in `store`, again and again (``None``: does nothing).
 
     Of several logs in the store it is the `wanted` one.  Payloads of more than
     `payload_size_max` bytes may be missing: files that need them are left as they are.  Nothing
     is written to the files of `private`, nor to paths that are not `chosen`.
 
-    From entering it on, or from when `into` is made, nobody else can do that: to use it is to
-    lock the directory.  Raises `directory.folders.FolderBusyError`.
+    From entering it on, or from when `into` is made, no other process can do that: using it
+    locks the directory.  Raises `directory.folders.FolderBusyError`.
 
-    made: what has been done, all in all.
+    made: everything done so far.
     failed: by path, why a place is not as it should be.  The next update tries it again.
     """
 
@@ -53,7 +53,7 @@ class Mirror:
         self._chosen = chosen
         self._on_place = on_place
         self._reader: TreeReader | None = None
-        self._due: Collection[bytes] = ()  # paths that are to be seen to again
+        self._due: Collection[bytes] = ()  # paths to try again
         self._folder: int | None = None
 
     def __enter__(self) -> Self:
@@ -71,7 +71,7 @@ class Mirror:
             os.close(self._folder)
 
     def unfinished(self) -> Failure | None:
-        """What stands in the way of places, if it has not stopped all."""
+        """The obstacles to single places, if they have not stopped all."""
         if not self.failed:
             return None
         path, reason = next(iter(self.failed.items()))
@@ -86,7 +86,7 @@ class Mirror:
         return logs[0] if len(logs) == 1 else None
 
     def update(self) -> tuple[Materialised, Failure | None]:
-        """Bring the directory up to date; what was done, and what has gone wrong."""
+        """Bring the directory up to date; the work done, and the failure."""
         log, logs = self.log, self._store.logs()
         if self._into is None or (log is None and not logs):
             return Materialised(), None

@@ -1,4 +1,4 @@
-"""The command line of the program: its options, and what each is for."""
+"""The command line of the program: its options, and the use of each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EPILOG = exits(
 
 
 def parser_for(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
-    """The command line; each command is described by the first line of what runs it."""
+    """The command line; each command is described by the first line of its function."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM, description="A directory travels as a Bamboo log.", epilog=_EPILOG
     )
@@ -108,7 +108,7 @@ def _add_publish(command: argparse.ArgumentParser) -> None:
         help="give each file an entry of its own, however small, so that it can be fetched alone",
     )
     command.add_argument(
-        "--dry-run", action="store_true", help="say what would be published, and publish nothing"
+        "--dry-run", action="store_true", help="tell the changes to publish, and publish nothing"
     )
     _add_quiet(command)
 
@@ -158,7 +158,7 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
         type=positive,
         default=0.2,
         metavar="SECONDS",
-        help="how often to look for what others have stored (default: %(default)s)",
+        help="how often to look for new entries of others in the store (default: %(default)s)",
     )
     add_capture(command)
 
@@ -182,10 +182,10 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
         "--only",
         action="append",
         metavar="GLOB",
-        help="only paths or names that match, and what is in directories that do (may be repeated)",
+        help="only paths or names that match, and all in matching directories (may be repeated)",
     )
     command.add_argument(
-        "--dry-run", action="store_true", help="say what the servers have, and fetch nothing"
+        "--dry-run", action="store_true", help="tell the offers of the servers, and fetch nothing"
     )
     command.add_argument(
         "--timeout",
@@ -224,7 +224,7 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
         "--sparse",
         type=number(1, 2**64 - 1),
         metavar="SEQ",
-        help="only entry SEQ, with what proves that it belongs to the log",
+        help="only entry SEQ, with the proof that it belongs to the log",
     )
     add_capture(command)
 

@@ -41,7 +41,7 @@ def chooser(patterns: Collection[str] | None) -> Callable[[bytes], bool]:
 def lacking_of(chosen: Callable[[bytes], bool]) -> Callable[[LogStore, LogKey], list[int]]:
     """Which payloads are missing of the newest versions of files that are chosen.
 
-    In a log from before there were cuts, nobody knows whose those are: then all are of interest.
+    In a log from before there were cuts, their files are unknown: then all are of interest.
     """
 
     def lacking(store: LogStore, log: LogKey) -> list[int]:
@@ -49,7 +49,7 @@ def lacking_of(chosen: Callable[[bytes], bool]) -> Callable[[LogStore, LogKey], 
         try:
             reader.read()
         except RecordError:
-            return []  # whoever makes the directory says so
+            return []  # making the directory will report it
         ranges = [
             r for place in reader.lacking() if chosen(place.record.path) for r in place.ranges
         ]
@@ -61,7 +61,7 @@ def lacking_of(chosen: Callable[[bytes], bool]) -> Callable[[LogStore, LogKey], 
 
 
 def all_lacking(payload_size_max: int) -> Callable[[LogStore, LogKey], list[int]]:
-    """Which payloads of at most so many bytes are missing."""
+    """Finds the missing payloads of at most that number of bytes."""
     return lambda store, log: list(_missing(store, log, payload_size_max))
 
 
@@ -82,10 +82,10 @@ async def fetch_parts(
     *,
     on_progress: Callable[[Fetched], object] = lambda fetched: None,
 ) -> Fetched:
-    """Fetch entries and small payloads, then what is `lacking` from all servers at once.
+    """Fetch entries and small payloads, then the `lacking` ones from all servers at once.
 
-    A server that fails is left out; what it was asked for is asked of the others.  A log that
-    does not verify costs nothing but that log.
+    A server that fails is left out; its share is asked of the others.  A log that does not
+    verify costs nothing but that log.
     """
     servers = list(dict.fromkeys(servers))
     terms = replace(terms, payload_size_max=min(PACK_SIZE_MAX, terms.want.size_max))
@@ -114,7 +114,7 @@ async def fetch_parts(
         if failure is not None:
             total.fail(failure)
         elif any((await thread.call(missing_of)).values()):
-            total.fail(Failure("INCOMPLETE", "no server has all of what is missing"))
+            total.fail(Failure("INCOMPLETE", "no server has all missing payloads"))
     return total
 
 
@@ -132,7 +132,7 @@ def _those_that_work(
 
 
 async def _fetch_small(job: Job, servers: Sequence[Address]) -> dict[Address, Failure | None]:
-    """Fetch entries and small payloads from one server, and what others have beyond from them."""
+    """Fetch entries and small payloads from one server, and further ones from the others."""
     outcomes: dict[Address, Failure | None] = {}
     thread, terms = job.thread, job.terms
     lookout = Lookout(thread, servers if len(servers) > 1 else (), terms)
@@ -153,7 +153,7 @@ async def _fetch_small(job: Job, servers: Sequence[Address]) -> dict[Address, Fa
 def _ahead(
     store: LogStore, offers: Mapping[Address, Mapping[LogKey, int]], terms: Terms
 ) -> list[Address]:
-    """The servers that have more than the store of what is wanted."""
+    """The servers that have wanted entries which the store lacks."""
     heads = {log: store.head(log) for log in store.logs()}
     positions = {log: head.seqnum for log, head in heads.items() if head is not None}
     return [

@@ -25,7 +25,7 @@ _INTERVAL_S = 0.05  # counting to the next file is quicker than telling of it
 class Progress(Bars):
     """A bar for each kind of work, below those before it.
 
-    first: the work that comes first, of which nobody knows yet how much it is.
+    first: the work that comes first, of a size not known yet.
     """
 
     def __init__(self, first: str, *, quiet: bool = False) -> None:
@@ -48,11 +48,11 @@ class Progress(Bars):
         self._count("fetching", done, sum(fetched.offered.values()), fetched.payload_bytes)
 
     def published(self, published: Published) -> None:
-        """So many places have been looked at, and so much has been appended."""
+        """Show the number of places looked at, and the bytes appended."""
         self._count("publishing", published.seen, published.found, published.payload_bytes)
 
     def counter(self, work: str) -> Callable[[int, int], None]:
-        """What is to be told how much of some work is done, and how much there is of it."""
+        """A function to call with how much of some work is done, and how much there is of it."""
         return partial(self._count, work)
 
     def _count(self, work: str, done: int, total: int, size: int | None = None) -> None:

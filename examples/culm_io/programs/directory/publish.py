@@ -42,24 +42,24 @@ __all__ = ["Published", "publish_directory"]
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _BATCH_SIZE_MAX = 1 << 22
 _BATCH_COUNT_MAX = 256
-# Larger files have entries of their own, so that what changes in one does not move the rest.
+# Larger files have entries of their own, so that changes in one do not move the rest.
 _PACKED_SIZE_MAX = 1 << 14
 # The most that the header of a pack says of a record besides its path or target.
 _PACKED_HEAD_SIZE = 128
-# Between two ranges that are kept there may be one of what is new.
+# Between two kept ranges there may be a new one.
 _KEPT_MAX = RANGES_MAX // 2 - 1
 
 
 @dataclass(slots=True)
 class Published:
-    """What publishing came to.
+    """The result of publishing.
 
     entries, payload_bytes: appended; changed: how many places with them; unchanged: how many
     are as the log says.
     found: how many places need a second look; seen: how many of them have had it.
-    paths: kinds and paths of what is new or gone, where nothing is appended.
-    findings: what does not travel, and what could not be read: the log has it as before.
-    unsettled: of what could not be read and may have changed unseen, the earliest time.
+    paths: kinds and paths of new and removed places, where nothing is appended.
+    findings: places that do not travel, and unreadable ones: the log has those as before.
+    unsettled: the earliest time of unreadable places that may have changed unseen.
     """
 
     log: LogKey
@@ -87,7 +87,7 @@ def publish_directory(
     done: Published | None = None,
     on_progress: Callable[[Published], object] = lambda done: None,
 ) -> Published:
-    """Append to the log of `key` what has changed in `root`.
+    """Append the changes in `root` to the log of `key`.
 
     Names and relative paths that match a pattern of `excludes` (see `fnmatch`) do not
     belong to the directory.  Files of `private` are never published.
@@ -96,19 +96,19 @@ def publish_directory(
     before `settled_before` (nanoseconds since 1970); of all others the content is compared
     (``None``: of all).
 
-    What is small comes together in packs, unless `pack` is false: then every place has an
-    entry of its own.
+    Small files come together in packs, unless `pack` is false: then every place has an entry of
+    its own.
 
-    First what is gone, innermost first, then what is there, in the order of names: in the
-    log up to any entry, everything is in a directory.  What cannot be read stays in the log
-    as it was, and does not stop the rest.
+    Removed places come first, innermost first, then existing ones, in the order of names: in
+    the log up to any entry, everything is in a directory.  Unreadable places stay in the log as
+    they were, and do not stop the rest.
 
-    If it is `dry`, nothing is appended: `done` says what would be.  `on_progress` is told of it
-    place by place, and within large files.
+    If it is `dry`, nothing is appended: `done` has the would-be result.  `on_progress` is told
+    of it place by place, and within large files.
 
-    `done` says what has been done even if something is raised: `OSError` for what would stop
-    every file, what the store raises, `culm.bamboo.VerificationError` for a log that has forked
-    or ended, and `directory.records.RecordError` for one that is not of a directory.
+    `done` has the result so far even if something is raised: `OSError` for errors that would
+    stop every file, errors of the store, `culm.bamboo.VerificationError` for a log that has
+    forked or ended, and `directory.records.RecordError` for one that is not of a directory.
     """
     author = LogAuthor.resume(key, store)
     done = Published(author.log) if done is None else done
@@ -145,7 +145,7 @@ def publish_directory(
 
 
 def _unseen(tree: Tree, findings: Findings, settled_before: int | None) -> Iterator[int]:
-    """The times of files that the log has, and of which nobody knows whether that is all."""
+    """The times of files in the log that may have changed unseen."""
     for path, place in tree.places.items() if findings.failed else ():
         record = place.record
         if not isinstance(record, File) or findings.is_known(path):
@@ -157,7 +157,7 @@ def _unseen(tree: Tree, findings: Findings, settled_before: int | None) -> Itera
 def _is_settled(
     each: Directory | Link | FoundFile, known: Place | None, settled_before: int | None
 ) -> bool:
-    """Whether it needs no second look to say that this is what the log has."""
+    """Whether it is the same as in the log without a second look."""
     if known is None:
         return False
     if not isinstance(each, FoundFile):
@@ -190,14 +190,14 @@ def _publish_one(
 
 
 class _Reader:
-    """Reads the files of which it is not sure that they are what the log has."""
+    """Reads the files that may differ from the log."""
 
     def __init__(self, folders: Folders, contents: Contents) -> None:
         self._folders = folders
         self._contents = contents
 
     def is_as_known(self, found: FoundFile, known: Place | None, batch: _Batch) -> bool:
-        """Whether a file is what the log has; if not, all of its chunks are published.
+        """Whether a file is as in the log; if not, all of its chunks are published.
 
         Raises `OSError` and `RecordError` if it cannot be read as a whole.
         """
@@ -231,9 +231,9 @@ class _Reader:
         known: Place | None,
         batch: _Batch,
     ) -> None:
-        """What the version before does not have, and what is kept of it.
+        """The new parts of a file, and the parts kept of its last version.
 
-        As it was when it was opened: what happens to it meanwhile changes its time, so that it is
+        As it was when it was opened: later changes also change its time, so that it is
         published again the next time.
         """
         before = () if known is None else self._contents.digests(known)
@@ -248,7 +248,7 @@ class _Reader:
 
 
 def _parts(chunks: Iterable[Chunk], before: Iterable[tuple[int, bytes]]) -> list[Extent | Range]:
-    """A file as what is new in it, and ranges of entries that have the rest."""
+    """A file as its new parts, and ranges of entries that have the rest."""
     seqnums: list[int] = []
     positions: dict[bytes, list[int]] = {}
     for position, (seqnum, digest) in enumerate(before):
@@ -323,7 +323,7 @@ class _Batch:
         self._pack_size = 0
 
     def add(self, record: Record, content: bytes = b"") -> None:
-        """Add a record, behind those that were added before."""
+        """Add a record, after earlier ones."""
         if self._dry and (not isinstance(record, File) or record.chunk == 0):
             self.done.paths.append((record.kind, record.path))
         size = len(record.path) + len(content) + _PACKED_HEAD_SIZE

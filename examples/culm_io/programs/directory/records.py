@@ -1,4 +1,4 @@
-"""What the payloads of a directory's log say.
+"""The payloads of a directory's log.
 
 A payload is a CBOR array of two: a map, the header, and a byte string, the content::
 
@@ -11,20 +11,19 @@ A payload is a CBOR array of two: a map, the header, and a byte string, the cont
 
 Paths are relative to the directory, in bytes as POSIX has them, with ``/`` between names.
 ``mtime`` is in nanoseconds since 1970.  Content is there for files only, `CHUNK_SIZE`
-bytes of it at most; an empty file has one empty chunk.  Behind its content, a chunk may
-have a hole, that is ``"zeros": n`` bytes that are zero, however many: a field that is left
-out where there are none.
+bytes of it at most; an empty file has one empty chunk.  After its content, a chunk may have a
+hole, that is ``"zeros": n`` bytes that are zero, however many: a field that is left out where
+there are none.
 
-A chunk with ``"kept": [first, last]`` has no content of its own: what is in its place is that
-of the entries from ``first`` to ``last``, all of them chunks of the version of this file
-that was there before.  So a file that has changed costs what is new in it, and a
-directory never takes more room than its log.
+A chunk with ``"kept": [first, last]`` has no content of its own: in its place stands that of
+the entries from ``first`` to ``last``, all of them chunks of the last version of this file.  So
+a changed file costs its new parts, and a directory never takes more room than its log.
 
 A pack is many records in one payload, for an entry costs a signature: the headers as they
 are by themselves, and the contents one after the other, of these sizes.  Its files are small
 enough to have one chunk.
 
-Nobody knows who wrote a log: what is decoded here names nothing outside the directory.
+A log may come from anyone: records decoded here name nothing outside the directory.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ __all__ = [
 ]
 
 CHUNK_SIZE = 1 << 20
-"""Files are split into chunks of so many bytes; the last one may be shorter."""
+"""The size of a chunk of a file, in bytes; the last one may be shorter."""
 
 PREFIX_SIZE = 1 << 14
-"""The header is within so many bytes at the beginning of the payload, unless it is a pack's."""
+"""The header is within that many bytes from the start of the payload, unless it is a pack's."""
 
 PACK_SIZE_MAX = 1 << 16
 """Payloads that are packs have no more bytes."""
@@ -95,7 +94,7 @@ class Range(NamedTuple):
 class File:
     """Chunk number `chunk` of the `chunks` of a file; permission bits; nanoseconds.
 
-    zeros: the size of the hole behind the content of this chunk (bytes).
+    zeros: the size of the hole after the content of this chunk (bytes).
     kept: the first and last of the entries whose chunks stand here, from the version before.
     """
 
@@ -116,8 +115,8 @@ class File:
         _check_number("zeros", self.zeros, 0, _INT64_MAX)
         if self.kept is not None:
             _check_number("the last entry that is kept", self.kept.last, 1, _INT64_MAX)
-            _check_number("the first entry that is kept", self.kept.first, 1, self.kept.last)
-            _check_number("zeros of what is kept", self.zeros, 0, 0)
+            _check_number("the first kept entry", self.kept.first, 1, self.kept.last)
+            _check_number("zeros of a kept range", self.zeros, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What was here is no longer."""
+    """The place at this path is gone."""
 
     kind: ClassVar[str] = "removed"
     path: bytes
@@ -174,7 +173,7 @@ def is_inside(path: bytes, target: bytes) -> bool:
     """Whether a link at `path` to `target` surely leads to somewhere inside the directory.
 
     That is so if its ``..``, which all have to come first, do not climb above the top:
-    what follows them goes down, through further links of which the same is true.
+    the rest goes down, through further links of which the same is true.
     """
     names = target.split(b"/")
     climbed = next((n for n, name in enumerate(names) if name != b".."), len(names))
@@ -195,7 +194,7 @@ def encode(record: Record, content: bytes = b"") -> bytes:
 def encode_pack(records: Sequence[Record], contents: Sequence[bytes]) -> bytes:
     """The payload for small records together, in their order, with the content of each.
 
-    Raises `RecordError` as `encode`, and for what does not go into a pack.
+    Raises `RecordError` as `encode`, and for records that do not go into a pack.
     """
     header = {
         "kind": "pack",
@@ -240,7 +239,7 @@ def decode(prefix: bytes, size: int) -> list[Piece]:
     """The records of a payload of `size` bytes, and where their content is.
 
     `prefix` is the whole payload, or at least the first `PREFIX_SIZE` bytes of it, or the
-    first `PACK_SIZE_MAX` if there are so many.  The content ends where the payload does.
+    first `PACK_SIZE_MAX` if there are that many.  The content ends where the payload does.
     Raises `RecordError`.
     """
     if size > PAYLOAD_SIZE_MAX:
@@ -306,7 +305,7 @@ def _record(header: Any) -> Record:
 
 def _range(value: object) -> Range:
     if type(value) is not list or len(value) != 2:
-        raise RecordError("what is kept is not a range of entries")
+        raise RecordError("kept is not a range of entries")
     return Range(*value)
 
 

@@ -1,4 +1,4 @@
-"""What publishing and fetching say on stdout: objects that are written as JSON."""
+"""The results of publishing and fetching on stdout: objects that are written as JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def log_id(log: LogKey) -> str:
 
 
 def of_publish(done: Published, head: Head | None, error: str | None) -> dict[str, Any]:
-    """What has come of publishing."""
+    """The result of publishing."""
     return {
         "log": log_id(done.log),
         "entries": done.entries,
@@ -53,7 +53,7 @@ def of_publish(done: Published, head: Head | None, error: str | None) -> dict[st
 
 
 def of_findings(findings: Findings) -> Iterator[str]:
-    """What people should know of a directory that was published, a line each."""
+    """Notes for people on a published directory, a line each."""
     for kind, paths in (
         ("left out", findings.skipped),
         ("a further name", findings.hard_links),
@@ -90,7 +90,7 @@ def _of_head(head: Head | None) -> dict[str, Any]:
 def of_fetch(
     store: LogStore, log: LogKey | None, fetched: Fetched, made: Materialised
 ) -> dict[str, Any]:
-    """What has come of fetching a log."""
+    """The result of fetching a log."""
     survey = None if log is None else survey_log(store, log, payload_size_max=0)
     return {
         **of_update(store, log, fetched, made),
@@ -105,7 +105,7 @@ def of_entry(
     certified: Certified | None,
     records: Sequence[Record] | None,
 ) -> dict[str, Any]:
-    """What has come of fetching one entry."""
+    """The result of fetching one entry."""
     stored = None if certified is None else certified.stored
     return {
         "log": None if log is None else log_id(log),
@@ -145,7 +145,7 @@ def _of_record(record: Record) -> dict[str, Any]:
 def of_offers(
     store: LogStore, server: tuple[str, int], found: Fetched, wanted: LogKey | None
 ) -> Iterator[dict[str, Any]]:
-    """What a server has of each log, and what is here; or why nobody knows."""
+    """The server's part of each log, and ours; or why it is unknown."""
     where = {"dry_run": True, "server": f"{server[0]}:{server[1]}"}
     failure = found.failure
     if failure is not None:
@@ -168,7 +168,7 @@ def of_offers(
 
 
 def table_of_paths(log: LogKey, lines: Sequence[dict[str, Any]]) -> Table:
-    """What `list_paths` found, for people."""
+    """The findings of `list_paths`, for people."""
     rows = []
     for line in lines:
         arrow = f" -> {line['target']}" if "target" in line else ""
@@ -197,7 +197,7 @@ def _time_of(nanoseconds: int) -> str:
 
 
 def table_of_entries(log: LogKey, lines: Sequence[dict[str, Any]]) -> Table:
-    """What `list_entries` found, for people."""
+    """The findings of `list_entries`, for people."""
     rows = []
     for line in lines:
         records = line["records"]

@@ -1,4 +1,4 @@
-"""Finding what is in a directory; contents are read later."""
+"""Finding the files of a directory; contents are read later."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FoundFile(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """By path: what does not travel, what is a further name of a file, what cannot be read."""
+    """By path: places that do not travel, further names of files, unreadable places."""
 
     skipped: dict[bytes, str] = field(default_factory=dict)
     hard_links: dict[bytes, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Findings:
 
 
 class Scanner:
-    """Finds what is in the open directory `root`, in the order of names.
+    """Finds all places in the open directory `root`, in the order of names.
 
     Names and relative paths that match a pattern of `excludes` are not looked at.  Files of
     `private` are left out, whatever their names.

@@ -1,4 +1,4 @@
-"""Serving: whoever connects gets the logs of our store, and what comes to be in them."""
+"""Serving: each client gets the logs of our store, and new entries as they come."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from culm_io.programs.places import Places
 __all__ = ["Bounds", "serve_logs"]
 
 _PIECE_MIN = 1 << 12
-_REQUEST_SIZE = 1 << 11  # what a request costs, about
+_REQUEST_SIZE = 1 << 11  # the cost of a request, about
 # How long clients may take to answer our goodbye, in seconds.
 _PATIENCE_S = 2.0
-# How long one that says nothing, or takes nothing of what waits for it, may have its reasons.
+# How long one that says nothing, or takes nothing of the data that waits for it, is excused.
 _STALL_S = 1.0
 _INTEREST: Final = Interest(live=True, accept_new_logs=False, offer_stored=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What all clients together may use.  Sizes in bytes, times in seconds.
+    """Bounds on all clients together.  Sizes in bytes, times in seconds.
 
     clients_max, address_max
         Connections at once, in all and from one address.  If there is no room for another one,
         the one for which nothing has moved for longest has to go; if something has for all of
         them, the newcomer waits.
     memory_max
-        For what is read, received and held for clients: each has its share of it.
+        For data read, received and held for clients: each has its share of it.
     idle_max_s
-        How long a client may leave all that it is offered unanswered, and take nothing of what it
-        has asked for.  One that has answered, and waits for what is to come, may stay: it follows.
+        How long a client may leave all offers unanswered, and take nothing of the data it has
+        asked for.  One that has answered, and waits for new entries, may stay: it follows.
     """
 
     clients_max: int = 64
@@ -87,7 +87,7 @@ async def serve_logs(
 
     `changed` tells which logs of the store others have changed; it is asked every `poll_s`
     seconds.  `captures` records connections.  `on_listening` is told where; `on_left` who has left,
-    and why.  Raises `OSError` if the address is not to be had, and what `changed` raises.
+    and why.  Raises `OSError` if the address is not to be had, and the errors of `changed`.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -189,7 +189,7 @@ class _Client:
     def _has_taken_more(self) -> bool:
         """Whether data has left since this was asked last.
 
-        What waits in the transport has not, though no connection can take it back.
+        Bytes in the transport have not, though no connection can take them back.
         """
         left = self.replicator.connection.taken_size - self._unwritten_size()
         more, self._left_size = left > self._left_size, max(left, self._left_size)

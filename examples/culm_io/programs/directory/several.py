@@ -36,13 +36,13 @@ Address = tuple[str, int]
 
 # How long servers that are not needed any more may take to answer our goodbye, in seconds.
 _GOODBYE_S = 0.5
-# What no other server makes good.
+# Failures that no other server makes good.
 _FINAL = frozenset({"FORK", "TOO_MUCH", "CANNOT_STORE"})
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be fetched, and what has come of it over all connections."""
+    """The logs to fetch, and the outcome over all connections."""
 
     thread: StoreThread
     terms: Terms
@@ -95,7 +95,7 @@ class _SoundRun(_Run):
 
 
 async def _end(runs: Iterable[_Run], total: Fetched) -> None:
-    """End what is not needed any more, and count what has come."""
+    """End runs that are not needed any more, and count their results."""
     runs = list(runs)
     tasks = [run.task for run in runs]
     for run in runs:
@@ -116,7 +116,7 @@ async def _end(runs: Iterable[_Run], total: Fetched) -> None:
 
 
 async def fetch_from_fastest(job: Job, servers: Sequence[Address]) -> dict[Address, Failure | None]:
-    """Fetch what is wanted from one server; how it went with those that are done.
+    """Fetch everything wanted from one server; the outcomes of those that are done.
 
     A server that is not done after `Terms.patience_s` has to be faster than the next one: for as
     long again both are asked, and then the one goes on from which more has come.
@@ -200,9 +200,9 @@ async def fetch_from_all(
 
 
 class _Crew:
-    """The fetchers that share what is missing, each with one server.
+    """The fetchers that share the missing payloads, each with one server.
 
-    over: all has come, or nobody has more of it.
+    over: all has come, or no server has more of it.
     """
 
     def __init__(self, shares: Shares) -> None:
@@ -228,7 +228,7 @@ class _Crew:
 
 
 class _PartFetcher(Fetcher):
-    """Asks one server for shares of what is missing."""
+    """Asks one server for shares of the missing payloads."""
 
     def __init__(
         self, job: Job, surveys: Mapping[LogKey, Survey], crew: _Crew, number: int
@@ -236,17 +236,17 @@ class _PartFetcher(Fetcher):
         self.number = number
         self._part_surveys = surveys
         self._crew = crew
-        self._heard = False  # what the server has
+        self._heard = False  # the server's offers
         interest = Interest(live=False, accept_new_logs=False, want=None)
         super().__init__(job.thread, job.terms, Fetched(), interest, added=job.added)
 
     @property
     def has_nothing_to_do(self) -> bool:
-        """Whether the server has nothing more of what is missing, as far as it has said."""
+        """Whether the server has no more missing payloads, as far as it has said."""
         return self.over or (self._heard and self._crew.shares.under_way(self.number) is None)
 
     def prepare(self) -> None:
-        """Nothing is wanted but what it is asked for."""
+        """Want nothing but the shares."""
 
     def survey(self, log: LogKey) -> Survey:
         found = self._part_surveys.get(log) or Survey()

@@ -12,7 +12,7 @@ from culm.point2point.replication import Want
 
 __all__ = ["Share", "Shares"]
 
-# As long as there are so many, a server is asked for no fewer payloads at once.
+# A server is asked for no fewer payloads at once, as long as there are that many.
 _COUNT_MIN = 4
 
 
@@ -31,11 +31,11 @@ class Share:
 
 
 class Shares:
-    """Gives out what is missing, in shares of what is left, until all of it has come.
+    """Gives out the missing payloads, in shares of the rest, until all have come.
 
     A server that is done with its share gets another one.  When all is given out, it takes over
-    the end of what others still owe.  So servers that are slow or stuck hold up nothing: what
-    they were asked for comes from others, and few payloads come twice.
+    the end of what others still owe.  So servers that are slow or stuck hold up nothing: their
+    shares come from others, and few payloads come twice.
 
     gaps: ranges of each log in which nothing is there that is missing (`survey_log`).
     """
@@ -61,15 +61,15 @@ class Shares:
         return not self._asked
 
     def under_way(self, server: int) -> Share | None:
-        """What a server is asked for, unless that is over."""
+        """The share that a server is asked for, unless that is over."""
         return self._under_way.get(server)
 
     def came(self, log: LogKey, seqnum: int) -> None:
-        """A payload is here, whoever has sent it."""
+        """Note that a payload is here, from any server."""
         self._asked.pop((log, seqnum), None)
 
     def take(self, server: int, offered: Mapping[LogKey, int], *, servers: int) -> Share | None:
-        """What to ask a server for that has nothing to do, and has offered that much of each log.
+        """The next share for an idle server that has offered that much of each log.
 
         servers: how many there are.
         """
@@ -90,7 +90,7 @@ class Shares:
         return None
 
     def over(self, server: int) -> None:
-        """A server has sent what it has of its share, or sends nothing any more."""
+        """Note that a server has sent all it has of its share, or sends nothing any more."""
         share = self._under_way.pop(server, None)
         if share is None:
             return
@@ -101,7 +101,7 @@ class Shares:
                 self._lacking.setdefault(place, set()).add(server)
 
     def _runs(self, server: int, offered: Mapping[LogKey, int], askers: int) -> Iterator[Share]:
-        """What may be had from a server, and is asked of that many others: without holes."""
+        """The runs to be had from a server and asked of `askers` others: without holes."""
         for gap in self._gaps:
             log, last = gap.log, offered.get(gap.log, 0)
 

@@ -1,4 +1,4 @@
-"""Fetching one entry, with what proves that it belongs to its log."""
+"""Fetching one entry, with the proof that it belongs to its log."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ __all__ = ["Certified", "certify", "fetch_entry"]
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """An entry, the path of links from it to entry 1, and what is there of the pool above it.
+    """An entry, the path of links from it to entry 1, and the stored part of the pool above it.
 
-    Sequence numbers; the path descends, what is above ascends.
+    Sequence numbers; the path descends, the pool above ascends.
     """
 
     stored: StoredEntry
@@ -85,7 +85,7 @@ class _EntryFetcher(Fetcher):
     def __init__(self, thread: StoreThread, terms: Terms, fetched: Fetched, seqnum: int) -> None:
         self.log: LogKey | None = None
         self._seqnum = seqnum
-        # To hear what there is, and fetch nothing but the entry.
+        # To hear of the logs, and fetch nothing but the entry.
         interest = Interest(live=False, accept_new_logs=True, want=None)
         super().__init__(thread, terms, fetched, interest)
         self._complete = False

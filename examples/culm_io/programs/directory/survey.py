@@ -15,13 +15,13 @@ _READ_SIZE_MAX = 1 << 20
 
 @dataclass(slots=True)
 class Survey:
-    """What there is of the unbroken log.
+    """The stored part of the unbroken log.
 
     position: its last entry; last_lacks: whether that lacks a payload of interest.
     lacking: how many payloads of interest are missing; left_out: how many of those that are
     too large.  begun: how much there is of payloads of which only a beginning is there, by
-    entry.  gaps: ranges that bring what is lacking and nothing that is there, but for the
-    last entry, with which fetching what comes next begins.
+    entry. gaps: ranges that bring lacking entries and nothing that is there, but for the last
+    entry, with which fetching the next ones begins.
     """
 
     position: int = 0
@@ -40,7 +40,7 @@ def survey_log(
     end: int | None = None,
     chosen: Container[int] | None = None,
 ) -> Survey:
-    """Look through what `store` has of `log`, up to entry `end`.
+    """Survey the entries of `log` in `store`, up to entry `end`.
 
     Payloads of more than `payload_size_max` bytes are not of interest, nor are those of other
     entries than the `chosen` ones, if that is given; then the last entry is one like the others.

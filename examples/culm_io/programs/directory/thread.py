@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class StoreThread:
-    """Serialises what several connections do with one store.
+    """Serialises the work of several connections on one store.
 
     Effects go to `executor`, whatever else needs the store to `call`: a store is for one thread
     at a time, and a loop that waited for a disk would keep all connections waiting.

@@ -1,4 +1,4 @@
-"""What a log says that its directory is."""
+"""The directory that a log describes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MODULUS: Final = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is at a path, and the entry that says so: of a file, that of its first chunk.
+    """A place at a path, and the entry that describes it: of a file, that of its first chunk.
 
     ranges: the entries that hold the content of a file, one chunk each; none of a file that is
     in a pack.
@@ -62,17 +62,17 @@ class Place:
 class Tree:
     """Places by path: the newest of each, a file as soon as all its chunks are there.
 
-    They are in order, directories before what is in them.
+    They are in order, directories before their content.
     """
 
     places: dict[bytes, Place]
 
     def in_order(self) -> list[Place]:
-        """All places, directories before what is in them."""
+        """All places, directories before their content."""
         return list(self.places.values())
 
     def of(self, chosen: Callable[[bytes], bool]) -> Tree:
-        """What is chosen, and the directories above."""
+        """The chosen places, and the directories above."""
         paths = {path for path in self.places if chosen(path)}
         if len(paths) == len(self.places):
             return self
@@ -89,7 +89,7 @@ def _above(path: bytes) -> Iterator[bytes]:
 
 
 def order(path: bytes) -> bytes:
-    """The key that sorts paths by names, so that a directory is followed by what is in it."""
+    """The key that sorts paths by names, so that a directory is followed by its content."""
     return path.replace(b"/", b"\0")
 
 
@@ -131,12 +131,11 @@ class _Making:
 class TreeReader:
     """Replays the records of `log`, from where it stopped the last time.
 
-    Payloads of more than `payload_size_max` bytes may be missing: what they say is left
-    out, and what was said before stands.  At any other payload that is not all there,
-    reading stops.
+    Payloads of more than `payload_size_max` bytes may be missing: their records are left out,
+    and earlier ones stand.  At any other payload that is not all there, reading stops.
 
     position: the last entry that was read; missing: how many were left out.
-    unclaimed: those of them of which nobody knows what they belong to.
+    unclaimed: those of them that belong to no known file.
     """
 
     def __init__(
@@ -151,8 +150,8 @@ class TreeReader:
         self._places: dict[bytes, Place] = {}
         # The newest versions of files of which payloads are missing: later ones may keep of them.
         self._lacking: dict[bytes, Place] = {}
-        # While this is followed: what has been said of since, and whether it was an open directory;
-        # the places that are in no directory; and, by path, those in the one there.
+        # While this is followed: the paths of records since then, and whether each was an open
+        # directory; the places that are in no directory; and, by path, those in the one there.
         self._news: dict[bytes, bool] | None = None
         self._hidden: set[bytes] = set()
         self._below: defaultdict[bytes, list[bytes]] = defaultdict(list)
@@ -164,12 +163,12 @@ class TreeReader:
         self._gaps = array("Q", [0])
 
     def read(self) -> Tree:
-        """Read on; what the directory is now.
+        """Read on; the directory as it is now.
 
         Raises `RecordError`, with the number of the entry, for a log that is not one of a
         directory: everything has to be in directories, and nothing under links or files.
         """
-        self._places = dict(self._places)  # of what was returned before, nothing changes
+        self._places = dict(self._places)  # earlier results do not change
         self._read_on()
         return self._checked()
 
@@ -196,7 +195,7 @@ class TreeReader:
         return Tree({path: self._places[path] for path in sorted(paths, key=order)})
 
     def _look_at(self, news: Mapping[bytes, bool]) -> set[bytes]:
-        """See which places are in directories, of those and of what is in them."""
+        """See which places are in directories, of those and of their content."""
         shown: set[bytes] = set()
         was_open = dict(news)
         waiting = sorted(news, key=order)
@@ -323,7 +322,7 @@ class TreeReader:
         self._making, self._in_gap = None, False
 
     def _checked(self) -> Tree:
-        """The places, all of them in directories; what has none for want of a payload is not."""
+        """The places in directories; not those without one for want of a payload."""
         paths = list(self._places)
         if any(order(path) > order(after) for path, after in pairwise(paths)):
             paths.sort(key=order)
@@ -353,7 +352,7 @@ def _file_size(size: int) -> int:
 
 
 def read_tree(store: LogStore, log: LogKey, *, payload_size_max: int | None = None) -> Tree:
-    """What the records of `log` say; see `TreeReader`.
+    """The tree of the records of `log`; see `TreeReader`.
 
     Raises `RecordError`, also if a payload is missing that must not be.
     """
