@@ -259,3 +259,20 @@ def test_the_end_of_a_connection_is_not_told_of_each_session() -> None:
     victim.machine.close()
     (event,) = victim.run()
     assert event == Closed()
+
+
+def test_a_peer_that_has_lost_a_live_session_gets_another() -> None:
+    """As where a line stood still until one side had given up what the other took for agreed."""
+    victim = Victim(documents=1)
+    for number, session_id in enumerate((0, 0, 1), 1):
+        victim.said.clear()
+        victim.begin(0, session_id)
+        events = victim.tell(Have(session_id, ()), SyncDone(session_id, True))
+        assert SessionLive(session_id=session_id) in events
+        sent = [each.session_id for each in victim.said if isinstance(each, SendEntry)]
+        assert sent == [session_id] * number
+        victim.said.clear()
+        victim.node.create(name=f"live {number}")
+        victim.machine.stored()
+        victim.run()
+        assert [type(each) for each in victim.said] == [SendEntry]

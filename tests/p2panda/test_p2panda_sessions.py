@@ -214,6 +214,29 @@ def test_a_request_about_the_same_schemas_is_ignored():
     assert len(peer.connection.sessions) == 2
 
 
+@pytest.mark.parametrize("again", [0, 1])
+def test_a_request_about_the_schemas_of_a_live_session_ends_that(again: int):
+    """Nobody asks for a session that it has: the peer has lost it, and would ask without end."""
+    peer = Peer()
+    peer.meet()
+    peer.accept(0, 0, *ONE)
+    session = peer.connection.session(0)
+    session.send_have(())
+    session.finish(live_mode=True)
+    assert SessionLive(session_id=0) in peer.tell(Have(0, ()), SyncDone(0, True))
+    peer.said()
+    assert peer.tell(SyncRequest(again, 0, ONE)) == [
+        SessionEnded(session_id=0),
+        SessionRequested(session_id=again, mode=Mode.LOG_HEIGHT, schema_ids=ONE),
+    ]
+    assert session.state is SessionState.OVER
+    with pytest.raises(LocalProtocolError):
+        session.finish()
+    assert peer.said() == []
+    assert [each.session_id for each in peer.connection.sessions] == [again]
+    assert peer.tell(Have(again, ())) == [HaveReceived(session_id=again, heights=())]
+
+
 @pytest.mark.parametrize(
     ("dialect", "ids"), [(Dialect.SEED, [0, 1, 2]), (Dialect.AQUADOGGO, [0, 1, 0])]
 )

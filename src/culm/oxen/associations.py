@@ -469,6 +469,7 @@ class Associations:
             life has named.
         """
         reasons = FailReason.PEER_RESTARTED, LeaveReason.RESTARTED
+        one = self._roster.next_start(message.known) if renumber else None
         return self._start_anew(peer, message, one, *reasons)
 
     def part(self, peer: Peer) -> None:
@@ -494,8 +495,8 @@ class Associations:
         if self.leaving:
             self._forget(peer)
             return False
-        if renumber:
-            peer.outgoing.renumber(self._roster.next_start(message.known))
+        if one is not None:
+            peer.outgoing.renumber(one)
         self.assemblies.remove(peer.sid)
         incoming = None if message is None else self.begin(peer, message)
         peer.start_anew(incoming, self._clock.unix)

@@ -280,10 +280,17 @@ class Sessions:
         """Accept a session that the peer requests, or tell the reason why not.
 
         Sessions of ours give way to it: the one about the same schemas is over; another one that
-        had its id gets a new one, and is requested again.
+        had its id gets a new one, and is requested again.  A live one about the same schemas is
+        over, too: nobody asks for a session that it has, so the peer has lost it.
         """
         session_id, schema_ids = request.session_id, request.schema_ids
-        same_id, same_schemas = self._by_id.get(session_id), self.about(schema_ids)
+        same_schemas = self.about(schema_ids)
+        if same_schemas is not None and same_schemas.state is SessionState.LIVE:
+            self._forget(same_schemas)
+            same_schemas.give_way()
+            self.events.append(SessionEnded(session_id=same_schemas.session_id))
+            same_schemas = None
+        same_id = self._by_id.get(session_id)
         if same_id is not None and same_id.local is SideState.BROKEN:
             self._remove(same_id)  # the peer has forgotten that one, or does not know it yet
             self._give_up(session_id)
@@ -301,6 +308,9 @@ class Sessions:
         self._keep(session)
         self._watch(session)
         self._next_id = max(self._next_id, session_id + 1) % UINT64_MAX
+        self.events.append(
+            SessionRequested(session_id=session_id, mode=mode, schema_ids=schema_ids)
+        )
         for each in crossing:
             if each is same_schemas:
                 self._deadlines.cancel(each)
@@ -308,7 +318,7 @@ class Sessions:
                 self.events.append(RequestDropped(session_id=each.session_id))
             else:
                 self._renumber(each)
-        return SessionRequested(session_id=session_id, mode=mode, schema_ids=schema_ids)
+        return self.events.popleft()
 
     def _reason_against(
         self, crossing: Iterable[Session], same_schemas: Session | None
