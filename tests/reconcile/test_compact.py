@@ -463,6 +463,27 @@ def test_a_round_asks_about_so_many_ranges_at_most():
     assert closed_by(session) is ErrorCode.TOO_MANY_RANGES
 
 
+@pytest.mark.parametrize(("ours_max", "theirs_max"), [(1 << 20, 4096), (4096, 1 << 20)])
+@pytest.mark.parametrize("rateless", [False, True])
+def test_sides_with_different_limits_agree(ours_max: int, theirs_max: int, rateless: bool) -> None:
+    """Whoever may ask about many ranges does not ask more than can be answered by questions."""
+    ours, theirs = spread(6000, 1, 8), spread(6000, 2, 8)
+    chosen = CompactParameters(list_threshold=1, keyed=False, rateless=rateless)
+    sides = (
+        CompactSession(
+            view=tree_of(items, 8),
+            role=role,
+            rng=Random(1),
+            parameters=chosen,
+            limits=Limits(ranges_max=ranges_max, symbols_max=100),
+        )
+        for items, role, ranges_max in zip(
+            (ours, theirs), Role, (ours_max, theirs_max), strict=True
+        )
+    )
+    check_union(MachinePair.of_machines(*sides).run(), ours, theirs)
+
+
 def test_parameters_are_sensible():
     for wrong in (
         {"list_threshold": 0},

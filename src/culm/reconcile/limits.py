@@ -20,8 +20,9 @@ class Limits:
     ranges_max
         Ranges that a round of the peer may ask about, rounded down to a power of two: about 120
         bytes for each in which the sets differ, and 8 for each id in the peer's lists.  Ranges that
-        we ask about, whose number the peer limits, take some 60 bytes each.  Once an honest side
-        has asked about a quarter of the limit, it lists instead of splitting.
+        we ask about, whose number the peer limits, take some 60 bytes each.  The lower limit of
+        the two sides holds for both: once an honest side has asked about a quarter of that, it
+        lists instead of splitting.
     symbols_max
         Coded symbols that we make or receive in a rateless run: 16 bytes for each, and 25 more for
         each received.  If more are needed, a run of ranges takes its place.

@@ -8,7 +8,7 @@ from culm.arguments import check_int, check_numbers
 from culm.machine import RemoteProtocolError
 from culm.reconcile.errors import ErrorCode
 from culm.reconcile.estimate import Estimate
-from culm.reconcile.frames import Hello
+from culm.reconcile.frames import Hello, encode_ranges_max
 from culm.reconcile.limits import RANGES_MIN, Limits
 from culm.reconcile.states import CompactState, Continuation
 from culm.reconcile.tree import View
@@ -114,16 +114,19 @@ class Run:
         )
         self._round = 1
         self._expected = _UNIT
-        self._asked_max = RANGES_MIN if begins else hello.ranges_max
-        self.is_welcome = not begins
+        # Each answer may be a question, so we ask about no more ranges than we can be asked about.
+        self._asked_back_max = 1 << encode_ranges_max(limits.ranges_max)
+        self._asked_max = RANGES_MIN
+        self.is_welcome = False
         if begins:
             self._exchange.begin()
         else:
             self._exchange.expect()
+            self.welcome(hello.ranges_max)
 
     def welcome(self, ranges_max: int) -> None:
         """Note that the other side takes part, and the number of ranges that we may ask about."""
-        self._asked_max, self.is_welcome = ranges_max, True
+        self._asked_max, self.is_welcome = min(ranges_max, self._asked_back_max), True
 
     @property
     def is_said(self) -> bool:
