@@ -7,7 +7,7 @@ exporter (`culm_io.metrics`) makes whatever a system for metrics wants.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -75,19 +75,23 @@ def _measured(name: str, value: object) -> Iterator[Measure]:
                     yield Measure(name, number, (("of", key.name),))
         case Collection():
             yield Measure(f"{name}_count", len(value))
-            for item in value:
-                yield from _of_item(name, item)
+            yield from of_records(name, value)
 
 
-def _of_item(name: str, item: object) -> Iterator[Measure]:
-    """The numbers of a record in a collection, which its first field names."""
-    if not (parts := _parts(item)):
-        return
-    (of, identity), *rest = parts
-    for part, inner in rest:
-        for measure in _measured(f"{name}_{part}", inner):
-            labels = ((of, str(identity)), *measure.labels)
-            yield Measure(measure.name, measure.value, labels)
+def of_records(name: str, records: Iterable[object]) -> Iterator[Measure]:
+    """The numbers of records, as `measures` has them: the first field of each says which it is."""
+    for record in records:
+        if not (parts := _parts(record)):
+            continue
+        (of, identity), *rest = parts
+        text = (
+            identity.decode(errors="backslashreplace")
+            if isinstance(identity, bytes)
+            else str(identity)
+        )
+        for part, inner in rest:
+            for measure in _measured(f"{name}_{part}", inner):
+                yield Measure(measure.name, measure.value, ((of, text), *measure.labels))
 
 
 def _parts(value: object) -> list[tuple[str, object]] | None:

@@ -20,6 +20,7 @@ from processes import SECONDS_MAX
 from culm.garlic import sessions
 from culm.garlic.sessions import WINDOW, Outcome, Sessions, open_session
 from culm_io.programs.raft import client as raft_client
+from culm_io.programs.raft import server as raft_server
 from culm_io.programs.raft.client import (
     Client,
     Cluster,
@@ -310,6 +311,16 @@ def test_a_server_that_is_not_there_was_not_asked() -> None:
         taken.bind(("127.0.0.1", 0))
         cluster = Cluster({1: taken.getsockname()[1]})
         assert asyncio.run(cluster.propose(b"value")) is Failed.FOR_CERTAIN
+
+
+def test_a_server_that_has_no_place_for_us_was_not_asked() -> None:
+    async def main() -> None:
+        async with serving(json.loads(raft_server.BUSY), OPENED) as (port, _):
+            cluster = Cluster({1: port})
+            assert await cluster.propose(b"value") is Failed.FOR_CERTAIN
+            assert await cluster.propose(b"value") == Committed(5, Outcome.OPENED)
+
+    asyncio.run(main())
 
 
 def test_who_has_to_wait_for_another_change_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:

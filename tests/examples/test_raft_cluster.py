@@ -29,6 +29,7 @@ from culm_io.command import command_of
 from culm_io.programs import ports
 from culm_io.programs.captures import Captures
 from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.numbers import Metrics
 from culm_io.programs.ports import free_ports
 from culm_io.programs.raft import server as raft_server
 from culm_io.programs.raft.client import Client, Cluster
@@ -38,6 +39,7 @@ from culm_io.programs.raft.farm import CERTIFICATE, check_certificate
 from culm_io.programs.raft.farm import Farm as RaftFarm
 from culm_io.programs.raft.server import KeyValues
 from culm_io.programs.tables import render
+from culm_io.programs.visitors import CLIENTS_MAX
 from culm_io.stores.raft import RaftSqliteStore
 
 PATIENCE_S = 60.0
@@ -196,6 +198,54 @@ def test_servers_are_added_and_removed_and_leadership_is_handed_over(farm: Farm)
     farm.until(lambda answers: answers[0].get("value") == "green", "get", "colour")
 
 
+def stop(farm: Farm) -> None:
+    for process in farm.processes:
+        process.terminate()
+        process.wait(PATIENCE_S)
+    farm.processes.clear()
+
+
+def test_a_server_that_was_removed_is_not_started_until_it_is_added_again(farm: Farm) -> None:
+    def ids_are(*wanted: int) -> Callable[[list[dict[str, Any]]], bool]:
+        return lambda answers: [one["id"] for one in answers] == list(wanted)
+
+    farm.spawn("start", "--nodes", "3")
+    wait_for_folder(farm)
+    farm.put("colour", "green")
+    gone = next(number for number in (3, 2, 1) if number != farm.leader())
+    rest = tuple(number for number in (1, 2, 3) if number != gone)
+    for _ in range(2):  # whoever has not heard that it is done asks again
+        assert farm.ask("remove", str(gone)) == [{"ok": True}]
+    assert farm.ask("status")[gone - 1]["role"] != "down"  # it runs on, ...
+    farm.ask("kill", str(gone))
+    farm.until(ids_are(*rest), "status")
+    stop(farm)
+    farm.spawn("start")  # ... and is not started
+    farm.until(lambda answers: answers[0].get("value") == "green", "get", "colour")
+    farm.until(ids_are(*rest), "status")
+    place = RaftFarm(farm.folder).control_ports()[gone]
+    farm.spawn("run", str(gone))  # with the store that it had, where it was
+    farm.until(ids_are(1, 2, 3), "status")
+    farm.until(lambda answers: answers == [{"ok": True}], "add", str(gone))
+    assert RaftFarm(farm.folder).members()[gone] == place
+    stop(farm)
+    farm.spawn("start")
+    farm.until(lambda answers: [one.get("keys") for one in answers] == [1, 1, 1], "status")
+
+
+def test_the_others_are_not_started_beside_one_that_was_recovered(tmp_path: Path) -> None:
+    """They would be a second cluster."""
+    farm = RaftFarm.found(tmp_path, 3, tls=False)
+    assert list(farm.members()) == [1, 2, 3]
+    farm.is_member(2, member=False)
+    farm.is_alone(2)
+    assert list(RaftFarm(tmp_path).members()) == [2]
+    data = json.loads((tmp_path / "cluster.json").read_text())
+    del data["removed"]  # as by an earlier version
+    (tmp_path / "cluster.json").write_text(json.dumps(data))
+    assert list(RaftFarm(tmp_path).members()) == [1, 2, 3]
+
+
 @pytest.mark.slow
 def test_a_learner_answers_never_counts_and_becomes_a_voter(farm: Farm) -> None:
     farm.spawn("start", "--nodes", "2")
@@ -274,7 +324,7 @@ def test_a_certificate_holds_for_years_and_one_that_has_ended_is_refused(
     assert certificate.exists()
 
 
-@pytest.mark.parametrize("verb", ["get", "kill", "put", "remove", "status", "transfer", "watch"])
+@pytest.mark.parametrize("verb", ["get", "kill", "put", "status", "transfer", "watch"])
 def test_who_only_asks_needs_no_folder_to_write_to(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +352,22 @@ def test_a_node_with_silent_clients_ends_without_a_word(farm: Farm) -> None:
         node.terminate()
         _, words = node.communicate(timeout=PATIENCE_S)
     assert words == b""
+
+
+def test_silent_clients_of_a_control_port_make_way(farm: Farm) -> None:
+    farm.spawn("start", "--nodes", "1")
+    wait_for_folder(farm)
+    port = RaftFarm(farm.folder).control_ports()[1]
+    with contextlib.ExitStack() as clients:
+        silent = [
+            clients.enter_context(socket.create_connection(("127.0.0.1", port)))
+            for _ in range(CLIENTS_MAX)
+        ]
+        for number in range(3):
+            assert farm.ask("put", f"key {number}", "value")[0]["ok"]
+        assert silent[0].recv(1) == b""
+        silent[-1].sendall(b'{"do": "nothing"}\n')
+        assert b"UNKNOWN_COMMAND" in silent[-1].recv(1024)  # the others keep their places
 
 
 def peer(number: int, doing: str = "replicate", lacks: int = 0, sent: int = 0) -> dict[str, Any]:
@@ -485,7 +551,9 @@ def test_who_loses_patience_with_a_store_that_stalls_ends_nothing(
         port = farm.control_ports()[1]
         with contextlib.ExitStack() as stack:
             path = stack.enter_context(farm.claimed(1))
-            service = raft_server.Service(farm, 1, path, echo=False, captures=Captures())
+            service = raft_server.Service(
+                farm, 1, path, echo=False, captures=Captures(), metrics=Metrics()
+            )
             serving = asyncio.create_task(service.serve())
             async with asyncio.timeout(PATIENCE_S):
                 while service.node.leader is None:
@@ -514,7 +582,9 @@ def test_who_loses_patience_with_a_store_that_stalls_ends_nothing(
 async def served(farm: RaftFarm, number: int = 1) -> AsyncIterator[raft_server.Service]:
     """A server in this process; of a cluster of one, when it leads."""
     with farm.claimed(number) as path:
-        service = raft_server.Service(farm, number, path, echo=False, captures=Captures())
+        service = raft_server.Service(
+            farm, number, path, echo=False, captures=Captures(), metrics=Metrics()
+        )
         serving = asyncio.create_task(service.serve())
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -652,7 +722,9 @@ def test_what_is_no_question_is_answered(tmp_path: Path) -> None:
     async def main() -> None:
         farm = RaftFarm.found(tmp_path / "farm", 1, tls=False)
         with farm.claimed(1) as path:
-            service = raft_server.Service(farm, 1, path, echo=False, captures=Captures())
+            service = raft_server.Service(
+                farm, 1, path, echo=False, captures=Captures(), metrics=Metrics()
+            )
             serving = asyncio.create_task(service.serve())
             for line in NO_QUESTIONS:
                 answer: dict[str, Any] = {}

@@ -145,6 +145,7 @@ CASES: dict[str, list[str]] = {
             "add --dir FARM 99999999999",
         ),
         *("kill --dir FARM 7", "put --dir FARM key value --at 7", "get --dir FARM key --at x"),
+        *("run --dir FARM 1 --metrics x", "run --dir FARM 1 --metrics :9100"),
         *("recover --dir FARM 7", "status --dir BROKEN", "watch --dir FOLDER"),
     ],
     "directory": [
@@ -159,6 +160,8 @@ CASES: dict[str, list[str]] = {
         "fetch --store FOLDER/b.store --from 127.0.0.1:1 --timeout nan",
         "fetch --store FOLDER/b.store --from 127.0.0.1:1 --settle -1",
         "fetch --store FILE/below --from 127.0.0.1:1",
+        "fetch --store FOLDER/b.store --from 127.0.0.1:1 --metrics 9100",
+        "serve --store FOLDER/a.store --port 0 --metrics 0",
         "check --store FOLDER/nowhere",
     ],
     "ssb": [

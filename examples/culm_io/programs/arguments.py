@@ -19,6 +19,7 @@ __all__ = [
     "folder",
     "host",
     "number",
+    "own_address",
     "port",
     "positive",
     "source",
@@ -77,6 +78,11 @@ def address(text: str) -> tuple[str, int]:
     if not name or not _is_number(behind) or not 0 < int(behind) <= _PORT_MAX:
         raise ArgumentTypeError(f"{text!r} is not HOST:PORT")
     return host(name.removeprefix("[").removesuffix("]")), int(behind)
+
+
+def own_address(text: str) -> tuple[str, int]:
+    """``[HOST:]PORT`` to listen at; without a host, for this machine alone."""
+    return address(text) if ":" in text else ("127.0.0.1", port(text))
 
 
 def file(text: str) -> Path:

@@ -63,6 +63,11 @@ class Places(Generic[C]):
         self._clients_max = clients_max
         self._address_max = address_max
 
+    @property
+    def waiting(self) -> int:
+        """How many have no place yet."""
+        return len(self._waiting)
+
     def arrive(self, newcomer: Newcomer[C], now: float) -> None:
         """A newcomer wants a place."""
         if len(self._waiting) >= _WAITING_MAX:

@@ -50,6 +50,7 @@ from nacl.signing import SigningKey
 
 from culm.exits import ExitStatus, exits
 from culm.machine import Closed, Event, LocalProtocolError, StoreFailed
+from culm.measures import measures
 from culm.ssb import MAIN_NETWORK
 from culm.ssb.address import Address
 from culm.ssb.ebt import (
@@ -77,6 +78,7 @@ from culm_io.programs.captures import Captures, add_capture
 from culm_io.programs.directory.files import load_key
 from culm_io.programs.ending import AbsentError, ImpossibleError, end_without
 from culm_io.programs.locks import StoreFilesError, locked
+from culm_io.programs.numbers import Metrics, add_metrics
 from culm_io.programs.tables import Bars, Table, Teller, show, size_of
 from culm_io.stores.ssb import SsbSqliteStore
 from culm_io.stores.ssb_placed import SsbPlacedStore
@@ -163,8 +165,12 @@ class Pub:
         )
         for whom, name, value in contacts(store.messages(self.peer.me)):
             self._apply(whom, name, value)
+        self._metrics = Metrics.of(options)
         self._driver = PeerDriver(
-            self.peer, store, perform_in=self._executor, on_event=self._on_event
+            self.peer,
+            store,
+            perform_in=self._executor,
+            on_event=self._metrics.counted(self._on_event),
         )
 
     def _apply(self, whom: str, name: str, value: bool) -> None:
@@ -187,8 +193,9 @@ class Pub:
             self._obey(f"connect {each}")
         Thread(target=self._read_lines, daemon=True).start()
         try:
-            with self._bar:
-                await self._driver.wait_closed()
+            async with self._metrics.served("ssb", lambda: measures(self.peer)):
+                with self._bar:
+                    await self._driver.wait_closed()
         finally:
             self._executor.shutdown()
 
@@ -459,6 +466,7 @@ def parser() -> argparse.ArgumentParser:
         help="the feeds come from a backup, which cannot be seen: the whole disk was restored",
     )
     add_capture(serving)
+    add_metrics(serving)
     serving.add_argument("--quiet", action="store_true", help="draw no bar")
     return made
 

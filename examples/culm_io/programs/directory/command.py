@@ -64,6 +64,7 @@ from culm_io.programs.directory.sparse import certify, fetch_entry
 from culm_io.programs.directory.tree import read_records
 from culm_io.programs.ending import sentence_of
 from culm_io.programs.locks import StoreFilesError, locked
+from culm_io.programs.numbers import Metrics
 from culm_io.programs.tables import Table, Teller, show
 from culm_io.stores.bamboo import SqliteStore, StoreFileError
 
@@ -215,6 +216,7 @@ def serve(options: argparse.Namespace) -> ExitStatus:
                 changed=store.changed,
                 poll_s=options.poll,
                 captures=captures,
+                metrics=Metrics.of(options),
                 on_listening=listening,
                 on_left=lambda peer, reason: _tell(f"{peer} has left: {reason}"),
             )
@@ -323,7 +325,13 @@ def _fetch_into(
 
     async def follow() -> Fetched:
         fetched = await follow_logs(
-            store, host, port, terms, update=update, on_progress=bars.fetched
+            store,
+            host,
+            port,
+            terms,
+            metrics=Metrics.of(options),
+            update=update,
+            on_progress=bars.fetched,
         )
         # The summary is yet to come: further signals must not cut it short.
         block_signals()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
 from culm.bamboo import LogKey, LogStore
 from culm.machine import Event
+from culm.measures import Measure
 from culm.point2point.replication import EntryStored, LogSynced
 from culm_io.programs.directory.fetch import Failure, Fetched, Fetcher, Terms, fetch_all_sound
+from culm_io.programs.directory.report import log_id
+from culm_io.programs.directory.serve import numbers_of
 from culm_io.programs.directory.thread import StoreThread
+from culm_io.programs.numbers import Metrics
 
 __all__ = ["block_signals", "follow_logs"]
 
@@ -28,6 +32,7 @@ async def follow_logs(
     port: int,
     terms: Terms,
     *,
+    metrics: Metrics,
     update: Callable[[Fetched], Failure | None],
     on_progress: Callable[[Fetched], object] = lambda fetched: None,
 ) -> Fetched:
@@ -44,10 +49,19 @@ async def follow_logs(
         def follower(left_out: Collection[LogKey]) -> Fetcher:
             for before in followers:
                 before.replaced = True
-            followers.append(_Follower(thread, terms, fetched, update, on_progress, left_out))
-            return followers[-1]
+            made = _Follower(thread, terms, fetched, update, on_progress, left_out, metrics)
+            followers.append(made)
+            return made
 
-        await fetch_all_sound(follower, host, port)
+        def numbers() -> Iterator[Measure]:
+            for name, logs in ("positions", fetched.positions), ("offered", fetched.offered):
+                for log, seqnum in logs.items():
+                    yield Measure(name, seqnum, (("log", log_id(log)),))
+            for each in followers[-1:]:
+                yield from numbers_of(each.replicator)
+
+        async with metrics.served("directory", numbers):
+            await fetch_all_sound(follower, host, port)
     return fetched
 
 
@@ -65,9 +79,11 @@ class _Follower(Fetcher):
         update: Callable[[Fetched], Failure | None],
         on_progress: Callable[[Fetched], object],
         left_out: Collection[LogKey],
+        metrics: Metrics,
     ) -> None:
         interest = terms.interest(live=True)
         super().__init__(thread, terms, fetched, interest, on_progress, left_out=left_out)
+        self._handle = metrics.counted(super().handle)
         self._update = update
         self._caught_up = False
         self._stale = True  # there is something of which `update` has not been told
@@ -88,7 +104,7 @@ class _Follower(Fetcher):
             self._task.cancel()
 
     def handle(self, event: Event) -> None:
-        super().handle(event)
+        self._handle(event)
         if isinstance(event, EntryStored) and self.is_all_of(event):
             self._stale = True
         if isinstance(event, LogSynced):

@@ -9,6 +9,7 @@ from culm.bamboo import LogKey
 from culm.exits import ExitStatus, exits
 from culm_io.programs.arguments import address, any_port, count, file, host, number, positive
 from culm_io.programs.captures import add_capture
+from culm_io.programs.numbers import add_metrics
 
 __all__ = ["PROGRAM", "conflict_of", "parser_for"]
 
@@ -54,7 +55,9 @@ def parser_for(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
 
 
 def conflict_of(options: argparse.Namespace) -> str | None:
-    """Which options of fetch do not go together, if there are such."""
+    """Which options of fetch do not go together, if there are such; or which needs another."""
+    if options.metrics is not None and not options.live:
+        return "--metrics goes with --live"
     given = {name for name in ("into", "max_payload", "only") if getattr(options, name) is not None}
     given |= {name for name in ("live", "dry_run") if getattr(options, name)}
     if len(options.peers) > 1:
@@ -161,6 +164,7 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
         help="how often to look for new entries of others in the store (default: %(default)s)",
     )
     add_capture(command)
+    add_metrics(command)
 
 
 def _add_fetch(command: argparse.ArgumentParser) -> None:
@@ -227,6 +231,7 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
         help="only entry SEQ, with the proof that it belongs to the log",
     )
     add_capture(command)
+    add_metrics(command)
 
 
 def _add_directory(command: argparse.ArgumentParser, purpose: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,15 +12,17 @@ from functools import partial
 from typing import Final, cast
 
 from culm.bamboo import LogKey, LogStore
+from culm.measures import Measure, measures
 from culm.point2point import Limits, Request, RequestState, Role, State
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.pump import AbortedError
 from culm_io.asyncio.driver import MachineProtocol
 from culm_io.asyncio.listening import listen
 from culm_io.programs.captures import Captures, Tape
+from culm_io.programs.numbers import Metrics
 from culm_io.programs.places import Places
 
-__all__ = ["Bounds", "serve_logs"]
+__all__ = ["Bounds", "numbers_of", "serve_logs"]
 
 _PIECE_MIN = 1 << 12
 _REQUEST_SIZE = 1 << 11  # the cost of a request, about
@@ -80,14 +82,16 @@ async def serve_logs(
     changed: Callable[[], list[LogKey]],
     poll_s: float,
     captures: Captures,
+    metrics: Metrics,
     on_listening: Callable[[str, int], object],
     on_left: Callable[[str, str], object],
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
     `changed` tells which logs of the store others have changed; it is asked every `poll_s`
-    seconds.  `captures` records connections.  `on_listening` is told where; `on_left` who has left,
-    and why.  Raises `OSError` if the address is not to be had, and the errors of `changed`.
+    seconds.  `captures` records connections, `metrics` tells of them.  `on_listening` is told
+    where; `on_left` who has left, and why.  Raises `OSError` if the address is not to be had, and
+    the errors of `changed`.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -103,7 +107,7 @@ async def serve_logs(
             tape = captures.tape(
                 "point2point-replicator", session=f"with {_peer_of(transport)}", role="REACTIVE"
             )
-            client = _Client(store, executor, limits, bounds.idle_max_s, tape)
+            client = _Client(store, executor, limits, bounds.idle_max_s, tape, metrics)
             client.task = loop.create_task(client.follow(on_left))
             client.task.add_done_callback(lambda _: places.clients.discard(client))
             return client
@@ -125,8 +129,14 @@ async def serve_logs(
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), poll_s)
 
+        def numbers() -> Iterator[Measure]:
+            yield from measures(places)
+            for client in places.clients:
+                yield from numbers_of(client.replicator)
+
         try:
-            await watch()
+            async with metrics.served("directory", numbers):
+                await watch()
         finally:
             server.close()
             places.close()
@@ -156,6 +166,7 @@ class _Client:
         limits: ReplicatorLimits,
         idle_max_s: float,
         tape: Tape,
+        metrics: Metrics,
     ) -> None:
         self.replicator = tape.make(
             Replicator, role=Role.REACTIVE, family=store.family, interest=_INTEREST, limits=limits
@@ -164,6 +175,7 @@ class _Client:
             self.replicator,
             perform=store.perform,
             executor=executor,
+            on_event=metrics.counted(lambda event: None),
         )
         self._loop = asyncio.get_running_loop()
         self._idle_max_s = idle_max_s
@@ -249,6 +261,12 @@ class _Client:
         except Exception as error:  # the store has failed: that ends this client, not all
             reason = f"{type(error).__name__}: {error}"
         on_left(_peer_of(self.protocol.transport), reason)
+
+
+def numbers_of(replicator: Replicator) -> list[Measure]:
+    """Those of a replicator and its connection, which have their state in common."""
+    own = (each for each in measures(replicator) if each.name != "state")
+    return [*measures(replicator.connection), *own]
 
 
 def _is_asked(request: Request) -> bool:

@@ -39,6 +39,7 @@ from typing import Any, TypeAlias
 from culm.arguments import is_encodable
 from culm.exits import ExitStatus, exits
 from culm.machine import LocalProtocolError
+from culm.measures import Measure, measures, of_records
 from culm.oxen import (
     LeaveReason,
     Limits,
@@ -56,6 +57,7 @@ from culm_io.asyncio.udp import UdpDriver
 from culm_io.programs.arguments import number, port, positive
 from culm_io.programs.captures import Captures, add_capture
 from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.numbers import Metrics, add_metrics
 from culm_io.programs.oxen.story import HOST, Story
 from culm_io.programs.tables import Table, clean, render
 
@@ -229,7 +231,12 @@ class Chat:
         print(json.dumps(line), flush=True)
 
 
+def _numbers(node: Node) -> list[Measure]:
+    return [*measures(node), *of_records("peers", node.peers().values())]
+
+
 async def run_node(options: argparse.Namespace, captures: Captures) -> None:
+    metrics = Metrics.of(options)
     chat, seeds = Chat(as_json=options.json), options.join
     loop = asyncio.get_running_loop()
     tape = captures.tape("oxen", session=f"port {options.port}")
@@ -244,7 +251,12 @@ async def run_node(options: argparse.Namespace, captures: Captures) -> None:
     )
     node.set_tags(tags_in(options.tags))
     wires = Wires()
-    driver = UdpDriver(node, address_of=wires.address_of, name_of=wires.name_of, on_event=chat.note)
+    driver = UdpDriver(
+        node,
+        address_of=wires.address_of,
+        name_of=wires.name_of,
+        on_event=metrics.counted(chat.note),
+    )
     await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, options.port))
     if not seeds:
         driver.call(node.start)
@@ -254,7 +266,8 @@ async def run_node(options: argparse.Namespace, captures: Captures) -> None:
     chat.prompt(clear=True)
     typing = asyncio.create_task(_obey(driver, node, await _typed(), chat, wires))
     showing = asyncio.create_task(_show(node, chat))
-    await driver.wait_closed()
+    async with metrics.served(f"port {options.port}", partial(_numbers, node)):
+        await driver.wait_closed()
     for task in (typing, showing):
         task.cancel()
     chat.show(node, last=True)
@@ -414,6 +427,7 @@ def parser() -> argparse.ArgumentParser:
         help="a tag of this node, told to all others; a name alone is a group that it is in",
     )
     add_capture(node)
+    add_metrics(node)
     key = command_of("key", "make a key for a cluster, and print it")
     demo = command_of(
         "demo",

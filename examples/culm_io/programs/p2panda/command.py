@@ -34,6 +34,7 @@ from culm.wire.multihash import YASMF
 from culm_io.programs.arguments import address, any_port, count, file, host, positive
 from culm_io.programs.captures import Captures, add_capture
 from culm_io.programs.ending import AbsentError, ImpossibleError
+from culm_io.programs.numbers import Metrics, add_metrics
 from culm_io.programs.p2panda.author import author_of
 from culm_io.programs.p2panda.links import ADDRESS_MAX, PEERS_MAX, Node
 from culm_io.programs.tables import Table, Teller, show
@@ -105,7 +106,7 @@ def tell_restored(key: Path) -> None:
 async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
     """Serve, or go to others, or both; whether all went well."""
     live = given.command == "serve" or given.live
-    captures = Captures.of(given)
+    captures, metrics = Captures.of(given), Metrics.of(given)
     node = Node(
         store,
         given.schema or [SCHEMA],
@@ -114,10 +115,12 @@ async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
         peers_max=given.peers_max,
         address_max=given.address_max,
         captures=captures,
+        metrics=metrics,
         tell=tell,
     )
     with contextlib.closing(node), captures:
-        await replicate(given, node, live=live)
+        async with metrics.served("p2panda", node.numbers):
+            await replicate(given, node, live=live)
     return not node.failed
 
 
@@ -252,6 +255,7 @@ def parser() -> argparse.ArgumentParser:
             help="how long a node may take to begin a session with us (default: 30)",
         )
         add_capture(each)
+        add_metrics(each)
     return made_parser
 
 

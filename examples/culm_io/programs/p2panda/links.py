@@ -6,13 +6,14 @@ import asyncio
 import socket
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from culm.machine import Effect, Event
+from culm.measures import Measure, measures
 from culm.p2panda import (
     OperationLeftOut,
     OperationStored,
@@ -25,6 +26,7 @@ from culm.p2panda import (
 from culm.pump import AbortedError
 from culm_io.asyncio.driver import MachineProtocol
 from culm_io.programs.captures import Captures
+from culm_io.programs.numbers import Metrics
 from culm_io.programs.p2panda.dial import Door, dial
 from culm_io.programs.places import Places
 from culm_io.programs.tables import Teller
@@ -57,12 +59,13 @@ class Peer(MachineProtocol):
         perform: Callable[[Effect[Any]], object],
         executor: ThreadPoolExecutor,
         hear: Callable[[Peer, Event], None],
+        metrics: Metrics,
     ) -> None:
         super().__init__(
             replicator,
             perform=perform,
             executor=executor,
-            on_event=partial(hear, self),
+            on_event=metrics.counted(partial(hear, self)),
         )
         self.replicator = replicator
         self.name = door.there
@@ -113,6 +116,7 @@ class Node:
     patience_s: how long a peer to which we go may take until there is a session.
     peers_max, address_max: places for peers that come to us, and how many for one address.
     captures: where connections are recorded.
+    metrics: what counts events.
     """
 
     def __init__(
@@ -125,6 +129,7 @@ class Node:
         peers_max: int,
         address_max: int,
         captures: Captures,
+        metrics: Metrics,
         tell: Teller,
     ) -> None:
         self.failed = False
@@ -134,6 +139,7 @@ class Node:
         self._live = live
         self._patience_s = patience_s
         self._captures = captures
+        self._metrics = metrics
         self._tell = tell
         self._places: Places[Peer] = Places(clients_max=peers_max, address_max=address_max)
         self._peers: set[Peer] = set()  # those to which we have gone as well
@@ -211,6 +217,7 @@ class Node:
             perform=self._perform,
             executor=self._executor,
             hear=self._hear,
+            metrics=self._metrics,
         )
         self._peers.add(peer)
         door.open(peer)
@@ -251,6 +258,14 @@ class Node:
             self._tell("unanswered", peer=peer.name)
             self.failed = True
             peer.part()
+
+    def numbers(self) -> Iterator[Measure]:
+        """Those of all peers."""
+        yield from measures(self._places)
+        for peer in self._peers:
+            yield from measures(peer.replicator)
+            for session in peer.replicator.connection.sessions:
+                yield Measure("sessions_count", 1, (("state", session.state.name),))
 
     def leave(self) -> None:
         """Say goodbye to all, and dial no more."""

@@ -42,7 +42,7 @@ _DONE = (Outcome.APPLIED, Outcome.REPEATED)
 # After these another server, or the same one a little later, may do it; and how much each says.
 _ASK_AROUND = {
     **dict.fromkeys(("NOT_THERE", "NO_ANSWER"), -1),
-    "NOBODY_ANSWERS": 0,
+    **dict.fromkeys(("NOBODY_ANSWERS", "BUSY"), 0),
     **dict.fromkeys(("NOT_LEADER", "NO_LEADER", "NOTHING_COMMITTED", "READ_FAILED"), 1),
     **dict.fromkeys(("CHANGE_IN_PROGRESS", "TRANSFER_IN_PROGRESS"), 2),
 }

@@ -31,7 +31,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -43,6 +43,7 @@ from culm_io.command import command_of
 from culm_io.programs.arguments import folder, number, source
 from culm_io.programs.captures import Captures, add_capture, capture_words
 from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.numbers import Metrics, add_metrics, metrics_words
 from culm_io.programs.raft.client import (
     ANSWER_TIMEOUT_S,
     Client,
@@ -76,24 +77,26 @@ def hear(number: int, process: subprocess.Popen[str], told: list[str]) -> None:
         told.append(f"{number}: {text}")
 
 
-def start(farm: Farm, more: Sequence[str], *, as_json: bool) -> ExitStatus:
+def start(farm: Farm, more: Callable[[int], list[str]], *, as_json: bool) -> ExitStatus:
     """Run servers until interrupted; on a terminal, with the table that `watch` draws.
 
-    more: words for the command of each.  The exit status tells if all have ended before, and not
-    all of them well.
+    more: words for the command of each server.  The exit status tells if all have ended before,
+    and not all of them well.
     """
     drawn, told = sys.stdout.isatty() and not as_json, list[str]()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the nodes end with us
+    words = {number: more(number) for number in farm.members()}
     # A node heeds Ctrl-C when it runs, and does not die of it before.
     heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    processes = {number: spawn(farm, number, more, heard=drawn) for number in farm.control_ports()}
+    processes = {number: spawn(farm, number, each, heard=drawn) for number, each in words.items()}
     try:
         signal.signal(signal.SIGINT, heeded)
         if drawn:
             for number, process in processes.items():
                 Thread(target=hear, args=(number, process, told), daemon=True).start()
             asyncio.run(watch(farm.folder, told, as_json=False))
-        print(json.dumps({"dir": str(farm.folder), "nodes": farm.data["nodes"]}), flush=True)
+        nodes = {str(number): farm.data["nodes"][str(number)] for number in processes}
+        print(json.dumps({"dir": str(farm.folder), "nodes": nodes}), flush=True)
         ends = [process.wait() for process in processes.values()]
         return ExitStatus.FAILED if any(ends) else ExitStatus.DONE
     except KeyboardInterrupt:
@@ -105,11 +108,15 @@ def start(farm: Farm, more: Sequence[str], *, as_json: bool) -> ExitStatus:
 
 
 async def statuses(farm: Farm) -> list[dict[str, Any]]:
-    """The status of each node, all asked at once."""
+    """The status of each node, all asked at once; none of one that is removed and down."""
     ports = farm.control_ports()
     asked = (ask_one(port, {"do": "status"}, STATUS_PATIENCE_S) for port in ports.values())
     found = zip(ports, await asyncio.gather(*asked), strict=True)
-    return [{"id": number, "role": "down"} if "error" in one else one for number, one in found]
+    return [
+        {"id": number, "role": "down"} if "error" in one else one
+        for number, one in found
+        if "error" not in one or number not in farm.removed
+    ]
 
 
 def status(farm: Farm, *, as_json: bool) -> None:
@@ -222,15 +229,22 @@ COMMANDS = {
     "kill": ("kill a server, as kill -9 does", ["id"]),
     "recover": ("make one server a cluster of its own, when most are lost for good", ["id"]),
     "add": ("make a running server a member, or a learner a voter", ["id"]),
-    "remove": ("end the membership of a server", ["id"]),
+    "remove": ("end the membership of a server, which `start` leaves out then", ["id"]),
     "transfer": ("hand the leadership to another server", ["id"]),
 }
 SENTENCES = {
+    "BUSY": "BUSY: too many are asking already",
     "IS_LEADER": "IS_LEADER: let another one lead first (transfer)",
     "NOBODY_ANSWERS": "NOBODY_ANSWERS: no server runs",
     "TIMEOUT": "TIMEOUT: it may be done yet; ask again to see",
 }
-WRITE = ("start", "run", "recover", "add")  # to the folder; others only look where servers are
+WRITE = (
+    "start",
+    "run",
+    "recover",
+    "add",
+    "remove",
+)  # to the folder; others only look where servers are
 PURPOSES = {"id": "the number of the server", "key": "the name of the value", "value": "any text"}
 
 
@@ -269,6 +283,8 @@ def parser() -> argparse.ArgumentParser:
             )
         if name in ("run", "start"):
             add_capture(command)
+            further = "; server 2 one port further, and so on" if name == "start" else ""
+            add_metrics(command, further)
         if name in ("get", "put"):
             command.add_argument(
                 "--at", type=server_id, metavar="ID", help="the server to ask (default: any)"
@@ -293,7 +309,11 @@ def main(words: Sequence[str] | None = None) -> ExitStatus:
     given = parser().parse_args(words)
     if given.command == "start":
         farm = Farm.found(given.dir, given.nodes, tls=given.tls)
-        return start(farm, capture_words(given), as_json=given.json)
+
+        def more(number: int) -> list[str]:
+            return [*capture_words(given), *metrics_words(given, number - 1)]
+
+        return start(farm, more, as_json=given.json)
     farm, as_json = Farm(given.dir), given.json
     if not farm.data:
         parser().error(f"no cluster in {given.dir}; start one first")
@@ -304,7 +324,8 @@ def main(words: Sequence[str] | None = None) -> ExitStatus:
     match given.command:
         case "run":
             farm.add(given.id)
-            run(farm, given.id, echo=not given.quiet, captures=Captures.of(given))
+            captures, metrics = Captures.of(given), Metrics.of(given)
+            run(farm, given.id, echo=not given.quiet, captures=captures, metrics=metrics)
         case "status":
             status(farm, as_json=as_json)
         case "watch":
@@ -323,11 +344,13 @@ def main(words: Sequence[str] | None = None) -> ExitStatus:
                 farm.add(given.id)
             learner = {"learner": given.learner} if verb == "add" else {}
             asking = cluster_of(farm, None).ask({"do": verb, "id": given.id, **learner})
-            return told(asyncio.run(asking), "done", as_json=as_json)
+            found = asyncio.run(asking)
+            if found.get("ok") and verb != "transfer":
+                farm.is_member(given.id, member=verb == "add")
+            return told(found, "done", as_json=as_json)
     return ExitStatus.DONE
 
 
 def cluster_of(farm: Farm, at: int | None) -> Cluster:
     """The servers to ask: that one alone, or all."""
-    ports = farm.control_ports()
-    return Cluster(ports if at is None else {at: ports[at]})
+    return Cluster(farm.members() if at is None else {at: farm.control_ports()[at]})

@@ -27,7 +27,14 @@ __all__ = ["CERTIFICATE", "Farm", "Mark", "check_certificate"]
 CLUSTER_FILE = "cluster.json"
 CERTIFICATE = "cert.pem"
 _DIGITS = 20  # of 64 bits: each note is as long as the one before it
-PARTS = {"password": str, "tls": bool, "founders": list, "nodes": dict}
+# What has to be in it, of which type; and what stands for that in files of earlier versions.
+PARTS: dict[str, tuple[type, object]] = {
+    "password": (str, None),
+    "tls": (bool, None),
+    "founders": (list, None),
+    "nodes": (dict, None),
+    "removed": (list, []),
+}
 
 
 class Mark:
@@ -68,7 +75,7 @@ class Farm:
         except ValueError as error:
             raise ImpossibleError(f"{self._path}: {error}") from error
         if not is_dict(found) or not all(
-            isinstance(found.get(name), kind) for name, kind in PARTS.items()
+            isinstance(found.get(name, since), kind) for name, (kind, since) in PARTS.items()
         ):
             raise ImpossibleError(f"{self._path} does not describe a cluster")
         return dict(found)
@@ -113,9 +120,16 @@ class Farm:
         nodes[str(number)] = {"raft": raft, "control": control}
 
     def is_alone(self, number: int) -> None:
-        """That server is a cluster of its own from now on."""
+        """That server is a cluster of its own from now on: the others would be another one."""
         with self._changing():
             self.data["founders"] = [number]
+            self.data["removed"] = sorted(self.control_ports().keys() - {number})
+
+    def is_member(self, number: int, *, member: bool) -> None:
+        """A server was added, or removed: its place stays its own, as its store stays."""
+        with self._changing():
+            removed = {*self.removed, number} - ({number} if member else set())
+            self.data["removed"] = sorted(removed)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -138,6 +152,15 @@ class Farm:
 
     def control_ports(self) -> dict[int, int]:
         return {int(number): node["control"] for number, node in self.data["nodes"].items()}
+
+    @property
+    def removed(self) -> list[int]:
+        """Servers that are not started with the others."""
+        return list(self.data.get("removed", ()))
+
+    def members(self) -> dict[int, int]:
+        """The control ports of those that were not removed."""
+        return {n: port for n, port in self.control_ports().items() if n not in self.removed}
 
     def founding(self, number: int) -> Stored:
         """The initial state of a server that has stored nothing."""

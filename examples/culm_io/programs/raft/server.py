@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,15 +43,17 @@ from culm.garlic.raft import Timing as RaftTiming
 from culm.garlic.sessions import Sessions, inner_value
 from culm.garlic.store import StateMachine
 from culm.machine import Effect, Event, LocalProtocolError
+from culm.measures import measures
 from culm.wire.json import TooDeepError, check_depth, read_json
 from culm_io.asyncio.garlic import NodeDriver
-from culm_io.asyncio.listening import listen
 from culm_io.programs.captures import Captures
 from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.numbers import Metrics
 from culm_io.programs.ports import HOST
 from culm_io.programs.raft.client import ANSWER_TIMEOUT_S, LINE_SIZE_MAX, Failed
 from culm_io.programs.raft.farm import CERTIFICATE, Farm, check_certificate
 from culm_io.programs.told import Telling
+from culm_io.programs.visitors import Visits
 from culm_io.stores.raft import RaftSqliteStore
 
 __all__ = ["KeyValues", "run"]
@@ -60,6 +61,7 @@ __all__ = ["KeyValues", "run"]
 R = TypeVar("R")
 
 USER = "farm"
+BUSY = b'{"error": "BUSY", "certain": true}\n'
 UNDER_WAY = (ErrorCode.CHANGE_IN_PROGRESS, ErrorCode.TRANSFER_IN_PROGRESS)
 DONE_BEFORE = (ErrorCode.ALREADY_MEMBER, ErrorCode.NOT_MEMBER)
 TIMING = Timing(
@@ -167,10 +169,18 @@ class Service:
     """One node, its store, and its control port."""
 
     def __init__(
-        self, farm: Farm, number: int, path: Path, *, echo: bool, captures: Captures
+        self,
+        farm: Farm,
+        number: int,
+        path: Path,
+        *,
+        echo: bool,
+        captures: Captures,
+        metrics: Metrics,
     ) -> None:
         self.number = number
         self._farm = farm
+        self._metrics = metrics
         tape = captures.tape("garlic-node", session=f"server {number}", id=number)
         rng = tape.chance(random.SystemRandom())
         self._told, self._faults = Telling(sys.stdout), Telling(sys.stderr)
@@ -198,7 +208,7 @@ class Service:
             ).handshake,
             server_tls=self._tls(ssl.Purpose.CLIENT_AUTH),
             client_tls=self._tls(ssl.Purpose.SERVER_AUTH),
-            on_event=self._on_event,
+            on_event=metrics.counted(self._on_event),
         )
         # The index at which a value was committed, or that it was not
         self._forwards: dict[int, asyncio.Future[int | Failed]] = {}
@@ -221,14 +231,14 @@ class Service:
     async def serve(self) -> None:
         ports = self._farm.data["nodes"][str(self.number)]
         await self._driver.listen(HOST, ports["raft"])
-        make = partial(
-            asyncio.start_server, self._control, HOST, ports["control"], limit=LINE_SIZE_MAX
-        )
-        control = await listen(make)
+        visits = Visits(self._answer_line, end=b"\n", size_max=LINE_SIZE_MAX, busy=BUSY)
         try:
-            await self._driver.wait_closed()
+            async with (
+                visits.at(HOST, ports["control"]),
+                self._metrics.served(f"server {self.number}", lambda: measures(self.node)),
+            ):
+                await self._driver.wait_closed()
         finally:
-            control.close()
             await self._driver.stop()
             self._executor.shutdown()
             self._store.close()
@@ -275,23 +285,14 @@ class Service:
 
     # Requests of clients
 
-    async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Cancelled when the node ends; asyncio would print a traceback of each that says so.
-        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
-            while (answer := await self._next_answer(reader)) is not None:
-                writer.write(json.dumps(answer).encode() + b"\n")
-                await writer.drain()
-        writer.close()
-
-    async def _next_answer(self, reader: asyncio.StreamReader) -> dict[str, Any] | None:
-        """To the next line; ``None`` if there is none."""
+    async def _answer_line(self, line: bytes) -> bytes:
         try:
-            if not (line := await reader.readline()):
-                return None
             question = read_json(line)
         except ValueError:  # also if it is too long, or too deep
-            return {"error": "NOT_A_QUESTION", "certain": True}
-        return await self._answer(question)
+            answer = {"error": "NOT_A_QUESTION", "certain": True}
+        else:
+            answer = await self._answer(question)
+        return json.dumps(answer).encode() + b"\n"
 
     async def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -407,11 +408,11 @@ class Service:
         }
 
 
-def run(farm: Farm, number: int, *, echo: bool, captures: Captures) -> None:
+def run(farm: Farm, number: int, *, echo: bool, captures: Captures, metrics: Metrics) -> None:
     """Run a server until it is interrupted."""
 
     async def serve(path: Path) -> None:
-        service = Service(farm, number, path, echo=echo, captures=captures)
+        service = Service(farm, number, path, echo=echo, captures=captures, metrics=metrics)
         task = asyncio.create_task(service.serve())
         for name in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(name, task.cancel)
