@@ -10,8 +10,19 @@ from broken_machines import breaks
 from culm.machine import Buffer, Event, LocalProtocolError, RemoteProtocolError
 from culm.testing.contents import JSON
 from culm.testing.spec import Flood, Frame
-from toy_links import CHAT, Chat, Said
-from toy_machines import KEEPER, LINES, PINGER, Keeper, LineReceived, Lines, Pinger, ToyErrorCode
+from toy_links import CHAT, Chat, ChatLink, Said
+from toy_machines import (
+    FRAMES,
+    KEEPER,
+    LINES,
+    PINGER,
+    Frames,
+    Keeper,
+    LineReceived,
+    Lines,
+    Pinger,
+    ToyErrorCode,
+)
 
 
 @breaks("unsent", LINES, "wait to be sent")
@@ -96,6 +107,27 @@ class RefusesTheFirstBytes(Lines):
 class WantsNothing(Lines):
     def read_size(self) -> int:
         return 0
+
+
+@breaks("reads", FRAMES, "reads no more")
+class HoldsLessThanAFrame(Frames):
+    """It waits for the rest of a frame that never fits."""
+
+    def __init__(self, *, greeting: bool = False, receive_max: int = 0) -> None:
+        super().__init__(greeting=greeting, receive_max=32)
+
+
+@breaks("reads", LINES, "reads no more")
+class WaitsForTheEndOfALine(Lines):
+    def _line(self) -> bytes | None:
+        end = self._inbox.find(b"\n")
+        return None if end < 0 else self._inbox.take(end + 1)[:-1]
+
+
+@breaks("reads", CHAT, "reads no more")
+class WaitsForTheEndOfAGuestsLine(Chat):
+    class link_type(ChatLink):  # noqa: N801
+        lines_type = WaitsForTheEndOfALine
 
 
 @breaks("alike", PINGER, "nothing comes of a flat one", frames=[replace(_TEXT, config={})])

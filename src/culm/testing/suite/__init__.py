@@ -36,6 +36,7 @@ from culm.testing.suite.faults import every_fault, faults
 from culm.testing.suite.floods import floods, limits, repeats, unsent
 from culm.testing.suite.processes import LeftOutWarning, processes
 from culm.testing.suite.pumped import pumped
+from culm.testing.suite.reading import reads
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
 from culm.testing.suite.shrinking import EnoughError, Patience
 from culm.testing.suite.stages import alone, least, links
@@ -183,6 +184,12 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(name="alike", check_once=alike, applies=lambda spec: bool(spec.attacks.frames)),
     Property(name="limits", check_once=floods, check_example=limits, share=0.25),
+    Property(
+        name="reads",
+        check_example=reads,
+        share=0.5,
+        applies=lambda spec: spec.has("receive_data", "links_to_send"),
+    ),
     Property(name="unsent", check_once=repeats, check_example=unsent, share=0.5),
     Property(name="least", check_once=least, applies=lambda spec: bool(spec.usage.stages)),
     Property(
