@@ -403,8 +403,8 @@ class StreamBase(_StreamOf[E_co], ABC):
     checkers see whether a ``match`` has a case for each.
 
     A subclass provides `_step`, which reads from ``self._inbox`` and writes to
-    ``self._outbox``, and says what the end of the stream means (`_step_eof`) and how
-    to say goodbye (`_goodbye`).  Its `state` is a property.
+    ``self._outbox``, and handles the end of the stream (`_step_eof`) and how to say goodbye
+    (`_goodbye`).  Its `state` is a property.
     """
 
     def __init__(self, *, receive_max: int) -> None:
@@ -425,7 +425,7 @@ class StreamBase(_StreamOf[E_co], ABC):
 
     @abstractmethod
     def _step_eof(self) -> E_co | Closed | None:
-        """Say what the end of the stream means when `_step` has nothing left to do.
+        """Handle the end of the stream when `_step` has nothing left to do.
 
         Return `Closed`, raise `RemoteProtocolError`, or return another event if one is
         still owed; ``None`` if the machine waits for something other than the peer.

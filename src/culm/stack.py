@@ -127,7 +127,7 @@ class _OfParts:
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
         part, effect = self._tickets.check(ticket, result)
-        part.complete(effect.ticket, result)  # it may refuse what the effect accepts
+        part.complete(effect.ticket, result)  # it may refuse a result that the effect accepts
         self._tickets.answered(ticket, result)
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:

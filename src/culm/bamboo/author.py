@@ -57,7 +57,7 @@ def publish(
 
 
 class LogAuthor:
-    """Makes one entry after the other, remembering what their links need (O(log n)).
+    """Makes one entry after the other, remembering the hashes that their links need (O(log n)).
 
     Start after `head` with the hashes of ``open_targets(head.seqnum)``, or let `resume`
     read them from a store.  A log must have one author at a time: two that start after the same

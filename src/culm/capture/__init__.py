@@ -4,8 +4,8 @@
 `read` reads those bytes, and `replay` makes the calls again with a new machine.  Nothing
 here opens a file: bytes in, bytes out.
 
-Each name is imported when it is first asked for: `culm.capture.dissect` needs none of them, nor the
-libraries behind them.
+Each name is imported when it is first asked for: `culm.capture.dissect` needs none of them, nor
+their libraries.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def _public(kind: type) -> Iterator[Any]:
 
 
 class _StandIn:
-    """The common part of all stand-ins: the object behind it, its recorder and its number."""
+    """The common part of all stand-ins: the real object, its recorder and its number."""
 
     __slots__ = ("__weakref__", "_number", "_shown", "_tape", "machine_behind")
 

@@ -17,9 +17,9 @@ number before it, of these bytes.
 
 A **round** answers the ranges that were asked about, in their order: for each group of 8, the
 last one shorter, a byte whose bits, the lowest first, say of which of them there is anything to
-be said; then that.  In the others the sets are equal.  What is said begins with a byte: its
-kind in the low 4 bits, in the high ones `n` (15: the excess over 15 follows as a number, but
-for 7 and 8).
+be said; then that.  In the others the sets are equal.  An answer begins with a byte: its kind
+in the low 4 bits, in the high ones `n` (15: the excess over 15 follows as a number, but for 7
+and 8).
 
 == ===== ============================================================ =====================
 n  name  what follows                                                 asks about

@@ -61,7 +61,7 @@ class Hearing:
         self._enter(None)
 
     def hear(self, reader: Reader, until: int, items: list[bytes]) -> None:
-        """Hear a piece; raises `Faulty`.  What we lack is appended to `items`."""
+        """Hear a piece; raises `Faulty`.  New items are appended to `items`."""
         before: bytes | None = b""
         while reader:
             if self._form is Form.ANSWERING:

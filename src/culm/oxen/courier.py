@@ -64,7 +64,7 @@ class Courier:
             self.ask_through_others(peer)
 
     def ask_for_missing(self, peer: Peer) -> None:
-        """Ask a joined peer whether what has been missing for long will never come."""
+        """Ask a joined peer whether messages missing for long will never come."""
         assert peer.incoming is not None
         now = self._clock.now
         for delivery, wait in peer.waits.due(peer.incoming, now, self._timing):

@@ -29,7 +29,7 @@ class LeaveReason(Enum):
     RESTARTED = "restarted"
     """It started anew; it joins again as soon as it has synchronized."""
     OUT_OF_STEP = "out of step"
-    """It counts as delivered what has never come; both start anew, and it joins again."""
+    """It counts messages as delivered that never came; both start anew, and it joins again."""
 
 
 class FailReason(Enum):
@@ -39,7 +39,7 @@ class FailReason(Enum):
     PEER_RESTARTED = "peer restarted"
     PEER_UNREACHABLE = "peer unreachable"
     OUT_OF_STEP = "out of step"
-    """The association started anew, as the peer counted as delivered what had never come."""
+    """The association started anew: the peer counted messages as delivered that never came."""
     QUEUE_FULL = "queue full"
     """The queue of a peer that does not answer had no room for a broadcast."""
     TOO_LARGE = "too large"

@@ -66,7 +66,7 @@ class Waits:
                 yield delivery, wait
 
     def is_vain(self, incoming: Incoming, id: int) -> bool:
-        """Whether the acknowledgement of `id` says that what is still missing never comes."""
+        """Whether the acknowledgement of `id` says that the missing messages never come."""
         return any(
             wait.id == id and wait.sequence == incoming.stream(delivery).position + 1
             for delivery, wait in self._waits.items()

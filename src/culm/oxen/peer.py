@@ -68,7 +68,7 @@ class Peer:
     claim: Claim | None = None
     """The claim, if any, that it has started anew."""
     waits: Waits = field(default_factory=Waits)
-    """What has been missing from it for long."""
+    """Its messages that have been missing for long."""
     suspicion: int = 0
     """Number of times that others were asked to reach it since its last sign of life."""
 

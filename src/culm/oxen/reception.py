@@ -182,7 +182,7 @@ class Reception:
                 self._associations.bury_if_complete(peer)
 
     def _never_comes(self, peer: Peer, id: int) -> bool:
-        """Whether `peer` says, by acknowledging `id`, that it never sends what is missing."""
+        """Whether `peer` says, by acknowledging `id`, that it never sends the missing ones."""
         incoming = peer.incoming
         return peer.state is _JOINED and incoming is not None and peer.waits.is_vain(incoming, id)
 
@@ -225,7 +225,7 @@ class Reception:
     def _receive_missing(self, peer: Peer, message: Missing, _size: int) -> bool:
         """Say whether a message will never come.
 
-        The question may be old, or somebody else's, and so is no reason to start anew ourselves.
+        The question may be old, or a third party's, and so is no reason to start anew ourselves.
         """
         if peer.state not in _TALKING:
             return self._refuse(DropReason.NOT_SYNCHRONIZED)

@@ -1,7 +1,8 @@
 """The data pipeline: DataFrame in, DataFrame out, with the same culm inside the executors.
 
 Importing this package imports nothing of Spark; calling it does, and needs the extra
-``culm[spark]``.  What most programs need is here; `culm.spark.schemas` describes the columns.
+``culm[spark]``.  The names that most programs need are here; `culm.spark.schemas` describes the
+columns.
 Some names are those of modules, too: ``from culm.spark import audit`` gives the function, and
 ``from culm.spark.audit import LOGS`` another name of the module.
 """

@@ -1,4 +1,4 @@
-"""``python -m culm.spark``; also what spark-submit is given."""
+"""``python -m culm.spark``; also the file for spark-submit."""
 
 import sys
 

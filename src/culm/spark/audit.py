@@ -77,7 +77,7 @@ _FIRSTS = ("unbroken", "forked_at", "lied_at", "ended_at", "back_at", "lipmaa_at
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit found, as DataFrames that are computed when they are used.
+    """The findings of an audit, as DataFrames that are computed when they are used.
 
     `verdicts` has the given rows with `VERDICT` added: all reasons, as from `audit_log`, and
     whether the entry is verified.  `logs` has one row for each log with at least one entry that

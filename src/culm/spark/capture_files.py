@@ -1,10 +1,10 @@
 """The blocks of captures in files.
 
-Blocks have no mark by which they are found from the middle of a file: a capture of somebody who
+Blocks have no mark by which they are found from the middle of a file: a capture of a program that
 copies captures has blocks in its payloads.  So they are found from the beginning, from head to
-head, and a large capture is cut between blocks by whoever plans its parts (`block_starts`).  A
-block that is not as it was written is passed over by what its head says; where no head can be, the
-rest of the file is one damage.
+head, and the planner of its parts cuts a large capture between blocks (`block_starts`).  A
+block that is not as it was written is passed over by the size in its head; where no head can
+be, the rest of the file is one damage.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CaptureFault(StrEnum):
     LARGE_BLOCK = "LARGE_BLOCK"
     """The block is larger than a reader allows (`block_size_max`): it was not read."""
     BAD_RECORD = "BAD_RECORD"
-    """A record is no step, or names what there is not."""
+    """A record is no step, or names something that does not exist."""
 
 
 class CapturePart(NamedTuple):
@@ -119,7 +119,7 @@ def _part_at(
 def block_starts(file: Readable, *, start: int, size: int) -> Iterator[int]:
     """`start`, which is 0 or where a block begins, and where all others begin after it.
 
-    No block is read.  The place of a damage is among them; what follows it there, is not.
+    No block is read.  The place of a damage is among them; blocks after it there are not.
     """
     yield start
     begun = _beginning(file, size)
@@ -143,7 +143,7 @@ def _end_of(file: Readable, at: int, size: int) -> int | None:
 def captured_until(file: Readable, *, start: int, size: int) -> int:
     """The end of the last complete block of a capture that grows; no block is read.
 
-    `start` is 0 or an earlier result.  What is no block at all is read, and reported, too.
+    `start` is 0 or an earlier result.  Bytes that are no block are read, and reported, too.
     """
     begun = _beginning(file, size)
     if isinstance(begun, CaptureFault):

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _Rows = Iterator[dict[str, Any]]
 
-# Outlines and places are CBOR: nobody but this module reads them.
+# Outlines and places are CBOR: only this module reads them.
 _OUTLINES = (*((name, kind) for name, kind in BLOCKS if name != "entry"), ("outline", "binary"))
 _PLACES = (*((name, kind) for name, kind in CAPTURED), ("place", "binary"))
 _PIECES = (
@@ -93,7 +93,7 @@ def _each(work: Callable[[dict[str, Any]], _Rows]) -> Callable[[_Rows], _Rows]:
 
 
 def outline_of(row: dict[str, Any]) -> dict[str, Any]:
-    """What must be known of a block to place those after it: `_OUTLINES`."""
+    """The properties of a block needed to place those after it: `_OUTLINES`."""
     header: Header | None = None
     said: dict[str, Any] = {"steps": 0, "micros": 0, "moved": 0, "comes_first": False}
     links: dict[int, int] = {}
@@ -140,7 +140,7 @@ class _Stretch:
     def __init__(self, known: dict[str, Any] | None, *, is_whole: bool) -> None:
         self.known = known
         self._is_whole = is_whole
-        self._said = known  # by all rows: what was known at the first step
+        self._said = known  # by all rows: the facts known at the first step
         self._blocks: list[dict[str, Any]] = []
         self._links: dict[int, int] = {}
         self._keys: list[Any] | None = None
@@ -204,7 +204,7 @@ class _Stretch:
 
 
 def rows_of_block(row: dict[str, Any]) -> _Rows:
-    """The rows of a block's steps, but for messages in streams and what is wrong with these."""
+    """The rows of a block's steps, but for messages in streams and their faults."""
     place, header = _place_of(row)
     flows = Flows(header or Header())
     for common, step in _steps_of(row, place, header):
@@ -216,7 +216,7 @@ def rows_of_block(row: dict[str, Any]) -> _Rows:
 
 
 def pieces_of_block(row: dict[str, Any]) -> _Rows:
-    """What a block's steps have moved in streams: `_PIECES`."""
+    """The bytes that a block's steps have moved in streams: `_PIECES`."""
     place, header = _place_of(row)
     said = {name: place[name] for name in ("end", "keys")} | {"header": place.get("header")}
     links: dict[int, int] = place["links"]
@@ -238,14 +238,14 @@ def pieces_of_block(row: dict[str, Any]) -> _Rows:
 
 
 def messages_of(pieces: Iterable[dict[str, Any]]) -> _Rows:
-    """The rows of messages in streams, and of what is wrong in these, from pieces in order."""
+    """The rows of messages in streams, and of faults in these, from pieces in order."""
     for (_, flow), those in groupby(pieces, itemgetter("file", "flow")):
         yield from _messages_of_flow(those, is_received=cbor2.loads(flow)[2])
 
 
 def _messages_of_flow(pieces: Iterable[dict[str, Any]], *, is_received: bool) -> _Rows:
     flows: Flows | None = None
-    waiting: deque[dict[str, Any]] = deque()  # what rows of steps have in common
+    waiting: deque[dict[str, Any]] = deque()  # the common columns of steps
     keys: list[Any] | None = None
     end = (0, 0)
     for piece in pieces:
@@ -302,7 +302,7 @@ def _header_in(about: dict[str, Any]) -> Header | None:
 
 
 def _short(header: Header) -> dict[str, Any]:
-    """What rows need of a header."""
+    """The part of a header that rows need."""
     config = {name: str(header.config[name]) for name in _SETTINGS if name in header.config}
     said = {name: getattr(header, name) for name in ("machine", "session", "began")}
     return said | {"config": config}
@@ -311,7 +311,7 @@ def _short(header: Header) -> dict[str, Any]:
 def _steps_of(
     row: dict[str, Any], place: dict[str, Any], header: Header | None
 ) -> Iterator[tuple[dict[str, Any], Step]]:
-    """The steps of a block, each with what all its rows have, up to a record that is none."""
+    """The steps of a block, each with its common columns, up to a record that is none."""
     links: dict[int, int] = place["links"]
     clock = None if header is None else Clock(place["micros"], header.began)
     number = place["number"]

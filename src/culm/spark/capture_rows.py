@@ -85,7 +85,7 @@ class Clock:
 
 
 def step_rows(header: Header | None, steps: Iterable[Step]) -> Iterator[Iterator[dict[str, Any]]]:
-    """For each step its rows, without the place in a file; they are to be taken before the next.
+    """For each step its rows, without the place in a file; take them before the next.
 
     header: of the capture; ``None`` if something is missing before the first step.
     """
@@ -99,7 +99,7 @@ def step_rows(header: Header | None, steps: Iterable[Step]) -> Iterator[Iterator
 
 
 def common_columns(step: Step, links: dict[int, int], clock: Clock | None) -> dict[str, Any]:
-    """What all rows of a step have."""
+    """The common columns of all rows of a step."""
     common: dict[str, Any] = {"handle": bigint(step.on), "call": step.name}
     if (link := link_of(step.on, links)) is not None:
         common["link"] = bigint(link)
@@ -107,7 +107,7 @@ def common_columns(step: Step, links: dict[int, int], clock: Clock | None) -> di
 
 
 def rows_of_step(step: Step, parts: Sequence[StepFields]) -> Iterator[dict[str, Any]]:
-    """The rows of a step, numbered: itself, its messages, what is wrong with it."""
+    """The rows of a step, numbered: itself, its messages, its faults."""
     rows = chain([_step_row(step, parts)], _message_rows(parts), _broken_rules(step, parts))
     return ({"part": part, **row} for part, row in enumerate(rows))
 
@@ -130,7 +130,7 @@ def _step_row(step: Step, moved: Sequence[StepFields]) -> dict[str, Any]:
 
 
 def _name_of(value: Any) -> str | None:
-    """The class of what a call gave, without its module."""
+    """The class of a result, without its module."""
     mark = value.get("") if isinstance(value, dict) else None
     return mark.rpartition(":")[2] if isinstance(mark, str) and ":" in mark else None
 

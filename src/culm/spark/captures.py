@@ -1,11 +1,12 @@
 """Captures of machines as rows: one for each step, each message, and each broken rule.
 
 Input are the rows of captures that the format ``culm`` reads (`culm.spark.capture_files`), or of
-any other source, with one block of a capture in each.  A capture is decoded by one task, since a
-step means what it means after those before it, but any number of them at a time; the task holds a
-block, and the steps that wait for the ends of their messages.  Large ones are decoded in parts
-(`culm.spark.capture_parts`).  After a damage the steps that follow have neither a number nor a
-time, and their bytes are not split: what was lost before is not known.
+any other source, with one block of a capture in each.  A capture is decoded by one task, since
+the meaning of a step depends on those before it, but any number of them at a time; the task
+holds a block, and the steps that wait for the ends of their messages.  Large ones are decoded
+in parts (`culm.spark.capture_parts`).  After a damage the steps that follow have neither a
+number nor a
+time, and their bytes are not split: the loss before them is not known.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def decode_captures(rows: DataFrame, *, in_parts: bool = False) -> DataFrame:
 
     rows: those of the format ``culm`` for files ``*.culmcap``.  Parts that could not be read stay,
         with their ``fault``.
-    in_parts: decode each capture by several tasks, block by block, and what goes in one direction
-        of a connection by one.  The rows are the same.  It takes more work, so it is for captures
+    in_parts: decode each capture by several tasks, block by block, and each direction of a
+        connection by one.  The rows are the same.  It takes more work, so it is for captures
         that are larger than a task's share.
 
     Raises `ColumnError` if a column is missing or of another type.
@@ -68,7 +69,7 @@ class _Capture:
         self._faults: list[dict[str, Any]] = []
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The rows of all steps, and of what could not be read."""
+        """The rows of all steps, and of unreadable places."""
         is_whole = True
         for first in self._blocks:
             said: dict[str, Any] = {"file": first["file"]}

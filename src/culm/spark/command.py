@@ -71,7 +71,7 @@ _EXITS = exits(
     {
         ExitStatus.DONE: "nothing is wrong",
         ExitStatus.FAILED: "rows were set aside, records are faulty, replicas differ, or a"
-        " promise was broken (of these, what --fail-on names)",
+        " promise was broken (of these, the ones that --fail-on names)",
         ExitStatus.IMPOSSIBLE: "wrong arguments, no Java, no such input, an output that is there",
         ExitStatus.INCOMPLETE: "the job broke off",
         ExitStatus.TOO_FEW: "an input has fewer rows than --min-rows",
@@ -121,7 +121,7 @@ def _archives(parser: ArgumentParser) -> None:
         "--kind",
         choices=sorted(KINDS),
         default=_KIND,
-        help="what the records are (default: %(default)s)",
+        help="the kind of the records (default: %(default)s)",
     )
     _reading(parser)
 
@@ -204,7 +204,7 @@ def _machine(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--recorded",
         action="store_true",
-        help="lines have recorded bytes and times, and not what the line driver is told",
+        help="lines have recorded bytes and times, not input of the line driver",
     )
 
 
@@ -262,7 +262,7 @@ def _common(parser: ArgumentParser) -> None:
         help="exit with 4 if an input has fewer rows (default: %(default)s)",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace what an earlier job has written there"
+        "--overwrite", action="store_true", help="replace the output of an earlier job there"
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing but the summary")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
@@ -346,7 +346,7 @@ JOBS: Mapping[str, Job] = {
         reconcile_job,
     ),
     "operations": Job(
-        "read p2panda's entries, and say what each operation does",
+        "read p2panda's entries, and decode each operation",
         ("operations", "quarantine"),
         (_one_input, _reading),
         _archive_options,

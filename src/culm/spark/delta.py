@@ -36,7 +36,7 @@ class DeltaAudits:
         self._place = place.rstrip("/")
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Audit everything up to this batch, and note what is new in the tables."""
+        """Audit everything up to this batch, and note new findings in the tables."""
         spark = batch.sparkSession
         self._audits(batch, number)
         for table, (columns, key) in _MERGED.items():

@@ -19,7 +19,7 @@ FIELDS = (
     "array<struct<name:string,depth:int,offset:int,size:int,number:bigint,text:string,"
     "bytes:binary,continues:boolean>>"
 )
-#: What `culm_dissect` gives: the fields and, if the bytes break the protocol, its code, the place.
+#: The result of `culm_dissect`: the fields and, if the bytes break the protocol, code and place.
 DISSECTED = (("fields", FIELDS), ("fault", "string"), ("fault_offset", "int"))
 
 

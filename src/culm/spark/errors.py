@@ -25,7 +25,7 @@ class OnError(StrEnum):
 
 
 class SparkSetupError(RuntimeError):
-    """Spark cannot run here; the message says what to install or to set."""
+    """Spark cannot run here; the message says which package or setting is missing."""
 
 
 class UnreadableError(OSError):

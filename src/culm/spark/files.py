@@ -49,7 +49,7 @@ class WatchedFile(io.RawIOBase):
     """A file for reading, which remembers the error that ended a read of it.
 
     Decoders raise `OSError` for damage, too: `check` distinguishes the two.  The `system` that has
-    opened the file is kept as long: at its end HDFS closes what it has opened.
+    opened the file is kept as long: at its end HDFS closes its files.
     """
 
     def __init__(self, file: Any, system: object = None) -> None:

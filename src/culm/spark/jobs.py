@@ -137,7 +137,7 @@ def _verified(
     tell(f"verifying {', '.join(options.inputs)}")
     rows = _of_all(spark, options, lambda given: kind.verify(given, _PLACE))
     verified = store.write("verified", rows)
-    tell("setting aside what cannot be used")
+    tell("setting aside unusable rows")
     aside = store.write("quarantine", quarantined(verified))
     said = {**_rows_said(verified, options), "reasons": _reasons_said(sound(verified))}
     said["hints"] = _hints(aside, kind) if said["quarantined"] else []
@@ -264,7 +264,7 @@ def operations_job(spark: SparkSession, options: Options, store: Store, tell: Te
         spark, options, lambda given: decode_operations(kind.verify(given, (*_PLACE, "payload")))
     )
     operations = store.write("operations", rows)
-    tell("setting aside what cannot be used")
+    tell("setting aside unusable rows")
     store.write("quarantine", quarantined(operations))
     said = {
         **_rows_said(operations, options),

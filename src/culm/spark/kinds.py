@@ -26,7 +26,7 @@ _DIGEST_SIZE = 32
 class Kind:
     """A kind of records.
 
-    `verify` turns rows with an ``entry`` into what `culm.spark.audit` needs, and keeps the named
+    `verify` turns rows with an ``entry`` into the input of `culm.spark.audit`, and keeps the named
     columns (``None``: all); `reads` says whether bytes are such a record; `item_size` and `levels`
     are those of its items, see `culm.spark.fingerprint`.  Records of a kind that `has_payloads` may
     have them on hand or not.

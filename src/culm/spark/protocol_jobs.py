@@ -123,7 +123,7 @@ def raft_job(spark: SparkSession, logs: RaftLogs, store: Store, tell: Tell) -> O
     read = reduce(lambda one, other: one.union(other), frames)
     entries = store.write("entries", decode_raft_entries(read))
     store.write("quarantine", quarantined(entries))
-    tell("looking for what cannot be")
+    tell("looking for contradictions")
     # A configuration that cannot be decoded still has its place.
     placed = entries.filter("at is not null")
     violations = store.write("violations", raft_violations(placed))
@@ -192,7 +192,7 @@ def captures_job(spark: SparkSession, captures: Captures, store: Store, tell: Te
     loaded = captures.load(spark, path, pathGlobFilter=_CAPTURES)
     rows = decode_captures(loaded, in_parts=is_large)
     decoded = store.write("decoded", rows)
-    tell("setting aside what cannot be used")
+    tell("setting aside unusable rows")
     store.write("quarantine", quarantined(decoded))
     faults = fault_counts(decoded)
     steps = decoded.filter("what = 'step'")
@@ -279,7 +279,7 @@ def recorded_bytes(value: Any) -> dict[str, Any]:
     if type(session) is not str or direction not in ("in", "out"):
         raise TypeError("a session has a name, and two directions")
     if not isfinite(time):
-        raise ValueError("what comes is before or after what else does")
+        raise ValueError("a time must be finite")
     session.encode()  # half a surrogate pair is no name
     return {
         "session": session,

@@ -41,7 +41,7 @@ _COUNTED = {
     "quarantined": ("Set aside, by reason", "rows", "quarantine", "reason = '{}'"),
     "violations": ("Rules that were broken", "times", "violations", "violation = '{}'"),
     "actions": ("Operations, by action", "operations", "operations", "action = '{}'"),
-    "events": ("What machines said", "events", "said", "kind = 'event' and name = '{}'"),
+    "events": ("Events of machines", "events", "said", "kind = 'event' and name = '{}'"),
     "verdicts": ("Runs, by verdict", "runs", "runs", "verdict = '{}'"),
 }
 # Findings of jobs: in files, in records, and in the contents of these.  Some names have several

@@ -103,7 +103,7 @@ def _cut_capture(path: str, start: int, stop: int, split_size: int, column: str)
                 if not cuts or at - cuts[-1] >= split_size:
                     cuts.append(at)
     except OSError:
-        cuts = [start]  # whoever reads it says what is wrong, or finds that it is no longer
+        cuts = [start]  # its reader reports the fault, or finds that it is gone
     return [
         Split(path, begin, end, column, stop, is_end=True) for begin, end in pairwise([*cuts, stop])
     ]

@@ -1,9 +1,9 @@
 """Messages of Secure Scuttlebutt as columns, checked, and ready for an audit of all feeds.
 
 Input is a column ``entry`` with a message in each row, as in the lines of an export: the JSON of
-the message itself, or ``{"key": id, "value": message, ...}`` as peers send it.  The output has what
-`culm.spark.audit.audit` needs, as if a feed were a Bamboo log without lipmaalinks: the ``log`` is
-the public key and eight zero bytes, and a hash is the digest in an id.
+the message itself, or ``{"key": id, "value": message, ...}`` as peers send it.  The output is
+the input of `culm.spark.audit.audit`, as if a feed were a Bamboo log without lipmaalinks: the
+``log`` is the public key and eight zero bytes, and a hash is the digest in an id.
 """
 
 from __future__ import annotations

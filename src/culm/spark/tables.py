@@ -130,7 +130,7 @@ def _places(table: ParquetFile, size: int) -> list[_RowPosition]:
     groups = [table.metadata.row_group(index) for index in range(count)]
     rows = [group.num_rows for group in groups]
     if any(not 0 <= each <= _ROWS_MAX for each in rows) or sum(rows) != table.metadata.num_rows:
-        raise ValueError("so many rows no file has")
+        raise ValueError("wrong numbers of rows")
     before = list(accumulate((max(group.total_byte_size, 1) for group in groups), initial=0))
     places: list[_RowPosition] = []
     at = -1

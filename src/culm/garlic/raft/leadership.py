@@ -286,7 +286,7 @@ class Leadership:
         return min(self._beat_at, self._quorum_at)
 
     def advance(self) -> bool:
-        """Do what is due; false if no majority has been heard for an election timeout."""
+        """Do the due work; false if no majority has been heard for an election timeout."""
         shared, timing = self._shared, self._shared.timing
         if self._beat_at <= shared.now:
             self._beat_at = shared.now + timing.heartbeat_interval_s
