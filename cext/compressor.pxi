@@ -104,7 +104,7 @@ cdef class Compressor:
         return shrink(packet, end - <uint8_t *>bytes_data(packet))
 
     cdef int prepare(self, size_t size) except -1:
-        """Have all the memory that it takes to look at `size` bytes, and to remember them."""
+        """Allocate all the memory for compressing `size` bytes and remembering them."""
         self.reserve(min(size, self.window) if self.looks_in_place(size) else size)
         self.grow_table(size)
         return 0
@@ -213,7 +213,7 @@ cdef class Compressor:
         return 0
 
     cdef bint move_history(self, size_t room) noexcept:
-        """Go over to a buffer with `room` bytes after the history; False if memory is out."""
+        """Move to a buffer with `room` bytes after the history; False if memory is out."""
         cdef size_t kept = min(self.size, self.window)
         cdef uint8_t *buffer = <uint8_t *>PyMem_Malloc(kept + room)
         if buffer == NULL:
@@ -228,7 +228,7 @@ cdef class Compressor:
         return True
 
     cdef int grow_table(self, size_t size) except -1:
-        """Have a table as large as `size` more bytes call for, with all of the history in it.
+        """Provide a table large enough for `size` more bytes, with all of the history in it.
 
         A new one takes the place of the old one, which is not freed.
         """

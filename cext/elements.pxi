@@ -10,8 +10,8 @@ cdef enum:
     # The first byte of a VarU64 offset from which on 1..8 bytes follow.
     WIDE = 248
 
-    # To copy some bytes too many in large steps is faster than to copy the exact number;
-    # where that is done, that number of bytes may be written after the end.
+    # Copying some bytes too many in large steps is faster than copying the exact number; where
+    # that is done, that number of bytes may be written after the end.
     SPARE = 64
 
 

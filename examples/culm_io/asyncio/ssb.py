@@ -58,7 +58,7 @@ class PeerDriver(LinksDriver[PeerEvent]):
         self.pump.advance(self._loop.time())
 
     async def listen(self, host: str, port: int) -> Address:
-        """Accept connections, and say where."""
+        """Accept connections; returns our address."""
         where = await self.serve(
             lambda: self.peer.accepted(ephemeral=PrivateKey.generate()), host, port
         )
@@ -76,9 +76,9 @@ class PeerDriver(LinksDriver[PeerEvent]):
         return links[0]
 
     def keep_connected(self, address: Address) -> bool:
-        """Connect, and do so again whenever the connection has ended: soon, and then later.
+        """Connect, and again after each end of the connection: soon at first, then later.
 
-        Returns false if that is done already.
+        Returns false for an address that is kept already.
         """
         new = self._again.add(address)
         if new:

@@ -12,16 +12,17 @@
     block FEED        have nothing to do with that peer; unblock FEED ends that
     connect ADDRESS   connect, and again whenever the connection has ended, unless it is blocked
     confirm           say that our own feed is whole here, though the folder is a copy
-    status            say how things stand
+    status            show the state of the peer
     quit              end, as Ctrl-C does
 
 Events are written to stdout, in words on a terminal and in lines of JSON elsewhere or with --json;
-a bar on stderr shows the progress of replication, if that is a terminal.  Whom we follow and block
-stands on our own feed (messages of type "contact"), where others can see it.  The folder
+a bar on stderr shows the progress of replication, if that is a terminal.  The peers that we
+follow and block stand on our own feed (messages of type "contact"), for others to see.  The
+folder
 has everything: the key, and the feeds in SQLite.  The program may be killed at any moment; all
 that it has said on stdout or to a peer is kept.
 
-A folder that was copied, or restored from a backup, is noticed.  It may lack the end of our own
+A copied folder, or one restored from a backup, is detected.  It may lack the end of our own
 feed, and a message in the place of another one would fork the feed for ever.  So nothing can be
 published before a peer that we follow has told how long the feed is, and all of it is here, or
 before "confirm".
@@ -90,7 +91,7 @@ except ModuleNotFoundError as error:
 
 _STORE = "feeds.sqlite"
 _PING_S = 300.0
-_SAID_MAX = 300  # characters of a line that are said again
+_SAID_MAX = 300  # characters of a line that are repeated
 _VERBS = {  # the content of a contact message
     "follow": ("following", True),
     "unfollow": ("following", False),
@@ -103,7 +104,7 @@ say = Teller()
 
 
 class Bar(Bars):
-    """How many messages have moved, of how many."""
+    """A bar for the messages that have moved, out of all."""
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__(
@@ -182,7 +183,7 @@ class Pub:
             self.peer.block(self.peer.me, whom, value)
 
     async def run(self) -> None:
-        """Until it is told to end, or its store fails."""
+        """Run until told to end, or until the store fails."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._close)
         address = await self._listen()
@@ -257,7 +258,7 @@ class Pub:
     # Commands
 
     def _read_lines(self) -> None:
-        """Runs in a thread of its own, which may wait for a line for ever."""
+        """Read commands, in a thread of its own, which may wait for a line for ever."""
         rest, data = b"", b"\n"
         while data:
             data = os.read(0, 1 << 16)
@@ -413,7 +414,7 @@ def parser() -> argparse.ArgumentParser:
     own = command("id", show_id, "show the id of our own feed")
     own.add_argument("--json", action="store_true", help="write it as JSON, for machines")
     listing = command("messages", show_messages, "show the messages of a feed, as JSON")
-    listing.add_argument("--json", action="store_true", help="as always: each is JSON already")
+    listing.add_argument("--json", action="store_true", help="no change: each is JSON already")
     listing.add_argument(
         "feed", type=feed_name, metavar="FEED", help="the id of the feed: @....ed25519"
     )
@@ -458,12 +459,12 @@ def parser() -> argparse.ArgumentParser:
         type=count,
         default=1024,
         metavar="N",
-        help="how many connections there may be at once (default: %(default)s)",
+        help="the most connections at once (default: %(default)s)",
     )
     serving.add_argument(
         "--restored",
         action="store_true",
-        help="the feeds come from a backup, which cannot be seen: the whole disk was restored",
+        help="the feeds come from a backup that cannot be detected: the whole disk was restored",
     )
     add_capture(serving)
     add_metrics(serving)

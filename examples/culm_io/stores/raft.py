@@ -59,7 +59,7 @@ _NEW_SNAPSHOT = (
     " VALUES (1, ?, ?, ?, ?)"
 )
 
-# A snapshot is kept in parts: to read a piece of a value of SQLite's is to read all of it.
+# A snapshot is kept in parts: reading a piece of a value takes SQLite reading all of it.
 _PART_SIZE = 1 << 14
 
 
@@ -90,11 +90,11 @@ class RaftSqliteStore:
 
     @property
     def written(self) -> int:
-        """How often something was written: fewer times in an older copy of the file."""
+        """The number of writes: lower in an older copy of the file."""
         return int(self._db.execute("SELECT times FROM written").fetchone()[0])
 
     def _tidy(self) -> None:
-        """Keep nothing of a snapshot that has not come to its end, and no file of empty pages."""
+        """Delete an unfinished snapshot, and shrink a file of mostly empty pages."""
         with self._transaction():
             self._db.execute("DELETE FROM incoming")
         pages, empty = (
@@ -263,7 +263,7 @@ def _rows(first_index: int, entries: Iterable[Entry]) -> Iterable[tuple[int, int
 
 
 class _Transaction:
-    """All or nothing; on the disk when it is left."""
+    """A transaction: all or nothing, and on the disk at its end."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db

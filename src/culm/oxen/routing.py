@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Hashable
 
 from culm.oxen.contacts import ContactTable
 
-# Time for which a ranking of neighbours is kept, as a part of the time that a link stays usable
-# without contact.
+# Time for which a ranking of neighbours is kept, as a fraction of the time that a link stays
+# usable without contact.
 _CACHE_SHARE = 1 / 64
 
 # Attempts that go straight over a usable link before other paths are tried in between.
@@ -110,7 +110,7 @@ class ForwardMemory:
         return len(self._seen)
 
     def admit(self, key: Hashable, source: bytes, now: float, *, once: bool = False) -> int | None:
-        """The times that `key` was forwarded before, ``None`` if it must not be forwarded now.
+        """How often `key` was forwarded before; ``None`` if it must not be forwarded now.
 
         once: the message is never sent again.
         """

@@ -1,4 +1,4 @@
-"""Checks on a job's findings: which of them fail it, and whether there was enough to look at.
+"""Checks on a job's findings: which of them fail it, and whether there was enough input.
 
 As with checks on data elsewhere, a job reports all its findings, and the user's `Checks` decide
 which of them are failures.  An empty archive proves nothing, so too few rows are a status of their
@@ -54,7 +54,7 @@ KNOWN = frozenset(
 
 
 class Status(StrEnum):
-    """The result of a job that was done."""
+    """The result of a completed job."""
 
     PASSED = "passed"
     """There is no finding, or none that the checks count as a failure."""

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class BoxStreamState(Enum):
-    """How far a box stream is on the way to its end."""
+    """The stages of a box stream on the way to its end."""
 
     OPEN = "open"
     SAID_GOODBYE = "said goodbye"  # we have

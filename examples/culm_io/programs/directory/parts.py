@@ -28,7 +28,7 @@ _READ_SIZE_MAX = 1 << 20
 
 
 def chooser(patterns: Collection[str] | None) -> Callable[[bytes], bool]:
-    """Whether a path matches a pattern, or its name does, or a directory above (see `fnmatch`)."""
+    """Whether a path, its name or a directory above matches a pattern (see `fnmatch`)."""
 
     def is_chosen(path: bytes) -> bool:
         names = fsdecode(path).split("/")
@@ -39,7 +39,7 @@ def chooser(patterns: Collection[str] | None) -> Callable[[bytes], bool]:
 
 
 def lacking_of(chosen: Callable[[bytes], bool]) -> Callable[[LogStore, LogKey], list[int]]:
-    """Which payloads are missing of the newest versions of files that are chosen.
+    """Finds the missing payloads of the newest versions of chosen files.
 
     In a log from before there were cuts, their files are unknown: then all are of interest.
     """
@@ -99,7 +99,7 @@ async def fetch_parts(
         total = job.total
         outcomes = await _fetch_small(job, servers)
         working, failure = _those_that_work(servers, outcomes)
-        total.unsound.clear()  # from here on: those of which a large payload does not verify
+        total.unsound.clear()  # from here on: logs with a large payload that does not verify
         before: dict[LogKey, list[int]] | None = None
         while working and final_of(outcomes) is None:
             found = await thread.call(missing_of)
@@ -121,7 +121,7 @@ async def fetch_parts(
 def _those_that_work(
     servers: Sequence[Address], outcomes: Mapping[Address, Failure | None]
 ) -> tuple[list[Address], Failure | None]:
-    """Which servers can be asked for more; why not all has come, if none of them is well."""
+    """The servers that can be asked for more; the failure, if none of them is well."""
     failures = {server: each for server, each in outcomes.items() if each is not None}
     working = [
         each for each in servers if each not in failures or failures[each].code == "INVALID_DATA"
