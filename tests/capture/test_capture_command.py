@@ -126,7 +126,7 @@ def test_what_is_no_capture(
     assert capsys.readouterr().err == f"{path}: No such file or directory\n"
     path.write_bytes(b"something else")
     assert main([command, str(path)]) == ExitStatus.IMPOSSIBLE
-    assert capsys.readouterr().err == "no capture at byte 0: it begins otherwise\n"
+    assert capsys.readouterr().err == "no capture at byte 0: wrong first bytes\n"
 
 
 class Stdin:

@@ -98,7 +98,7 @@ def test_a_client_says_why_a_value_is_refused() -> None:
         writer.close()
 
     async def ask(port: int) -> None:
-        with pytest.raises(NotAppliedError, match="inside each other"):
+        with pytest.raises(NotAppliedError, match="nested"):
             await Client(Cluster({1: port}).propose).do(b"[" * 1_000)
 
     asyncio.run(beside(answer, ask))
@@ -124,7 +124,7 @@ def test_a_cluster_file_of_any_depth_is_no_cluster(tmp_path: Path) -> None:
 
 def test_a_snapshot_of_any_depth_is_none() -> None:
     for text in texts():
-        with pytest.raises(ValueError, match="inside each other"):
+        with pytest.raises(ValueError, match="nested"):
             KeyValues().restore(text)
 
 

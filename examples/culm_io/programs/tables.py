@@ -1,4 +1,4 @@
-"""Tables and bars for people: in colour and alive on a terminal, plain text in a pipe."""
+"""Tables and bars for people: in colour and live on a terminal, plain text in a pipe."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Table:
 
     key: the column that identifies a row; by default the first.
 
-    A word that says how something is doing has its colour; columns of numbers are set to the
-    right.  Control characters, as in names that others have chosen, are escaped.
+    Words for states have colours; columns of numbers are set to the right.  Control characters,
+    as in names that others have chosen, are escaped.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Table:
             yield self._part(part, options.max_width)
 
     def _parts(self, width: int) -> Iterator[list[int]]:
-        """Which columns stand beside each other; where not all do, each row's name is repeated."""
+        """The columns that fit side by side; where not all do, each row's name is repeated."""
         numbers = list(range(len(self.columns)))
         if self._width(map(self._least, numbers)) <= width:
             yield numbers
@@ -125,7 +125,7 @@ class Table:
         return [self.columns[number], *(row[number] for row in self.rows)]
 
     def _least(self, number: int) -> int:
-        """How wide a column has to be, so that no word of its cells is broken."""
+        """The least width of a column at which no word of its cells is broken."""
         words = (word for cell in self._cells(number) for word in cell.split())
         return min(max(map(len, words), default=1), _WORD_SIZE_MAX)
 
@@ -140,7 +140,7 @@ def _style_of(cell: str) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    """Whether a cell belongs into a column of numbers: digits, or that there is none."""
+    """Whether a cell belongs in a column of numbers: digits, or a dash for none."""
     return cell in ("", "-") or cell.replace(",", "").replace(".", "").isdigit()
 
 
@@ -200,7 +200,7 @@ class Teller:
         return not self._as_json and (self._file or sys.stdout).isatty()
 
     def __call__(self, event: str, **of: object) -> None:
-        """Something has happened, with these particulars."""
+        """Report an event, with these particulars."""
         if self.in_words:
             words = Text(clean(event), style=_style_of(event) or "bold")
             for each in _words_of(of):
@@ -266,7 +266,7 @@ class Screen:
 
 
 class Bars:
-    """Bars that show how far work has come, on stderr; drawn on a terminal only."""
+    """Bars for the progress of work, on stderr; drawn on a terminal only."""
 
     def __init__(self, *columns: ProgressColumn, quiet: bool = False) -> None:
         console = Console(stderr=True)

@@ -63,7 +63,7 @@ class SsbSqliteStore(FeedStore):
 
     def _make_tables(self) -> None:
         if self._columns() >= _LATER_COLUMNS.keys():
-            return  # these came after all tables
+            return  # these columns are newer than all tables
         with self._transaction():
             for statement in _SCHEMA.split(";\n"):
                 self._db.execute(statement)
@@ -102,7 +102,7 @@ class SsbSqliteStore(FeedStore):
         return [data for (data,) in found]
 
     def proof(self, feed: str) -> tuple[bytes, bytes] | None:
-        """Two messages that show that a feed has forked."""
+        """Two messages that prove a fork of a feed."""
         found: tuple[bytes, bytes] | None = self._db.execute(
             "SELECT ours, theirs FROM forks WHERE feed = ?", (feed,)
         ).fetchone()

@@ -125,7 +125,7 @@ class LogStore(ABC):
 
     @abstractmethod
     def finish_payload(self, log: LogKey, seqnum: int) -> None:
-        """The staged payload is all there and was verified.  Again: no effect.
+        """Mark the staged payload as complete and verified.  Again: no effect.
 
         Raises `StoreError`: ``UNKNOWN_ENTRY``, ``PAYLOAD_SIZE`` (bytes are missing).
         """
@@ -213,7 +213,7 @@ class _Pieces:
         self.size += len(data)
 
     def finish(self) -> None:
-        """That was all of it."""
+        """Mark it as complete."""
         self.complete = True
 
     def read(self, offset: int, size: int) -> bytes:
@@ -241,7 +241,7 @@ class KeptLog:
     fork: ForkProof | None = None
 
     def end_at(self, fork: ForkProof) -> None:
-        """The log has forked there: nothing from there on is kept."""
+        """The place of a fork: nothing from there on is kept."""
         self.fork = fork
         self.truncate(fork.seqnum)
 

@@ -8,8 +8,8 @@ A capture is the eight bytes `MAGIC`, of which the last one is the version, and 
     CRC-32            4 bytes, big-endian, of the stored bytes
     stored bytes      the records, compressed if that makes them smaller
 
-It grows at its end only.  A last block that is not all there, as a killed process or a full disk
-leaves it, is dropped and told (`BlockReader.torn`).  Compressed blocks stand alone.
+It grows at its end only.  An incomplete last block, as a killed process or a full disk leaves
+it, is dropped and told (`BlockReader.torn`).  Compressed blocks stand alone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def compression_of(front: bytes) -> tuple[Compression, int] | None:
     Raises `CaptureError`: ``NO_CAPTURE``, ``UNKNOWN_VERSION``, ``UNKNOWN_COMPRESSION``.
     """
     if front[: len(_NAME)] != _NAME[: len(front)]:
-        raise CaptureError(ErrorCode.NO_CAPTURE, "it begins otherwise", offset=0)
+        raise CaptureError(ErrorCode.NO_CAPTURE, "wrong first bytes", offset=0)
     magic, more = front[: len(MAGIC)], front[len(MAGIC) : FRONT_SIZE_MAX]
     if magic == MAGIC:
         return Compression.LZFOO, len(MAGIC)
@@ -99,7 +99,7 @@ class BlockHead(NamedTuple):
 
     @classmethod
     def at(cls, data: bytes | bytearray, at: int = 0) -> BlockHead | None:
-        """The head at a byte; ``None`` if it is not all there."""
+        """The head at a byte; ``None`` if it is incomplete."""
         return None if len(data) - at < HEAD_SIZE else cls(*_HEAD.unpack_from(data, at))
 
     @property
@@ -120,7 +120,7 @@ def open_block(head: BlockHead, stored: bytes, compression: Compression) -> byte
         return stored
     records = decompress(compression, stored, head.size)
     if len(records) != head.size:
-        raise ValueError("a block of another size than it says")
+        raise ValueError("a block of another size than declared")
     return records
 
 
@@ -160,7 +160,7 @@ class BlockReader:
         self._at = 0  # everything before it in the buffer has been taken
         self._compression: Compression | None = None  # nothing has come yet
         self.torn = 0
-        """Bytes of a last block that is not all there; of meaning after `finish`."""
+        """Bytes of an incomplete last block; meaningful after `finish`."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The records of the blocks that are complete with `data`; take all of them.

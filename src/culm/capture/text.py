@@ -155,7 +155,7 @@ def _whole_bytes(value: bytes) -> str:
 
 
 def _whole_items(items: list[Any], brackets: str) -> str:
-    """Items and, if not all are shown, how many there are and how many bytes in them."""
+    """Items and, if not all are shown, their number and that of the bytes in them."""
     words = f"{brackets[0]}{_joined(map(words_of, items))}{brackets[1]}"
     if len(words) <= _WIDTH:
         return words

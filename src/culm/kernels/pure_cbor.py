@@ -7,7 +7,7 @@ sizes that are merely declared.  Source: RFC 8949, sections 3 and 4.2.1.
 A fault in the data is reported as a negative number in the place of an end, after the index of the
 byte at which it was seen; `culm.wire.cbor` turns it into an error.  Items are read in their order,
 so the fault is the first one.  A mistake in the call raises ``ValueError``: a negative index, or a
-depth of arrays and maps inside each other that is not from 0 to `DEPTH_MAX`.
+depth of nested arrays and maps that is not from 0 to `DEPTH_MAX`.
 """
 
 from __future__ import annotations

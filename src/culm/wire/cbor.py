@@ -1,4 +1,4 @@
-"""Canonical CBOR (RFC 8949, section 4.2.1): found in a stream while it comes in, and decoded.
+"""Canonical CBOR (RFC 8949, section 4.2.1): found in a stream as it arrives, and decoded.
 
 `Scanner` reads the heads of an item, refuses non-canonical, too large and too deep ones as
 early as possible, and says where the item ends.  `decode` takes a whole item; only it looks at
@@ -16,7 +16,7 @@ from culm.buffer import Buffer
 from culm.kernels import cbor as _kernel
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-#: How many arrays and maps may be inside each other by default.
+#: The default limit of nested arrays and maps.
 DEPTH_MAX = 16
 
 BYTES, TEXT, ARRAY, MAP, TAG = (
@@ -36,7 +36,7 @@ _FAULTS = {
     _kernel.BAD_HEAD: (WireErrorCode.NON_CANONICAL, "a head that says no length"),
     _kernel.TAGGED: (WireErrorCode.BAD_TYPE, "a tag"),
     _kernel.UNKNOWN_SIMPLE: (WireErrorCode.BAD_TYPE, "an unknown simple value"),
-    _kernel.TOO_DEEP: (WireErrorCode.LIMIT_EXCEEDED, "too many arrays inside each other"),
+    _kernel.TOO_DEEP: (WireErrorCode.LIMIT_EXCEEDED, "arrays are nested too deeply"),
     _kernel.KEY_NO_TEXT: (WireErrorCode.BAD_TYPE, "a key that is no text"),
     _kernel.KEY_ORDER: (WireErrorCode.NON_CANONICAL, "keys do not ascend"),
     _kernel.NO_UTF8: (WireErrorCode.BAD_VALUE, "text that is no UTF-8"),
@@ -44,14 +44,14 @@ _FAULTS = {
 
 
 class Scanner:
-    """Finds the end of one item as it comes in bit by bit.
+    """Finds the end of one item as it arrives in pieces.
 
     size_max: bytes that the item may have.  Declared sizes count at once: a string with all its
         bytes, an array with one byte for each item.
-    depth_max: how many arrays and maps may be inside each other.
-    items_max, item_size: how many items there may be, those in arrays and maps included, and for
-        how many bytes one more; none has less than a byte.
-    pairs: how many pairs there are in the maps so far.
+    depth_max: the limit of nested arrays and maps.
+    items_max, item_size: the limit of items, those in arrays and maps included, plus one for
+        each `item_size` bytes; none has less than a byte.
+    pairs: the number of pairs in the maps so far.
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class Scanner:
             open[-1] -= 1
             if kind in (ARRAY, MAP):
                 if len(open) > self._depth_max:
-                    raise _too_much(at, f"over {self._depth_max} arrays inside each other")
+                    raise _too_much(at, f"over {self._depth_max} nested arrays")
                 if kind == MAP:
                     self.pairs += argument
                     argument *= 2
@@ -154,7 +154,7 @@ def decode(data: Buffer, *, depth_max: int = DEPTH_MAX) -> Any:
 #: ``decode_first(data, at, depth_max)``: the item at `at`, and where it ends.  A negative end
 #: means that there is none: for callers that take right items and leave the rest to `Scanner`.
 decode_first = _kernel.decode
-#: The end that `decode_first` tells where arrays and maps are deeper inside each other.
+#: The end that `decode_first` gives where arrays and maps are nested too deeply.
 TOO_DEEP = _kernel.TOO_DEEP
 
 

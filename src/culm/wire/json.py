@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from culm.buffer import Buffer
 
-#: How many lists and objects may be inside each other.  Servers that read the same values have to
-#: agree on it.
+#: The limit of nested lists and objects.  Servers that read the same values have to agree on
+#: it.
 DEPTH_MAX: Final = 64
 
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
@@ -17,11 +17,11 @@ _OTHERS: Final = bytes(set(range(256)) - set(b"[{]}"))
 
 
 class TooDeepError(ValueError):
-    """A text with more lists and objects inside each other than allowed."""
+    """A text with lists and objects nested too deeply."""
 
 
 def depth(text: bytes) -> int:
-    """How many lists and objects are inside each other at most, counted without reading them.
+    """The greatest depth of nested lists and objects, counted without parsing them.
 
     Brackets count outside of strings.  Of bytes that are not JSON those before the first fault
     count as a reader would count them.
@@ -35,7 +35,7 @@ def depth(text: bytes) -> int:
 def check_depth(text: bytes, depth_max: int = DEPTH_MAX) -> None:
     """Raises `TooDeepError`."""
     if text.count(b"[") + text.count(b"{") > depth_max < depth(text):
-        raise TooDeepError(f"more than {depth_max} lists and objects inside each other")
+        raise TooDeepError(f"more than {depth_max} nested lists and objects")
 
 
 def read_json(data: str | Buffer, *, depth_max: int = DEPTH_MAX) -> Any:

@@ -96,7 +96,7 @@ def differences(
 ) -> Iterator[dict[str, str]]:
     """The places in `root` that differ from the log; places outside the log are not looked at.
 
-    `on_place` is told how many places have been compared, and how many there are.
+    `on_place` is told the numbers of places compared, and of all places.
     Raises `RecordError`, also if a payload is missing, and `OSError` if there is no `root`.
     """
     contents = Contents(store, log)

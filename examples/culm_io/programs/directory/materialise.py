@@ -62,7 +62,7 @@ def materialise(
 
     The log is read as a whole before anything is touched, unless it was already: then only the
     places of `tree` are looked at.  Paths of `private` are not for the author of the log to say
-    anything of.  `on_place` is told how many places are done, and how many there are.
+    anything of.  `on_place` is told the numbers of places done, and of all places.
 
     An obstacle in one place, or one that may not be changed, does not stop the rest.  `done`
     has the work done even if something is raised.

@@ -54,8 +54,7 @@ _KEPT_MAX = RANGES_MAX // 2 - 1
 class Published:
     """The result of publishing.
 
-    entries, payload_bytes: appended; changed: how many places with them; unchanged: how many
-    are as the log says.
+    entries, payload_bytes: appended; changed: the places in them; unchanged: those as in the log.
     found: how many places need a second look; seen: how many of them have had it.
     paths: kinds and paths of new and removed places, where nothing is appended.
     findings: places that do not travel, and unreadable ones: the log has those as before.
@@ -92,9 +91,9 @@ def publish_directory(
     Names and relative paths that match a pattern of `excludes` (see `fnmatch`) do not
     belong to the directory.  Files of `private` are never published.
 
-    A file that is as large and old as the log says was not changed if it was changed last
-    before `settled_before` (nanoseconds since 1970); of all others the content is compared
-    (``None``: of all).
+    A file with the size and time of the log counts as unchanged if its time is before
+    `settled_before` (nanoseconds since 1970); the content of all others is compared (``None``:
+    of all).
 
     Small files come together in packs, unless `pack` is false: then every place has an entry of
     its own.
@@ -157,7 +156,7 @@ def _unseen(tree: Tree, findings: Findings, settled_before: int | None) -> Itera
 def _is_settled(
     each: Directory | Link | FoundFile, known: Place | None, settled_before: int | None
 ) -> bool:
-    """Whether it is the same as in the log without a second look."""
+    """Whether it counts as unchanged without a second look."""
     if known is None:
         return False
     if not isinstance(each, FoundFile):

@@ -1,4 +1,4 @@
-"""Who is asked for which payloads: the faster a server, the more it is asked for."""
+"""The servers' shares of the missing payloads: the faster a server, the more it is asked for."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Shares:
     def take(self, server: int, offered: Mapping[LogKey, int], *, servers: int) -> Share | None:
         """The next share for an idle server that has offered that much of each log.
 
-        servers: how many there are.
+        servers: their number.
         """
         count = max(_COUNT_MIN, len(self._asked) // (2 * servers))
         for askers in range(servers):

@@ -97,7 +97,7 @@ class _EntryFetcher(Fetcher):
             self.begun[log, self._seqnum] = entry.payload_stored
 
     def prepare(self) -> None:
-        """Nothing is asked for before we know how far the log goes: so does the upper pool."""
+        """Ask for nothing before the length of the log is known: the upper pool ends there."""
 
     def handle(self, event: Event) -> None:
         super().handle(event)

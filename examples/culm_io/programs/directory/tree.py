@@ -132,7 +132,7 @@ class TreeReader:
     """Replays the records of `log`, from where it stopped the last time.
 
     Payloads of more than `payload_size_max` bytes may be missing: their records are left out,
-    and earlier ones stand.  At any other payload that is not all there, reading stops.
+    and earlier ones stand.  At any other incomplete payload, reading stops.
 
     position: the last entry that was read; missing: how many were left out.
     unclaimed: those of them that belong to no known file.
@@ -236,7 +236,7 @@ class TreeReader:
             self.position = entry.seqnum
 
     def lacking(self) -> list[Place]:
-        """Files of which the newest version is not all there: which entries it is in."""
+        """Files with an incomplete newest version: the entries that hold it."""
         return list(self._lacking.values())
 
     def _may_be_missing(self, entry: StoredEntry) -> bool:
@@ -379,7 +379,7 @@ def _entries(store: LogStore, log: LogKey, seqnum: int) -> Iterator[StoredEntry]
 def read_records(store: LogStore, log: LogKey, entry: StoredEntry) -> list[Piece]:
     """The records of `entry`, and where in its payload their contents are.
 
-    Raises `RecordError`, also if the payload is not all there.
+    Raises `RecordError`, also if the payload is incomplete.
     """
     if not entry.payload_complete:
         raise RecordError("the payload is missing")

@@ -23,7 +23,7 @@ NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal")
 
 
 class Member:
-    """One process of the cluster, as the story's teller sees it."""
+    """One process of the cluster, as the narrator sees it."""
 
     def __init__(self, port: int, name: str, pace: float) -> None:
         self.port = port
@@ -115,7 +115,7 @@ class Story:
         self._screen = Screen()
 
     async def tell(self) -> dict[str, Any]:
-        """The story; returns its summary.  Raises `TimeoutError` if it does not go on."""
+        """The story; returns its summary.  Raises `TimeoutError` if it gets stuck."""
         drawing = asyncio.create_task(self._draw())
         try:
             with self._screen:

@@ -39,7 +39,7 @@ LINE_SIZE_MAX = 1 << 20
 _PATIENCE_MIN_S = 1.0
 _PAUSE_S = 0.1
 _DONE = (Outcome.APPLIED, Outcome.REPEATED)
-# After these another server, or the same one a little later, may do it; and how much each says.
+# Errors after which another server, or the same one a little later, may do it, by their weight.
 _ASK_AROUND = {
     **dict.fromkeys(("NOT_THERE", "NO_ANSWER"), -1),
     **dict.fromkeys(("NOBODY_ANSWERS", "BUSY"), 0),
@@ -157,7 +157,7 @@ class _Copies:
 
 
 class Cluster:
-    """Servers by their control ports, of which the one is asked that answered last.
+    """Servers by their control ports; the last one that answered is asked first.
 
     One that hangs is left for the next soon; where all are slow, they get more and more time.
     """
@@ -173,7 +173,7 @@ class Cluster:
             case {"ok": True, "index": int(index), "outcome": str(outcome)}:
                 return Committed(index, Outcome(outcome))
             case {"error": "TOO_DEEP"}:
-                raise NotAppliedError("it has too many lists and objects inside each other")
+                raise NotAppliedError("its lists and objects are nested too deeply")
             case {"certain": True}:
                 return Failed.FOR_CERTAIN
         return Failed.PERHAPS

@@ -1,4 +1,4 @@
-"""CBOR and JSON: values inside each other, by the names that they have there."""
+"""CBOR and JSON: nested values, by their names there."""
 
 from __future__ import annotations
 

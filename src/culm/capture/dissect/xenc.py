@@ -1,4 +1,4 @@
-"""XENC: values inside each other, by the names that they have there."""
+"""XENC: nested values, by their names there."""
 
 from __future__ import annotations
 
