@@ -465,17 +465,17 @@ class Associations:
     def restart(self, peer: Peer, message: Synchronize, *, renumber: bool = False) -> bool:
         """Restart the association with a peer that has restarted, unless we are leaving.
 
-        renumber: whether our one-to-one messages go on far above the last one, which its former
-            life has named.
+        renumber: whether our one-to-one messages go on far above the number that a former life
+            named.
         """
         reasons = FailReason.PEER_RESTARTED, LeaveReason.RESTARTED
         one = self._roster.next_start(message.known) if renumber else None
         return self._start_anew(peer, message, one, *reasons)
 
     def part(self, peer: Peer) -> None:
-        """Start anew with a peer that counts as delivered what has never come.
+        """Start anew with a peer that counts messages as delivered which have never come.
 
-        What has come early is acknowledged, and goes with it: that is all the same to the user.
+        Early messages are acknowledged, and go with it: that is all the same to the user.
         """
         reasons = FailReason.OUT_OF_STEP, LeaveReason.OUT_OF_STEP
         self._start_anew(peer, None, self._roster.next_start(0), *reasons)
