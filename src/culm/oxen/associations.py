@@ -465,8 +465,7 @@ class Associations:
     def restart(self, peer: Peer, message: Synchronize, *, renumber: bool = False) -> bool:
         """Restart the association with a peer that has restarted, unless we are leaving.
 
-        renumber: whether our one-to-one messages go on far above the number that a former life
-            named.
+        renumber: whether our one-to-one messages go on far above those that its old life named.
         """
         reasons = FailReason.PEER_RESTARTED, LeaveReason.RESTARTED
         one = self._roster.next_start(message.known) if renumber else None
