@@ -5,8 +5,8 @@
     async with metrics.served("oxen", lambda: measures(node)):
         ...
 
-Without the option nothing is counted, and nobody listens.  They are read when somebody asks for
-them, in the loop that drives the machines.
+Without the option nothing is counted, and no port is open.  They are read on each request,
+in the loop that drives the machines.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def metrics_words(options: Namespace, further: int) -> list[str]:
 
 
 class Metrics:
-    """What a program counts and tells; `address` is where, ``None`` if nobody is to be told."""
+    """The numbers of a program, served at `address`; ``None``: nowhere."""
 
     def __init__(self, address: tuple[str, int] | None = None) -> None:
         self._address = address

@@ -58,7 +58,7 @@ class Visits:
             for task in tuple(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks)
-            await asyncio.sleep(0)  # what is closed is gone after a turn
+            await asyncio.sleep(0)  # a closed one is gone after a turn
 
     async def _look(self) -> None:
         while True:

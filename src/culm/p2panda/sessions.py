@@ -281,7 +281,7 @@ class Sessions:
 
         Sessions of ours give way to it: the one about the same schemas is over; another one that
         had its id gets a new one, and is requested again.  A live one about the same schemas is
-        over, too: nobody asks for a session that it has, so the peer has lost it.
+        over, too: no side asks for a session that it has, so the peer has lost it.
         """
         session_id, schema_ids = request.session_id, request.schema_ids
         same_schemas = self.about(schema_ids)

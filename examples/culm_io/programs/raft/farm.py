@@ -27,7 +27,7 @@ __all__ = ["CERTIFICATE", "Farm", "Mark", "check_certificate"]
 CLUSTER_FILE = "cluster.json"
 CERTIFICATE = "cert.pem"
 _DIGITS = 20  # of 64 bits: each note is as long as the one before it
-# What has to be in it, of which type; and what stands for that in files of earlier versions.
+# The required fields, with their types; and their values for files of earlier versions.
 PARTS: dict[str, tuple[type, object]] = {
     "password": (str, None),
     "tls": (bool, None),
