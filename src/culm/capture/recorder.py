@@ -119,7 +119,7 @@ class Recorder(Tape):
             raise self.error
 
     def hand_over(self) -> None:
-        """The same within a call of the machine, which is done and has its outcome to tell."""
+        """The same within a finished call of the machine, whose outcome must be returned."""
         records = self.waiting.take()
         if not records or self.error is not None:
             return

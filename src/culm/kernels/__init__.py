@@ -2,12 +2,12 @@
 
 ``culm.kernels.cbor``, ``classic``, ``fingerprint``, ``hashing``, ``lzfoo``, ``operations``,
 ``runs``, ``symbols``, ``tree``, ``varu64``, ``xenc`` are the twins in use: the compiled ones where
-there are any.  Each is imported when it is first asked for, so that a user of one codec does not
-wait for libsodium.
-Which was taken is told, never guessed:
+there are any.  Each is imported on its first use, so that a user of one codec does not wait for
+libsodium.
+The choice is told, never guessed:
 
 - `IMPLEMENTATION` is ``"compiled"``, ``"pure"`` or ``"mixed"``,
-- `IMPLEMENTATIONS` says it kernel by kernel,
+- `IMPLEMENTATIONS` has the same by kernel,
 - `IMPORT_ERRORS` holds the exception of each compiled kernel that is there and does not
   import.  Such a kernel, and a mixture, also cause a `RuntimeWarning` when they are first used:
   an installation without extensions is a choice, a half working one is not.
@@ -88,13 +88,13 @@ def _pick(name: str) -> ModuleType:
     except Exception as error:
         module = load(name, "pure")
         _picked[name] = "pure"
-        # Not to be found is not to be built; any other failure is one.
+        # A missing module was not built; any other failure is an error.
         if not isinstance(error, ModuleNotFoundError) or error.name != f"{__name__}._{name}":
             _errors[name] = error
     else:
         _picked[name] = "compiled"
     globals()[name] = module
-    # A mixture is told when the first kernel comes that is unlike the others.
+    # A mixture is told at the first kernel that is unlike the others.
     first_unlike = list(_picked.values()).count(_picked[name]) == 1 < len(_picked)
     if name in _errors or first_unlike:
         warnings.warn(

@@ -130,7 +130,7 @@ class Pipe:
         self._size = 0
 
     def eof_due(self) -> bool:
-        """Whether the receiver is to learn of the end now."""
+        """Whether the receiver should learn of the end now."""
         return self.ended and not self._pieces and not self.held and not self.eof_delivered
 
 

@@ -60,7 +60,7 @@ class Meeting:
 
 Stage = Scenario | Meeting
 Many = Callable[[int], Conversation | Stage]
-"""Makes the events of that number of things of a kind."""
+"""Makes a conversation or stage with that number of things of a kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

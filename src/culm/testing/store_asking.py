@@ -114,7 +114,7 @@ def _ask(kind: Callable[..., Effect[Any]], **fields: Any) -> Effect[Any]:
 
 
 def _asked(method: F, kind: Callable[..., Effect[Any]]) -> F:
-    """That method of a store, asked by an effect whose fields are its arguments."""
+    """A method of a store, called by an effect whose fields are its arguments."""
     parameters = signature(method)
 
     def ask(self: AskedStore, *args: object, **named: object) -> Any:
