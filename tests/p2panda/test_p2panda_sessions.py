@@ -812,10 +812,26 @@ def test_an_answer_to_a_request_that_gave_way_is_no_fault(renumbered: bool):
     assert isinstance(events[1], RequestRenumbered if renumbered else RequestDropped)
     peer.connection.session(0).finish()
     assert peer.events() == [SessionEnded(session_id=0)]
+    peer.said()
     assert (
         peer.tell(Reconcile(0, LowerBound(LOW)), Reconcile(0, Terminal()))
         == [MessageIgnored(session_id=0)] * 2
     )
+    assert peer.said() == [SyncDone(0, False)], "it would wait for us"
+
+
+def test_an_answer_to_a_request_that_the_peer_had_ended_is_no_fault():
+    """It has ended its own with the same id, which ours had not reached then."""
+    peer = Peer(yields=False, limits=Limits(faults_max=0))
+    peer.meet()
+    peer.connection.request(ONE)
+    events = peer.tell(SyncRequest(0, 1, ONE), SyncDone(0, False))
+    assert events[0] == RequestIgnored(session_id=0, reason=Ignored.COLLISION)
+    peer.connection.session(0).finish()
+    assert peer.events() == [SessionEnded(session_id=0)]
+    peer.said()
+    assert peer.tell(Reconcile(0, LowerBound(LOW))) == [MessageIgnored(session_id=0)]
+    assert peer.said() == []
 
 
 def test_what_is_excused_is_the_time_since_time_was_told_last():

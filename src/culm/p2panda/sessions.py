@@ -232,9 +232,9 @@ class Sessions:
         self._by_id: dict[int, Session] = {}
         self._about: dict[frozenset[str], Session] = {}  # those that have not failed, by schemas
         self._next_id = 0
-        # Sessions that failed here and that the peer did not end in time, and requests of ours that
-        # gave way: the peer may have sent its messages in these before it heard of that.
-        self._given_up: tuple[int, ...] = ()
+        # Failed sessions that the peer did not end in time, and requests of ours that gave way or
+        # had no answer: messages of these may still come.  Each: was the peer told that it is over?
+        self._given_up: dict[int, bool] = {}
         self._deadlines: Deadlines[Session] = Deadlines()
         self._started = False  # the time is known
         self._closed = False
@@ -301,10 +301,10 @@ class Sessions:
             return RequestIgnored(session_id=session_id, reason=reason)
         session = Session(session_id, self, mode=mode, schema_ids=schema_ids, requested_by_us=False)
         session.is_doubtful = session_id in self._given_up
-        self._given_up = tuple(each for each in self._given_up if each != session_id)
+        self._given_up.pop(session_id, None)
         for each in crossing:
             self._remove(each)
-            self._give_up(each.session_id)
+            self._give_up(each.session_id, told=self._reuses_ids)  # a word might hit the next one
         self._keep(session)
         self._watch(session)
         self._next_id = max(self._next_id, session_id + 1) % UINT64_MAX
@@ -457,6 +457,8 @@ class Sessions:
             case SyncDone(_, live_mode):
                 was = session.state
                 session.received(MessageGroup.OFFER if live_mode else MessageGroup.DONE)
+                if was is SessionState.REQUESTED:
+                    self._give_up(session_id)  # it may have ended its own, before it knew of ours
                 if was is SessionState.LIVE:
                     session.sent(MessageGroup.DONE)
                     self._answer(SyncDone(session_id, False))
@@ -467,8 +469,12 @@ class Sessions:
         """A message of no session is a fault, unless it was under way when its session ended."""
         if isinstance(message, SyncDone):
             return None
-        if message.session_id not in self._given_up:
+        told = self._given_up.get(message.session_id)
+        if told is None:
             self.count_fault()
+        elif not told:  # it has taken our request for a new one, and would wait for us
+            self._give_up(message.session_id)
+            self._answer(SyncDone(message.session_id, False))
         return MessageIgnored(session_id=message.session_id)
 
     # The end.
@@ -514,9 +520,11 @@ class Sessions:
         self._remove(session)
         self._deadlines.cancel(session)
 
-    def _give_up(self, session_id: int) -> None:
+    def _give_up(self, session_id: int, *, told: bool = True) -> None:
         """Remember that further messages of the peer in this session are no fault."""
-        self._given_up = (*self._given_up, session_id)[-_GIVEN_UP_MAX:]
+        self._given_up[session_id] = told
+        if len(self._given_up) > _GIVEN_UP_MAX:
+            del self._given_up[next(iter(self._given_up))]
 
     def _remove(self, session: Session) -> None:
         if self._by_id.get(session.session_id) is session:
