@@ -106,6 +106,8 @@ class Simulator:
         self.cuts: set[tuple[int, int]] = set()
         self._newest: dict[tuple[int, int], int] = {}  # message delivered on each way
         drawn = self.rng.choice((3, 3, 4, 5, 5, 7))
+        if random.Random(f"pair {seed}").random() < 0.1:  # where nobody can do without the other
+            drawn = 2
         founders = tuple(server(number) for number in range(1, (size or drawn) + 1))
         start = Snapshot(configuration=Configuration(servers=founders))
         self.nodes = {one.server_id: self._node(one.server_id, start) for one in founders}

@@ -197,26 +197,42 @@ def others_of(cluster: Cluster, leader: Member) -> list[int]:
 # Orders to leave
 
 
+def order_to_leave(leader: Member, number: int) -> m.LeaveRequest:
+    """All that a removal which is given up ever sends."""
+    return m.LeaveRequest(
+        source=leader.node.server_id,
+        destination=number,
+        term=leader.node.term,
+        last_log_index=leader.node.last_index,
+        commit_index=leader.node.commit_index,
+    )
+
+
 def test_orders_to_leave_that_were_cancelled_leave_nothing_behind() -> None:
     """Two of three are told, the leader changes its mind and dies: nobody stood ever again."""
     cluster = Cluster(1, 2, 3)
     leader = cluster.leader()
     others = others_of(cluster, leader)
-    for number in others:  # a removal that is given up sends nothing but this
-        order = m.LeaveRequest(
-            source=leader.node.server_id,
-            destination=number,
-            term=leader.node.term,
-            last_log_index=leader.node.last_index,
-            commit_index=leader.node.commit_index,
-        )
-        speak(cluster, number, order)
+    for number in others:
+        speak(cluster, number, order_to_leave(leader, number))
     assert leader.node.configuration.ids == {1, 2, 3}
     cluster.stop(leader.node.server_id)
     assert cluster.run(
         3.0, lambda: any(cluster.members[one].node.state is State.LEADER for one in others)
     )
     assert not any(Left() in cluster.members[number].events for number in others)
+
+
+def test_a_leader_that_stands_again_is_heard_by_whom_it_ordered_to_leave() -> None:
+    """One of two may not stand, and took the other's vote requests for signs of a leader."""
+    cluster = Cluster(1, 2)
+    leader = cluster.leader()
+    (other,) = others_of(cluster, leader)
+    speak(cluster, other, order_to_leave(leader, other))
+    cluster.paused.add(other)
+    assert cluster.run(2.0, lambda: leader.node.state is not State.LEADER)
+    cluster.paused.clear()
+    assert cluster.run(3.0, lambda: any(one.node.state is State.LEADER for one in members(cluster)))
 
 
 # Who leads, and who only thinks so

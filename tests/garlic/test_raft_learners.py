@@ -137,7 +137,7 @@ def test_majorities_are_of_voters() -> None:
 def test_a_learner_disregards_far_terms_as_every_member() -> None:
     lab = Lab(founded(*VOTERS, LEARNER), server_id=9)
     lab.append(term=1)
-    assert not lab.ask_vote(term=2**40).accepted
+    assert not lab.ask_vote(source=3, term=2**40).accepted
     assert lab.core.term == 1
 
 

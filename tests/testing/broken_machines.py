@@ -670,6 +670,13 @@ class TakesAnyLane(Lanes):
         super().put(min(1, max(0, lane)), data)
 
 
+@breaks("arguments", LANES, "and then: TypeError")
+class TakesWhatIsEqual(Lanes):
+    def put(self, lane: int, data: Buffer) -> None:
+        super().put(int(lane) if lane in {0, 1} else -1, data)
+        self._turn = lane
+
+
 @breaks("arguments", LINES, "made with line_max = ")
 class MadeOfAnything(Lines):
     def __init__(self, *, line_max: int = 64) -> None:

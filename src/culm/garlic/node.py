@@ -26,6 +26,7 @@ from culm.garlic.link import Link
 from culm.garlic.places import Places
 from culm.garlic.raft import Configuration, PeerFault, PeerStatus, Raft, Server, State, Stored
 from culm.garlic.raft import messages as m
+from culm.garlic.raft.model import check_server_id
 from culm.garlic.states import ConnectionRole
 from culm.garlic.translate import Translator, fitting, value_size_max
 from culm.machine import (
@@ -222,6 +223,7 @@ class Node(LinkedMachine[NodeEvent]):
         Raises `LocalProtocolError`: ``UNKNOWN_PEER`` if it was not asked for,
         ``ALREADY_CLOSED``.
         """
+        check_server_id(peer)
         self._check_open()
         if not self._dials.under_way(peer):
             raise LocalProtocolError(ErrorCode.UNKNOWN_PEER, str(peer))
@@ -238,6 +240,7 @@ class Node(LinkedMachine[NodeEvent]):
 
     def dial_failed(self, peer: int) -> None:
         """The dial has failed; after a pause `DialWanted` comes again."""
+        check_server_id(peer)
         self._dials.failed(peer, self._now)
 
     def _open(

@@ -165,7 +165,8 @@ class Sessions:
     def outcome_of(self, index: int) -> Outcome | None:
         """The outcome of the value at `index`, which is known as soon as `Committed` tells of it.
 
-        ``None`` if it was not applied here (a snapshot stands for it), or not lately.
+        ``None`` if it was not applied here (a snapshot stands for it, or the node ended first), or
+        not lately.
         """
         return self._outcomes.get(index)
 

@@ -246,7 +246,10 @@ class Node(DatagramMachine[NodeEvent, bytes]):
         self._associations.set_tags(tags)
 
     def join_group(self, group: str) -> None:
-        """Join `group` by setting a tag of that name.  Raises as `set_tags` does."""
+        """Join `group` by setting a tag of that name, unless there is one.
+
+        Raises as `set_tags` does.
+        """
         self.set_tags({group: "", **self.tags})
 
     def leave_group(self, group: str) -> None:
@@ -269,6 +272,7 @@ class Node(DatagramMachine[NodeEvent, bytes]):
 
     def payload_size_max(self, delivery: Delivery = Delivery.DATAGRAM) -> int:
         """Bytes of the largest message with that delivery that fits into one datagram."""
+        check_type("delivery", delivery, Delivery)
         return self._payload_size_max[delivery]
 
     # -- driving --------------------------------------------------------------------------

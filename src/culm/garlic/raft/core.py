@@ -16,7 +16,7 @@ from culm.garlic.raft.events import PeerFault, RaftEvent, RoleChanged
 from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.log import LogView
-from culm.garlic.raft.model import Configuration, PeerStatus, Server, Stored
+from culm.garlic.raft.model import Configuration, PeerStatus, Server, Stored, check_server_id
 from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.states import State
 from culm.machine import (
@@ -81,6 +81,7 @@ class Raft:
         pre_vote: bool = False,
         asks_leader: bool = False,
     ) -> None:
+        check_server_id(server_id)
         check_type("timing", timing, Timing)
         check_type("limits", limits, Limits)
         check_time(now, None)
@@ -251,6 +252,7 @@ class Raft:
         Raises `LocalProtocolError` as `add_server` does, ``NOT_MEMBER``, and
         ``IS_LEADER``: the leader hands over first (`transfer_leadership`).
         """
+        check_server_id(server_id)
         leadership = self._leading()
         self._unless(leadership.refuse_remove(server_id))
         leadership.remove(server_id)
@@ -274,6 +276,7 @@ class Raft:
         ``NOT_MEMBER``, ``NOT_VOTER``, ``IS_LEADER``, ``CHANGE_IN_PROGRESS``,
         ``TRANSFER_IN_PROGRESS``, ``ALREADY_CLOSED``.
         """
+        check_server_id(target)
         leadership = self._leading()
         self._unless(leadership.refuse_transfer(target))
         leadership.transfer(target)

@@ -44,18 +44,17 @@ class Elector:
         wait = shortest + (longest - shortest) * self._rng.random()
         self.deadline = self._shared.now + wait
 
-    @property
-    def shielded(self) -> bool:
-        """Whether a leader is in contact, so that candidates are disregarded.
+    def shielded_from(self, server_id: int) -> bool:
+        """Whether a leader is in contact, so that this server is disregarded as a candidate.
 
         Paper, section 6: servers disregard RequestVote within the minimum election
-        timeout of hearing from a current leader.
+        timeout of hearing from a current leader.  A leader that stands itself leads no more.
         """
         if self.role is State.LEADER:
             return True
         shared = self._shared
         heard_lately = shared.now - self._heard_at < shared.timing.election_timeout_min_s
-        return shared.leader is not None and heard_lately
+        return shared.leader not in (None, server_id) and heard_lately
 
     def heard_from(self, leader: int) -> None:
         """The leader of the current term has spoken."""

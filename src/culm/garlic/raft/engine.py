@@ -275,7 +275,7 @@ class Engine:
             if message.term > term and self._knows(message.source):
                 self._go_to(message.term)
             return message.term == term
-        if self.elector.shielded and self._disregards(message):
+        if self.elector.shielded_from(message.source) and self._disregards(message):
             self.refuse(message)
             return False
         if message.term > term and self.terms.believes(message.source):
@@ -302,9 +302,9 @@ class Engine:
         Votes are for times without a leader (paper, section 6), unless the leader
         itself has asked for them; and a stranger does not depose a leader.
         """
-        if isinstance(message, m.VoteRequest):
-            return not message.transfer or not self._knows(message.source)
-        return message.source != self.shared.leader and not self._knows(message.source)
+        if isinstance(message, m.VoteRequest) and not message.transfer:
+            return True
+        return not self._knows(message.source)
 
     def refuse(self, message: m.Message) -> None:
         """Refuse a request; a response needs no answer."""
@@ -323,7 +323,8 @@ class Engine:
         next_term = request.term + 1
         if self._knows(request.source):
             self.terms.heard_member()
-        if not self.term < next_term <= self.terms.highest or self.elector.shielded:
+        shielded = self.elector.shielded_from(request.source)
+        if shielded or not self.term < next_term <= self.terms.highest:
             self.refuse(request)
             return
         has_our_log = self.elector.is_up_to_date(request)

@@ -11,6 +11,11 @@ from culm.arguments import check_int, check_text, check_type
 _SERVER_ID_MAX = 0xFFFF_FFFF
 
 
+def check_server_id(server_id: int) -> None:
+    """`server_id` is an int of 32 bits: an equal number of another type fits no frame."""
+    check_int("server id", server_id, 0, _SERVER_ID_MAX)
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """A member of a cluster: its id (32 bits) and where to reach it.
@@ -25,7 +30,7 @@ class Server:
     voter: bool = True
 
     def __post_init__(self) -> None:
-        check_int("server id", self.server_id, 0, _SERVER_ID_MAX)
+        check_server_id(self.server_id)
         check_text("endpoint", self.endpoint)
         check_type("voter", self.voter, bool)
 

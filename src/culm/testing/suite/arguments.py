@@ -206,6 +206,7 @@ def _wrong(right: Any) -> Iterator[Any]:
         yield from (right.encode(), "x" * _LONG, [right], [[right]], right + _HALF)
     elif is_buffer(right):
         yield from (list(right), [[right]], b"", bytes(_LONG))
+        yield from (bytearray(right), memoryview(bytes(right)))
     elif is_list(right) or is_tuple(right):
         yield from ([*right, object()], [*right, None], [*right, "a"], [*right, ["a"]])
         yield from ([*right, bytearray(b"a")], [*right, memoryview(b"a")], iter(right))
@@ -214,7 +215,8 @@ def _wrong(right: Any) -> Iterator[Any]:
     elif is_dict(right):
         yield from ({None: None}, {-1: b""}, {1: ""}, {1: 1}, {"a": b""}, {_HALF: 1})
     elif type(right) is int:
-        yield from (right + 0.5, str(right), [right])
+        # The first is equal, and so is found wherever the right one is a key.
+        yield from (float(right), right + 0.5, str(right), [right])
 
 
 def _is_no_buffer(right: Any, wrong: Any) -> bool:
