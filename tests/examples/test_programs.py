@@ -337,6 +337,7 @@ DONE_SOON = [
     Case("p2panda", "create --store FOLDER/n.store name=Ada", 0),
     Case("p2panda", "show --store FOLDER/n.store", 0),
     Case("directory", "publish FOLDER/source --store FOLDER/b.store", 0),
+    Case("directory", "export --store FOLDER/a.store --into FOLDER/out", 0),
     Case("directory", "check --store FOLDER/a.store", 0),
     Case("directory", "verify FOLDER/source --store FOLDER/a.store", 0),
     Case("directory", "ls --store FOLDER/a.store", 0),

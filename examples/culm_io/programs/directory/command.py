@@ -6,6 +6,7 @@
     culm directory serve --store FILE --port N
     culm directory fetch --store FILE --from HOST:PORT --into DIR [--live]
     culm directory fetch --store FILE --from HOST:PORT --sparse SEQ
+    culm directory export --store FILE --into DIR [--entry SEQ]
     culm directory check --store FILE
     culm directory verify DIR --store FILE
     culm directory ls --store FILE [--json]
@@ -52,7 +53,8 @@ from culm_io.programs.directory.folders import FolderBusyError
 from culm_io.programs.directory.listing import differences, list_entries, list_paths
 from culm_io.programs.directory.live import block_signals, follow_logs
 from culm_io.programs.directory.look import look_at_servers
-from culm_io.programs.directory.mirror import Mirror
+from culm_io.programs.directory.materialise import Materialised, materialise
+from culm_io.programs.directory.mirror import Mirror, inside
 from culm_io.programs.directory.options import PROGRAM, conflict_of, parser_for
 from culm_io.programs.directory.parts import all_lacking, chooser, fetch_parts, lacking_of
 from culm_io.programs.directory.progress import Progress
@@ -61,7 +63,7 @@ from culm_io.programs.directory.records import PACK_SIZE_MAX, RecordError
 from culm_io.programs.directory.report import log_id
 from culm_io.programs.directory.serve import Bounds, serve_logs
 from culm_io.programs.directory.sparse import certify, fetch_entry
-from culm_io.programs.directory.tree import read_records
+from culm_io.programs.directory.tree import TreeReader, read_records
 from culm_io.programs.ending import sentence_of
 from culm_io.programs.locks import StoreFilesError, locked
 from culm_io.programs.numbers import Metrics
@@ -378,6 +380,47 @@ def _fetch_entry(
     return report.of_entry(log, fetched, certified, records)
 
 
+def export(options: argparse.Namespace) -> ExitStatus:
+    """Write the directory that a stored log describes, now or at an earlier entry."""
+    started, made = time.monotonic(), Materialised()
+    chosen = chooser(options.only)
+    with (
+        SqliteStore(options.store, family=YAMF, must_exist=True) as store,
+        Progress("writing", quiet=options.quiet) as bars,
+    ):
+        log = _chosen_log(options, store)
+        head = store.head(log)
+        newest = 0 if head is None else head.seqnum
+        last = newest if options.entry is None else options.entry
+        if last > newest:
+            raise StoreFileError(f"{options.store}: entry {newest} is the last of the log")
+        reader = TreeReader(store, log, payload_size_max=PACK_SIZE_MAX, last=last)
+        materialise(
+            store,
+            log,
+            options.into,
+            tree=reader.read().of(chosen),
+            private=inside(options.into, belonging_to(options.store)),
+            done=made,
+            on_place=bars.counter("writing"),
+        )
+    lacking = [place.record.path for place in reader.lacking() if chosen(place.record.path)]
+    result(
+        {"log": log_id(log), "entry": reader.position, "head": newest}
+        | {"written": made.written, "unchanged": made.unchanged, "removed": made.removed}
+        | {"failed": len(made.failed), "missing": len(lacking)}
+        | {"seconds": round(time.monotonic() - started, 3)}
+    )
+    for path in lacking:
+        _tell(f"not in the store: {os.fsdecode(path)!r}")
+    if reader.position < last:
+        _tell(f"entry {reader.position + 1}: the payload is missing")
+    for path, reason in made.failed.items():
+        _tell(f"cannot write {os.fsdecode(path)!r}: {reason}")
+    partly = ExitStatus.INCOMPLETE if lacking or reader.position < last else ExitStatus.DONE
+    return ExitStatus.FAILED if made.failed else partly
+
+
 def check(options: argparse.Namespace) -> ExitStatus:
     """Verify everything in a store once more."""
     status = ExitStatus.DONE
@@ -461,6 +504,7 @@ def parser() -> argparse.ArgumentParser:
             "publish": publish,
             "serve": serve,
             "fetch": fetch,
+            "export": export,
             "check": check,
             "verify": verify,
             "ls": list_store,

@@ -15,7 +15,7 @@ from culm_io.programs.directory.materialise import Materialised, materialise
 from culm_io.programs.directory.records import RecordError
 from culm_io.programs.directory.tree import TreeReader
 
-__all__ = ["Mirror"]
+__all__ = ["Mirror", "inside"]
 
 
 class Mirror:
@@ -118,7 +118,7 @@ class Mirror:
             log,
             self._locked(into),
             tree=tree,
-            private=_inside(into, self._private),
+            private=inside(into, self._private),
             done=made,
             on_place=self._on_place,
         )
@@ -133,7 +133,7 @@ class Mirror:
         return self._folder
 
 
-def _inside(into: Path, private: Collection[Path]) -> list[bytes]:
+def inside(into: Path, private: Collection[Path]) -> list[bytes]:
     """Those of the files that are in the directory, or would be, by their paths there."""
     root = into.resolve()
     places = [path.parent.resolve() / path.name for path in private]

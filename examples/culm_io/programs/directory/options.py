@@ -23,7 +23,7 @@ _EPILOG = exits(
         ExitStatus.FAILED: "not everything arrived, or something does not verify",
         ExitStatus.IMPOSSIBLE: "the command cannot be carried out",
         ExitStatus.INCOMPLETE: "some paths could not be read",
-        ExitStatus.BUSY: "another process is fetching into the directory",
+        ExitStatus.BUSY: "another process is writing into the directory",
     },
     endless="serve and --live",
 )
@@ -49,7 +49,7 @@ def parser_for(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _add_publish(command_of("publish"))
     _add_serve(command_of("serve"))
     _add_fetch(command_of("fetch"))
-    for name in ("check", "verify", "ls", "log"):
+    for name in ("export", "check", "verify", "ls", "log"):
         _add_reading(command_of(name), name)
     return parser
 
@@ -80,7 +80,17 @@ def _add_reading(command: argparse.ArgumentParser, name: str) -> None:
     if name == "verify":
         _add_directory(command, "the directory to compare")
     _add_store(command)
-    if name == "ls":
+    if name == "export":
+        command.add_argument(
+            "--into", type=file, required=True, metavar="DIR", help="the directory to write"
+        )
+        command.add_argument(
+            "--entry",
+            type=number(1, 2**64 - 1),
+            metavar="SEQ",
+            help="as the directory was at that entry, which `log` shows (default: the newest)",
+        )
+    if name in ("export", "ls"):
         command.add_argument(
             "--only", action="append", metavar="GLOB", help="only paths that match (see fetch)"
         )

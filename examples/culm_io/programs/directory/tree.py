@@ -134,12 +134,18 @@ class TreeReader:
     Payloads of more than `payload_size_max` bytes may be missing: their records are left out,
     and earlier ones stand.  At any other incomplete payload, reading stops.
 
+    last: the entry after which nothing is read.
     position: the last entry that was read; missing: how many were left out.
     unclaimed: those of them that belong to no known file.
     """
 
     def __init__(
-        self, store: LogStore, log: LogKey, *, payload_size_max: int | None = None
+        self,
+        store: LogStore,
+        log: LogKey,
+        *,
+        payload_size_max: int | None = None,
+        last: int | None = None,
     ) -> None:
         self.position = 0
         self.missing = 0
@@ -147,6 +153,7 @@ class TreeReader:
         self._store = store
         self._log = log
         self._payload_size_max = payload_size_max
+        self._last = last
         self._places: dict[bytes, Place] = {}
         # The newest versions of files of which payloads are missing: later ones may keep of them.
         self._lacking: dict[bytes, Place] = {}
@@ -223,7 +230,7 @@ class TreeReader:
         return self._is_shown(path) and isinstance(self._places[path].record, Directory)
 
     def _read_on(self) -> None:
-        for entry in _entries(self._store, self._log, self.position + 1):
+        for entry in _entries(self._store, self._log, self.position + 1, self._last):
             if not entry.payload_complete and not self._may_be_missing(entry):
                 break
             try:
@@ -364,10 +371,14 @@ def read_tree(store: LogStore, log: LogKey, *, payload_size_max: int | None = No
     return tree
 
 
-def _entries(store: LogStore, log: LogKey, seqnum: int) -> Iterator[StoredEntry]:
-    """The entries of the unbroken log from `seqnum` on, with the payloads that are small."""
+def _entries(store: LogStore, log: LogKey, seqnum: int, last: int | None) -> Iterator[StoredEntry]:
+    """The entries of the unbroken log from `seqnum` on, with the payloads that are small.
+
+    last: the last of them, if not the last of all.
+    """
     head = store.head(log)
     end = 0 if head is None else head.seqnum
+    end = end if last is None else min(end, last)
     while seqnum <= end:
         entries = store.entries(
             log, seqnum, end, size_max=_READ_SIZE_MAX, payload_size_max=PACK_SIZE_MAX
