@@ -14,9 +14,10 @@ from culm.garlic.limits import Timing
 from culm.garlic.node import Node
 from culm.garlic.store import MemoryStore
 from culm.machine import Event
+from culm.ssb import muxrpc
 from culm.testing.raft_store_model import Values
 
-__all__ = ["BYMUX", "OXEN", "RAFT", "Room", "Seat"]
+__all__ = ["BYMUX", "MUXRPC", "OXEN", "RAFT", "Room", "Seat"]
 
 Facts = list[tuple[str, str]]
 Deed = Callable[[Any, "Seat"], object]
@@ -119,6 +120,82 @@ BYMUX = Room(
         "grant2": ("Grant 20 bytes on stream 2", lambda m, seat: m.stream(2).grant(20)),
         "unlimited2": ("Grant stream 2 no end", lambda m, seat: m.stream(2).grant_infinite()),
         "ping": ("Ping", lambda machine, seat: machine.ping()),
+        "close": ("Close the connection", lambda machine, seat: machine.close()),
+    },
+    restarts=False,
+)
+
+
+# muxrpc: two ends of a connection of Scuttlebutt, without the handshake and the boxes around it.
+
+_MANIFEST = muxrpc.Manifest(
+    {
+        "whoami": muxrpc.CallType.ASYNC,
+        "createHistoryStream": muxrpc.CallType.SOURCE,
+        "ebt.replicate": muxrpc.CallType.DUPLEX,
+    }
+)
+_OWED, _SENDING = muxrpc.CallState.OWED, muxrpc.CallState.SENDING
+_RECEIVING, _EXCHANGING = muxrpc.CallState.RECEIVING, muxrpc.CallState.EXCHANGING
+
+
+def _muxrpc_facts(machine: muxrpc.Connection, seat: Seat) -> Facts:
+    return [
+        (f"call {number}", f"{'.'.join(call.name)}: {call.state.name.lower()}")
+        for number, call in machine.calls.items()
+    ]
+
+
+def _first(machine: muxrpc.Connection, *states: muxrpc.CallState) -> muxrpc.Call:
+    """The first call in the first of these states that has any; the machine refuses the rest."""
+    calls = machine.calls
+    found = [number for state in states for number in calls if calls[number].state is state]
+    return machine.call(next(iter(found), 0))
+
+
+def _send_note(machine: muxrpc.Connection, seat: Seat) -> None:
+    call = _first(machine, _SENDING, _EXCHANGING)
+    seat.said += 1
+    call.send({f"@{seat.name}": seat.said})
+
+
+MUXRPC = Room(
+    name="muxrpc",
+    title="Scuttlebutt (muxrpc)",
+    page="ssb-muxrpc.html",
+    protocol="ssb-muxrpc",
+    make=lambda seat, rng, now: muxrpc.Connection(manifest=_MANIFEST),
+    facts=_muxrpc_facts,
+    deeds={
+        "whoami": (
+            "Ask who the other is",
+            lambda machine, seat: machine.make_call(["whoami"], muxrpc.CallType.ASYNC),
+        ),
+        "reply": (
+            "Reply to that",
+            lambda machine, seat: _first(machine, _OWED).reply({"id": f"@{seat.name}"}),
+        ),
+        "history": (
+            "Ask for a feed",
+            lambda machine, seat: machine.make_call(
+                ["createHistoryStream"], muxrpc.CallType.SOURCE, {"id": "@alice"}
+            ),
+        ),
+        "replicate": (
+            "Begin to replicate",
+            lambda machine, seat: machine.make_call(
+                ["ebt", "replicate"], muxrpc.CallType.DUPLEX, {"version": 3}
+            ),
+        ),
+        "send": ("Send a value", _send_note),
+        "end": (
+            "End a stream",
+            lambda machine, seat: _first(machine, _SENDING, _RECEIVING, _EXCHANGING).end(),
+        ),
+        "fail": (
+            "Fail a call",
+            lambda machine, seat: _first(machine, _OWED, _SENDING, _EXCHANGING).fail("not now"),
+        ),
         "close": ("Close the connection", lambda machine, seat: machine.close()),
     },
     restarts=False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playground.rooms import BYMUX, OXEN, RAFT
+from playground.rooms import BYMUX, MUXRPC, OXEN, RAFT
 from playground.world import Act, Scenario, Try
 
 __all__ = ["SCENARIOS"]
@@ -217,6 +217,61 @@ _TABLE = (
         tries=(
             Try("Wake the first stream early", "do", after=1.2, who="server", deed="grant0"),
             Try("Send a packet of no known type", "byte", "WRITE", after=1.5, value=255),
+        ),
+    ),
+    Scenario(
+        name="muxrpc-replicate",
+        title="One call, values both ways",
+        story="A client calls ebt.replicate, and both sides send values for as long as the call "
+        "lasts. An end is answered with an end, and only then the call is over.",
+        room=MUXRPC,
+        members=_ENDS,
+        until=5.0,
+        script=(
+            Act(0.2, "do", ("client",), "replicate"),
+            Act(0.8, "do", ("client",), "send"),
+            Act(0.9, "do", ("server",), "send"),
+            Act(1.6, "do", ("server",), "send"),
+            Act(2.4, "do", ("client",), "end"),
+            Act(2.45, "do", ("server",), "send"),
+            Act(3.4, "do", ("client",), "close"),
+        ),
+        tries=(
+            Try("Call a method that there is not", "byte", "packet", offset=25, value=120),
+            Try("Let a value claim to be 16 MiB longer", "byte", "notes", offset=1, value=1),
+            Try("Break the connection in the middle", "break", "notes", after=1.2),
+        ),
+    ),
+    Scenario(
+        name="muxrpc-beside",
+        title="Calls beside each other",
+        story="The client asks for a feed, and while its values come it asks who the server is. "
+        "The answer waits for no stream, and one call that fails leaves the other alone.",
+        room=MUXRPC,
+        members=_ENDS,
+        until=6.0,
+        script=(
+            Act(0.2, "do", ("client",), "history"),
+            Act(0.6, "do", ("server",), "send"),
+            Act(0.8, "do", ("client",), "whoami"),
+            Act(1.1, "do", ("server",), "send"),
+            Act(1.4, "do", ("server",), "reply"),
+            Act(2.0, "do", ("server",), "send"),
+            Act(2.6, "do", ("client",), "whoami"),
+            Act(3.2, "do", ("server",), "fail"),
+            Act(4.0, "do", ("server",), "end"),
+            Act(4.8, "do", ("client",), "close"),
+        ),
+        tries=(
+            Try("Let the client end the stream early", "do", after=1.3, who="client", deed="end"),
+            Try(
+                "Answer a call that nobody has made",
+                "byte",
+                "packet",
+                after=1.35,
+                offset=8,
+                value=9,
+            ),
         ),
     ),
 )

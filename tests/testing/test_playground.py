@@ -128,6 +128,33 @@ def test_a_stream_without_credit_holds_up_no_other() -> None:
     assert order == ["2"] * 6 + ["0"] * 3
 
 
+def test_an_end_is_answered_with_an_end_and_ends_a_call_once() -> None:
+    found = history("muxrpc-replicate")
+    assert [each["body"] for each in events(found, "ValueReceived", "client")] == [
+        '{"@server":1}',
+        '{"@server":2}',  # the third comes after the end, and is dropped
+    ]
+    assert len(events(found, "CallEnded")) == 2
+    assert events(found, "Closed") == [{"error": "nothing"}] * 2
+
+
+def test_a_call_that_fails_leaves_another_alone() -> None:
+    found = history("muxrpc-beside")
+    [failed] = [each for each in events(found, "CallEnded") if each["failure"] != "nothing"][:1]
+    assert "not now" in failed["failure"]
+    assert [each["body"] for each in events(found, "ReplyReceived")] == ['{"id":"@server"}']
+    assert len(events(found, "ValueReceived")) == 3
+    assert events(found, "Closed") == [{"error": "nothing"}] * 2
+
+
+def test_a_value_that_claims_too_much_ends_the_connection() -> None:
+    [unknown, large, _] = history("muxrpc-replicate")["tries"]
+    found = history("muxrpc-replicate", [large["change"]])
+    assert "BODY_TOO_LARGE" in events(found, "Closed", "server")[0]["error"]
+    found = history("muxrpc-replicate", [unknown["change"]])
+    assert "CallError" in events(found, "CallEnded", "client")[0]["failure"]
+
+
 # What holds for all of them.
 
 

@@ -7,14 +7,19 @@
         lambda event: over(BoxStream(keys=event.keys), upper)
         if isinstance(event, Authenticated) else None,
     )
+
+What needs PyNaCl is imported when it is first asked for: `culm.ssb.muxrpc` does without.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from culm.machine import Closed, DataReceived
-from culm.ssb.box_stream import BoxStream
 from culm.ssb.errors import ErrorCode
 from culm.ssb.events import Authenticated, BoxStreamEvent, HandshakeEvent, Keys, SessionKeys
 from culm.ssb.limits import Limits, Timing
-from culm.ssb.secret_handshake import MAIN_NETWORK, ClientHandshake, ServerHandshake
 from culm.ssb.states import BoxStreamState, HandshakeState
 
 __all__ = [
@@ -35,3 +40,24 @@ __all__ = [
     "SessionKeys",
     "Timing",
 ]
+
+_HANDSHAKE = "secret_handshake"
+_MODULE_OF = {
+    "BoxStream": "box_stream",
+    "MAIN_NETWORK": _HANDSHAKE,
+    "ClientHandshake": _HANDSHAKE,
+    "ServerHandshake": _HANDSHAKE,
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+if TYPE_CHECKING:
+    from culm.ssb.box_stream import BoxStream
+    from culm.ssb.secret_handshake import MAIN_NETWORK, ClientHandshake, ServerHandshake

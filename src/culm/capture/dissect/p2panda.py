@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from culm.capture.dissect.bamboo import take_entry
+from culm.capture.dissect.cbor_syntax import Inner, take_cbor
 from culm.capture.dissect.fields import FieldReader
-from culm.capture.dissect.syntax import Inner, take_cbor
 from culm.machine import RemoteProtocolError
 from culm.p2panda.codec import Codec, Dialect
 from culm.p2panda.errors import ErrorCode

@@ -8,10 +8,10 @@ from typing import Any
 
 from culm.buffer import ReceiveBuffer
 from culm.capture.dissect.fields import UNREAD, DissectionFault, Field, FieldReader
+from culm.capture.dissect.json_syntax import take_json
 from culm.capture.dissect.layers import Carried, Item, Items, Layer, Opaque, cut
-from culm.capture.dissect.syntax import take_json
 from culm.machine import Closed, DataReceived, RemoteProtocolError
-from culm.ssb import BoxStream, Keys, SessionKeys
+from culm.ssb import Keys, SessionKeys
 from culm.ssb.ebt.notes import decode_note
 from culm.ssb.feed_id import is_feed_id
 from culm.ssb.muxrpc import BodyType
@@ -175,6 +175,8 @@ class _Opened(Layer):
 
     def __init__(self, keys: Keys) -> None:
         super().__init__()
+        from culm.ssb import BoxStream  # muxrpc does without PyNaCl
+
         self._stream = BoxStream(keys=SessionKeys(send=keys, receive=keys))
         self._buffer = b""
         self._start = 0
