@@ -53,6 +53,8 @@ def match_point2point(machine: point2point.Connection) -> None:
             pass
         case point2point.Cancelled() | point2point.RequestEnded() | point2point.RequestGivenUp():
             pass
+        case point2point.IdFreed():
+            pass
         case point2point.Notified() | point2point.PayloadSkipped() | point2point.ForkSuspected():
             pass
         case point2point.MetadataReceived() | point2point.EntriesReceived():

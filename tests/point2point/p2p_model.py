@@ -35,6 +35,7 @@ from culm.point2point import (
     ErrorCode,
     ForkSuspected,
     HashWanted,
+    IdFreed,
     Limits,
     MetadataReceived,
     Mode,
@@ -167,6 +168,7 @@ class Player:
         self.connection = Connection(role=role, **options)
         self.steps: list[Step] = []
         self.games: dict[int, Game] = {}
+        self.in_use: set[int] = set()  # ids of ours that are not free
         self.wanted: list[Event] = []
         self.closed: Closed | None = None
         self.patient = False  # answers only when told to
@@ -213,6 +215,8 @@ class Player:
                 self.games[event.request_id].state = RequestState.CANCELLED
             case RequestEnded():
                 del self.games[event.request_id]
+            case IdFreed():
+                self.in_use.remove(event.request_id)
             case MetadataReceived():
                 self.take_metadata(event)
             case PayloadReceived():
@@ -331,15 +335,13 @@ class Player:
         try:
             request = self.do(None, "propose", proposal, request_id=request_id)
         except LocalProtocolError as error:
-            if error.code is not ErrorCode.ID_IN_USE or not self.may_be_in_use(request_id):
+            if error.code is not ErrorCode.ID_IN_USE or request_id not in self.in_use:
                 raise
             return
+        assert request.request_id not in self.in_use
+        self.in_use.add(request.request_id)
         self.games[request.request_id] = Game(request, self.logs[proposal.log], mine=True)
         self.drain()
-
-    def may_be_in_use(self, request_id: int | None) -> bool:
-        """By a request, or by a marker that has not left."""
-        return request_id in self.games or self.connection.unsent_size > 0
 
     @staticmethod
     def upper(dice: Dice, end: int) -> int:

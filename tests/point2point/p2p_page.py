@@ -110,7 +110,7 @@ def sequence(link: MachinePair) -> str:
             kind = type(event).__name__
             if kind in {"Established", "CreditReceived", "Closed"}:
                 continue
-            if kind in {"RequestEnded", "ProposalDropped", "HashWanted", "EntryWanted"}:
+            if kind in {"RequestEnded", "IdFreed", "ProposalDropped", "HashWanted", "EntryWanted"}:
                 lines.append(f"    Note over {NAMES[side]}: {words(event)}")
             else:
                 lines.append(f"    {NAMES[OTHER[side]]}->>{NAMES[side]}: {words(event)}")

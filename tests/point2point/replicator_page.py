@@ -35,6 +35,7 @@ from culm.point2point import (
     EntryWanted,
     Established,
     HashWanted,
+    IdFreed,
     PayloadReceived,
     Proposal,
     ProposalDropped,
@@ -91,7 +92,7 @@ class Diagram:
 
     def _heard(self, name: str, event: Event) -> None:
         """An event of the connection: something that the other side has said."""
-        if isinstance(event, (Established, CreditReceived, RequestEnded, Closed)):
+        if isinstance(event, (Established, CreditReceived, RequestEnded, IdFreed, Closed)):
             return
         if isinstance(event, (ProposalDropped, HashWanted, EntryWanted)):
             self.note(name, connection_words(event))

@@ -42,6 +42,7 @@ from culm.point2point import (
     Confirmed,
     CreditReceived,
     ErrorCode,
+    IdFreed,
     Limits,
     MetadataReceived,
     Notified,
@@ -285,7 +286,37 @@ class TestProposals:
         assert not peer.connection.requests
         refuses(peer.connection, in_use, again)
         assert call(proposal(20, end=20)).request_id != 4
-        peer.take()
+        peer.connection.data_to_send()
+        assert peer.connection.next_event() == IdFreed(request_id=4)
+        assert again().request_id == 4
+
+    def test_an_id_is_said_to_be_free_once_its_marker_has_left_and_only_if_it_is(self) -> None:
+        """The peer takes one byte of the two."""
+        peer = Raw(data_credit=1)
+        request = peer.connection.propose(proposal(), request_id=4)
+        request.cancel(CancelReason.DO_NOT_RETRY)
+        peer.control(cancel(4, 131))
+        assert peer.data(marker(4)) == [RequestEnded(request_id=4)]
+        peer.connection.data_to_send()
+        assert peer.connection.next_event() is None
+        again = lambda: peer.connection.propose(proposal(9), request_id=4)  # noqa: E731
+        refuses(peer.connection, ErrorCode.ID_IN_USE, again)
+        peer.receive(bytes([0, 1, 100]))  # credit
+        assert peer.connection.next_event() is None
+        peer.connection.data_to_send()
+        assert peer.connection.next_event() == IdFreed(request_id=4)
+        assert again().request_id == 4
+
+    def test_an_id_is_free_when_that_is_told_and_no_sooner(self) -> None:
+        peer = Raw()
+        request = peer.connection.propose(proposal(), request_id=4)
+        request.cancel(CancelReason.DO_NOT_RETRY)
+        peer.control(cancel(4, 131))
+        peer.data(marker(4))
+        peer.connection.data_to_send()
+        again = lambda: peer.connection.propose(proposal(9), request_id=4)  # noqa: E731
+        refuses(peer.connection, ErrorCode.ID_IN_USE, again)
+        assert IdFreed(request_id=4) in peer.events or drain(peer.connection)
         assert again().request_id == 4
 
 
@@ -413,9 +444,10 @@ class TestOverlaps:
         assert len([e for e in peer.events if isinstance(e, ProposalDropped)]) == 3
         assert peer.take() == (b"", b"")
         peer.control(propose(7, 2))  # drops ours
-        assert peer.events[-2:] == [
+        assert peer.events[-3:] == [
             ProposalDropped(request_id=0, ours=True, winner_id=7),
             CreditReceived(amount=1, credit=1),
+            IdFreed(request_id=0),
         ]
         assert peer.take() == (b"", b"")
         assert peer.connection.proposal_credit == 1
@@ -429,7 +461,10 @@ class TestOverlaps:
         peer.control(propose(1, 5))
         peer.connection.propose(proposal(7))
         assert peer.connection.proposal_credit == 1
-        assert drain(peer.connection)[-1] == CreditReceived(amount=1, credit=1)
+        assert drain(peer.connection)[-2:] == [
+            CreditReceived(amount=1, credit=1),
+            IdFreed(request_id=0),
+        ]
 
     @pytest.mark.parametrize("start", [2, 9])
     def test_both_count_the_credit_alike(self, start: int) -> None:
@@ -503,7 +538,7 @@ class TestOverlaps:
         peer.data(b"\0\1", marker(1))
         assert peer.code is None
         peer.control(propose(1, 2))
-        assert isinstance(peer.events[-3], Proposed)
+        assert isinstance(peer.events[-4], Proposed)
         assert 0 not in peer.connection.requests
 
 
@@ -528,10 +563,9 @@ class TestCancelling:
         assert request.state is RequestState.CANCELLED
         assert peer.connection.requests
         peer.data(marker(request_id))
-        assert peer.events[-2:] == [
-            Cancelled(request_id=request_id, cancel=peer.events[-2].cancel),  # type: ignore[attr-defined]
-            RequestEnded(request_id=request_id),
-        ]
+        told = [type(event) for event in peer.events]
+        expected = [Cancelled, RequestEnded, *([IdFreed] if by_proposer else [])]
+        assert told[-len(expected) :] == expected
         assert not peer.connection.requests
 
     @pytest.mark.parametrize("order", ["cdC", "Ccd", "cCd", "dCc", "Cdc"])

@@ -182,7 +182,7 @@ class TestProgress:
         assert peer.code is None
         peer.control(cancel(0, 131))
         peer.data(marker(0))
-        assert peer.events[-1] == RequestEnded(request_id=0)
+        assert peer.events[-2] == RequestEnded(request_id=0)
         assert peer.code is None
 
     def test_not_even_the_cancel_is_confirmed(self) -> None:

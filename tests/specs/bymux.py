@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from culm.bymux import StreamCredit, StreamData
+from culm.bymux import ErrorCode, StreamCredit, StreamData, StreamEnded
 from culm.machine import Event
 from culm.machines import Call, call, lookup
 from culm.testing.registry import register
-from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, Scenario, Usage, Work
+from culm.testing.spec import (
+    Attacks,
+    Bounds,
+    Comparison,
+    Flood,
+    Free,
+    MachineSpec,
+    Scenario,
+    Usage,
+    Work,
+)
 from specs.point2point_contents import PACKETS
 
 __all__ = ["CONNECTION"]
@@ -41,6 +51,13 @@ def _by_stream(events: Sequence[Event]) -> dict[int | None, list[Event]]:
         else:
             told.append(event)
     return by_stream
+
+
+def _again(event: Event) -> Call | None:
+    """Use the id of a stream that has ended for another one."""
+    if not isinstance(event, StreamEnded):
+        return None
+    return call("create_stream", stream=event.stream_id)
 
 
 _FIXED = {"0": ["infinite", "infinite"], "1": [0, 0]}
@@ -183,6 +200,7 @@ CONNECTION = register(
                     ),
                 ),
             ),
+            frees=Free(again=_again, taken={ErrorCode.ID_ACTIVE}),
             growth={"streams": _streams, "writes that wait": _writes},
             bad_calls=(
                 call("send_data", stream=77, data=b"x"),

@@ -7,9 +7,19 @@ from dataclasses import replace
 
 from culm.machine import Event
 from culm.machines import Advance, Call, call, lookup
-from culm.point2point import PayloadReceived
+from culm.point2point import ErrorCode, IdFreed, PayloadReceived
 from culm.testing.registry import register
-from culm.testing.spec import Attacks, Bounds, Comparison, Flood, MachineSpec, Scenario, Side, Usage
+from culm.testing.spec import (
+    Attacks,
+    Bounds,
+    Comparison,
+    Flood,
+    Free,
+    MachineSpec,
+    Scenario,
+    Side,
+    Usage,
+)
 from culm.wire.varu64 import MAX
 from specs.point2point_contents import WRITES
 from specs.point2point_hostile import BOMBS, GROWTH, WORK, cancelled, proposal
@@ -62,6 +72,13 @@ def _by_request(events: Sequence[Event]) -> dict[int | None, list[Event]]:
     for event in events:
         by_request.setdefault(getattr(event, "request_id", None), []).append(event)
     return {request_id: joined(told) for request_id, told in by_request.items()}
+
+
+def _again(event: Event) -> Call | None:
+    """Use the id of a request that has ended for another one."""
+    if not isinstance(event, IdFreed):
+        return None
+    return call("propose", start=1, request_id=event.request_id)
 
 
 def _up_to(seqnum: int) -> dict[str, int]:
@@ -199,6 +216,7 @@ CONNECTION = register(
                 ),
             ),
             interruptions=(call("close"), call("cancel", request=_ID)),
+            frees=Free(again=_again, taken={ErrorCode.ID_IN_USE}),
             growth=GROWTH,
             bad_calls=(
                 call("propose", start=0),

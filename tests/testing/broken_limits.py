@@ -8,8 +8,9 @@ from dataclasses import replace
 from broken_machines import breaks
 
 from culm.machine import Buffer, Event, LocalProtocolError, RemoteProtocolError
+from culm.machines import Call, call
 from culm.testing.contents import JSON
-from culm.testing.spec import Flood, Frame
+from culm.testing.spec import Flood, Frame, Free
 from toy_links import CHAT, Chat, ChatLink, Said
 from toy_machines import (
     FRAMES,
@@ -204,3 +205,33 @@ class CannotSayHello(Lines):
         if self._line_max < 5:
             raise LocalProtocolError(ToyErrorCode.LINE_TOO_LONG)
         return super().data_to_send(size_max)
+
+
+def _say_again(event: Event) -> Call | None:
+    return call("say", text=event.text) if isinstance(event, LineReceived) else None
+
+
+@breaks("freed", LINES, "is refused", frees=Free(again=_say_again, taken={ToyErrorCode.CLOSING}))
+class CallsFreeWhatIsInUse(Lines):
+    """A text may be said again once the peer has said it; in truth, once all bytes are taken."""
+
+    _in_use = False
+
+    def _step(self) -> Event | None:
+        event = super()._step()
+        self._in_use |= isinstance(event, LineReceived)
+        return event
+
+    def say(self, text: Buffer) -> None:
+        if self._in_use:
+            raise LocalProtocolError(ToyErrorCode.CLOSING)
+        super().say(text)
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        self._in_use = False
+        return super().data_to_send(size_max)
+
+
+@breaks("freed", LINES, "no conversation has an event", frees=Free(again=lambda _: None, taken=()))
+class NeverCallsAnythingFree(Lines):
+    """A spec that names the wrong event."""

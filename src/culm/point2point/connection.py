@@ -229,8 +229,9 @@ class Connection(StreamBase[ConnectionEvent], Openable):
     ) -> Request:
         """Propose to synchronise a range; costs a unit of proposal credit.
 
-        `links` and `verifier`: see `Request.confirm`.  Raises `LocalProtocolError`, among
-        others ``NO_CREDIT``.
+        `request_id`: any id of our parity that was never used, or is free again (`IdFreed`); by
+        default one of those.  `links` and `verifier`: see `Request.confirm`.  Raises
+        `LocalProtocolError`, among others ``NO_CREDIT``.
         """
         check_knowledge(links, verifier, family=self._output.family)
         request = self._control.propose(proposal, request_id)
@@ -297,6 +298,7 @@ class Connection(StreamBase[ConnectionEvent], Openable):
             left = None if left is None else left - sum(map(len, more))
         if pieces:
             self._timeouts.taken(sum(map(len, pieces)))
+            self._control.tell_freed()
         return pieces
 
     # Time.

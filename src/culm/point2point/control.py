@@ -29,7 +29,7 @@ class RequestTable:
     channel has arrived, so a proposal that uses it again must not overtake that.
     """
 
-    __slots__ = ("_dropped", "_leaving", "_next", "_output", "_role", "_sides", "by_id")
+    __slots__ = ("_dropped", "_leaving", "_left", "_next", "_output", "_role", "_sides", "by_id")
 
     def __init__(self, *, role: Role, output: Output) -> None:
         self._role = role
@@ -38,8 +38,9 @@ class RequestTable:
         # First and last entries, by log and whether they are ours, in the order of the proposals.
         self._sides: dict[tuple[LogKey, bool], dict[int, tuple[int, int]]] = {}
         self._next = int(role)  # where to look for a free id of ours
-        # Where our marker ends, by ended request, in order; the first of these may have left.
+        # Where our marker ends, by ended request, in order; and those of which it has left.
         self._leaving: OrderedDict[int, int] = OrderedDict()
+        self._left: set[int] = set()
         # Halves of the ids (all of one parity) of the peer's proposals that the overlap rule
         # dropped, and of some between them: it may have adjusted or cancelled them before it knew.
         self._dropped = Intervals()
@@ -75,11 +76,8 @@ class RequestTable:
         return free
 
     def _is_free(self, request_id: int) -> bool:
-        """Whether no message of ours under that id is still to leave."""
-        if request_id in self.by_id:
-            return False
-        marker_end = self._leaving.get(request_id)
-        return marker_end is None or marker_end <= self._output.flushed_total
+        """Whether no message of ours under that id is still to leave, and that is told."""
+        return not any(request_id in used for used in (self.by_id, self._leaving, self._left))
 
     def _id_after(self, request_id: int) -> int:
         following = request_id + 2
@@ -118,10 +116,19 @@ class RequestTable:
         if not self._sides[side]:
             del self._sides[side]
         if request.ours:
-            flushed = self._output.flushed_total
-            while self._leaving and next(iter(self._leaving.values())) <= flushed:
-                self._leaving.popitem(last=False)
             self._leaving[request_id] = self._output.queued_total
+
+    def take_left(self) -> list[int]:
+        """Take the ids of ours under which nothing is still to leave; `free` each of them."""
+        left: list[int] = []
+        while self._leaving and next(iter(self._leaving.values())) <= self._output.flushed_total:
+            left.append(self._leaving.popitem(last=False)[0])
+        self._left.update(left)
+        return left
+
+    def free(self, request_id: int) -> None:
+        """The user is told that this id may be used again."""
+        self._left.discard(request_id)
 
     # Proposals that overlap.
 
@@ -171,11 +178,20 @@ class ControlChannel:
         self._events: Queue[events.ConnectionEvent] = Queue()
 
     def next_event(self) -> events.ConnectionEvent | None:
-        return self._events.popleft() if self._events else None
+        event = self._events.popleft() if self._events else None
+        if type(event) is events.IdFreed:
+            self.requests.free(event.request_id)
+        return event
 
     @property
     def inside(self) -> bool:
         return bool(self._inbox.size)
+
+    def tell_freed(self) -> None:
+        """Tell which ids of ours are free, now that a request is over or bytes have left."""
+        if not self._output.over:
+            for request_id in self.requests.take_left():
+                self._events.append(events.IdFreed(request_id=request_id))
 
     # Our messages.
 
@@ -303,6 +319,7 @@ class ControlChannel:
         if not request.ours and self.granted < MAX:
             self.grant(1)
         self._events.append(events.RequestEnded(request_id=request.request_id))
+        self.tell_freed()
 
     def _drop_overlaps(self, new: Request) -> None:
         """As if the losers had never been sent: both ends give the credit back to the proposer."""
@@ -314,6 +331,7 @@ class ControlChannel:
             self._events.append(dropped)
             if loser.ours:
                 self._take_credit(min(1, MAX - self.credit))
+                self.tell_freed()
             else:
                 self.granted = min(self.granted + 1, MAX)
 

@@ -106,7 +106,19 @@ class Cancelled(RequestEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestEnded(RequestEvent):
-    """All four messages of the cancellation are exchanged; the id is free again."""
+    """The request is over: all four messages of its cancellation are exchanged.
+
+    Ours on the data channel may still have to leave.  The id of a proposal of ours is free when
+    `IdFreed` follows; one of the peer's is free for the peer.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdFreed(RequestEvent):
+    """A proposal of ours, which has ended or was dropped, is over on the wire, too.
+
+    Nothing under its id is still to leave, so `Connection.propose` takes that id again.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +235,7 @@ ConnectionEvent: TypeAlias = (
     | Adjusted
     | Cancelled
     | RequestEnded
+    | IdFreed
     | RequestGivenUp
     | Notified
     | PayloadSkipped

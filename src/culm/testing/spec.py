@@ -7,7 +7,7 @@ runs are compared (`Comparison`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -124,6 +124,18 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Free:
+    """Ids that a user may use again.
+
+    again: the call that uses the id that an event calls free; none for other events.
+    taken: the codes with which a call is refused whose id is not free.
+    """
+
+    again: Callable[[Event], Call | None]
+    taken: Collection[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """The actions of a machine's users, and the conversations that follow.
 
@@ -136,6 +148,7 @@ class Usage:
         the conversations pass through.
     interruptions: actions that the user may take at any moment, such as ending a request: the
         peer's bytes then meet a machine that no longer wants them.
+    frees: if a user may use ids again: which, and when.  Without it the law of ids does not apply.
     growth: things of which there may be many, each a function that makes, for a number of them,
         the conversation, or the scenario or meeting to be recorded.  The work in it must not
         grow faster than the number.  Floods, and calls in the conversations, need no entry.
@@ -146,6 +159,7 @@ class Usage:
     conversations: Callable[[MachineSpec], Iterable[Conversation]] = lambda spec: ()
     bad_calls: Sequence[Call] = ()
     interruptions: Sequence[Call] = (Call("close"),)
+    frees: Free | None = None
     growth: Mapping[str, Many] = field(default_factory=dict[str, Many])
 
     @property

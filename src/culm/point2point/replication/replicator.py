@@ -307,6 +307,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     # Events of the connection.
 
     def _handle(self, event: Event) -> None:
+        if isinstance(event, events.IdFreed):
+            return  # it takes any
         self._quiet.disturb()
         self._heed(event)
         if self._inputs:

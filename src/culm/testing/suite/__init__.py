@@ -34,6 +34,7 @@ from culm.testing.suite.arguments import arguments, every_argument
 from culm.testing.suite.careless import careless
 from culm.testing.suite.faults import every_fault, faults
 from culm.testing.suite.floods import floods, limits, repeats, unsent
+from culm.testing.suite.freed import every_freed, freed
 from culm.testing.suite.processes import LeftOutWarning, processes
 from culm.testing.suite.pumped import pumped
 from culm.testing.suite.reading import reads
@@ -173,6 +174,13 @@ PROPERTIES: tuple[Property, ...] = (
         name="pieces",
         check_example=properties.pieces,
         applies=lambda spec: spec.has("data_to_send", "links_to_send"),
+    ),
+    Property(
+        name="freed",
+        check_once=every_freed,
+        check_example=freed,
+        share=0.5,
+        applies=lambda spec: spec.usage.frees is not None,
     ),
     Property(name="careless", check_example=careless, share=2.0),
     Property(name="pumped", check_example=pumped, share=0.25),
