@@ -89,7 +89,7 @@ class Connection(StreamBase[ConnectionEvent]):
             return State.CLOSED if self._closed.error is None else State.FAILED
         if self._closing:
             return State.CLOSING
-        return State.SETTLED if self._global.ended else State.OPEN
+        return State.SETTLED if self._global.settled else State.OPEN
 
     @property
     def creation_credit(self) -> int:

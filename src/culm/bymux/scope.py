@@ -148,6 +148,11 @@ class GlobalScope(Scope):
         if initial.creation_closed:
             self.local = self.remote = HalfState.ENDED
 
+    @property
+    def settled(self) -> bool:
+        """Whether neither endpoint creates streams any more; the peer may still owe a StopRead."""
+        return bool(self.local & self.remote & HalfState.CLOSED)
+
     def grant(self, count: int) -> None:
         """Let the peer create `count` streams more.  Raises `LocalProtocolError`."""
         self.permit(PacketType.CREDIT)

@@ -31,7 +31,7 @@ class State(Enum):
     OPEN = "open"
     """Streams may still be created by one side at least."""
     SETTLED = "settled"
-    """No stream will be created any more; those alive go on."""
+    """No stream will be created any more, as both sides have sent Close; those alive go on."""
     CLOSING = "closing"
     """`Connection.close` was called; the peer has not answered everything."""
     CLOSED = "closed"
