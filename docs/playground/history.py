@@ -112,7 +112,7 @@ def _message(scenario: Scenario, message: Message) -> dict[str, Any]:
         fault = None
     else:
         dissected = dissect(scenario.room.protocol, message.data, **scenario.room.options)
-        found, fault = field_rows(dissected.fields, _words), dissected.fault
+        found, fault = field_rows(dissected.fields, _words, len(message.data)), dissected.fault
         label = label_of(dissected.fields)
     return {
         "number": message.number,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from random import Random
 
@@ -13,9 +14,24 @@ import pytest
 from capture_conversations import CASES, recorded
 
 from culm.capture import Header, Step, read
-from culm.capture.dissect import Field, Moved, StepFields, bytes_of, flows, with_fields
-from culm.capture.dissect.layers import cut
+from culm.capture.dissect import (
+    Field,
+    Flows,
+    Moved,
+    StepFields,
+    bytes_of,
+    flows,
+    layers,
+    leaves,
+)
+from culm.capture.dissect.bymux import take_packet
+from culm.capture.dissect.flows import with_fields
+from culm.capture.dissect.layers import Items, cut
+from culm.capture.dissect.layers import Step as Take
+from culm.capture.dissect.point2point import take_control, take_data, take_setup
 from culm.testing.spec import Conversation, MachineSpec
+from culm.wire.multihash import FAMILIES
+from culm.wire.varu64 import encode
 
 # Nobody knows where these end.
 ENDLESS = frozenset({"bytes", "boxes", "unread", "box"})
@@ -124,3 +140,138 @@ def test_a_write_of_a_terabyte_is_shown_as_it_comes() -> None:
         tracemalloc.stop()
     assert count == 1001
     assert peak < 1 << 20
+
+
+# What is split in its turn, and again, is what one would split at once.
+
+CARRIED: dict[str, Take] = {
+    "data of stream 0": partial(take_control, family=FAMILIES["YAMF"]),
+    "data of stream 1": partial(take_data, family=FAMILIES["YAMF"]),
+}
+
+
+def at_once(layer: Items, data: bytes) -> list[Field]:
+    layer.feed(data)
+    items = list(iter(layer.next_item, None))
+    layer.force()
+    items += iter(layer.next_item, None)
+    return [field for item in items for field in cut(item.fields, 0, len(data), item.base)]
+
+
+def twin(data: bytes) -> tuple[list[Field], dict[str, bytes]]:
+    """The fields of one direction of Point-2-Point, layer by layer, and its channels' bytes."""
+    carried = dict.fromkeys(CARRIED, b"")
+    places: dict[int, tuple[str, int, int]] = {}
+    lower = at_once(Items(take_packet, take_setup), data)
+    for leaf in leaves(lower):
+        if leaf.name in carried:
+            start = len(carried[leaf.name])
+            carried[leaf.name] += data[leaf.offset : leaf.offset + leaf.size]
+            places[leaf.offset] = leaf.name, start, start + leaf.size
+    upper = {name: at_once(Items(take), carried[name]) for name, take in CARRIED.items()}
+
+    def filled(field: Field) -> Field:
+        inside = tuple(map(filled, field.inside))
+        if not inside and field.offset in places:
+            name, start, end = places[field.offset]
+            inside = tuple(cut(upper[name], start, end, field.offset))
+        return replace(field, inside=inside)
+
+    return list(map(filled, lower)), carried
+
+
+def flows_of_point2point() -> Iterator[bytes]:
+    for case in CASES:
+        spec, conversation = case.values
+        if spec.name == "point2point":  # type: ignore[union-attr]
+            yield from flows_of(recorded(spec, conversation)).values()  # type: ignore[arg-type]
+
+
+def changed(rng: Random, data: bytes) -> bytes:
+    found = bytearray(data)
+    for _ in range(rng.choice([0, 0, 1, 3]) if data else 0):
+        found[rng.randrange(len(found))] ^= 1 << rng.randrange(8)
+    return bytes(found)
+
+
+def in_packets(rng: Random, carried: dict[str, bytes]) -> bytes:
+    """Both channels, in packets of some size, one channel far before the other or in turns."""
+    rest = {0: carried["data of stream 0"], 1: carried["data of stream 1"]}
+    most, bias = rng.choice([1, 3, 60]), rng.choice([0.02, 0.5, 0.98])
+    found = b"\0\5\5"
+    while any(rest.values()):
+        channel = 0 if not rest[1] or (rest[0] and rng.random() < bias) else 1
+        size = min(len(rest[channel]), rng.randrange(1, most + 1))
+        found += bytes([0x20, channel]) + encode(size) + rest[channel][:size]
+        rest[channel] = rest[channel][size:]
+    return found
+
+
+def test_what_waits_for_one_channel_is_what_the_twin_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = [twin(data)[1] for data in flows_of_point2point()]
+    header = Header(machine="point2point")
+    for seed in range(60):
+        rng = Random(seed)
+        monkeypatch.setattr(layers, "_KEPT_MAX", rng.choice([1, 4, 256]))
+        channels = {
+            name: b"".join(changed(rng, rng.choice(known)[name])[:2000] for _ in range(3))
+            for name in CARRIED
+        }
+        data = changed(rng, in_packets(rng, channels))[:9000]
+        wanted, _ = twin(data)
+        cuts = sorted({0, len(data), *(rng.randrange(len(data)) for _ in range(rng.randrange(9)))})
+        places = list(pairwise(cuts))
+        found = told(header, steps_of([Moved(0, True, data[start:end]) for start, end in places]))
+        for (start, end), part in zip(places, found, strict=True):
+            assert plain(part.fields) == plain(list(cut(wanted, start, end, 0))), seed
+
+
+# In the memory of one item and of what waits, which does so as bytes.
+
+
+def received(data: bytes, name: str = "receive_data", **more: object) -> Step:
+    return Step(0.0, 0, name, [data], dict(more), None)
+
+
+def many_packets(size: int) -> tuple[str, list[Step]]:
+    return "bymux", [received(b"\0\1\5" * (size // 3))]
+
+
+def many_in_a_datagram(size: int) -> tuple[str, list[Step]]:
+    return "bymux", [received(b"\0\1\5" * (size // 3), "receive_datagram", source="a")]
+
+
+def many_datagrams(size: int) -> tuple[str, list[Step]]:
+    sent = [["a", b"\0\1\5"] for _ in range(size // 3)]
+    return "bymux", [Step(0.0, 0, "datagrams_to_send", [], {}, sent)]
+
+
+def others_wait(size: int) -> tuple[str, list[Step]]:
+    sent = Step(0.0, 0, "data_to_send", [], {}, b"\0\1\5" * (size // 48))
+    return "bymux", [received(b"\x20\1"), *[sent] * 16, received(b"\1x")]
+
+
+def another_channel_waits(size: int) -> tuple[str, list[Step]]:
+    begun = b"\0\5\5" + b"\x20\0\1\x81"
+    return "point2point", [received(begun + b"\x20\1\2\2\5" * (size // 5))]
+
+
+@pytest.mark.parametrize("size", [1 << 16, pytest.param(1 << 23, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "build",
+    [many_packets, many_in_a_datagram, many_datagrams, others_wait, another_channel_waits],
+    ids=lambda build: build.__name__,
+)
+def test_fields_are_in_memory_a_few_at_a_time(
+    build: Callable[[int], tuple[str, list[Step]]], size: int
+) -> None:
+    machine, steps = build(size)
+    tracemalloc.start()
+    try:
+        count = 0
+        for _, parts in Flows(Header(machine=machine)).told(steps):
+            count += sum(1 for part in parts for _ in part.fields)
+        assert tracemalloc.get_traced_memory()[1] < (1 << 19) + 5 * size
+    finally:
+        tracemalloc.stop()
+    assert count >= size // 5

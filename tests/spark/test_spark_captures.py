@@ -14,7 +14,8 @@ import pytest
 
 from culm.bymux import Connection, Role
 from culm.capture import Compression, Header, Recorder, Step, read
-from culm.capture.dissect import bytes_of, dissect, leaves, with_fields
+from culm.capture.dissect import bytes_of, dissect, leaves
+from culm.capture.dissect.flows import with_fields
 from culm.capture.text import is_idle
 from culm.spark import (
     ColumnError,

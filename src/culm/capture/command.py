@@ -16,7 +16,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from culm.capture.dissect import PROTOCOLS, Field, dissect, with_fields
+from culm.capture.dissect import PROTOCOLS, Field, Flows, dissect
 from culm.capture.errors import CaptureError
 from culm.capture.files import open_capture, pieces_of, write_pieces
 from culm.capture.lines import lines
@@ -165,7 +165,7 @@ def _show(options: argparse.Namespace) -> ExitStatus:
     faults: list[CaptureError] = []
     told = _until_fault(capture, faults)
     split = options.messages and not options.json
-    found = with_fields(header, told) if split else ((step, ()) for step in told)
+    found = Flows(header).told(told) if split else ((step, iter(())) for step in told)
     listing = Listing(began=header.began if options.utc else None)
     for step, moved in found:
         each = listing.add(step)
@@ -173,7 +173,7 @@ def _show(options: argparse.Namespace) -> ExitStatus:
             break
         if _is_wanted(options, each):
             label = label_of(field for part in moved for field in part.fields)
-            named = f"  {visible(label)}" if moved else ""
+            named = f"  {visible(label)}" if label else ""
             line = json.dumps(each.plain()) if options.json else f"{each.line()}{named}"
             if (options.grep or "") in line:
                 print(line)

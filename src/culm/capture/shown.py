@@ -5,12 +5,14 @@ The playground has this in a browser, without the libraries that values of captu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from culm.capture.dissect import DissectionFault, Field
 
-_FIELDS_MAX = 1 << 12  # of a piece of bytes
+FIELDS_MAX = 1 << 12
+"""How many fields of a piece of bytes are shown."""
 _CARRIERS = frozenset({"WRITE", "box"})
 """Packets that are named after the messages in them."""
 
@@ -32,7 +34,7 @@ def _names(fields: Iterable[Field]) -> Iterator[str]:
 def _counted(names: Iterable[str]) -> Iterator[str]:
     """Names in a row that are the same, once, with their number."""
     last, count = "", 0
-    for name in (*names, ""):
+    for name in chain(names, ("",)):
         if name == last:
             count += 1
             continue
@@ -42,23 +44,26 @@ def _counted(names: Iterable[str]) -> Iterator[str]:
 
 
 def field_rows(
-    fields: Sequence[Field], words: Callable[[object], str], room: list[int] | None = None
+    fields: Iterable[Field],
+    words: Callable[[object], str],
+    end: int,
+    room: list[int] | None = None,
 ) -> list[Any]:
     """Fields for JSON: name, offset, size, value in words, fields inside, whether each goes on.
 
     words: for a value that is not ``None``.
-    room: how many more there is room for, by default `_FIELDS_MAX`; one stands for all others.
+    end: of the last of them.
+    room: how many more there is room for, by default `FIELDS_MAX`; one stands for all others.
     """
-    room = [_FIELDS_MAX] if room is None else room
+    room = [FIELDS_MAX] if room is None else room
     shown: list[Any] = []
     for field in fields:
         if room[0] <= 0:
-            last = fields[-1]
-            shown.append(["…", field.offset, last.offset + last.size - field.offset, None, [], 0])
+            shown.append(["…", field.offset, end - field.offset, None, [], 0])
             break
         room[0] -= 1
         value = None if field.value is None else words(field.value)
-        inside = field_rows(field.inside, words, room)
+        inside = field_rows(field.inside, words, field.offset + field.size, room)
         shown.append([field.name, field.offset, field.size, value, inside, int(field.continues)])
     return shown
 

@@ -11,16 +11,16 @@ import json
 import re
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from itertools import accumulate, chain, islice, takewhile
 from typing import Any
 
-from culm.capture.dissect import StepFields, with_fields
+from culm.capture.dissect import DissectionFault, Field, Flows, Moved, Split
 from culm.capture.meeting import Place, Side, arrivals, in_order, outline
 from culm.capture.records import Capture, Step
-from culm.capture.shown import fault_row, field_rows, label_of
+from culm.capture.shown import FIELDS_MAX, fault_row, field_rows, label_of
 from culm.capture.text import (
     bytes_words,
     kind_of,
@@ -111,7 +111,7 @@ def _fill(
     size = 0
     if not wanted:
         return before
-    for number, (step, parts) in enumerate(with_fields(capture.header, capture), 1):
+    for number, (step, parts) in enumerate(Flows(capture.header).told(capture), 1):
         row = places.get((index, number))
         if row is not None:
             rows[row] = _json(_row(side, index, number, step, parts))
@@ -173,10 +173,8 @@ def _about(side: Side, torn: int) -> dict[str, Any]:
     }
 
 
-def _row(
-    side: Side, index: int, number: int, step: Step, bytes_moved: Sequence[StepFields]
-) -> list[Any]:
-    """Side, number, time, kind, label, and the rest."""
+def _row(side: Side, index: int, number: int, step: Step, parts: Iterable[Split]) -> list[Any]:
+    """Side, number, time, kind, label, and what there is besides."""
     kind = kind_of(step)
     more: dict[str, Any] = {}
     if step.on:
@@ -185,17 +183,19 @@ def _row(
         more["state"] = step.state
     if fault := _fault(step):
         more["fault"] = fault
-    if bytes_moved:
-        more["bytes"] = [_moved(each) for each in bytes_moved]
-        faults = (each.fault for each in bytes_moved if each.fault is not None)
-        found = next((each for each in faults if not each.is_short), None)
-        if found is not None:
-            more.setdefault("fault", f"{found.code}: {found.message}")
+    faults: list[DissectionFault] = []
+    moved: list[dict[str, Any]] = []
+    label = label_of(_fields(parts, moved, faults))
+    if moved:
+        more["bytes"] = moved
+        if faults:
+            more.setdefault("fault", f"{faults[0].code}: {faults[0].message}")
     else:
         more["call"] = _cut(plain_parts(step), [_VALUE_MAX])
+        label = _label(step)
     if kind == "deadline":
         more["deadline"] = _cut(plain(step.result), [_VALUE_MAX])
-    return [index, number, round(side.times[number - 1], 6), kind, _label(step, bytes_moved), more]
+    return [index, number, round(side.times[number - 1], 6), kind, label, more]
 
 
 def _cut(value: Any, room: list[int]) -> Any:
@@ -218,9 +218,20 @@ def _cut(value: Any, room: list[int]) -> Any:
     return {_cut(key, room): _cut(each, room) for key, each in rest}
 
 
-def _label(step: Step, moved: Sequence[StepFields]) -> str:
-    if moved:
-        return label_of(field for part in moved for field in part.fields)
+def _fields(
+    parts: Iterable[Split], moved: list[dict[str, Any]], faults: list[DissectionFault]
+) -> Iterator[Field]:
+    """All fields; beside that what is shown of them, and the faults, are noted."""
+    for part in parts:
+        fields = iter(part.fields)
+        begun = list(islice(fields, FIELDS_MAX + 1))
+        yield from chain(begun, fields)
+        moved.append(_moved(part.moved, begun, part.fault))
+        if part.fault is not None and not part.fault.is_short:
+            faults.append(part.fault)
+
+
+def _label(step: Step) -> str:
     match kind_of(step):
         case "received" if step.name == "receive_eof":
             return "end of the stream"
@@ -250,17 +261,16 @@ def _fault(step: Step) -> str | None:
     return None
 
 
-def _moved(found: StepFields) -> dict[str, Any]:
-    data = found.moved.data
+def _moved(moved: Moved, fields: Sequence[Field], fault: DissectionFault | None) -> dict[str, Any]:
     shown: dict[str, Any] = {
-        "size": len(data),
-        "data": b64encode(data[:_BYTES_MAX]).decode(),
-        "fields": field_rows(found.fields, _field_words),
+        "size": len(moved.data),
+        "data": b64encode(moved.data[:_BYTES_MAX]).decode(),
+        "fields": field_rows(fields, _field_words, len(moved.data)),
     }
-    if found.moved.peer is not None:
-        shown["peer"] = short_words(found.moved.peer)
-    if found.fault is not None:
-        shown["fault"] = fault_row(found.fault)
+    if moved.peer is not None:
+        shown["peer"] = short_words(moved.peer)
+    if fault is not None:
+        shown["fault"] = fault_row(fault)
     return shown
 
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import cbor2
 
-from culm.capture.dissect import Flows, StepFields, bytes_of, tells_keys
+from culm.capture.dissect import Flows, Passed, Split, bytes_of, tells_keys
 from culm.capture.errors import CaptureError
 from culm.capture.links import note_links
 from culm.capture.records import Header, Step, records_in
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _Rows = Iterator[dict[str, Any]]
+_Waiting = deque[dict[str, Any] | None]
+"""For each step that has no rows yet, what they have in common; ``None`` if it gets none."""
 
 # Outlines and places are CBOR: only this module reads them.
 _OUTLINES = (*((name, kind) for name, kind in BLOCKS if name != "entry"), ("outline", "binary"))
@@ -208,10 +210,9 @@ def rows_of_block(row: dict[str, Any]) -> _Rows:
     place, header = _place_of(row)
     flows = Flows(header or Header())
     for common, step in _steps_of(row, place, header):
-        parts = [
-            StepFields(each, (), None) if each.peer is None else flows.datagram(each)
-            for each in bytes_of(step)
-        ]
+        parts = (
+            Split(each) if each.peer is None else flows.datagram(each) for each in bytes_of(step)
+        )
         yield from (common | found for found in rows_of_step(step, parts))
 
 
@@ -243,46 +244,42 @@ def messages_of(pieces: Iterable[dict[str, Any]]) -> _Rows:
         yield from _messages_of_flow(those, is_received=cbor2.loads(flow)[2])
 
 
-def _messages_of_flow(pieces: Iterable[dict[str, Any]], *, is_received: bool) -> _Rows:
-    flows: Flows | None = None
-    waiting: deque[dict[str, Any]] = deque()  # the common columns of steps
-    keys: list[Any] | None = None
-    end = (0, 0)
+def _messages_of_flow(pieces: Iterator[dict[str, Any]], *, is_received: bool) -> _Rows:
+    first = next(pieces)
+    header = _header_in(cbor2.loads(first["about"])) or Header()
+    waiting: _Waiting = deque()
+    steps = _steps_of_flow(chain([first], pieces), waiting, is_received=is_received)
+    for step, parts in Flows(header).told(steps):
+        rows = islice(rows_of_step(step, parts), 1, None)  # that of the step itself is elsewhere
+        if (common := waiting.popleft()) is not None:
+            yield from (common | row for row in rows)
+
+
+def _steps_of_flow(
+    pieces: Iterable[dict[str, Any]], waiting: _Waiting, *, is_received: bool
+) -> Iterator[Step | Passed]:
+    """The steps that have moved the pieces, and the one that has told the keys, in its place."""
+    about: dict[str, Any] = {}
+    keys_told = False
     for piece in pieces:
         about = cbor2.loads(piece["about"])
-        if flows is None:
-            flows = Flows(_header_in(about) or Header())
-            keys, end = about["keys"], about["end"]
-        if keys is not None and keys[0] < piece["number"]:
-            yield from _ready(_with_keys(flows, keys), waiting)
-            keys = None
-        yield from _ready(flows.pass_to(piece["number"], about["moved"]), waiting)
+        keys = about["keys"]
+        if keys is not None and keys[0] < piece["number"] and not keys_told:
+            yield from _telling(keys, waiting)
+            keys_told = True
+        yield Passed(piece["number"], about["moved"])
         waiting.append(about["common"])
-        yield from _ready(flows.take(_moving(piece["data"], is_received=is_received)), waiting)
-    assert flows is not None
-    if keys is not None:
-        yield from _ready(_with_keys(flows, keys), waiting)
-    yield from _ready(flows.pass_to(*end), waiting)
-    yield from _ready(flows.finish(), waiting)
+        yield _moving(piece["data"], is_received=is_received)
+    if about["keys"] is not None and not keys_told:
+        yield from _telling(about["keys"], waiting)
+    yield Passed(*about["end"])
 
 
-_Told = Iterator[tuple[Step, list[StepFields]]]
-
-
-def _with_keys(flows: Flows, keys: Sequence[Any]) -> _Told:
-    """The step that has told the keys, in its place."""
+def _telling(keys: Sequence[Any], waiting: _Waiting) -> Iterator[Step | Passed]:
     number, moved, result = keys
-    yield from flows.pass_to(number, moved)
-    yield from flows.take(Step(0.0, 0, "next_event", [], {}, result))
-
-
-def _ready(told: _Told, waiting: deque[dict[str, Any]]) -> _Rows:
-    """The rows of steps of which all is known, without those of the steps themselves."""
-    for step, parts in told:
-        if parts:
-            common = waiting.popleft()
-            _, *rows = rows_of_step(step, parts)
-            yield from (common | row for row in rows)
+    yield Passed(number, moved)
+    waiting.append(None)
+    yield Step(0.0, 0, "next_event", [], {}, result)
 
 
 def _moving(data: bytes, *, is_received: bool) -> Step:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from culm.capture.dissect import Field, StepFields, with_fields
+from culm.capture.dissect import DissectionFault, Field, Flows, Moved, Split, bytes_of
 from culm.capture.links import link_of, note_links
 from culm.capture.records import Header, Step
 from culm.capture.text import PARTS, is_idle, kind_of, plain, plain_parts, short_words
@@ -91,7 +91,7 @@ def step_rows(header: Header | None, steps: Iterable[Step]) -> Iterator[Iterator
     """
     links: dict[int, int] = {}
     clock = None if header is None else Clock(began=header.began)
-    for step, parts in with_fields(header or Header(), steps):
+    for step, parts in Flows(header or Header()).told(steps):
         note_links(step.result, links)
         common = common_columns(step, links, clock)
         # One at a time: a step of a stranger may have very many.
@@ -106,24 +106,29 @@ def common_columns(step: Step, links: dict[int, int], clock: Clock | None) -> di
     return common if clock is None else {**common, **clock.columns(step)}
 
 
-def rows_of_step(step: Step, parts: Sequence[StepFields]) -> Iterator[dict[str, Any]]:
-    """The rows of a step, numbered: itself, its messages, its faults."""
-    rows = chain([_step_row(step, parts)], _message_rows(parts), _broken_rules(step, parts))
+_Fault = tuple[Moved, DissectionFault]
+
+
+def rows_of_step(step: Step, parts: Iterable[Split]) -> Iterator[dict[str, Any]]:
+    """The rows of a step, numbered: itself, its messages, what is wrong with it."""
+    faults: list[_Fault] = []
+    rows = chain([_step_row(step)], _message_rows(parts, faults), _broken_rules(step, faults))
     return ({"part": part, **row} for part, row in enumerate(rows))
 
 
-def _step_row(step: Step, moved: Sequence[StepFields]) -> dict[str, Any]:
+def _step_row(step: Step) -> dict[str, Any]:
     row: dict[str, Any] = {
         "what": "step",
         "kind": "idle" if is_idle(step) else kind_of(step),
         "name": _name_of(step.result),
         "state": step.state,
     }
-    if len(moved) == 1 and moved[0].moved.peer is None:  # that is all there is to say
-        return row | _moved(moved[0]) | {"data": moved[0].moved.data}
+    moved = list(islice(bytes_of(step), 2))
+    if len(moved) == 1 and moved[0].peer is None:  # that is all there is to say
+        return row | _moved(moved[0]) | {"data": moved[0].data}
     names = PARTS
     if len(moved) == 1:
-        row |= _moved(moved[0]) | {"data": moved[0].moved.data}
+        row |= _moved(moved[0]) | {"data": moved[0].data}
         names = ("keywords", "error")
     said = plain_parts(step, names)
     return row | {"said": json.dumps(said) if said else None}
@@ -135,16 +140,15 @@ def _name_of(value: Any) -> str | None:
     return mark.rpartition(":")[2] if isinstance(mark, str) and ":" in mark else None
 
 
-def _moved(part: StepFields) -> dict[str, Any]:
-    moved = part.moved
+def _moved(moved: Moved) -> dict[str, Any]:
     peer = None if moved.peer is None else short_words(moved.peer)
     return {"received": moved.received, "peer": peer, "size": len(moved.data)}
 
 
-def _message_rows(parts: Sequence[StepFields]) -> Iterator[dict[str, Any]]:
+def _message_rows(parts: Iterable[Split], faults: list[_Fault]) -> Iterator[dict[str, Any]]:
     for part in parts:
         for message, within in _messages(part.fields, None):
-            yield _moved(part) | {
+            yield _moved(part.moved) | {
                 "what": "message",
                 "name": message.name,
                 "within": within,
@@ -153,13 +157,15 @@ def _message_rows(parts: Sequence[StepFields]) -> Iterator[dict[str, Any]]:
                 "continues": message.continues,
                 "fields": list(field_rows([message], part.moved.data)),
             }
+        if part.fault is not None and not part.fault.is_short:
+            faults.append((part.moved, part.fault))
 
 
 # Packets that carry messages of the layer above.
 _CARRIERS = frozenset({"WRITE", "box"})
 
 
-def _messages(fields: Sequence[Field], within: str | None) -> Iterator[tuple[Field, str | None]]:
+def _messages(fields: Iterable[Field], within: str | None) -> Iterator[tuple[Field, str | None]]:
     """The messages in some bytes, and after a packet those that it carries."""
     for each in fields:
         yield each, within
@@ -168,21 +174,19 @@ def _messages(fields: Sequence[Field], within: str | None) -> Iterator[tuple[Fie
                 yield from _messages(part.inside, each.name)
 
 
-def _broken_rules(step: Step, parts: Sequence[StepFields]) -> Iterator[dict[str, Any]]:
+def _broken_rules(step: Step, faults: list[_Fault]) -> Iterator[dict[str, Any]]:
     if step.error is not None:
         yield {"what": "refused", **_error(step.error)}
     fields = step.result.get("fields") if isinstance(step.result, dict) else None
     if step.name == "next_event" and isinstance(fields, dict) and fields.get("error") is not None:
         yield {"what": "violation", "state": step.state, **_error(fields["error"])}
-    for part in parts:
-        fault = part.fault
-        if fault is not None and not fault.is_short:
-            yield _moved(part) | {
-                "what": "violation",
-                "code": fault.code,
-                "offset": fault.offset,
-                "said": json.dumps({"message": fault.message}),
-            }
+    for moved, fault in faults:
+        yield _moved(moved) | {
+            "what": "violation",
+            "code": fault.code,
+            "offset": fault.offset,
+            "said": json.dumps({"message": fault.message}),
+        }
 
 
 def _error(error: Any) -> dict[str, Any]:

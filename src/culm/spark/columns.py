@@ -28,6 +28,8 @@ BATCH_SIZE = 4 << 20
 
 _ROWS_MAX = 1000
 _RECORDS_MAX = 1 << 16
+# What a byte, and a struct in an array, count for in a batch.
+_SIZES: dict[type[Any], int] = {bytes: 1, list: 1 << 8}
 
 
 class Messages(NamedTuple):
@@ -262,7 +264,7 @@ def row_batches(
     size = 0
     for row in rows:
         batch.append(row)
-        size += sum(len(value) for value in row.values() if isinstance(value, bytes))
+        size += sum(len(each) * _SIZES[type(each)] for each in row.values() if type(each) in _SIZES)
         if len(batch) >= _ROWS_MAX or size >= BATCH_SIZE:
             yield batch_of(batch, schema)
             batch, size = [], 0

@@ -20,17 +20,21 @@ __all__ = [
     "Field",
     "Flows",
     "Moved",
+    "Passed",
+    "Split",
     "StepFields",
     "bytes_of",
     "dissect",
     "fields_of",
     "leaves",
     "tells_keys",
-    "with_fields",
 ]
 
 _OF_CAPTURES = frozenset(
-    {"Flows", "Moved", "StepFields", "bytes_of", "fields_of", "tells_keys", "with_fields"}
+    {
+        *("Flows", "Moved", "Passed", "Split", "StepFields"),
+        *("bytes_of", "fields_of", "tells_keys"),
+    }
 )
 """Names that need the format of captures, and its libraries."""
 
@@ -45,9 +49,10 @@ if TYPE_CHECKING:
     from culm.capture.dissect.flows import (
         Flows,
         Moved,
+        Passed,
+        Split,
         StepFields,
         bytes_of,
         fields_of,
         tells_keys,
-        with_fields,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -63,6 +63,32 @@ class StepFields(NamedTuple):
     fault: DissectionFault | None
 
 
+_Fields = Generator[Field, None, DissectionFault | None]
+
+
+class Split:
+    """Bytes that a step has moved, which are split while their fields are taken.
+
+    fields: as in `StepFields`, to be taken once.
+    fault: known once all fields have been taken.
+    """
+
+    def __init__(self, moved: Moved, fields: _Fields | tuple[()] = ()) -> None:
+        self.moved = moved
+        self.fields = self._taken(fields)
+        self.fault: DissectionFault | None = None
+
+    def _taken(self, fields: _Fields | tuple[()]) -> Iterator[Field]:
+        self.fault = yield from fields
+
+
+class Passed(NamedTuple):
+    """So many steps, with so many bytes, have come up to here, those of other flows among them."""
+
+    number: int
+    size: int
+
+
 # How to dissect the bytes of the machines of culm.
 _PROTOCOL_OF = {
     "bymux": "bymux",
@@ -103,10 +129,8 @@ def with_fields(header: Header, steps: Iterable[Step]) -> Iterator[tuple[Step, l
     Steps wait for the ends of their fields, but not for more than `WAITING_MAX` steps: a field that
     has not ended by then is shown as far as it goes.
     """
-    flows = Flows(header)
-    for step in steps:
-        yield from flows.take(step)
-    yield from flows.finish()
+    for step, parts in Flows(header).told(steps):
+        yield step, [StepFields(each.moved, tuple(each.fields), each.fault) for each in parts]
 
 
 def tells_keys(step: Step) -> bool:
@@ -114,82 +138,80 @@ def tells_keys(step: Step) -> bool:
     return _keys_in(step.result) is not None
 
 
-@dataclass(slots=True)
-class _Told:
-    """A step, and its bytes, of which some may have no fields yet.
-
-    number, size: how many steps, and bytes, came before it.
-    """
-
-    step: Step
-    parts: list[StepFields | _Flow]
-    number: int = 0
-    size: int = 0
-
-    @property
-    def is_ready(self) -> bool:
-        return all(isinstance(each, StepFields) for each in self.parts)
-
-
-@dataclass(slots=True)
 class _Flow:
-    """One direction of one connection: its layer, and the steps that wait for it."""
+    """One direction of one connection: its layer, and the bytes that wait for their turn."""
 
-    layer: Layer
-    size: int = 0
-    known: int = 0
-    is_broken: bool = False
-    items: deque[Item] = field(default_factory=deque[Item])
-    pieces: deque[tuple[_Told, int, int, Moved]] = field(
-        default_factory=deque[tuple[_Told, int, int, Moved]]
-    )
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        self._pieces: deque[bytes] = deque()
+        self._items: deque[Item] = deque()
+        self._size = self._known = self._told = 0
+        self._left = 0  # pieces whose fields were not all told
+        self._is_broken = False
+        self._end: DissectionFault | None = None
 
-    def add(self, told: _Told, moved: Moved) -> None:
-        self.pieces.append((told, len(told.parts), self.size, moved))
-        told.parts.append(self)
-        self.size += len(moved.data)
-        self._take(self.layer.feed(moved.data))
+    def add(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._size += len(data)
+        self._left += 1
 
-    def look_again(self) -> None:
-        """Something has become known that its layer may have waited for."""
-        self._take(self.layer.feed(b""))
+    def wait(self) -> None:
+        """Let the layer have what waits with it for something else to become known."""
+        while self._pieces and self.layer.waits:
+            self.layer.feed(self._pieces.popleft())
 
-    def force(self) -> None:
-        """Show the waiting fields as far as they go."""
-        self._take(self.layer.force())
+    def fields(self, size: int, more: Callable[[], bool]) -> _Fields:
+        """Those of the piece whose turn it is, of so many bytes, and its fault.
 
-    def finish(self) -> None:
-        """No more bytes come."""
-        if self.layer.is_amid and not self.is_broken and self.pieces:
-            # Nothing is wrong before the last of them.
-            *before, last = self.pieces
-            self.pieces = deque(before)
-            self.force()
-            self.pieces.append(last)
-            self._take((), missing(self.layer, self.size))
-        else:
-            self.force()
+        more: does something for more items to be known; false if nothing comes any more.
+        """
+        start, stop = self._told, self._told + size
+        while True:
+            yield from cut_items(self._items, start, stop, 0)
+            if self._known >= stop:
+                break
+            if not (self._know_more() or more()):
+                self._finish()
+        self._told = stop
+        self._left -= 1
+        fault = self._fault(start, stop) or (None if self._left else self._end)
+        if fault is None:
+            return None
+        self._is_broken = True
+        return replace(fault, offset=fault.offset - start)
 
-    def _take(self, items: Iterable[Item], end: DissectionFault | None = None) -> None:
-        for each in items:
-            self.items.append(each)
-            self.known = max(self.known, each.end)
-        while self.pieces and self.pieces[0][2] + len(self.pieces[0][3].data) <= self.known:
-            told, index, start, moved = self.pieces.popleft()
-            stop = start + len(moved.data)
-            fields = tuple(cut_items(self.items, start, stop, 0))
-            fault = self._fault(start, stop) or end
-            if fault is not None:
-                self.is_broken = True
-                fault = replace(fault, offset=fault.offset - start)
-            told.parts[index] = StepFields(moved, fields, fault)
+    def _know_more(self) -> bool:
+        """Make one item more known, if there are the bytes for it."""
+        while (item := self.layer.next_item()) is None:
+            if not self._pieces:
+                return False
+            self.layer.feed(self._pieces.popleft())
+        self._items.append(item)
+        self._known = max(self._known, item.end)
+        return True
+
+    def _finish(self) -> None:
+        """Show what waits as far as it goes; its end is missing, which is said with the last."""
+        if not self._is_broken:
+            self._end = missing(self.layer, self._size)
+        self.layer.force()
 
     def _fault(self, start: int, stop: int) -> DissectionFault | None:
         """The first fault of all, if it is here."""
         faults = [each for each in self.layer.faults if start <= each.offset < stop]
-        if self.is_broken or not faults:
+        if self._is_broken or not faults:
             return None
         return min(faults, key=lambda each: each.offset)
+
+
+class _Waiting(NamedTuple):
+    """A step, how many steps and bytes came before it, and the flow of its bytes, if it has one."""
+
+    step: Step
+    number: int
+    size: int
+    moves: bool
+    flow: _Flow | None
 
 
 class Flows:
@@ -200,57 +222,69 @@ class Flows:
         self._streams: dict[tuple[int, bool], _Flow] = {}
         self._links: dict[int, int] = {}
         self._keys: dict[bool, Keys] | None = None  # unknown as yet
-        self._told: deque[_Told] = deque()
+        self._steps: Iterator[Step | Passed] = iter(())
+        self._waiting: deque[_Waiting] = deque()
         self._number = 0
         self._size = 0
 
-    def take(self, step: Step) -> Iterator[tuple[Step, list[StepFields]]]:
-        """A step; those of which all is known, in order."""
+    def told(self, steps: Iterable[Step | Passed]) -> Iterator[tuple[Step, Iterator[Split]]]:
+        """All steps in order, each with its bytes, which are split while their fields are taken.
+
+        A step's fields are to be taken before those of the next.  In memory are the fields of one
+        item at a time, and as many steps as wait for its end.
+        """
+        self._steps = iter(steps)
+        while self._waiting or self._read():
+            if self._waiting:
+                first = self._waiting[0]
+                parts = self._parts(first) if first.moves else iter(())
+                yield first.step, parts
+                for _ in parts:  # which nobody wanted
+                    pass
+                self._waiting.popleft()
+
+    def _parts(self, told: _Waiting) -> Iterator[Split]:
+        for moved in bytes_of(told.step):
+            if (flow := told.flow) is None or moved.peer is not None:
+                split = self.datagram(moved)
+            else:
+                split = Split(moved, flow.fields(len(moved.data), partial(self._go_on, flow)))
+            yield split
+            for _ in split.fields:
+                pass
+
+    def _go_on(self, flow: _Flow) -> bool:
+        """Read a step more, or wait no longer for the end of a field; false if none is left."""
+        first = self._waiting[0]
+        if (
+            self._number - first.number <= WAITING_MAX
+            and self._size - first.size <= _WAITING_SIZE_MAX
+        ):
+            return self._read()
+        flow.layer.force()
+        return True
+
+    def _read(self) -> bool:
+        step = next(self._steps, None)
+        if step is None:
+            return False
+        if isinstance(step, Passed):
+            self._number, self._size = step
+            return True
         note_links(step.result, self._links)
-        if self._keys is None:
-            self._keys = _keys_in(step.result)
-            if self._keys is not None:
-                self._look_again()
-        told = _Told(step, [], self._number, self._size)
-        self._told.append(told)
-        self._number += 1
+        if self._keys is None and (keys := _keys_in(step.result)) is not None:
+            for each in self._streams.values():
+                each.wait()
+            self._keys = keys
+        flow, moved, number, size = None, None, self._number, self._size
         for moved in bytes_of(step):
             self._size += len(moved.data)
             if moved.peer is None:
-                self._stream(moved).add(told, moved)
-            else:
-                told.parts.append(self.datagram(moved))
-        yield from self._ready()
-        yield from self._wait_no_longer()
-
-    def pass_to(self, number: int, size: int) -> Iterator[tuple[Step, list[StepFields]]]:
-        """Note `number` steps, with `size` bytes, up to here; those of other flows are new.
-
-        Steps have waited for that long, too.
-        """
-        self._number, self._size = number, size
-        yield from self._wait_no_longer()
-
-    def _wait_no_longer(self) -> Iterator[tuple[Step, list[StepFields]]]:
-        while self._told and (
-            self._number - self._told[0].number > WAITING_MAX
-            or self._size - self._told[0].size > _WAITING_SIZE_MAX
-        ):
-            for part in list(self._told[0].parts):
-                if isinstance(part, _Flow):
-                    part.force()
-            yield from self._ready()
-
-    def finish(self) -> Iterator[tuple[Step, list[StepFields]]]:
-        """No more steps come."""
-        for flow in self._streams.values():
-            flow.finish()
-        yield from self._ready()
-
-    def _ready(self) -> Iterator[tuple[Step, list[StepFields]]]:
-        while self._told and self._told[0].is_ready:
-            told = self._told.popleft()
-            yield told.step, [each for each in told.parts if isinstance(each, StepFields)]
+                flow = self._stream(moved)
+                flow.add(moved.data)
+        self._number += 1
+        self._waiting.append(_Waiting(step, number, size, moved is not None, flow))
+        return True
 
     def _stream(self, moved: Moved) -> _Flow:
         key = self._links.get(moved.on, moved.on), moved.received
@@ -258,14 +292,11 @@ class Flows:
             self._streams[key] = _Flow(self._layer(moved))
         return self._streams[key]
 
-    def datagram(self, moved: Moved) -> StepFields:
+    def datagram(self, moved: Moved) -> Split:
         """The fields of a datagram, which depend on no other."""
-        flow, told = _Flow(self._layer(moved)), _Told(_NO_STEP, [])
-        flow.add(told, moved)
-        flow.finish()
-        [found] = told.parts
-        assert isinstance(found, StepFields)
-        return found
+        flow = _Flow(self._layer(moved))
+        flow.add(moved.data)
+        return Split(moved, flow.fields(len(moved.data), lambda: False))
 
     def _layer(self, moved: Moved) -> Layer:
         machine = self._header.machine
@@ -275,28 +306,23 @@ class Flows:
         if protocol is None:
             return Opaque("bytes")
         try:
-            return PROTOCOLS[protocol](**self._options(moved.received))
-        except (TypeError, ValueError):  # a made-up setting
+            return PROTOCOLS[protocol](**self._options(moved))
+        except (TypeError, ValueError):  # a setting that somebody has made up
             return Opaque("bytes")
 
-    def _options(self, received: bool) -> dict[str, Any]:
+    def _options(self, moved: Moved) -> dict[str, Any]:
         """The settings of the machine that concern its bytes."""
         header = self._header
         given = header.config
         options: dict[str, Any] = {"dialect": str(given["dialect"])} if "dialect" in given else {}
         if header.machine == "ssb-handshake":
-            client = (header.role == "CLIENT") is not received
+            client = (header.role == "CLIENT") is not moved.received
             options["role"] = "client" if client else "server"
-            options["keys_of"] = partial(self._keys_of, received)
+            options["keys_of"] = partial(self._keys_of, moved.received, moved.peer is None)
         return options
 
-    def _keys_of(self, received: bool) -> Keys | None:
-        return None if self._keys is None else self._keys[received]
-
-    def _look_again(self) -> None:
-        """Boxes can be opened now, or never."""
-        for flow in self._streams.values():
-            flow.look_again()
+    def _keys_of(self, received: bool, is_stream: bool) -> Keys | None:
+        return self._keys[received] if is_stream and self._keys is not None else None
 
 
 def _keys_in(result: Any) -> dict[bool, Keys] | None:
@@ -317,6 +343,3 @@ def _keys_in(result: Any) -> dict[bool, Keys] | None:
 
 def _is_key(value: object, size: int) -> bool:
     return isinstance(value, bytes) and len(value) == size
-
-
-_NO_STEP = Step(0.0, 0, "", [], {}, None)

@@ -1,15 +1,17 @@
 """Layers: bytes become fields as they come, and their payloads become the fields inside.
 
 A layer takes the bytes of one direction, and gives items: fields that are complete, or that are as
-complete as they will be shown.  It holds the bytes of incomplete fields, and no others.
+complete as they will be shown.  It gives one at a time, when it is asked for it: bytes that wait do
+so as bytes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any
 
 from culm.capture.dissect.fields import (
@@ -29,6 +31,7 @@ ITEM_SIZE_MAX = 1 << 26
 """The largest item, in bytes, that is waited for."""
 
 _FEW = 1 << 12  # bytes that are looked at again whenever some more have come
+_KEPT_MAX = 1 << 8  # items that wait as fields
 
 Step = Callable[[FieldReader], object]
 
@@ -53,7 +56,7 @@ class Item:
 
 
 class Layer:
-    """Splits the bytes of one direction."""
+    """Splits the bytes of one direction, item by item, as it is asked for them."""
 
     def __init__(self) -> None:
         self.faults: list[DissectionFault] = []
@@ -61,16 +64,32 @@ class Layer:
 
     @property
     def is_amid(self) -> bool:
-        """Whether it ends within an item."""
+        """Whether it ends within an item, once no more items are known."""
         return False
 
-    def feed(self, data: bytes) -> list[Item]:
-        """Take more bytes; the items known with them, in order."""
+    @property
+    def waits(self) -> bool:
+        """Whether it does not know yet how to split its bytes."""
+        return False
+
+    def feed(self, data: bytes) -> None:
+        """More bytes, when there is no next item without them."""
         raise NotImplementedError
 
-    def force(self) -> list[Item]:
-        """The incomplete items, as far as they go; more of them may follow."""
-        return []
+    def force(self) -> None:
+        """Show what is not known yet as far as it goes; more of it may follow.
+
+        Only when there is no next item otherwise.
+        """
+
+    def next_item(self) -> Item | None:
+        """The next item, in order; ``None`` if it takes more bytes."""
+        raise NotImplementedError
+
+    def _adopt(self, inner: Layer, start: int = 0) -> None:
+        """Take out the faults of a layer whose bytes begin at `start`."""
+        self.faults += [replace(each, offset=each.offset + start) for each in inner.faults]
+        inner.faults.clear()
 
 
 class Opaque(Layer):
@@ -80,10 +99,16 @@ class Opaque(Layer):
         super().__init__()
         self._name = name
         self._size = 0
+        self._next: Item | None = None
 
-    def feed(self, data: bytes) -> list[Item]:
-        start, self._size = self._size, self._size + len(data)
-        return [Item(start, (Field(self._name, 0, len(data)),))] if data else []
+    def feed(self, data: bytes) -> None:
+        if data:
+            self._next = Item(self._size, (Field(self._name, 0, len(data)),))
+            self._size += len(data)
+
+    def next_item(self) -> Item | None:
+        found, self._next = self._next, None
+        return found
 
 
 class Items(Layer):
@@ -97,47 +122,61 @@ class Items(Layer):
         super().__init__()
         self._step = first or step
         self._then = step
-        self._buffer = bytearray()
-        self._start = 0  # of the buffer, in the stream
+        self._reader: FieldReader | None = None  # of bytes that may have items
+        self._buffer = bytearray()  # of an item that is not complete
+        self._start = 0  # of the reader or else the buffer, in the stream
         self._wanted = 1  # with fewer bytes it is not tried again
         self._told = 0  # bytes of the buffer that were shown already
         self._owed: tuple[int, list[Any]] = (0, [])
+        self._next: Item | None = None  # which is known without reading
         self._broken = False
+        self._forced = False
 
     @property
     def is_amid(self) -> bool:
         return bool(self._owed[0] or self._buffer)
 
-    def feed(self, data: bytes) -> list[Item]:
-        found: list[Item] = []
+    def feed(self, data: bytes) -> None:
         if self._owed[0] and data:
-            data = self._go_on(data, found)
+            data = self._go_on(data)
         if self._broken and data:
-            found.append(Item(self._start, (Field(UNREAD, 0, len(data)),)))
+            self._next = Item(self._start, (Field(UNREAD, 0, len(data)),))
             self._start += len(data)
-            return found
-        self._buffer += data
-        if len(self._buffer) >= self._wanted:
-            self._split(found)
-        return found
+        elif len(self._buffer) + len(data) < self._wanted:
+            self._buffer += data
+        else:
+            self._read(data)
 
-    def force(self) -> list[Item]:
-        if len(self._buffer) == self._told:
-            return []
-        found: list[Item] = []
-        self._split(found)
-        if not self._buffer:
+    def force(self) -> None:
+        if len(self._buffer) != self._told:
+            self._forced = True
+            self._read(b"")
+
+    def next_item(self) -> Item | None:
+        found, self._next = self._next, None
+        reader = self._reader
+        if found is not None or reader is None:
             return found
-        reader = FieldReader(bytes(self._buffer))
+        begun = reader.at
+        if not reader.left:
+            return self._leave(reader, begun)
         try:
             self._step(reader)
-        except FAULTS:
-            reader.add(UNREAD, reader.left)
-        self._told = len(self._buffer)
-        return [*found, Item(self._start, reader.taken(), reader.data)]
+        except Truncated as error:
+            if reader.end - begun <= ITEM_SIZE_MAX:
+                return self._leave(reader, begun)
+            self._fail(reader, begun, error)
+        except FAULTS as error:
+            self._fail(reader, begun, error)
+        self._step = self._then
+        fields = reader.taken()
+        if reader.owed:
+            self._owed = reader.owed, reader.owed_in
+            fields = (*fields[:-1], _unfinished(fields[-1], len(reader.owed_in)))
+        return Item(self._start, fields, reader.data)
 
-    def _go_on(self, data: bytes, found: list[Item]) -> bytes:
-        """Take the bytes owed; the rest of the data."""
+    def _go_on(self, data: bytes) -> bytes:
+        """Take what was owed; what is left of the data."""
         owed, groups = self._owed
         size = min(owed, len(data))
         self._owed = owed - size, groups
@@ -145,34 +184,36 @@ class Items(Layer):
         made = Field(leaf.name, 0, size, continues=size < owed)
         for group in reversed(outer):
             made = Field(group.name, 0, size, group.value, (made,), made.continues)
-        found.append(Item(self._start, (made,), data[:size]))
+        self._next = Item(self._start, (made,), data[:size])
         self._start += size
         return data[size:]
 
-    def _split(self, found: list[Item]) -> None:
-        reader, begun = FieldReader(bytes(self._buffer)), 0
-        while reader.left:
-            try:
-                self._step(reader)
-            except Truncated as error:
-                if reader.end - begun <= ITEM_SIZE_MAX:
-                    break
-                self._fail(reader, begun, error)
-            except FAULTS as error:
-                self._fail(reader, begun, error)
-            self._step = self._then
-            fields = reader.taken()
-            if reader.owed:
-                self._owed = reader.owed, reader.owed_in
-                fields = (*fields[:-1], _unfinished(fields[-1], len(reader.owed_in)))
-            found.append(Item(self._start, fields, reader.data))
-            begun = reader.at
-        del self._buffer[:begun]
+    def _read(self, data: bytes) -> None:
+        if self._buffer:
+            self._buffer += data
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        self._reader = FieldReader(data)
+
+    def _leave(self, reader: FieldReader, begun: int) -> Item | None:
+        """Keep what begins there until there is more of it; it as far as it goes, if forced."""
+        self._reader = None
+        self._buffer += reader.data[begun:]
         self._start += begun
         if begun:
             self._told = 0
         left = len(self._buffer)
         self._wanted = max(1, left + 1 if left < _FEW else 2 * left)
+        forced, self._forced = self._forced, False
+        if not (forced and left):
+            return None
+        reader = FieldReader(bytes(self._buffer))
+        try:
+            self._step(reader)
+        except FAULTS:
+            reader.add(UNREAD, reader.left)
+        self._told = left
+        return Item(self._start, reader.taken(), reader.data)
 
     def _fail(self, reader: FieldReader, begun: int, error: Exception) -> None:
         fault = fault_of(error, begun, reader.at)
@@ -189,42 +230,101 @@ def _unfinished(field: Field, depth: int) -> Field:
     return replace(field, inside=inside, continues=True)
 
 
-@dataclass(slots=True)
+_Parts = dict[int, tuple[Hashable, int, int]]
+"""For the offset of each leaf that carries something, which part of which channel it is."""
+
+
+class _Walk:
+    """Goes through the items of a layer, and counts what they carry."""
+
+    def __init__(self, layer: Layer, channel_of: Callable[[Field], Hashable | None]) -> None:
+        self.layer = layer
+        self.pieces: deque[bytes | None] = deque()  # to be fed; None: it is forced there
+        self._channel_of = channel_of
+        self._sizes: defaultdict[Hashable, int] = defaultdict(int)
+        self._at = 0  # up to this byte what is carried was counted
+
+    def next(self) -> tuple[Item, _Parts] | None:
+        while (item := self.layer.next_item()) is None:
+            if not self.pieces:
+                return None
+            if (piece := self.pieces.popleft()) is None:
+                self.layer.force()
+            else:
+                self.layer.feed(piece)
+        parts: _Parts = {}
+        for leaf in leaves(item.fields):
+            if (key := self._channel_of(leaf)) is not None:
+                before = max(0, self._at - item.base - leaf.offset)  # which was shown unfinished
+                start = self._sizes[key] - before
+                self._sizes[key] += max(0, leaf.size - before)
+                parts[leaf.offset] = key, start, self._sizes[key]
+        self._at = max(self._at, item.end)
+        return item, parts
+
+
 class _Channel:
-    """The payload of some fields, as a stream of its own."""
+    """What some fields carry, as a stream of its own, which is split when it is asked for."""
 
-    layer: Layer | None  # None: it is left as it is
-    items: deque[Item] = field(default_factory=deque[Item])
-    size: int = 0
-    known: int = 0
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        self.size = 0
+        self.known = 0
+        self.faults: list[tuple[DissectionFault, int]] = []
+        """Those that have no place yet, and how many bytes were split when they were found."""
+        self._items: deque[Item] = deque()
+        # The pieces to be fed, one after the other, and their sizes; 0: it is forced there.
+        self._data = bytearray()
+        self._sizes: deque[int] = deque()
 
-    def add(self, items: Iterable[Item]) -> None:
-        for each in items:
-            self.items.append(each)
-            self.known = max(self.known, each.end)
+    def add(self, data: bytes) -> None:
+        if data:
+            self.size += len(data)
+            self._data += data
+            self._sizes.append(len(data))
+
+    def force(self) -> None:
+        self._sizes.append(0)
+
+    def split(self) -> bool:
+        """Make one item more known, if there are the bytes for it."""
+        while (item := self.layer.next_item()) is None:
+            if not self._sizes:
+                return False
+            if size := self._sizes.popleft():
+                piece = bytes(self._data[:size])
+                del self._data[:size]
+                self.layer.feed(piece)
+            else:
+                self.layer.force()
+        at = self.size - len(self._data)
+        self.faults += [(fault, at) for fault in self.layer.faults]
+        self.layer.faults.clear()
+        self._items.append(item)
+        self.known = max(self.known, item.end)
+        return True
 
     def fields(self, start: int, end: int, offset: int) -> tuple[Field, ...]:
-        """Those from `start` to `end`, at `offset`; earlier ones are forgotten."""
-        return tuple(cut_items(self.items, start, end, offset))
+        """Those from `start` to `end`, at `offset`; what is before them is forgotten."""
+        return tuple(cut_items(self._items, start, end, offset))
 
-
-@dataclass(slots=True)
-class _Waiting:
-    """An item, and for the offset of each leaf that carries something which part of a channel."""
-
-    item: Item
-    parts: dict[int, tuple[_Channel, int, int]]
-
-    @property
-    def is_ready(self) -> bool:
-        return all(end <= channel.known for channel, _, end in self.parts.values())
+    def faults_in(self, start: int, end: int) -> Iterator[DissectionFault]:
+        """Those that have their place from `start` to `end`, or after that if no more is split."""
+        for each in list(self.faults):
+            fault, at = each
+            if fault.offset < end or at <= end:
+                self.faults.remove(each)
+                yield replace(fault, offset=min(fault.offset, end) - start)
 
 
 class Carried(Layer):
     """A layer, with another one in the payload of some of its fields.
 
+    An item of the layer waits until all that it carries is known, for which what later ones carry
+    is looked at ahead.  Of these few are kept: others are split again when their turn comes.
+
     channel_of: the channel to which a leaf belongs; ``None`` if it carries nothing.
-    upper: the layer of a channel; ``None`` to leave it as it is.
+    upper: the layer of a channel.
     """
 
     def __init__(
@@ -232,86 +332,88 @@ class Carried(Layer):
         lower: Layer,
         *,
         channel_of: Callable[[Field], Hashable | None],
-        upper: Callable[[Any], Layer | None],
+        upper: Callable[[Any], Layer],
     ) -> None:
         super().__init__()
-        self._lower = lower
-        self._channel_of = channel_of
         self._upper = upper
         self._channels: dict[Hashable, _Channel] = {}
-        self._waiting: deque[_Waiting] = deque()
-        self._fed = 0  # up to this byte the payload was handed on
+        self._first: tuple[Item, _Parts] | None = None  # the item that waits
+        self._kept: deque[tuple[Item, _Parts]] = deque()  # those after it
+        self._ahead = _Walk(lower, channel_of)
+        self._behind: _Walk | None = None  # through those after the ones that are kept
+        self._left = 0  # how many items it is behind
 
     @property
     def is_amid(self) -> bool:
         layers = (each.layer for each in self._channels.values())
-        return self._lower.is_amid or any(each is not None and each.is_amid for each in layers)
+        return self._ahead.layer.is_amid or any(each.is_amid for each in layers)
 
-    def feed(self, data: bytes) -> list[Item]:
-        self._take(self._lower.feed(data))
-        return self._ready()
+    def feed(self, data: bytes) -> None:
+        self._put(data)
 
-    def force(self) -> list[Item]:
-        self._take(self._lower.force())
+    def force(self) -> None:
+        self._put(None)
+        while self._look_ahead():
+            pass
         for channel in self._channels.values():
-            if channel.layer is not None:
-                channel.add(channel.layer.force())
-                self._note_faults(channel)
-        return self._ready()
+            channel.force()
 
-    def _take(self, items: Iterable[Item]) -> None:
-        for item in items:
-            waiting = _Waiting(item, {})
-            self._waiting.append(waiting)
-            for leaf in leaves(item.fields):
-                if (key := self._channel_of(leaf)) is not None:
-                    self._hand_on(key, item, leaf, waiting)
-            self._fed = max(self._fed, item.end)
-        self.faults += self._lower.faults
-        self._lower.faults.clear()
+    def next_item(self) -> Item | None:
+        self._first = self._first or self._take()
+        if self._first is None:
+            return None
+        item, parts = self._first
+        for key, _, end in parts.values():
+            channel = self._channels[key]
+            while channel.known < end:
+                if not (channel.split() or self._look_ahead()):
+                    return None
+        self._first = None
+        inside: dict[int, tuple[Field, ...]] = {}
+        for offset, (key, start, end) in parts.items():
+            channel = self._channels[key]
+            inside[offset] = channel.fields(start, end, offset)
+            for fault in channel.faults_in(start, end):
+                place = item.base + offset + fault.offset
+                self.faults.insert(0, replace(fault, offset=place))
+        return replace(item, fields=tuple(_filled(item.fields, inside))) if parts else item
 
-    def _hand_on(self, key: Hashable, item: Item, leaf: Field, waiting: _Waiting) -> None:
-        channel = self._channels.get(key)
-        if channel is None:
-            channel = self._channels[key] = _Channel(self._upper(key))
-        if channel.layer is None:
-            return
-        before = max(0, self._fed - item.base - leaf.offset)  # which was shown unfinished
-        data = item.data[leaf.offset : leaf.offset + leaf.size][before:]
-        start = channel.size - before
-        channel.size += len(data)
-        waiting.parts[leaf.offset] = channel, start, channel.size
-        channel.add(channel.layer.feed(data))
-        self._note_faults(channel)
+    def _put(self, piece: bytes | None) -> None:
+        self._ahead.pieces.append(piece)
+        if self._behind is not None:
+            self._behind.pieces.append(piece)
 
-    def _note_faults(self, channel: _Channel) -> None:
-        assert channel.layer is not None
-        for fault in channel.layer.faults:
-            self.faults.append(replace(fault, offset=self._place(channel, fault.offset)))
-        channel.layer.faults.clear()
-
-    def _place(self, channel: _Channel, at: int) -> int:
-        """The byte that carries the byte `at` of a channel, or after which that would be."""
-        found = 0
-        for waiting in self._waiting:
-            for offset, (which, start, end) in waiting.parts.items():
-                if which is channel and (start <= at or not found):
-                    found = waiting.item.base + offset + min(at, end) - start
+    def _take(self) -> tuple[Item, _Parts] | None:
+        """The next item of the layer below."""
+        if not (self._kept or self._left or self._look_ahead()):
+            return None
+        if self._kept or self._behind is None:
+            return self._kept.popleft()
+        found = self._behind.next()
+        self._left -= 1
+        if not self._left:
+            self._behind = None
         return found
 
-    def _ready(self) -> list[Item]:
-        found = []
-        while self._waiting and self._waiting[0].is_ready:
-            waiting = self._waiting.popleft()
-            item = waiting.item
-            if waiting.parts:
-                inside = {
-                    offset: channel.fields(start, end, offset)
-                    for offset, (channel, start, end) in waiting.parts.items()
-                }
-                item = replace(item, fields=tuple(_filled(item.fields, inside)))
-            found.append(item)
-        return found
+    def _look_ahead(self) -> bool:
+        """Hand on what one more item carries, if there is one."""
+        if self._behind is None and len(self._kept) >= _KEPT_MAX:
+            self._behind = deepcopy(self._ahead)
+        found = self._ahead.next()
+        self._adopt(self._ahead.layer)
+        if found is None:
+            return False
+        if self._behind is None:
+            self._kept.append(found)
+        else:
+            self._left += 1
+        item, parts = found
+        for offset, (key, start, end) in parts.items():
+            if key not in self._channels:
+                self._channels[key] = _Channel(self._upper(key))
+            channel = self._channels[key]
+            channel.add(item.data[offset + channel.size - start : offset + end - start])
+        return True
 
 
 def _filled(fields: Sequence[Field], parts: dict[int, tuple[Field, ...]]) -> Iterator[Field]:

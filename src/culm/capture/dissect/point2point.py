@@ -30,7 +30,7 @@ _CONTROL, _DATA = f"{DATA}0", f"{DATA}1"
 
 def connection(family: HashFamily) -> Layer:
     """One direction of a connection."""
-    steps = {_CONTROL: _take_control, _DATA: _take_data}
+    steps = {_CONTROL: take_control, _DATA: take_data}
 
     def upper(channel: str) -> Layer:
         return Items(partial(steps[channel], family=family))
@@ -38,17 +38,19 @@ def connection(family: HashFamily) -> Layer:
     def channel_of(field: Field) -> str | None:
         return field.name if field.name in steps else None
 
-    return Carried(Items(take_packet, _take_setup), channel_of=channel_of, upper=upper)
+    return Carried(Items(take_packet, take_setup), channel_of=channel_of, upper=upper)
 
 
-def _take_setup(reader: FieldReader) -> None:
+def take_setup(reader: FieldReader) -> None:
+    """Take the setup."""
     with reader.group("setup"), reader.judged(lambda data, _: decode_setup(data)):
         reader.uint("flags", 1, bin)
         reader.varu64("send_window_max")
         reader.varu64("receive_window_max")
 
 
-def _take_control(reader: FieldReader, family: HashFamily) -> None:
+def take_control(reader: FieldReader, family: HashFamily) -> None:
+    """Take a message of the control channel."""
     first = reader.data[reader.at]
     decode = partial(decode_control, family=family)
     with reader.group("control") as message, reader.judged(decode):
@@ -129,7 +131,8 @@ PAYLOADS = {PacketType.RAW: "payload", PacketType.COMPRESSED: "packed payload"}
 """The field after the numbers of a packet, the last of which is its size."""
 
 
-def _take_data(reader: FieldReader, family: HashFamily) -> None:
+def take_data(reader: FieldReader, family: HashFamily) -> None:
+    """Take a packet of the data channel."""
     first = reader.data[reader.at]
     if first not in NUMBERS and first not in (PacketType.METADATA, PacketType.METADATA_END_OF_LOG):
         raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")

@@ -137,7 +137,10 @@ def dissect(protocol: str, data: Buffer, **options: Any) -> Dissection:
     if protocol not in PROTOCOLS:
         raise ValueError(f"no protocol has the name {protocol}; there are: {', '.join(PROTOCOLS)}")
     layer, raw = PROTOCOLS[protocol](**options), bytes(data)
-    items = deque([*layer.feed(raw), *layer.force()])
+    layer.feed(raw)
+    items = deque(iter(layer.next_item, None))
+    layer.force()
+    items.extend(iter(layer.next_item, None))
     fields = tuple(cut_items(items, 0, len(raw), 0))
     fault = min(layer.faults, key=lambda each: each.offset, default=None)
     return Dissection(fields, fault or missing(layer, len(raw)))

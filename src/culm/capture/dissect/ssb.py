@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -113,20 +113,28 @@ class Handshaken(Layer):
     def is_amid(self) -> bool:
         return self._handshake.is_amid or self._boxes.is_amid
 
-    def feed(self, data: bytes) -> list[Item]:
+    @property
+    def waits(self) -> bool:
+        return self._boxes.waits
+
+    def feed(self, data: bytes) -> None:
         first, rest = data[: self._left], data[self._left :]
         self._left -= len(first)
-        found = self._handshake.feed(first) if first else []
-        return [*found, *self._after(self._boxes.feed(rest))] if rest else found
+        if first:
+            self._handshake.feed(first)
+        if rest:
+            self._boxes.feed(rest)
 
-    def force(self) -> list[Item]:
-        return [*self._handshake.force(), *self._after(self._boxes.force())]
+    def force(self) -> None:
+        self._handshake.force()
+        self._boxes.force()
 
-    def _after(self, items: Sequence[Item]) -> list[Item]:
-        size = self._size
-        self.faults += [replace(each, offset=each.offset + size) for each in self._boxes.faults]
-        self._boxes.faults.clear()
-        return [replace(each, base=each.base + size) for each in items]
+    def next_item(self) -> Item | None:
+        if (item := self._handshake.next_item()) is not None:
+            return item
+        item = self._boxes.next_item()
+        self._adopt(self._boxes, self._size)
+        return None if item is None else replace(item, base=item.base + self._size)
 
 
 class Boxes(Layer):
@@ -135,15 +143,18 @@ class Boxes(Layer):
     def __init__(self, keys_of: KeysOf) -> None:
         super().__init__()
         self._keys_of = keys_of
-        self._waiting = b""
+        self._waiting = bytearray()
         self._layer: Layer | None = None
 
     @property
     def is_amid(self) -> bool:
         return bool(self._waiting) or (self._layer is not None and self._layer.is_amid)
 
-    def feed(self, data: bytes) -> list[Item]:
-        self._waiting += data
+    @property
+    def waits(self) -> bool:
+        return self._layer is None
+
+    def feed(self, data: bytes) -> None:
         try:
             if self._layer is None and (keys := self._keys_of()) is not None:
                 self._layer = Carried(
@@ -153,21 +164,25 @@ class Boxes(Layer):
                 )
         except LookupError:
             self._layer = Opaque("boxes")
-        if self._layer is None:
-            return []
-        taken, self._waiting = self._waiting, b""
-        return self._told(self._layer, self._layer.feed(taken))
-
-    def force(self) -> list[Item]:
+        self._waiting += data
         if self._layer is not None:
-            return self._told(self._layer, self._layer.force())
-        self._layer = Opaque("boxes")
-        return self.feed(b"")
+            taken = bytes(self._waiting)
+            self._waiting.clear()
+            self._layer.feed(taken)
 
-    def _told(self, layer: Layer, items: list[Item]) -> list[Item]:
-        self.faults += layer.faults
-        layer.faults.clear()
-        return items
+    def force(self) -> None:
+        if self._layer is None:
+            self._layer = Opaque("boxes")
+            self.feed(b"")
+        else:
+            self._layer.force()
+
+    def next_item(self) -> Item | None:
+        if self._layer is None:
+            return None
+        item = self._layer.next_item()
+        self._adopt(self._layer)
+        return item
 
 
 class _Opened(Layer):
@@ -178,51 +193,52 @@ class _Opened(Layer):
         from culm.ssb import BoxStream  # muxrpc does without PyNaCl
 
         self._stream = BoxStream(keys=SessionKeys(send=keys, receive=keys))
-        self._buffer = b""
-        self._start = 0
+        self._reader = FieldReader(b"")
+        self._start = 0  # of the reader, in the stream
         self._broken = False
+        self._forced = False
 
     @property
     def is_amid(self) -> bool:
-        return bool(self._buffer)
+        return bool(self._reader.left)
 
-    def feed(self, data: bytes) -> list[Item]:
-        self._buffer += data
+    def feed(self, data: bytes) -> None:
         if not self._broken:
             self._stream.receive_data(data)
-        found = []
-        reader = FieldReader(self._buffer)
+        at = self._reader.at
+        self._reader = FieldReader(self._reader.data[at:] + data)
+        self._start += at
+
+    def force(self) -> None:
+        self._forced = True
+
+    def next_item(self) -> Item | None:
+        reader, start = self._reader, self._reader.at
         while (event := self._stream.next_event()) is not None:
-            start, plain = reader.at, b""
             match event:
                 case DataReceived(data=plain):
                     with reader.group("box") as box:
                         box.tell(len(plain))
                         _take_header(reader, len(plain))
                         reader.add(_BODY, len(plain))
+                    return self._item(reader, start, plain)
                 case Closed(error=None):
                     with reader.group("GOODBYE"):
                         _take_header(reader, 0)
+                    return self._item(reader, start, b"")
                 case Closed(error=RemoteProtocolError() as error):
-                    fault = DissectionFault(self._start + reader.at, error.code.name, error.message)
+                    fault = DissectionFault(self._start + start, error.code.name, error.message)
                     self.faults.append(fault)
                     self._broken = True
-                    continue
                 case _:
-                    continue
-            found.append(self._item(reader, start, plain))
+                    pass
         if self._broken and reader.left:
-            start = reader.at
             reader.add(UNREAD, reader.left)
-            found.append(self._item(reader, start, b""))
-        self._buffer = self._buffer[reader.at :]
-        self._start += reader.at
-        return found
-
-    def force(self) -> list[Item]:
-        if not self._buffer:
-            return []
-        return [Item(self._start, (Field("box", 0, len(self._buffer), continues=True),))]
+            return self._item(reader, start, b"")
+        forced, self._forced = self._forced, False
+        if not (forced and reader.left):
+            return None
+        return Item(self._start + start, (Field("box", 0, reader.left, continues=True),))
 
     def _item(self, reader: FieldReader, start: int, plain: bytes) -> Item:
         fields = tuple(cut(reader.taken(), start, reader.at, 0))
