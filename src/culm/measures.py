@@ -23,7 +23,7 @@ class Measure:
     """A number at one moment.
 
     name: that of the property, as ``unsent_size``; a value of each of several parts is named
-    after both, as ``peers_match_index``, and their number ``peers_count``.
+        after both, as ``peers_match_index``, and their number ``peers_count``.
     value: the number; 1 where a label says it all, as the state does.
     labels: the part that it measures, as ``("server_id", "2")``.
     """

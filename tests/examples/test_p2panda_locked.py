@@ -13,6 +13,7 @@ from nacl.signing import SigningKey
 
 from culm.p2panda import Author
 from culm_io.programs.captures import Captures
+from culm_io.programs.numbers import Metrics
 from culm_io.programs.p2panda.command import SCHEMA
 from culm_io.programs.p2panda.links import ADDRESS_MAX, PEERS_MAX, Node
 from culm_io.programs.tables import Teller
@@ -36,6 +37,7 @@ def node(store: OperationSqliteStore, told: list[str]) -> Node:
         address_max=ADDRESS_MAX,
         tell=Listening(),
         captures=Captures(),
+        metrics=Metrics(),
     )
 
 

@@ -21,6 +21,7 @@ from culm.p2panda.codec import Codec, Dialect
 from culm.p2panda.limits import Limits
 from culm.p2panda.messages import Announce, Have, Message, Mode, SyncDone, SyncRequest
 from culm_io.programs.captures import Captures
+from culm_io.programs.numbers import Metrics
 from culm_io.programs.p2panda import command as p2panda_node
 from culm_io.programs.p2panda import links as p2panda_links
 from culm_io.programs.p2panda.dial import Door, dial
@@ -111,6 +112,7 @@ def test_who_is_live_keeps_a_place_before_who_is_not(tmp_path: Path) -> None:
             address_max=2,
             tell=lambda event, **of: told.append((event, of.get("peer"))),
             captures=Captures(),
+            metrics=Metrics(),
         )
         with ExitStack() as stack:
             listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))

@@ -47,6 +47,7 @@ from culm.point2point import (
     Closed,
     Connection,
     ErrorCode,
+    IdFreed,
     Limits,
     MetadataReceived,
     PayloadReceived,
@@ -174,6 +175,8 @@ def test_an_id_is_free_when_its_marker_has_left_though_other_data_waits() -> Non
     refuses(connection, ErrorCode.ID_IN_USE, again)
     assert take_data(connection, 1) == marker(0)[1:]
     assert connection.unsent_size > 0
+    refuses(connection, ErrorCode.ID_IN_USE, again)
+    assert drain(connection) == [IdFreed(request_id=0)]
     assert again().request_id == 0
 
 

@@ -163,7 +163,7 @@ class _KeepSomehow(Effect):  # type: ignore[type-arg]
         return type(result) is int
 
 
-@breaks("answers", KEEPER, "does not say what answers it")
+@breaks("answers", KEEPER, "the type of its answer is unknown")
 class LeavesTheAnswerOpen(Keeper):
     keep_type = _KeepSomehow
 

@@ -21,7 +21,7 @@ class _LinesWithoutEnd(Lines):
         return super()._step()
 
 
-@breaks("chunking", CHAT, "chunking changes")
+@breaks("chunking", CHAT, "chunking makes a difference")
 class SaysWhatIsThere(Chat):
     class link_type(ChatLink):  # noqa: N801
         lines_type = _LinesWithoutEnd

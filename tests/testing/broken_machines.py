@@ -95,7 +95,7 @@ def without_waiting(spec: MachineSpec) -> list[Conversation]:
 # Chunking
 
 
-@breaks("chunking", LINES, "chunking changes")
+@breaks("chunking", LINES, "chunking makes a difference")
 class LimitOnWhatHappensToBeBuffered(Lines):
     def _line(self) -> bytes | None:
         if len(self._inbox) > self._line_max:
@@ -103,7 +103,7 @@ class LimitOnWhatHappensToBeBuffered(Lines):
         return super()._line()
 
 
-@breaks("chunking", FRAMES, "chunking changes")
+@breaks("chunking", FRAMES, "chunking makes a difference")
 class DeliversWhatIsThere(Frames):
     def receive_data(self, data: Buffer) -> None:
         super().receive_data(data)
@@ -116,7 +116,7 @@ class DeliversWhatIsThere(Frames):
         return event
 
 
-@breaks("chunking", LINES, "chunking changes")
+@breaks("chunking", LINES, "chunking makes a difference")
 class LosesEventsBeforeAFault(Lines):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -138,7 +138,7 @@ class LosesEventsBeforeAFault(Lines):
 @breaks(
     "chunking",
     KEEPER,
-    "chunking changes",
+    "chunking makes a difference",
     scenarios=[],
     bad_calls=[],
     conversations=lambda spec: [
@@ -169,14 +169,14 @@ class CutsWhatComesAfterAnAnswer(Keeper):
         return event
 
 
-@breaks("chunking", LINES, "chunking changes")
+@breaks("chunking", LINES, "chunking makes a difference")
 class StateRunsAhead(Lines):
     @property
     def state(self) -> ToyState:
         return ToyState.CLOSING if self._inbox.find(b"bye") >= 0 else super().state
 
 
-@breaks("chunking", LINES, "chunking changes")
+@breaks("chunking", LINES, "chunking makes a difference")
 class TrailingDataByChunk(Lines):
     def receive_data(self, data: Buffer) -> None:
         if self._closed is None:

@@ -360,8 +360,8 @@ def read_message(d: Value) -> Message:
     if type(kind) is bytes and kind in _TURNS:
         whole, has_come = _TURNS[kind]
         return Turn(whole, _number(d.get(b"s"), SEQUENCE_MAX), has_come)
-    if kind == b"1q" or kind == b"bq":
-        return Missing(kind[:1], _number(d.get(b"s"), SEQUENCE_MAX))
+    if type(kind) is bytes and kind in _QUESTIONS:
+        return Missing(_QUESTIONS[kind], _number(d.get(b"s"), SEQUENCE_MAX))
     if kind == b"t":
         one, version = (_number(d.get(key), SEQUENCE_MAX) for key in (b"1", b"v"))
         return Tags(one, version, _read_table(d.get(b"t")))
@@ -448,6 +448,7 @@ _MESSAGE_KEYS = (b"m", b"s", b"d", b"b", b"1", b"z", b"t", b"v", b"a")
 _PIECES = {
     kind + position.value: (kind, position) for kind in (b"1", b"b") for position in Position
 }
+_QUESTIONS = {b"1q": b"1", b"bq": b"b"}
 _TURNS = {b"1w": (b"1", False), b"1c": (b"1", True), b"bw": (b"b", False), b"bc": (b"b", True)}
 
 

@@ -197,8 +197,10 @@ class Stream:
     def is_over(self, sequence: int, under_way: Iterable[Item]) -> bool:
         """Whether no message with that number is ever sent, for the first time or again.
 
-        under_way: messages that are sent and not acknowledged.  A number ahead of the next one is
-        that of another association, whose receiver would take ours for duplicates.
+        A number ahead of the next one is that of another association, whose receiver would take
+        ours for duplicates.
+
+        under_way: messages that are sent and not acknowledged.
         """
         if sequence > self.last:
             return sequence > self.last + 1

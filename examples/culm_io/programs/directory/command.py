@@ -405,12 +405,8 @@ def export(options: argparse.Namespace) -> ExitStatus:
             on_place=bars.counter("writing"),
         )
     lacking = [place.record.path for place in reader.lacking() if chosen(place.record.path)]
-    result(
-        {"log": log_id(log), "entry": reader.position, "head": newest}
-        | {"written": made.written, "unchanged": made.unchanged, "removed": made.removed}
-        | {"failed": len(made.failed), "missing": len(lacking)}
-        | {"seconds": round(time.monotonic() - started, 3)}
-    )
+    told = report.of_export(log, made, entry=reader.position, head=newest, missing=len(lacking))
+    result(told | {"seconds": round(time.monotonic() - started, 3)})
     for path in lacking:
         _tell(f"not in the store: {os.fsdecode(path)!r}")
     if reader.position < last:

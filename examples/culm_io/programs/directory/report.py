@@ -21,6 +21,7 @@ from culm_io.programs.tables import Table, size_of
 __all__ = [
     "log_id",
     "of_entry",
+    "of_export",
     "of_fetch",
     "of_findings",
     "of_offers",
@@ -96,6 +97,22 @@ def of_fetch(
         **of_update(store, log, fetched, made),
         "missing": 0 if survey is None else survey.lacking + survey.left_out,
         **_of_network(fetched),
+    }
+
+
+def of_export(
+    log: LogKey, made: Materialised, *, entry: int, head: int, missing: int
+) -> dict[str, Any]:
+    """The result of writing the files of a stored log, as they were at `entry`."""
+    return {
+        "log": log_id(log),
+        "entry": entry,
+        "head": head,
+        "written": made.written,
+        "unchanged": made.unchanged,
+        "removed": made.removed,
+        "failed": len(made.failed),
+        "missing": missing,
     }
 
 
