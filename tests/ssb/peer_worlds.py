@@ -173,8 +173,10 @@ class World:
         return self
 
     def _publish(self, host: Host, _other: Host) -> None:
-        """Say something, unless others have more of the feed: that would fork it."""
-        if host.peer is not None and host.count(host.name) == self._most(host.name, self.hosts):
+        """Say something, unless others, or backups, have more of the feed: that would fork it."""
+        stores = (store for each in self.hosts for store in (each.store, *each.backups))
+        most = max(len(store.messages(host.feed)) for store in stores)
+        if host.peer is not None and host.count(host.name) == most:
             self._published += 1
             text = f"{self._published} " * self.rng.choice([1, 1, 300])
             host.peer.publish({"type": "post", "text": text})
