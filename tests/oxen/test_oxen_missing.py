@@ -61,7 +61,7 @@ def questions(table: Table) -> list[tuple[int | None, Message]]:
     return [
         (body.id, read_message(body.d))
         for body in table.bodies(MessageData, P)
-        if body.d[b"m"] in (b"1q", b"bq")
+        if isinstance(body.d, dict) and body.d[b"m"] in (b"1q", b"bq")
     ]
 
 
@@ -189,6 +189,16 @@ def test_one_that_leaves_starts_nothing_anew() -> None:
     table.tell(P, MessageAck(ME, P, id))
     assert PeerLeft(peer=P, reason=LeaveReason.OUT_OF_STEP) in table.events()
     assert P not in table.node.peers()
+
+
+def test_one_that_leaves_asks_nothing() -> None:
+    """Its goodbye ends what its peer would send: what it says itself would fail with that."""
+    table, _ = joined()
+    table.node.send(P, b"x")
+    table.node.leave()
+    table.tell_message(P, OneToOne(8, b"early"))
+    table.wait(11.0, alive=(P,))
+    assert questions(table) == []
 
 
 # -- who is asked ---------------------------------------------------------------------------

@@ -253,7 +253,7 @@ class Associations:
             elif peer.state is not _SYNCHRONIZING:
                 self._watch(peer, now)
                 self.courier.question(peer)
-                if peer.state is _JOINED:
+                if peer.state is _JOINED and not self.leaving:  # a goodbye ends what would come
                     self.courier.ask_for_missing(peer)
                 self._drop_claim(peer, now)
         self._roster.expire()
