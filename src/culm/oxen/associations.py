@@ -28,7 +28,7 @@ from culm.oxen.events import (
     TagsChanged,
     Writable,
 )
-from culm.oxen.incoming import Incoming
+from culm.oxen.incoming import KIND_OF, Incoming
 from culm.oxen.links import Links
 from culm.oxen.messages import Piece, Position, Synchronize, Turn, write_broadcast
 from culm.oxen.peer import ClaimState, Peer
@@ -541,8 +541,7 @@ class Associations:
         """Tell the peers whose turn for a place has come."""
         if self.assemblies.queue:
             for (sid, delivery), sequence in self.assemblies.invite():
-                kind = b"1" if delivery is _IN_ORDER else b"b"
-                self.courier.say(self.peers[sid], Turn(kind, sequence, True))
+                self.courier.say(self.peers[sid], Turn(KIND_OF[delivery], sequence, True))
 
     def wait(self, peer: Peer, delivery: Delivery, sequence: int) -> None:
         """Let a large message wait for a place at the peer, while other messages go on."""

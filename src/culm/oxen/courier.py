@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from culm.oxen.context import Context
-from culm.oxen.events import Delivery
+from culm.oxen.incoming import KIND_OF
 from culm.oxen.links import Links
 from culm.oxen.messages import (
     Message,
@@ -69,8 +69,7 @@ class Courier:
         now = self._clock.now
         for delivery, wait in peer.waits.due(peer.incoming, now, self._timing):
             id = peer.outgoing.flight.unused_id() if wait.id is None else wait.id
-            kind = b"1" if delivery is Delivery.IN_ORDER else b"b"
-            d = write_message(Missing(kind, wait.sequence))
+            d = write_message(Missing(KIND_OF[delivery], wait.sequence))
             self._links.send(MessageData(peer.sid, self._me, id, d), wait.asked)
             wait.ask(id, now, self._timing)
 

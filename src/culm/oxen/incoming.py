@@ -18,6 +18,11 @@ START_MAX = 2**62
 """No stream starts above this number: a message that says otherwise is forged."""
 
 
+# The two streams, by their letters in messages.
+DELIVERY_OF = {b"1": Delivery.IN_ORDER, b"b": Delivery.IN_ORDER_BROADCAST}
+KIND_OF = {delivery: kind for kind, delivery in DELIVERY_OF.items()}
+
+
 class Age(Enum):
     """Age of a message's numbers relative to the present association."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from culm.oxen.incoming import RESTART_GAP, Age, Incoming
+from culm.oxen.incoming import DELIVERY_OF, RESTART_GAP, Age, Incoming
 from culm.oxen.messages import Broadcast, Finalize, Message, OneToOne, Piece, Synchronize
 from culm.oxen.missing import Waits
 from culm.oxen.outgoing import Outgoing
@@ -211,7 +211,6 @@ class Tombstone:
             case Broadcast(sequence):
                 return sequence <= self.incoming.broadcast.position
             case Piece(kind, sequence):
-                stream = self.incoming.one if kind == b"1" else self.incoming.broadcast
-                return sequence <= stream.position
+                return sequence <= self.incoming.stream(DELIVERY_OF[kind]).position
             case _:
                 return False

@@ -12,7 +12,7 @@ from culm.oxen.associations import Associations
 from culm.oxen.context import Context
 from culm.oxen.errors import DropReason
 from culm.oxen.events import Delivered, Delivery, FailReason
-from culm.oxen.incoming import RESTART_GAP, START_MAX, Age
+from culm.oxen.incoming import DELIVERY_OF, RESTART_GAP, START_MAX, Age
 from culm.oxen.links import Links
 from culm.oxen.messages import (
     Broadcast,
@@ -43,7 +43,6 @@ _SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
 _DATAGRAM, _IN_ORDER, _IN_ORDER_BROADCAST = Delivery
 _NONE = Pressure.NONE
 _TALKING = (_JOINED, _FINALIZING)
-_DELIVERIES = {b"1": _IN_ORDER, b"b": _IN_ORDER_BROADCAST}
 
 
 class Reception:
@@ -202,7 +201,7 @@ class Reception:
         """Find a place for the whole message before acknowledging any piece of it."""
         if not self._limits.message_size_max:
             return self._refuse(DropReason.MALFORMED)
-        delivery = _DELIVERIES[message.kind]
+        delivery = DELIVERY_OF[message.kind]
         if (
             message.position is Position.FIRST
             and peer.state in _TALKING
@@ -214,12 +213,12 @@ class Reception:
         return self._take(peer, delivery, message.sequence, message)
 
     def _waits(self, peer: Peer, message: Piece) -> bool:
-        key = peer.sid, _DELIVERIES[message.kind]
+        key = peer.sid, DELIVERY_OF[message.kind]
         return self._associations.assemblies.waits(key, message.sequence)
 
     def _receive_turn(self, peer: Peer, message: Turn, _size: int) -> bool:
         turn = self._associations.come if message.has_come else self._associations.wait
-        turn(peer, _DELIVERIES[message.kind], message.sequence)
+        turn(peer, DELIVERY_OF[message.kind], message.sequence)
         return True
 
     def _receive_missing(self, peer: Peer, message: Missing, _size: int) -> bool:
@@ -229,7 +228,7 @@ class Reception:
         """
         if peer.state not in _TALKING:
             return self._refuse(DropReason.NOT_SYNCHRONIZED)
-        return peer.outgoing.never_sends(_DELIVERIES[message.kind], message.sequence)
+        return peer.outgoing.never_sends(DELIVERY_OF[message.kind], message.sequence)
 
     def _take(self, peer: Peer, delivery: Delivery, sequence: int, content: bytes | Piece) -> bool:
         """Take a numbered message, or a piece, of one of the peer's streams."""

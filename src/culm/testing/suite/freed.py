@@ -21,7 +21,7 @@ def every_freed(spec: MachineSpec) -> None:
     for told in conversations(spec):
         with watchdog(), retold(spec, told):
             number = 0
-            while _is_refused(spec, told, list(told.operations), number):
+            while _uses(spec, told, list(told.operations), number):
                 number += 1
             count += number
     if not count:
@@ -40,7 +40,7 @@ def freed(spec: MachineSpec, draw: Draw) -> None:
     size = pick(_BYTES_TAKEN, draw)
     with retold(spec, told):
         number = 0
-        while _is_refused(spec, told, story, number, size_max=size):
+        while _uses(spec, told, story, number, size_max=size):
             number += 1
 
 
@@ -48,7 +48,7 @@ class _Tried(Exception):
     """The id was tried: the story ends here."""
 
 
-def _is_refused(
+def _uses(
     spec: MachineSpec,
     told: Conversation,
     story: list[Operation],
