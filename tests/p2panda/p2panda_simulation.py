@@ -288,6 +288,14 @@ class Connection:
         deadlines = [end.machine.next_deadline() for end in self.ends if end.open]
         return not self.stuck and any(each is not None for each in deadlines)
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether lateness was too much for a peer that supports log heights only.
+
+        It takes what belongs to sessions whose ids it has used again for faults.
+        """
+        return self.has_slept and any(end.ears and not end.open for end in self.ends)
+
     def turn(self) -> set[Node]:
         """Both ends go on a little; who has stored something."""
         wrote = set[Node]()
@@ -486,6 +494,9 @@ class Simulation:
             for each in self._connections:
                 if each is not connection:
                     each.wake(node)
+        if connection.is_given_up:  # they connect anew
+            self._connections.remove(connection)
+            self._connect(list(connection.nodes), live=True, faulty=False)
 
     def _make_whole(self) -> None:
         self._connections = []
