@@ -1,8 +1,8 @@
 """Options and profiles for all tests.
 
-``CULM_HYPOTHESIS_PROFILE`` (or ``--hypothesis-profile``) chooses how hard is searched:
+``CULM_HYPOTHESIS_PROFILE`` (or ``--hypothesis-profile``) chooses how hard to search:
 ``default`` is for daily work, ``ci`` tries the same examples in every run, ``brief`` fewer of them,
-``long`` is for campaigns; ``effort`` has what they mean beside examples.
+``long`` is for campaigns; ``effort`` says what else they change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRANSCRIPTS = Path(__file__).parent / "transcripts"
 EXAMPLES = str(Path(__file__).parents[1] / "examples")
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [EXAMPLES, os.environ.get("PYTHONPATH")]))
 
-# Two loaded cores are slow; that is no fault of a test.
+# Two loaded cores are slow, through no fault of a test.
 _COMMON = settings(
     deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=60
 )
@@ -31,10 +31,10 @@ settings.register_profile("default", _COMMON)
 settings.register_profile("ci", _COMMON, derandomize=True, max_examples=5)
 settings.register_profile("brief", settings.get_profile("ci"), max_examples=4)
 settings.register_profile("long", _COMMON, max_examples=10_000)
-# To find what a broken machine does, and be content with what is found first.
+# To find out how a machine is broken; the first fault found is enough.
 settings.register_profile(
     "canary",
-    max_examples=80,  # of which the law that tries fewest gets eight
+    max_examples=80,  # the law that tries fewest gets eight of these
     derandomize=True,
     database=None,
     phases=[Phase.generate],
@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is too much for this run, see `effort`."""
+    """Leave out the tests that are too much for this run, see `effort`."""
     left_out = {
         marker for marker, without in (("slow", not effort.LONG), ("once", effort.BRIEF)) if without
     }

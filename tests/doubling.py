@@ -1,8 +1,10 @@
-"""How the work of each machine grows with what there may be many of: ``python tests/doubling.py``.
+"""How the work of each machine grows with the number of things it holds: ``python
+tests/doubling.py``.
 
 For each thing of `Usage.growth` steps are counted (`culm.testing.suite.meter`) with 32, 64 and 128
-of them.  What the last 64 have added, divided by twice what the 32 before have, is 1 where twice
-as many are twice the work; the exponent is that of the power of the number which grows so.
+of them.  The steps that the last 64 add, divided by twice those that the 32 before them add, are 1
+where twice as many cost twice the work; the exponent is that of the power of the number that grows
+in this way.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ class Grown(NamedTuple):
 
     @property
     def each(self) -> tuple[float, float]:
-        """Steps of one more, from the first count to the second, and from that to the third."""
+        """Steps for one more: between the first two counts, and between the last two."""
         first, second, third = self.steps
         return (second - first) / 32, (third - second) / 64
 
     @property
     def exponent(self) -> float:
-        """1: twice as many are twice the work."""
+        """Exponent 1: twice as many cost twice the work."""
         before, after = self.each
         return 1 + log2(after / before) if before > 0 < after else 0.0
 
@@ -51,7 +53,7 @@ class Grown(NamedTuple):
 
 
 def grown(only: str = "") -> Iterator[Grown]:
-    """All that may be many, counted."""
+    """Every kind of growth, counted."""
     for spec in sorted(SPECS, key=lambda each: each.name):
         for thing, steps_of in things_of(spec):
             if only in f"{spec.name} {thing}":
@@ -60,7 +62,7 @@ def grown(only: str = "") -> Iterator[Grown]:
 
 
 def things() -> list[tuple[str, str]]:
-    """Machines, and what there may be many of, without counting."""
+    """Machines, and the things they may hold many of, without counting."""
     specs = sorted(SPECS, key=lambda each: each.name)
     return [(spec.name, thing) for spec in specs for thing, _ in things_of(spec)]
 

@@ -5,8 +5,8 @@
 - ``default``, while working: everything but campaigns;
 - ``ci``, the gate: a sixth of the seeds, and of each test that is ``costly`` every fifth case;
 - ``brief``, the gate on pure kernels and a second interpreter: a twentieth of the seeds, and
-  nothing that is marked ``costly`` or ``once``, which is what takes seconds and the same course
-  on every interpreter;
+  nothing marked ``costly`` or ``once``: these take seconds, and run the same way on every
+  interpreter;
 - ``long``, campaigns: everything, and what is marked ``slow``.
 """
 
@@ -30,12 +30,12 @@ _PARTS = 6 if GATE else 20 if BRIEF else 1
 
 
 def amount(usual: int, long: int) -> int:
-    """How many to try of what is `usual` by default and `long` in a campaign."""
+    """How many to try: `usual` by default, `long` in a campaign."""
     return long if LONG else max(1, usual // _PARTS)
 
 
 def some(cases: Sequence[T]) -> Sequence[T]:
-    """Those of the cases of one costly test that are tried."""
+    """The cases of a costly test that are tried."""
     return cases[::5] if GATE else [] if BRIEF else cases
 
 
@@ -52,7 +52,7 @@ def seeds(simulator: str, usual: int, long: int) -> range:
 
 @contextmanager
 def searching(profile: str) -> Iterator[None]:
-    """Let Hypothesis search by another profile for a while."""
+    """Let Hypothesis search under another profile for a while."""
     before = settings.get_current_profile_name()
     settings.load_profile(profile)
     try:

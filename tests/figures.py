@@ -26,13 +26,13 @@ def _texts() -> dict[Path, str]:
 
 
 def sentences(path: Path) -> int:
-    """How many normative sentences a room's list has."""
+    """The number of normative sentences in a room's list."""
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     return sum(len(part["sentences"]) for part in content["part"])
 
 
 def figures() -> Iterator[tuple[str, int, str]]:
-    """What is counted, how much there is of it, and the command that runs or shows it."""
+    """Each figure: its name, the number, and the command that runs or shows it."""
     tests = sum(len(re.findall(r"^ *def test_", text, flags=re.M)) for text in _texts().values())
     counted = (
         ("laws that every machine keeps", len(PROPERTIES), "tests/testing/test_suite.py"),
@@ -66,10 +66,10 @@ def tables() -> dict[str, list[tuple[object, ...]]]:
 
 
 def filled(page: str) -> str:
-    """The page with the tables as they are to be."""
+    """The page with its tables filled in anew."""
     for head, rows in tables().items():
         before, after = page.split(head)
-        while after.startswith("|"):  # a row of what was there
+        while after.startswith("|"):  # a former row
             after = after.partition("\n")[2]
         page = before + head + "".join(map(row_of, rows)) + after
     return page

@@ -1,4 +1,4 @@
-"""Tests about the source itself: one test looks at all modules, and names those at fault."""
+"""Tests of the source itself: one test looks at all modules, and names those at fault."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def definitions(
 
 
 def of_each(paths: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
-    """Make one test of one that looks at a module."""
+    """Make one test out of a test of a single module."""
 
     def decorate(test: Callable[[Path], None]) -> Callable[[], None]:
         def test_all() -> None:

@@ -3,11 +3,10 @@
     python tests/mutants.py garlic --seed 1 --count 60
     python tests/mutants.py garlic --only Change. --count 20
 
-A sample of all mutants of a room is drawn by seed, more from where the boundaries are.  Each is
-put into a copy of `src`, and the room's tests run until one fails.  A mutant that none of them
-notices has *survived*: a test is missing, or it changes nothing that can be seen.  Those of the
-latter kind are listed in `mutants.toml`, each with the reason.  Exit status 1: some survived that
-are not.
+A sample of a room's mutants is drawn by seed, more of them from its boundaries.  Each is put into a
+copy of `src`, and the room's tests run until one fails.  A mutant that none of them notices has
+*survived*: a test is missing, or the change has no visible effect.  Those of the latter kind are
+listed in `mutants.toml`, each with the reason.  Exit status 1: some survived that are not listed.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ JUDGED = TESTS / "mutants.toml"
 
 @dataclass(frozen=True)
 class Room:
-    """What is mutated, below src/culm, and the tests that ought to notice."""
+    """The files to mutate, below src/culm, and the tests that ought to notice."""
 
     paths: tuple[str, ...]  # patterns, which leave out tables, and names
     tests: tuple[str, ...]  # patterns below tests
-    boundaries: tuple[str, ...]  # files of which three times as many mutants are drawn
+    boundaries: tuple[str, ...]  # files from which three times as many mutants are drawn
 
     @property
     def files(self) -> list[Path]:
@@ -49,12 +48,12 @@ class Room:
 
     @property
     def test_files(self) -> list[str]:
-        """The files of its tests, as pytest is told them."""
+        """The files of its tests, as given to pytest."""
         found = {path for pattern in self.tests for path in TESTS.glob(pattern)}
         return [path.relative_to(ROOT).as_posix() for path in sorted(found)]
 
 
-# Tables of numbers and shapes: what is in them is a choice, or a test compares it with the wire.
+# Tables of numbers and shapes: their contents are a choice, or a test compares them with the wire.
 TABLES = frozenset(("__init__", "effects", "errors", "events", "limits", "messages", "states"))
 
 
@@ -150,7 +149,7 @@ _LEFT_ALONE = (ast.Assert, ast.Raise, ast.Import, ast.ImportFrom, ast.FormattedV
 
 
 def replacements(node: ast.AST) -> Iterator[str]:
-    """What may stand in the place of `node`."""
+    """Possible replacements of `node`."""
     match node:
         case ast.Compare(left=left, ops=ops, comparators=others):
             for number, operator in enumerate(ops):
@@ -179,7 +178,7 @@ def replacements(node: ast.AST) -> Iterator[str]:
             yield ast.unparse(node).replace(name, _OTHER_FUNCTION[name], 1)
         case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
             if isinstance(test, ast.Name | ast.Attribute | ast.Call):
-                yield f"not {ast.unparse(test)}"  # in the place of the test alone
+                yield f"not {ast.unparse(test)}"  # in place of the test alone
         case ast.Expr(value=ast.Call()):
             yield "pass"
         case ast.stmt() if isinstance(node, _REMOVABLE):
@@ -203,7 +202,7 @@ class Mutant:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What a judgement is about, wherever in the file it stands by now."""
+        """The subject of a judgement, wherever in the file it now stands."""
         return self.path, self.function, self.before, self.after
 
     def __str__(self) -> str:
@@ -307,12 +306,12 @@ def _head(statement: ast.AST) -> ast.AST:
 
 
 def _is_strict(node: ast.AST) -> bool:
-    """Whether it is an assertion of another kind: that what is zipped has one length."""
+    """Whether it is an assertion in another form: that zipped sequences have one length."""
     return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def _is_needed(node: ast.AST, function: str) -> bool:
-    """Whether a mutant of it would say nothing: a name that is missing, a bare string."""
+    """Whether its mutants would prove nothing: a missing name, a bare string."""
     if isinstance(node, ast.Assign):
         made = any(not isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets)
         return made or function.endswith("__init__")
@@ -334,7 +333,7 @@ def mutants(room: Room) -> list[Mutant]:
 
 
 def sample(room: Room, found: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """So many of them, without repetition; a boundary's are three times as likely."""
+    """A sample of `count`, without repetition; a boundary's mutants are three times as likely."""
     rng = random.Random(seed)
 
     def turn(mutant: Mutant) -> float:
@@ -361,7 +360,7 @@ def _seconds_of_children() -> float:
 
 
 def limited(command: list[str], limit_s: int) -> list[str]:
-    """`command` with so many seconds of processor time: a busy machine kills no mutant."""
+    """`command`, limited to `limit_s` seconds of processor time: a busy machine kills no mutant."""
     return ["sh", "-c", f'ulimit -t {limit_s}; exec "$@"', "sh", *command] if limit_s else command
 
 
@@ -385,12 +384,12 @@ class Copy:
         status, out = self._run([*room.test_files, f"--junit-xml={report}"])
         if status != 0:
             raise SystemExit(f"a test fails without any mutant:\n{out}")
-        # All is compiled by now.  What is compiled of a mutant must not outlive it.
+        # Everything is compiled by now. Bytecode of a mutant must not outlive it.
         self._env["PYTHONDONTWRITEBYTECODE"] = "1"
         limit_s = 30 + 3 * round(_seconds_of_children() - began)
         self._took = dict.fromkeys(room.test_files, 0.0)
         cases = list(ElementTree.parse(report).iter("testcase"))
-        # On a busy machine a test may take long without any mutant.
+        # On a busy machine a test may take long even without a mutant.
         slowest_s = max(float(case.attrib["time"]) for case in cases)
         self._limits = limit_s, round(60.0 + 30 * slowest_s)
         for case in cases:
@@ -404,7 +403,7 @@ class Copy:
         """Run tests, with limits for all of them and for each; 0 is none."""
         limit_s, test_limit_s = limits_s
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-        # A canary is no test of the code: who breaks it may well die of luck.
+        # A canary does not test the code: a mutant of it may well die by luck.
         command += ["-k", "not canar", f"--timeout={test_limit_s}", *names]
         done = subprocess.run(
             limited(command, limit_s), cwd=ROOT, env=self._env, capture_output=True, text=True
@@ -412,7 +411,7 @@ class Copy:
         return done.returncode, done.stdout
 
     def killer(self, mutant: Mutant) -> str | None:
-        """The test that notices it; ``None``: it has survived."""
+        """The test that notices it; ``None`` if it has survived."""
         path = self._source / "culm" / mutant.path
         source = path.read_bytes()
         path.write_bytes(mutant.put_into(source))

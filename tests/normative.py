@@ -1,4 +1,4 @@
-"""Which tests prove which normative sentences: what the rooms' lists have in common."""
+"""Which tests prove which normative sentences: the common part of the rooms' lists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Rule:
     section: str
     text: str
     tests: tuple[str, ...]
-    codes: tuple[str, ...] = ()  # of errors, where the book has them
+    codes: tuple[str, ...] = ()  # of errors, where the book has any
 
     @property
     def heading(self) -> str:
@@ -52,7 +52,7 @@ class RuleBook:
         ]
 
     def known_tests(self) -> dict[str, str]:
-        """``file.py::test`` of each test's name."""
+        """``file.py::test``, by the test's name."""
         return {
             node.name: f"{path.name}::{node.name}"
             for folder in self.folders
@@ -63,7 +63,7 @@ class RuleBook:
         }
 
     def proofs(self) -> dict[str, list[str]]:
-        """The tests of each rule that exist."""
+        """The existing tests of each rule."""
         known = self.known_tests()
         return {
             rule.key: [known[test] for test in rule.tests if test in known]

@@ -4,9 +4,9 @@
 
     python tests/quick.py [--since COMMIT] [--list] [options of pytest ...]
 
-What has changed is told by git: since COMMIT, or since the work left its upstream, with files that
-are not committed or not known yet.  Seeds and examples are as few as in the profile ``brief``.
-Rooms that take minutes are left to the gate, but for test files that have changed themselves.
+Git tells which files have changed: since COMMIT, or since the work left its upstream, including
+uncommitted and untracked files.  Seeds and examples are as few as in the profile ``brief``.  Rooms
+that take minutes are left to the gate, except for test files that have themselves changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: Whatever has changed: the house, the contract, what all rooms rest on, and whole conversations.
+# : Run after any change: the house, the contract, the shared foundations, and whole conversations.
 ALWAYS = (
     *("tests/test_architecture.py", "tests/packaging"),
     *("tests/contract", "tests/machines", "tests/pump", "tests/wire"),
@@ -29,12 +29,12 @@ ALWAYS = (
 SLOW = {"examples", "spark", "testing"}
 #: Modules of `culm.machines` and of ``tests/specs`` that do not begin with the name of their room.
 ROOMS = {"raft": "garlic", "replication": "point2point"}
-#: What the names of a room's machines have in common, where that is not the name of the room.
+# : What the names of a room's machines have in common, where that is not the room's name.
 MACHINES = {"garlic": "garlic or raft"}
 
 
 def changed_files(since: str | None) -> list[str]:
-    """The paths of what has changed, and of what git does not know yet."""
+    """Paths of all changed and untracked files."""
     base = since or _git("merge-base", "HEAD", "@{upstream}") or "HEAD"
     return [
         *_git("diff", "--name-only", base).splitlines(),
@@ -43,13 +43,13 @@ def changed_files(since: str | None) -> list[str]:
 
 
 def _git(*arguments: str) -> str:
-    """What git says; nothing if it cannot."""
+    """The output of git; empty if it fails."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def room_of(path: str) -> str | None:
-    """The folder of tests that a file is a matter of."""
+    """The folder of tests that a file belongs to."""
     parts = PurePosixPath(path).parts
     if parts[:-1] in {("src", "culm", "machines"), ("tests", "specs")}:
         stem = PurePosixPath(path).stem
@@ -71,7 +71,7 @@ def room_of(path: str) -> str | None:
 
 
 def chosen(paths: Iterable[str]) -> tuple[list[str], set[str]]:
-    """What to run for these files, and the changed rooms."""
+    """The tests to run for these files, and the changed rooms."""
     paths = list(paths)
     rooms = {room for path in paths if (room := room_of(path)) and (ROOT / "tests" / room).is_dir()}
     own = [path for path in paths if PurePosixPath(path).match("tests/**/test_*.py")]
@@ -81,7 +81,7 @@ def chosen(paths: Iterable[str]) -> tuple[list[str], set[str]]:
 
 
 def laws_of(rooms: Iterable[str]) -> str:
-    """Which machines of these rooms are to keep the laws, as ``-k`` takes it."""
+    """A ``-k`` expression for the machines of these rooms, whose laws are checked."""
     return " or ".join(MACHINES.get(room, room) for room in sorted(rooms))
 
 
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *run, *options]
         status = subprocess.run(command, cwd=ROOT, env=environment).returncode
-        if status not in {0, 5}:  # 5: no machine is of these rooms
+        if status not in {0, 5}:  # 5: these rooms have no machine
             return status
     return 0
 

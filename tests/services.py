@@ -25,7 +25,7 @@ SOURCES = dict(
 
 
 def ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[str]:
-    """Ports that are free at the moment."""
+    """Ports that are free right now."""
     with ExitStack() as stack:
         made = [stack.enter_context(socket.socket(socket.AF_INET, kind)) for _ in range(count)]
         for each in made:
@@ -75,7 +75,7 @@ def services(name: str, folder: Path, python: str, env: Mapping[str, str]) -> It
 
 
 def until(process: subprocess.Popen[str], wanted: str) -> None:
-    """Read what a process prints until a line is `wanted`; the test's time is the only limit."""
+    """Read a process's output until a line is `wanted`; the test's time is the only limit."""
     assert process.stdout is not None
     said = []
     for line in process.stdout:
@@ -93,7 +93,7 @@ def type_in(process: subprocess.Popen[str], line: str) -> None:
 
 @contextmanager
 def typed_again(process: subprocess.Popen[str], line: str) -> Iterator[None]:
-    """Type a line again and again: one that a leader loses is not told of."""
+    """Type a line again and again, since nobody reports a line that a leader loses."""
     over = Event()
 
     def type_on() -> None:
@@ -130,7 +130,7 @@ def servers_agree(folder: Path, python: str, env: Mapping[str, str]) -> None:
     with services("raft", folder, python, env) as made:
         where = ports(3)
         running = [made.start(f"{n}.sqlite", str(n), *where) for n in (1, 2, 3)]
-        for n, typed_at in enumerate(running):  # whoever leads
+        for n, typed_at in enumerate(running):  # the leader is among them
             with typed_again(typed_at, f"hello {n}"):  # until there is a leader that it can reach
                 until(typed_at, f"hello {n}")
         for each in running[:2]:

@@ -1,6 +1,6 @@
-"""How big things may get, where chance comes from, and what testing may lean on.
+"""How big things may get, where randomness comes from, and what testing may depend on.
 
-Which room may import which is kept by ``packaging/test_arrows.py``.
+``packaging/test_arrows.py`` checks which room may import which.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_what_is_allowed_to_be_big_is_big() -> None:
     assert set(ALLOWED) <= big
 
 
-# Rooms that still have objects which write into others.
+# Rooms whose objects still write into others.
 WRITING_ROOMS = ("culm/kernels",)  # pure twins are written as their compiled kernels are
 
 # "module.py: target" -> why it is right.
@@ -78,7 +78,7 @@ def module_name(path: Path) -> str:
 
 
 def test_no_imports_in_a_circle() -> None:
-    """Wherever in a module, under ``TYPE_CHECKING`` too."""
+    """Anywhere in a module, under ``TYPE_CHECKING`` too."""
     paths = {module_name(path): path for path in MODULES}
     left = {name: set(modules_imported(path, paths)) - {name} for name, path in paths.items()}
     while free := {name for name, needed in left.items() if not needed & left.keys()}:
@@ -107,7 +107,7 @@ def test_no_object_writes_into_anothers_attributes(path: Path) -> None:
 
 
 def foreign_writes(module: ast.Module) -> Iterator[str]:
-    """Attributes that are set or deleted of what is neither ``self`` nor has just been made."""
+    """Attributes set or deleted on anything but ``self`` and freshly made objects."""
     for function in ast.walk(module):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
             inside = list(within(function))
@@ -121,7 +121,7 @@ def foreign_writes(module: ast.Module) -> Iterator[str]:
 
 
 def within(function: ast.AST) -> Iterator[ast.AST]:
-    """What is in a function, but not in those that are defined in it."""
+    """The nodes of a function, without those of the functions defined inside it."""
     for child in ast.iter_child_nodes(function):
         if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield child
@@ -129,7 +129,7 @@ def within(function: ast.AST) -> Iterator[ast.AST]:
 
 
 def made(node: ast.AST) -> Iterator[str]:
-    """The names to which a new object is given: ``name = Class(...)``."""
+    """The names that are given a new object: ``name = Class(...)``."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
         called = ast.unparse(node.value.func).split(".")[-1].lstrip("_")
         if called[:1].isupper() or called in {"cls", "new__"}:
@@ -152,7 +152,7 @@ def test_a_write_into_another_object_is_told_from_others() -> None:
 
 @of_each(MODULES)
 def test_a_generator_of_chance_is_passed_in(path: Path) -> None:
-    """None is made but from a seed: by the network of tests, and where a config names one."""
+    """Generators are made from a seed: by the network of tests, and where a config names one."""
     made = [
         ast.unparse(node)
         for node in ast.walk(tree(path))
@@ -166,13 +166,13 @@ def test_a_generator_of_chance_is_passed_in(path: Path) -> None:
 
 @of_each(MODULES)
 def test_nothing_rests_on_where_an_object_lies_in_memory(path: Path) -> None:
-    """The builtin ``id`` differs from run to run; only the measure of memory may use it."""
+    """The builtin ``id`` differs from run to run; only the memory meter may use it."""
     table = symtable.symtable(path.read_text(encoding="utf-8"), str(path), "exec")
     assert not uses_builtin(table, "id") or identify(path) == "culm/machines/memory.py"
 
 
 def uses_builtin(table: symtable.SymbolTable, name: str) -> bool:
-    """Whether a scope refers to `name` without that it, or one around it, binds it."""
+    """Whether a scope uses the builtin `name`: neither it nor an enclosing scope binds it."""
     found = name in table.get_identifiers() and table.lookup(name)
     if found and found.is_referenced():
         unbound = not found.is_assigned() and not found.is_parameter()
@@ -210,7 +210,7 @@ def test_spark_is_imported_lazily(path: Path) -> None:
 
 
 def test_driving_needs_no_test_tools() -> None:
-    """The line driver serves other implementations: installing culm alone must do."""
+    """The line driver serves other implementations: culm alone must be enough to install."""
     program = (
         "import sys\n"
         "for name in ('hypothesis', 'pytest'):\n"

@@ -1,8 +1,8 @@
-"""No class is called back by what it has made, nor hides behind a Protocol of its own room.
+"""No object calls back its maker, and no class hides behind a Protocol of its own room.
 
-Looked for are arguments of constructors that lead back to the maker: a method of ``self``, or a
+The tests look for constructor arguments that lead back to the maker: a method of ``self``, or a
 function that uses ``self``, given to a class of another module of the same room; and Protocols
-whose methods are all those of a class of that room.  What is left has a reason.
+whose methods are all those of a class of that room.  The remaining cases each have a reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from modules import MODULES, SOURCE, tree
 
 _OUTSIDE = {"testing", "spark"}
 
-#: By maker and made: why the made one may call.
+# : By maker and made: why the made object may call back.
 CALLS = {
     ("Node", "Link"): "it asks what time it is, and enters itself among the links to look at",
     ("Peer", "ServerHandshake"): "one question, which the user may answer as well: who is let in",
@@ -24,7 +24,7 @@ CALLS = {
     ("Links", "Conversation"): "it enters its link among those to look at",
 }
 
-#: By Protocol: why a class of its own room has its methods.
+# : By Protocol: why a class of its own room has its methods.
 PROTOCOLS = {
     "culm.bymux.scheduler.Addressee": "data: the id of a stream",
     "culm.garlic.raft.log.LogView": "a log that is only read",
@@ -55,7 +55,7 @@ def classes(path: Path) -> list[ast.ClassDef]:
 
 
 def methods(node: ast.ClassDef) -> set[str]:
-    """The methods of a class that are called, and no properties."""
+    """The methods of a class that are called; no properties."""
     return {
         each.name
         for each in node.body
@@ -65,7 +65,7 @@ def methods(node: ast.ClassDef) -> set[str]:
 
 
 def leads_back(argument: ast.AST, own: set[str]) -> bool:
-    """Whether an argument is a function that uses ``self``, or has one in it."""
+    """Whether an argument is, or contains, a function that uses ``self``."""
     match argument:
         case ast.Lambda():
             return any(
@@ -75,13 +75,13 @@ def leads_back(argument: ast.AST, own: set[str]) -> bool:
             return name in own
         case ast.Call(func=ast.Name(id="partial"), args=[function, *_]):
             return leads_back(function, own)
-        case ast.Call():  # what it gives, and not what it is given
+        case ast.Call():  # its result, not its arguments
             return False
     return any(leads_back(each, own) for each in ast.iter_child_nodes(argument))
 
 
 def calls_back(modules: list[Path]) -> Iterator[tuple[str, str]]:
-    """The makers and the made of a room."""
+    """The pairs of maker and made in a room."""
     made_in = {node.name: path for path in modules for node in classes(path)}
     for path in modules:
         for maker in classes(path):
@@ -100,7 +100,7 @@ def is_protocol(node: ast.ClassDef) -> bool:
 
 
 def stand_for_a_class(modules: list[Path]) -> Iterator[str]:
-    """The Protocols of a room that one of its classes keeps."""
+    """The Protocols of a room that one of its own classes satisfies."""
     kept = [
         {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
         | {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}

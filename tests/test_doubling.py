@@ -1,4 +1,4 @@
-"""Twice as many are twice the work, of all that a user can count; the page lists them."""
+"""Everything that a user can count costs twice the work for twice as many; the page lists it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from culm.testing.suite.work import growth
 from doubling import HEAD, PAGE, RULE, grown, things
 from specs import SPECS
 
-#: Those that have no law of work, as most of theirs is done by libraries.
+# : These have no law of work: libraries do most of theirs.
 _WITHOUT_LAW = sorted(spec.name for spec in SPECS if spec.bounds.work is None)
 
 
@@ -21,7 +21,7 @@ def test_the_page_lists_all_that_there_may_be_many_of() -> None:
 
 def test_every_machine_that_holds_many_things_has_some() -> None:
     without = {spec.name for spec in SPECS} - {machine for machine, _ in things()}
-    # These carry one conversation, of which nothing is kept but what is under way.
+    # These carry one conversation, and keep nothing of it but the part under way.
     assert without == {"garlic", "garlic-handshake", "ssb-box-stream", "ssb-handshake"}
 
 

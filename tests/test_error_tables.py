@@ -33,7 +33,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 class Table(NamedTuple):
-    """Where an enum is explained: in all tables of that page between two headings or texts."""
+    """Where an enum is explained: in all tables of a page between two headings or passages."""
 
     codes: type[IntEnum]
     page: str
@@ -89,7 +89,7 @@ def test_a_table_has_every_code_and_no_other(table: Table) -> None:
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
 def test_a_code_is_explained_by_what_happened(page: str) -> None:
-    """Not by the rule that was broken: whoever looks a code up has just seen it."""
+    """Not by the broken rule: readers who look up a code have just seen what happened."""
     tables = [table for table in TABLES if table.page == page]
     headings = {heading for table in tables for _, heading in named_codes(table)}
     assert not [heading for heading in headings if "rule" in heading.lower()]

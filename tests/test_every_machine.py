@@ -10,13 +10,13 @@ from culm.testing.spec import MachineSpec
 from culm.testing.suite import Property, cases
 from specs import SPECS
 
-# What they count is the same on every interpreter, and leaves kernels out.
+# The counts are the same on every interpreter, and do not include kernels.
 COUNTED = {"alike", "least", "limits", "work"}
 
 _USUAL = settings.get_profile(effort.PROFILE)
 settings.register_profile("known", _USUAL, phases=[Phase.generate], derandomize=True, database=None)
 
-# Machine and law: what is being mended.  An entry whose machine keeps the law is a failure.
+# Machine and law: known faults being mended. An entry whose machine keeps the law is a failure.
 KNOWN_BREACHES: set[tuple[str, str]] = set()
 
 

@@ -1,6 +1,6 @@
-"""What a package offers: what its users write, and what stands in the signatures of that.
+"""The names that a package offers: those its users write, and those in their signatures.
 
-The rule is said in docs/decisions/contract-exports.md.
+The rule is stated in docs/decisions/contract-exports.md.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def packages() -> Iterator[ModuleType]:
 
 
 Use = tuple[str, str]
-"""A module and a name that somebody takes from it."""
+"""A module, and a name that is taken from it."""
 
 
 def codes(page: Path) -> Iterator[str]:
-    """The code on a page: blocks, programs within commands, and what stands in a line."""
+    """The code on a page: blocks, programs inside commands, and inline code."""
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".ipynb":
         cells = json.loads(text)["cells"]
@@ -70,9 +70,9 @@ def syntax(code: str) -> ast.Module | None:
 
 
 def uses(code: ast.AST) -> set[Use]:
-    """The names that code imports, and the attributes that it takes of modules.
+    """The names that code imports, and the attributes it takes from modules.
 
-    Modules that it has not imported go by their names in culm, as in text: ``bymux.Stream``.
+    Modules that it does not import go by their names in culm, as in prose: ``bymux.Stream``.
     """
     found: set[Use] = set()
     modules: dict[str, str] = {"culm": "culm"}
@@ -92,7 +92,7 @@ def uses(code: ast.AST) -> set[Use]:
 
 @cache
 def written() -> set[Use]:
-    """What pages and programs take from each package, from it or from one of its modules."""
+    """The names that pages and programs take from each package or its modules."""
     pieces = [
         code
         for page in PAGES
@@ -112,7 +112,7 @@ def written() -> set[Use]:
 
 @cache
 def taken() -> set[Use]:
-    """What each package is asked for by other rooms of culm."""
+    """The names that other rooms of culm take from each package."""
     found = set()
     for path in MODULES:
         room = ".".join(path.relative_to(SOURCE).parts[:-1])
@@ -121,13 +121,13 @@ def taken() -> set[Use]:
 
 
 def is_all(value: object, *kinds: type) -> bool:
-    """Whether it is a class of these kinds, or a union of such classes."""
+    """Whether it is a class of these kinds, or a union of them."""
     classes = get_args(value) or (value,)
     return all(inspect.isclass(each) and issubclass(each, kinds) for each in classes)
 
 
 def signatures(value: object) -> Iterator[object]:
-    """What the annotations of a class, a function, a union or a constant speak of."""
+    """The types in the annotations of a class, a function, a union or a constant."""
     if isinstance(value, property):
         yield from signatures(value.fget)
     elif inspect.isclass(value):
@@ -186,7 +186,7 @@ def test_a_name_that_nobody_writes_is_found() -> None:
     package = ModuleType("culm.made_up")
     vars(package).update(__all__=["Unheard", "Limits", "Told"], Unheard=int, Limits=int)
     vars(package)["Told"] = type("Told", (Event,), {})
-    assert needed(package) == {"Told"}  # other packages have `Limits` that somebody writes
+    assert needed(package) == {"Told"}  # other packages have `Limits` that users write
 
 
 def test_a_use_is_an_import_or_an_attribute_of_a_module() -> None:

@@ -1,7 +1,7 @@
 """Each law of life finds each machine that breaks it: none is registered in vain.
 
-Machines are wrapped so that they break one law, whatever else they do.  The laws themselves are
-tried on small machines in ``tests/testing``.
+Machines are wrapped so that they break one law.  The laws themselves are tried on small machines in
+``tests/testing``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ settings.register_profile("law canary", settings.get_profile("canary"), max_exam
 
 
 class Wrapped:
-    """A machine, or one of its links, that breaks nothing yet."""
+    """A machine, or one of its links, unchanged so far."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -40,7 +40,7 @@ class Wrapped:
 
 
 class Listener(Wrapped):
-    """A stream, a link or a machine for datagrams that does something with what comes."""
+    """A stream, a link or a machine for datagrams that acts on its input."""
 
     def __init__(self, inner: Any, hear: Callable[[Listener, bytes], None]) -> None:
         super().__init__(inner)
@@ -113,7 +113,7 @@ def _made(size: int) -> bytes:
 
 
 class DropsWithFaults(Wrapped):
-    """Forgets what is not handed to the store yet when a peer breaks a rule."""
+    """Forgets what has not reached the store yet when a peer breaks a rule."""
 
     _faulty = False
 
@@ -131,7 +131,7 @@ class DropsWithFaults(Wrapped):
 
 
 class HearsTheFirstAlone(Wrapped):
-    """Of the datagrams that come before anything is taken."""
+    """Hears only the first of the datagrams that arrive before anything is taken."""
 
     _heard = False
 
@@ -147,7 +147,7 @@ class HearsTheFirstAlone(Wrapped):
 
 
 class HearsNoSecond(Wrapped):
-    """Of the messages in a chunk."""
+    """Hears only the first message of a chunk."""
 
     def __init__(self, spec: MachineSpec, inner: Any) -> None:
         super().__init__(inner)
@@ -165,7 +165,7 @@ def loses_with_faults(spec: MachineSpec, inner: Any) -> Wrapped:
 
 
 class WaitsForTheSilent(Linked):
-    """Does nothing until all that have connected have said something."""
+    """Does nothing until every connected peer has said something."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__(inner, self._note)
@@ -199,7 +199,7 @@ def never_ends(spec: MachineSpec, inner: Any) -> Wrapped:
 
 
 class DoesNotWait(Wrapped):
-    """Goes on as if the store had kept items when it has not even been asked."""
+    """Carries on as if the store had kept items that it was never given."""
 
     def __init__(self, spec: MachineSpec, inner: Any) -> None:
         super().__init__(inner)
@@ -221,7 +221,7 @@ class DoesNotWait(Wrapped):
             self._inner.complete(ticket, result)
 
 
-# By law: what breaks it, and the complaint.
+# By law: the machine that breaks it, and the complaint.
 BROKEN: dict[str, tuple[Callable[[MachineSpec, Any], Wrapped], str]] = {
     "faults": (loses_with_faults, "are not kept|kept items depend"),
     "receipts": (DoesNotWait, "and yet confirmed"),
@@ -232,7 +232,7 @@ BROKEN: dict[str, tuple[Callable[[MachineSpec, Any], Wrapped], str]] = {
 }
 
 
-# Those in whose conversations nothing is confirmed together with a write.
+# Machines whose conversations confirm nothing together with a write.
 _CONFIRM_NOTHING = {"p2panda-replicator", "ssb-peer"}
 
 
@@ -251,7 +251,7 @@ CASES = [
 
 
 def broken(spec: MachineSpec, law: str) -> MachineSpec:
-    """The spec of a machine that breaks `law`; what it is told was said to a sound one."""
+    """The spec of a machine that breaks `law`; its input was recorded with a sound one."""
     wrap, _ = BROKEN[law]
 
     def build(config: Config) -> Any:

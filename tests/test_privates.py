@@ -1,8 +1,8 @@
 """Tests look at culm from outside, and reach into nothing private.
 
 A reach is a private attribute of anything but ``self`` and ``cls`` that the test file does not
-define itself, or a private name that it imports.  Patches of privates by name, with which canaries
-break the code, methods of named tuples and what a parser of arguments has are none.
+define itself, or a private name that it imports.  Exempt are patches of privates by name, with
+which canaries break the code, methods of named tuples, and the attributes of argument parsers.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ def is_private(name: str) -> bool:
     return re.match(r"_[^_]", name) is not None and name not in NO_REACHES
 
 
-#: What a file with a reach has, and most files have not: those need not be read as Python.
+# : Found in files with a reach, and in few others: files without it need not be parsed.
 _SUSPECT = re.compile(r"(?<!\bself)(?<!\bcls)\s*\._[a-zA-Z]|\bimport\b[^)]*\b_[a-zA-Z]")
 
 
 def reaches(text: str) -> list[str]:
     if not _SUSPECT.search(text):
         return []
-    own: set[str] = (
-        set()
-    )  # the names that the file gives to something, attributes of `self` included
+    own: set[str] = set()  # the names that the file itself gives, attributes of `self` included
     found: list[ast.Attribute] = []
     imported: list[str] = []
     for node in ast.walk(ast.parse(text)):

@@ -1,4 +1,4 @@
-"""Every machine is made in one shape, and its sizes and its store are reached in one way."""
+"""Every machine is made in one shape, and has one way to its sizes and its store."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import culm
 from modules import MODULES, SOURCE, definitions, tree
 
-#: Rooms of the parts that machines are made of: these take one time of their machine's.
+# : Rooms of the parts that machines are made of: these take a single time from their machine.
 PARTS = ("culm.replication",)
 
-#: What still has another shape; a row goes when it is mended.
+# : Still in another shape; a row goes when it is mended.
 STANDING: set[str] = set()
 
 
@@ -29,7 +29,7 @@ def exported() -> Iterator[type[Any]]:
 
 
 def machine_types() -> set[type[Any]]:
-    """The machines that users make: neither a part of one (a link) nor a base of some."""
+    """The machines that users make: not parts of one (links), nor base classes."""
     return {
         kind
         for kind in exported()
@@ -44,7 +44,7 @@ def path_of(kind: type[Any]) -> str:
 
 
 def wrong_constructors(kind: type[Any]) -> Iterator[str]:
-    """The objects of limits and of times that a machine does not take, or has no default for."""
+    """The objects of limits and times that a machine does not take, or has no default for."""
     parameters = inspect.signature(kind).parameters
     for name in ("limits", "timing") if hasattr(kind, "advance") else ("limits",):
         default = parameters[name].default if name in parameters else None
@@ -79,7 +79,7 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def is_called_for_a_size(function: ast.FunctionDef) -> bool:
-    """Whether it is a method of no arguments for a size, where a property is expected."""
+    """Whether it is a method without arguments for a size, which should be a property."""
     return (
         function.name.endswith("_size")
         and not function.name.startswith("_")
@@ -89,7 +89,7 @@ def is_called_for_a_size(function: ast.FunctionDef) -> bool:
 
 
 def faults() -> Iterator[str]:
-    """All that has another shape."""
+    """Everything that has another shape."""
     for kind in machine_types():
         yield from wrong_constructors(kind)
         yield from loose_limits(kind)

@@ -1,4 +1,4 @@
-"""Whoever verifies signatures, and whenever: the same events, and the same in the store."""
+"""Signatures may be verified by anyone, at any time: the same events, and the same store."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MACHINES = [spec for spec in SPECS if any(key.name == "verifying_max" for key in
 
 
 class Late:
-    """A driver that answers a `Verify` late, and in any order.
+    """A driver that answers `Verify` late, and in any order.
 
-    It takes bytes, and lets the store answer, only when all that came together is verified: these
-    are inputs, and choices, of their own.
+    It takes bytes, and lets the store answer, only once everything that came together is verified:
+    these are inputs and choices of its own.
     """
 
     def __init__(self, spec: MachineSpec, told: Conversation, verifying_max: int) -> None:
@@ -44,7 +44,7 @@ class Late:
         self._come_to_rest(at_once)
 
     def tell(self, operation: Operation, draw: Draw) -> None:
-        with suppress(LocalProtocolError):  # the peer has ended what is asked for
+        with suppress(LocalProtocolError):  # the peer has ended the subject of the question
             self.driver.apply(operation)
         self._come_to_rest(draw)
 
@@ -58,7 +58,7 @@ class Late:
         self._come_to_rest(draw)
 
     def _listen(self) -> None:
-        """Take events, and effects, until there are none."""
+        """Take events and effects until there are none."""
         while True:
             events, _ = self.driver.take_events()
             effects = self.driver.take_effects()
@@ -100,7 +100,7 @@ class Late:
 
 
 def at_once(strategy: Any) -> Any:
-    """The first of several, each time there is a choice."""
+    """The first option, at every choice."""
     return strategy.elements[0] if hasattr(strategy, "elements") else True
 
 
@@ -145,7 +145,7 @@ def test_whoever_verifies_and_whenever_the_events_and_the_store_are_the_same(
 
 @pytest.mark.parametrize("spec", MACHINES, ids=str)
 def test_drivers_are_asked_to_verify_what_has_come_whatever_the_chunks(spec: MachineSpec) -> None:
-    """The law above says something about each of these machines."""
+    """Each of these machines asks its driver to verify, so that the test above proves something."""
     asked = []
     for told in conversations(spec):
         whole, bytewise = Late(spec, told, 64), Late(spec, told, 64)
@@ -164,7 +164,7 @@ def test_drivers_are_asked_to_verify_what_has_come_whatever_the_chunks(spec: Mac
 
 
 def test_no_action_of_the_user_is_left_out() -> None:
-    """What a driver does after all verdicts: calls and the time."""
+    """A driver acts after all verdicts: calls, and the passing of time."""
     operations = [
         operation
         for spec in MACHINES

@@ -38,7 +38,7 @@ class HungUp(Event):
 
 
 class ChatLink:
-    """Lines of one guest."""
+    """The lines of one guest."""
 
     lines_type: type[Lines] = Lines
 
@@ -68,7 +68,7 @@ class ChatLink:
 
 
 class Chat:
-    """What the user says is said to all guests; ``bye`` of a guest is his goodbye."""
+    """Passes the user's words to all guests; a guest says goodbye with ``bye``."""
 
     link_type: type[ChatLink] = ChatLink
 
@@ -120,7 +120,7 @@ class Chat:
         if not open_links:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
         for link in open_links:
-            link.lines.say(text)  # refused by all or none
+            link.lines.say(text)  # refused by all or by none
             self.stirred[link.number] = link
 
     def next_event(self) -> Event | None:
@@ -152,7 +152,7 @@ class Chat:
 
 
 def heard(events: Any) -> dict[int, bytes]:
-    """What was said on each link."""
+    """The words said on each link."""
     said: dict[int, bytes] = {}
     for event in events:
         if isinstance(event, Said):

@@ -1,4 +1,4 @@
-"""Small machines that keep the contract, for tests of what is built around machines.
+"""Small machines that keep the contract, for tests of code built around machines.
 
 `Lines` (text by lines), `Frames` (a conduit), `Keeper` (durable and timed), `Lanes` (which
 schedules its bytes when they are taken) and `Pinger` (datagrams), each with its spec.
@@ -61,7 +61,7 @@ class ToyState(Enum):
 
 
 class ToyErrorCode(IntEnum):
-    """What peers and users of the toys get wrong."""
+    """Mistakes of the toys' peers and users."""
 
     LINE_TOO_LONG = auto()
     CUT_SHORT = auto()
@@ -132,9 +132,9 @@ class Lines(StreamBase[Event]):
 
 
 class Frames(StreamBase[Event]):
-    """A conduit: a length byte and as many bytes; length 0 is the goodbye, answered in kind.
+    """A conduit: a length byte and that many bytes; length 0 is the goodbye, answered in kind.
 
-    With `greeting` nothing is sent before the peer's greeting (one byte 0x47) has come.
+    With `greeting`, nothing is sent until the peer's greeting (one byte, 0x47) has come.
     """
 
     def __init__(self, *, greeting: bool = False, receive_max: int = 1024) -> None:
@@ -214,9 +214,9 @@ class Kept(Event):
 
 
 class Keeper(Lines):
-    """Has every line kept by the store, and says ``ok`` when it is; ends after idle time.
+    """Stores every line, and says ``ok`` once it is kept; ends when idle for too long.
 
-    It ends as well when the store fails.
+    It also ends when the store fails.
     """
 
     keep_type: type[Effect[Any]] = Keep
@@ -304,7 +304,7 @@ class LaneData(Event):
 
 
 class Lanes(StreamBase[Event]):
-    """Two lanes in turns; how much of a lane goes into a frame is decided when it is taken."""
+    """Two lanes by turns; a lane's share of a frame is decided when the frame is taken."""
 
     def __init__(self) -> None:
         super().__init__(receive_max=1024)
@@ -359,7 +359,7 @@ class Lanes(StreamBase[Event]):
 
 
 def by_lane(events: Sequence[Event]) -> object:
-    """What a lane's reader sees: its bytes; and how it all ended."""
+    """What the reader of a lane sees: its bytes, and how everything ended."""
     lanes = [b"", b""]
     for event in events:
         if isinstance(event, LaneData):

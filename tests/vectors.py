@@ -1,7 +1,7 @@
-"""Access to test data recorded from other implementations, where it is present.
+"""Test data recorded from other implementations, where present.
 
-The folder is named by ``CULM_VECTORS`` or lies beside the project as
-``shared/vectors``.  Tests that need it are skipped where it is absent.
+The folder is named by ``CULM_VECTORS`` or lies beside the project as ``shared/vectors``.  Tests
+that need it are skipped where it is absent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of the bamboo room share."""
+"""Shared by the tests of the bamboo room."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from culm.bamboo.links import has_lipmaalink
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
 KEYS = [SigningKey(bytes([n]) * 32) for n in range(3)]
-LOG_KEY = KEYS[1]  # signs the logs of make_log
+LOG_KEY = KEYS[1]  # signs the logs made by make_log
 U64 = 2**64 - 1
 
 SIGNED = [
@@ -66,7 +66,7 @@ def resign(entry: Entry, key: SigningKey = LOG_KEY, **changes: object) -> Entry:
 def sign_again(entry: Entry, key: SigningKey = LOG_KEY) -> Entry:
     """The entry with a second valid signature, which only its author can make.
 
-    Ed25519 with another nonce than the one that RFC 8032 derives.
+    Ed25519 with a nonce other than the one that RFC 8032 derives.
     """
     scalar = bytearray(hashlib.sha512(bytes(key)).digest()[:32])
     scalar[0] &= 248

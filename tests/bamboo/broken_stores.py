@@ -17,7 +17,7 @@ BROKEN: list[tuple[str, type[MemoryStore]]] = []
 
 
 def breaks(rule: str) -> Callable[[type[MemoryStore]], type[MemoryStore]]:
-    """Enter a store that fails the test of that name."""
+    """Enter a store that must fail the test of that name."""
 
     def enter(store: type[MemoryStore]) -> type[MemoryStore]:
         BROKEN.append((f"test_{rule}", store))
@@ -27,7 +27,7 @@ def breaks(rule: str) -> Callable[[type[MemoryStore]], type[MemoryStore]]:
 
 
 class Reopened(MemoryStore):
-    """Outlives a restart, more or less."""
+    """Survives a restart, more or less."""
 
     def reopened(self) -> MemoryStore:
         return self
@@ -74,7 +74,7 @@ class NeverEnds(MemoryStore):
 
 
 class _OtherEntries(MemoryStore):
-    """Answers `entries` otherwise."""
+    """Answers `entries` differently."""
 
     def other(self, bounds: dict[str, Any]) -> dict[str, Any]:
         return bounds
@@ -316,7 +316,7 @@ class IgnoresForksOfOtherLogs(MemoryStore):
 
 @breaks("a_random_walk_agrees_with_a_store_in_memory")
 class DiscardsTheNextPayloadToo(MemoryStore):
-    """What no rule names: something far from the operation goes wrong."""
+    """A fault that no rule names: damage far away from the operation."""
 
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         super().discard_payload(log, seqnum)

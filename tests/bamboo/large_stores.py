@@ -19,7 +19,7 @@ _SIGNED_END = 1 << 63
 
 
 def fits(*numbers: int | None) -> None:
-    """As a database does it whose integers have a sign."""
+    """Like a database with signed integers."""
     if any(number is not None and number >= _SIGNED_END for number in numbers):
         raise OverflowError
 
@@ -75,7 +75,7 @@ class GivesRowsForLogs(MemoryStore):
 
 @breaks("what_was_appended_is_read_back")
 class KeepsTheListOfTheCaller(MemoryStore):
-    """Writes late: what it was given last is stored before the next call."""
+    """Writes late: the last thing it was given is stored just before the next call."""
 
     late: tuple[LogKey, Sequence[NewEntry]] | None = None
 

@@ -1,8 +1,8 @@
-"""A dumb reading of the spec's appendix A, against which a machine's bytes are held.
+"""A plain reading of the spec's appendix A, as a check on a machine's bytes.
 
-A `Referee` stands beside one endpoint and sees what it sends and what it is sent, in
-that order, whole packets at a time, with the state that the spec says an endpoint must
-keep.  It knows nothing of the code under test and is not meant to be fast.
+A `Referee` stands beside one endpoint and sees all that it sends and receives, in that order, whole
+packets at a time, with the state that the spec says an endpoint must keep.  It knows nothing of the
+code under test and is not meant to be fast.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RefereedStream:
 
 
 class Reader:
-    """Cuts a stream of bytes into (kind, id, amount), the data of Writes left out."""
+    """Cuts a stream of bytes into (kind, id, amount), leaving out the data of Writes."""
 
     def __init__(self) -> None:
         self.buffer = b""
@@ -65,7 +65,7 @@ class Reader:
 
 
 class Referee:
-    """Fails with `AssertionError` when its endpoint sends what it may not."""
+    """Raises `AssertionError` when its endpoint sends something that it may not."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Referee:
             self.forget_if_over(stream_id)
 
     def is_sent(self, data: bytes) -> None:
-        """The peer's bytes; whether they are right is for the peer's own referee."""
+        """The peer's bytes; their correctness is a matter for the peer's own referee."""
         for kind, stream_id, amount in self.inn.read(data):
             stream = self.whole if stream_id is None else self.streams[stream_id]
             if kind == PING:

@@ -1,7 +1,7 @@
-"""What the tests of bymux share: packets written by hand, and driving a machine.
+"""Shared by the tests of bymux: packets written by hand, and driving a machine.
 
-`packet` is an encoder of its own, straight from the table of the spec, so that the tests
-do not believe what the code under test says of the format.
+`packet` is an encoder of its own, straight from the table of the spec, so that the tests do not
+rely on the code under test for the format.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def packet(
     id_width: int | None = None,
     amount_width: int | None = None,
 ) -> bytes:
-    """A packet with ints of the widths given (bytes), else of the smallest ones."""
+    """A packet with ints of the given widths (bytes), otherwise of the smallest."""
     header, body = kind << 5, b""
     if stream_id is None:
         header |= 0b10000
@@ -87,7 +87,7 @@ def stop_read(stream_id: int | None = None) -> bytes:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Cut a valid run of whole packets into the packets (a Write with its data)."""
+    """Cut a valid run of whole packets into single packets (a Write with its data)."""
     packets = []
     while data:
         header = data[0]
@@ -140,7 +140,7 @@ def feed(connection: Connection, *packets: bytes) -> list[Event]:
 
 
 def failure(connection: Connection, *packets: bytes) -> ErrorCode | None:
-    """Feed packets; the code of the error that the last event carries, if it is one."""
+    """Feed packets; the error code of the last event, if it has one."""
     found = feed(connection, *packets)
     last = found[-1] if found else None
     if isinstance(last, Closed) and last.error is not None:

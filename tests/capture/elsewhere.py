@@ -1,6 +1,6 @@
 """Captures across interpreters: ``elsewhere.py write FOLDER [COUNT]``, ``replay FOLDER``.
 
-With a count, of each machine so many conversations are written, and not all.
+With a count, only that many conversations are written for each machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specs import SPECS  # noqa: E402
 
 
 def write(folder: Path, count: str = "") -> None:
-    """Record the conversations of the suite; tells how many."""
+    """Record the conversations of the suite, and print their number."""
     from capture_conversations import recorded
 
     for spec in SPECS:
@@ -26,7 +26,7 @@ def write(folder: Path, count: str = "") -> None:
 
 
 def replay_all(folder: Path, _count: str = "") -> None:
-    """Replay what was recorded; tells how much that was, and each that is not the same."""
+    """Replay the recordings; print their number, and each that differs."""
     paths = sorted(folder.iterdir())
     for path in paths:
         if (difference := replay(read(path.read_bytes()))) is not None:

@@ -20,7 +20,7 @@ class BySet(Connection):
         super().receive_eof()
 
     def open_stream(self, credit: int) -> None:
-        """A stream whose first credit tells which one it is."""
+        """A stream whose first credit tells its place in the order."""
         self._said += bytes([credit])
 
     _said = b""

@@ -1,7 +1,7 @@
 """Each pump and each driver hands a machine's own events to a ``match`` that has every case.
 
-Nobody runs this: mypy and pyright check it.  A handler of another machine's events is an error, and
-so would those be that a comment allows here, which mypy finds needless otherwise.
+This is never run: mypy and pyright check it.  A handler for another machine's events is an error; a
+comment allows each one here, and mypy reports a comment that is not needed.
 """
 
 # pyright: reportUnnecessaryComparison=false, reportPrivateUsage=false
@@ -91,7 +91,7 @@ def at_peer(event: peer.PeerEvent | DialFailed) -> None:
 
 
 def streams(connection: bymux.Connection) -> None:
-    """A machine that is made of `StreamBase`."""
+    """A machine built on `StreamBase`."""
     assert_type(Pump(connection, on_event=at_streams), Pump[bymux.ConnectionEvent])
     driver = asyncio.MachineProtocol(connection, on_event=at_streams)
     assert_type(driver, asyncio.MachineProtocol[bymux.ConnectionEvent])

@@ -1,7 +1,8 @@
 """For each machine a ``match`` over its events, and one over its effects, that has every case.
 
-Nobody runs this: mypy and pyright check it.  A case too few is an error of `assert_never`, and
-`forgets_a_case` would be one, too, were it not for its comment, which mypy finds needless then.
+This is never run: mypy and pyright check it.  A missing case is an error at `assert_never`;
+`forgets_a_case` has one, with a comment that allows it, and mypy would report the comment if it
+were not needed.
 """
 
 # pyright: reportUnnecessaryComparison=false

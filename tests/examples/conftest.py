@@ -7,7 +7,8 @@ import pytest
 from processes import run
 from trees import make_tree
 
-# A shell has its background jobs ignore interrupts, and so would the programs that tests interrupt.
+# A shell has its background jobs ignore interrupts, which would extend to the programs that tests
+# interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""Connections to SQLite in the place of those that stores open."""
+"""SQLite connections to replace those that stores open."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["Quick", "opening"]
 
 
 def opening(kind: type[sqlite3.Connection]) -> AbstractContextManager[object]:
-    """Within it, stores open connections of this kind."""
+    """Inside it, stores open connections of this kind."""
     return patch.object(sqlite3, "connect", partial(sqlite3.connect, factory=kind))
 
 
 class Quick(sqlite3.Connection):
-    """A connection that leaves it to the machine, which goes on, to write what it is given.
+    """A connection that leaves flushing to the operating system, which outlives the process.
 
-    Its log has no more than `pages_max` pages before they go into the file.
+    Its log holds at most `pages_max` pages before they move into the file.
     """
 
     pages_max = 1000

@@ -62,7 +62,7 @@ class Tls:
 
     @property
     def options(self) -> Any:
-        """The same for Twisted."""
+        """The same, in Twisted's terms."""
         pem = CERTIFICATE.read_bytes()
         if not self.server_side:
             return optionsForClientTLS("localhost", Certificate.loadPEM(pem))
@@ -146,7 +146,7 @@ def drive_twisted(
 
 
 def adopt(reactor: SelectReactor, connection: socket.socket, factory: IProtocolFactory) -> None:
-    """Let a reactor have a connected socket."""
+    """Hand a connected socket to a reactor."""
     with connection:  # the reactor takes a copy
         connection.setblocking(False)
         reactor.adoptStreamConnection(connection.fileno(), socket.AF_INET, factory)
@@ -169,7 +169,7 @@ def run_in_own_time(main: Callable[[OwnTime], Coroutine[Any, Any, None]]) -> Non
 
 
 def run_reactor(reactor: SelectReactor, closed: Deferred[Closed]) -> Closed:
-    """Run a reactor until that is known; the result."""
+    """Run a reactor until `closed` has a result; that result."""
     results: list[Any] = []
     closed.addBoth(results.append)
     closed.addBoth(lambda _: reactor.stop())
@@ -201,7 +201,7 @@ def connected(size: int = 8192) -> Any:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
     try:
         yield near, far
-    finally:  # wakes up who waits
+    finally:  # wakes up the waiting side
         for end in (near, far):
             if end.fileno() >= 0:
                 end.close()

@@ -9,7 +9,7 @@ __all__ = ["Endless"]
 
 
 class Endless(StreamBase):
-    """Has one more event always, as a machine has with a peer that has declared 2^64 - 1 bytes."""
+    """Always has one more event, as a machine does whose peer has declared 2^64 - 1 bytes."""
 
     state = None  # type: ignore[assignment]
 

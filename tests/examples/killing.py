@@ -1,4 +1,4 @@
-"""Processes that are killed at a statement of SQL, counted and not timed."""
+"""Processes killed at a counted SQL statement, independent of time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def fork() -> int:
 
 
 def live_and_die(live: Callable[[], Iterator[object]], point: int) -> int | None:
-    """Let a child go on with `live`, which is killed where SQLite begins its statement `point`.
+    """Run `live` in a child, which is killed where SQLite begins its statement `point`.
 
-    All connections that it opens count.  Returns how often it has yielded, ``None`` if it has come
-    to its end.
+    The statements of all its connections count.  Returns how often it has yielded, ``None`` if it
+    ran to its end.
     """
     reader, writer = os.pipe()
     child = fork()
@@ -32,7 +32,7 @@ def live_and_die(live: Callable[[], Iterator[object]], point: int) -> int | None
                 os.write(writer, b".")
             os._exit(0)
         finally:
-            os._exit(1)  # whatever went wrong, the child never goes on as its parent
+            os._exit(1)  # whatever happens, the child never goes on as its parent
     os.close(writer)
     with os.fdopen(reader, "rb") as reports:
         done = reports.read()
@@ -44,7 +44,7 @@ def live_and_die(live: Callable[[], Iterator[object]], point: int) -> int | None
 
 
 def kill_at(point: int) -> None:
-    """Kill this process where SQLite begins its statement `point`, of all connections."""
+    """Kill this process where SQLite begins statement `point`, counted over all connections."""
     connect, statements = sqlite3.connect, count()
 
     def watch(_: str) -> None:

@@ -1,7 +1,7 @@
-"""Replicates two stores with many logs, of which some have changed, and measures what that takes.
+"""Replicates two stores with many logs, some of them changed, and measures the cost.
 
-``python many_logs.py FOLDER LOGS CHANGED`` prints JSON: bytes on the wire, and the most memory that
-was in use beyond what there was when both stores had their trees.
+``python many_logs.py FOLDER LOGS CHANGED`` prints JSON: bytes on the wire, and the peak of memory
+in use, above its level when both stores had their trees.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MESSAGE_SIZE = 1 << 16
 
 
 def created(count: int) -> Iterator[NewOperation]:
-    """Documents, each in a log of its own."""
+    """Documents, each in its own log."""
     for number in range(count):
         operation = Operation(action=Action.CREATE, schema_id=SCHEMA, fields={"n": number})
         new = publish(
@@ -117,7 +117,7 @@ def replicate(one: OperationSqliteStore, other: OperationSqliteStore) -> tuple[E
 
 
 def resident() -> int:
-    """Bytes of memory that the process has at most had since it was asked last."""
+    """The process's peak memory, in bytes, since the last call."""
     status = Path("/proc/self/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
     Path("/proc/self/clear_refs").write_text("5")
@@ -125,7 +125,7 @@ def resident() -> int:
 
 
 def measure(folder: Path, logs: int, changes: int, *, trace: bool) -> dict[str, Any]:
-    """trace: count what Python allocates; otherwise what the process has resident."""
+    """trace: count Python's allocations; otherwise the resident size of the process."""
     paths = fill(folder, logs, changes)
     with OperationSqliteStore(paths[0]) as one, OperationSqliteStore(paths[1]) as other:
         for store in (one, other):

@@ -1,4 +1,4 @@
-"""What the pictures of programs in the docs say."""
+"""The words in the docs' pictures of programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DOCS = Path(__file__).parents[2] / "docs"
 
 
 def words_of(page: str, picture: str) -> str:
-    """The words of a picture that is on `page`, line by line; lines that are drawn are none."""
+    """The words of a picture on `page`, line by line, without the drawn lines."""
     path = f"pictures/{picture}.svg"
     assert f"({path})" in (_DOCS / page).read_text(encoding="utf-8")
     places = _TEXT.findall((_DOCS / path).read_text(encoding="utf-8"))

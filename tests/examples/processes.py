@@ -1,4 +1,4 @@
-"""Runs ``culm directory`` in processes, and peers that are not what they should be."""
+"""Runs ``culm directory`` in processes, and peers that misbehave."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from culm_io.command import command_of
 from culm_io.programs.directory.check import check_log
 from culm_io.stores.bamboo import SqliteStore, StoreFileError
 
-SECONDS_MAX = 120  # of what hangs: nothing that works takes any of it
+SECONDS_MAX = 120  # before a hang counts as one: nothing that works takes any of it
 
 
 @dataclass(frozen=True)
 class Done:
-    """A process that has ended: exit status, what it said, and its last line as JSON."""
+    """A process that has ended: its exit status, its output, and the last line of that as JSON."""
 
     status: int
     output: str
@@ -66,7 +66,7 @@ def run(*arguments: object) -> Done:
 
 
 def fetch(store: Path, port: int, into: Path | None = None, *options: object) -> Done:
-    """Fetch in a process, without waiting longer than a test has to."""
+    """Fetch in a process, for no longer than a test may wait."""
     return finish(start_fetch(store, port, into, *options))
 
 
@@ -105,7 +105,7 @@ def server_process(store: Path, *options: object) -> Iterator[tuple[int, subproc
 
 
 def stored_size(path: Path) -> int:
-    """How many bytes of payloads are in a store, which may be in use or not there yet."""
+    """The bytes of payloads in a store, which may be in use or not exist yet."""
     if not path.exists():
         return 0
     try:
@@ -116,13 +116,13 @@ def stored_size(path: Path) -> int:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until something is so; the time limit of the test is the only one."""
+    """Wait until the condition holds; the time limit of the test is the only one."""
     while not condition():
         time.sleep(0.02)
 
 
 def whole_entries(path: Path) -> int:
-    """How many entries are in a store with their payloads; all in it has to verify."""
+    """The number of entries in a store that have their payloads; all of them must verify."""
     with SqliteStore(path, family=YAMF, must_exist=True) as store:
         reports = [check_log(store, log) for log in store.logs()]
     assert [report.faults for report in reports] == [[]] * len(reports)
@@ -152,14 +152,14 @@ async def _cancel_all() -> None:
 
 
 async def turns() -> None:
-    """Let the loop do what is due, and what follows."""
+    """Let the loop do everything that is due, and everything that follows from it."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 @contextmanager
 def server(factory: Callable[[], asyncio.BaseProtocol]) -> Iterator[int]:
-    """A server in this process whose protocols `factory` makes; its port."""
+    """A server in this process, with protocols made by `factory`; its port."""
 
     made: list[asyncio.BaseProtocol] = []
 
@@ -171,12 +171,12 @@ def server(factory: Callable[[], asyncio.BaseProtocol]) -> Iterator[int]:
         return await asyncio.get_running_loop().create_server(connected, "127.0.0.1", 0)
 
     async def end() -> None:
-        await turns()  # who has come gets a transport, which needs a server that listens
+        await turns()  # newcomers get a transport, which needs a server that listens
         listening.close()
         for protocol in made:
             if (transport := getattr(protocol, "transport", None)) is not None:
                 transport.abort()
-        await turns()  # and loses it: what is left open would be an error of some later test
+        await turns()  # and lose it: a transport left open would be an error of some later test
 
     with in_loop() as loop:
         listening = asyncio.run_coroutine_threadsafe(begin(), loop).result(SECONDS_MAX)
@@ -188,7 +188,7 @@ def server(factory: Callable[[], asyncio.BaseProtocol]) -> Iterator[int]:
 
 @contextmanager
 def saying(data: bytes, *, then_close: bool = False) -> Iterator[int]:
-    """A server that says the same to everybody, whatever they say; its port."""
+    """A server that sends the same bytes to every client, whatever it hears; its port."""
 
     def talk(listening: socket.socket, stack: ExitStack) -> None:
         while True:
@@ -197,7 +197,7 @@ def saying(data: bytes, *, then_close: bool = False) -> Iterator[int]:
             except OSError:
                 return
             stack.enter_context(connection)
-            with suppress(OSError):  # who is gone hears nothing more
+            with suppress(OSError):  # the client is gone
                 connection.sendall(data)
                 if then_close:
                     connection.shutdown(socket.SHUT_WR)
@@ -213,10 +213,10 @@ def saying(data: bytes, *, then_close: bool = False) -> Iterator[int]:
 
 
 class Throttle:
-    """Passes bytes on to a server; of what that says, only so many.
+    """Passes bytes on to a server, and only a limited number of bytes back.
 
-    Afterwards it is silent, or closes the connection.  With `flip`, a bit of the byte at
-    that index is another.
+    Afterwards it is silent, or closes the connection.  With `flip`, one bit of the byte at that
+    index is flipped.
     """
 
     def __init__(

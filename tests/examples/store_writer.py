@@ -1,7 +1,7 @@
-"""Writes a log into a store until it is killed, and says what is stored as soon as it is.
+"""Writes a log into a store until it is killed, and reports each piece as soon as it is stored.
 
 ``python store_writer.py STORE``: payloads of one row, of several rows and in pieces take
-turns.  Each line is the number of an entry and how many bytes of its payload are stored.
+turns.  Each line is the number of an entry and the stored bytes of its payload.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIECE_SIZE = CHUNK_SIZE - 5000
 
 
 def payload(seqnum: int) -> bytes:
-    """What is published as entry `seqnum`."""
+    """The payload of entry `seqnum`."""
     return seqnum.to_bytes(4) * (_SIZES[seqnum % len(_SIZES)] // 4)
 
 
@@ -45,7 +45,7 @@ def write(path: str) -> None:
 
 
 def finish(store: SqliteStore, author: LogAuthor) -> None:
-    """Write what is missing of the newest entry's payload."""
+    """Write the missing rest of the newest entry's payload."""
     if author.head is None:
         return
     seqnum = author.head.seqnum

@@ -9,12 +9,12 @@ from pathlib import Path
 
 MTIME = 1_600_000_000_123_456_789
 
-# Content; of links "-> target"; ``None``: a directory.
+# Content; for links "-> target"; ``None``: a directory.
 Tree = Mapping[str, bytes | str | None]
 
 
 def make_tree(root: Path, tree: Tree) -> None:
-    """Make what is described, and leave alone what is there besides."""
+    """Make everything in the description, and leave other files alone."""
     for name, content in tree.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def contents(root: Path) -> dict[str, bytes | str | None]:
 
 
 def details(root: Path) -> dict[str, tuple[int, int | None]]:
-    """Modes of all, and times of files, in nanoseconds."""
+    """Modes of everything, and times of files, in nanoseconds."""
     return {
         str(path.relative_to(root)): (
             path.lstat().st_mode,

@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def serving(protocol: Callable[[], Any]) -> Iterator[int]:
-    """A server of such protocols in another thread; gives its port.  Clients leave first."""
+    """A server for such a protocol in another thread; yields its port.  Clients leave first."""
     port: list[int] = []
     ready, ended = threading.Event(), threading.Event()
 

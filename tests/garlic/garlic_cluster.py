@@ -24,7 +24,7 @@ from culm.testing.raft_store_model import Values
 CORE_LIMITS = RaftLimits(append_entries_max=200, sync_gap=5, in_flight_max=1)
 
 
-# What servers call themselves in handshakes
+# The servers' names for themselves in handshakes
 USERS = {1: "one", 2: "two", 3: "three"}
 
 
@@ -42,7 +42,7 @@ class Member:
 
 
 class Pipe:
-    """Two ends of one connection; `frames` is what went over it, by direction."""
+    """Two ends of one connection; `frames` has its traffic, by direction."""
 
     def __init__(self, cluster: Cluster, near: Link | Connection, far: Link, to: int) -> None:
         self.cluster, self.near, self.far, self.to = cluster, near, far, to
@@ -65,15 +65,15 @@ class Cluster:
         self.now = 0.0
         self.limits = replace(Limits() if limits is None else limits, raft=core)
         self.handshake = handshake
-        self.plain: set[int] = set()  # who knows no extensions
+        self.plain: set[int] = set()  # without extensions
         self.nonces = Nonces(rng=random.Random(1))
         self.members: dict[int, Member] = {}
         self.pipes: list[Pipe] = []
         self.users = users
         self.down: set[int] = set()
-        self.paused: set[int] = set()  # their processes are stopped; what comes waits
+        self.paused: set[int] = set()  # their processes are stopped; input waits
         self._held: list[tuple[int, Link, bytes]] = []
-        self.cut_off: set[int] = set()  # live, but nobody reaches them, nor they anybody
+        self.cut_off: set[int] = set()  # alive, but unreachable both ways
         founders = Configuration(servers=tuple(map(server, numbers)))
         for number in numbers:
             self.add(number, Stored(snapshot=Snapshot(configuration=founders)))
@@ -134,7 +134,7 @@ class Cluster:
         return near, pipe
 
     def ask(self, number: int, request: RequestFrame) -> ResponseFrame | None:
-        """Let a client ask once; ``None`` if the connection is closed instead."""
+        """Let a client ask once; ``None`` if the connection is closed instead of an answer."""
         near, _ = self.client(number)
         near.send_request(request)
         self.run(0.0)
@@ -165,7 +165,7 @@ class Cluster:
             member.node.complete(effect.ticket, member.store.perform(effect))
 
     def _cut(self, pipe: Pipe) -> None:
-        """The far side sees the end of the stream, after what was sent."""
+        """The far side sees the end of the stream, after all that was sent."""
         if not pipe.open:
             return
         pipe.open = False
@@ -229,14 +229,14 @@ class Cluster:
             link.receive_data(data)
 
     def _let_go(self) -> bool:
-        """Give those that run again what has come in the meantime."""
+        """Give the servers that run again everything that has arrived in the meantime."""
         held, self._held = self._held, []
         for to, link, data in held:
             self._bring(to, link, data)
         return len(self._held) < len(held)
 
     def leader(self) -> Member:
-        """Wait for one that has committed an entry of its term."""
+        """Wait for a leader that has committed an entry of its term."""
 
         def ready() -> bool:
             return any(

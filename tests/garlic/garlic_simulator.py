@@ -1,7 +1,7 @@
 """A deterministic cluster of whole nodes: frames on connections that stall and break.
 
-The faults, the disks, the clients and the checks are those of `raft_simulator`; what the
-cores say goes over connections, in pieces, which may end in the middle of a frame.
+The faults, the disks, the clients and the checks are those of `raft_simulator`; the messages of the
+cores go over connections, in pieces, which may end in the middle of a frame.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from culm.garlic.translate import Translator
 from culm.machine import LocalProtocolError
 from culm.testing import captures
 
-# What no peer may send: an unknown type, a response, an oversize log, half a request.
+# Forbidden to every peer: an unknown type, a response, an oversize log, half a request.
 BAD_FRAMES = (
     bytes([99]),
     bytes([4]) + bytes(25),
@@ -36,24 +36,24 @@ BAD_FRAMES = (
     b"GET / HTTP/1.1\r\n\r\n",
 )
 
-# Of the connections that break, so many say nothing of it: a peer that has lost its power, a
-# firewall that has forgotten them.
+# The share of broken connections that break silently: a peer without power, a firewall that has
+# forgotten them.
 SILENCE = 0.3
 
 
-# In some clusters nodes have as few places as there can be.
+# In some clusters nodes have as few places as possible.
 PLACES = {"strangers_max": 1, "unanswered_max": 1, "links_max": 1}
 
 
 @dataclass
 class End:
-    """One side of a connection; `link` is none where the simulator itself has dialled."""
+    """One side of a connection; `link` is ``None`` where the simulator itself has dialled."""
 
     node: Node | None
     link: Link | None
     life: int = 0
     arrival: float = 0.0  # of the last bytes on their way here
-    sent: int = 0  # pieces that were sent here, and that were taken, in the same order
+    sent: int = 0  # pieces sent here, and pieces taken, in the same order
     taken: int = 0
     closed: bool = False
 
@@ -72,12 +72,12 @@ class End:
 
 @dataclass(eq=False)
 class Wire:
-    """A connection: who dialled, who was dialled; `broken` once bytes get lost."""
+    """A connection: its dialling and its dialled end; `broken` once bytes get lost."""
 
     near: End
     far: End
     broken: bool = False
-    silent: bool = False  # nobody is told that it is broken
+    silent: bool = False  # neither end is told of the break
 
     def other(self, end: End) -> End:
         return self.far if end is self.near else self.near
@@ -90,7 +90,7 @@ class GarlicSimulator(Simulator):
         chance = random.Random(seed)
         self.handshake = chance.random() < 0.2
         self._places = PLACES if chance.random() < 0.2 else {}
-        # In some there is room for as many servers as were founders.
+        # In some clusters there is room for only as many servers as there were founders.
         self._servers_max = 0 if chance.random() < 0.2 else 1024
         self._credentials: dict[int, Credentials] = {}  # each life of a server has its own
         self._ends: dict[int, tuple[Wire, End]] = {}  # by the link's identity
@@ -173,7 +173,7 @@ class GarlicSimulator(Simulator):
         self.at(self.now + delay, lambda: self.awake(node, connect))
 
     def _connect(self, node: Node, server: Server) -> None:
-        """The dialled server answers, or it does not."""
+        """The dialled server answers, or does not."""
         number = server.server_id
         core, peer = self.tell_time(node), self.nodes.get(number)
         assert isinstance(core, garlic.Node)
@@ -193,7 +193,7 @@ class GarlicSimulator(Simulator):
         self.drain(peer)
 
     def _accept(self, peer: Node) -> End | None:
-        """The dialled side of a new connection; ``None`` if there is no place for it."""
+        """The dialled side of a new connection; ``None`` if it has no place for it."""
         listener = self.tell_time(peer)
         assert isinstance(listener, garlic.Node)
         try:
@@ -219,7 +219,7 @@ class GarlicSimulator(Simulator):
                         self._carry(wire, wire.other(end), data)
 
     def _carry(self, wire: Wire, to: End, data: bytes) -> None:
-        """Let `data` arrive in pieces, after what was sent before."""
+        """Let `data` arrive in pieces, after everything sent before it."""
         rng = self.rng
         self.happened["bytes"] += len(data)
         while data:
@@ -264,7 +264,7 @@ class GarlicSimulator(Simulator):
             self.drain(to.node)
 
     def _break(self, wire: Wire) -> None:
-        """Nothing gets through any more; each side finds out in its own time, or by itself."""
+        """Nothing gets through any more; each side finds out in its own time, on its own."""
         if not wire.broken:
             wire.broken = True
             if self.rng.random() < SILENCE:
@@ -276,7 +276,7 @@ class GarlicSimulator(Simulator):
                 self.at(self.now + delay, lambda end=end: self._end_of_stream(wire, end))
 
     def _hang_up(self, wire: Wire, end: End) -> None:
-        """The node at `end` has closed: what is left is sent, then the stream ends."""
+        """The node at `end` has closed: the rest is sent, then the stream ends."""
         if end.closed:
             return
         assert end.link is not None
@@ -311,7 +311,7 @@ class GarlicSimulator(Simulator):
         super().misfortune()
 
     def _vandal(self) -> None:
-        """Somebody connects to a node and sends what nobody may."""
+        """A stranger connects to a node and sends forbidden bytes."""
         live = [node for node in self.nodes.values() if node.core is not None]
         if not live or self.rng.random() > 0.1:
             return
@@ -327,7 +327,7 @@ class GarlicSimulator(Simulator):
         self.drain(peer)
 
     def forge(self, requests: Sequence[m.RaftRequest]) -> None:
-        """Somebody connects to a node and speaks in the name of a server."""
+        """A stranger connects to a node and speaks in the name of a server."""
         peer = self.nodes[requests[0].destination]
         if self.handshake or not isinstance(peer.core, garlic.Node):
             return

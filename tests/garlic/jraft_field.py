@@ -1,4 +1,4 @@
-"""JRaft's own sample servers as processes, and how they are asked.
+"""JRaft's own sample servers as processes, and questions to them.
 
 ``CULM_JRAFT`` is a Java class path with JRaft's core, exts and dmprinter, log4j 1.2 and
 gson; docs/garlic.md says how to get one.
@@ -42,7 +42,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Field:
-    """JRaft processes in a folder, and where all servers are."""
+    """JRaft processes in a folder, and the endpoints of all servers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,7 +64,7 @@ class Field:
         return self.folder / f"jraft-{number}"
 
     def found_jraft(self, number: int, members: tuple[int, ...]) -> None:
-        """What a new JRaft server starts from."""
+        """The files from which a new JRaft server starts."""
         home = self.home(number)
         home.mkdir()
         (home / "config.properties").write_text(f"server.id={number}\n")
@@ -73,7 +73,7 @@ class Field:
         (home / "cluster.json").write_text(json.dumps(cluster))
 
     def run_jraft(self, number: int, *options: str) -> None:
-        """Start a JRaft server, for the first time or again; `out` gets all that it prints."""
+        """Start a JRaft server, for the first time or again; all its output goes to `out`."""
         home = self.home(number)
         command = [str(JAVA), "-Xmx128m", *options, "-cp", CLASS_PATH]
         command += ["net.data.technology.jraft.App", "server", str(home), str(free_ports(1)[0])]
@@ -92,7 +92,7 @@ class Field:
         process.communicate()
 
     async def ask(self, number: int, request: RequestFrame) -> ResponseFrame | None:
-        """Ask one server as a client does; ``None`` if it is not there."""
+        """Ask one server as a client does; ``None`` if it cannot be reached."""
         machine = Connection(role=ConnectionRole.DIALLER)
         machine.send_request(request)
         with contextlib.suppress(OSError, TimeoutError):

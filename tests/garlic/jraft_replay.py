@@ -1,7 +1,7 @@
 """A node of ours takes the place of one server of a recorded JRaft cluster.
 
-What others sent to that server is given to the node, and what the server sent is what the
-node must send, byte for byte and in this order on each connection.
+The node receives everything that was sent to that server, and must send everything that the server
+sent, byte for byte and in this order on each connection.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from culm.garlic.values import decode_entries, encode_log
 from culm.testing.raft_store_model import Values
 
 LIMITS = Limits()
-# Those that the transcripts were recorded with.
+# The settings with which the transcripts were recorded.
 TIMING = RaftTiming(
     election_timeout_min_s=3.0,
     election_timeout_max_s=5.0,
@@ -58,7 +58,7 @@ FIRST = Entry(1, Configuration(1, 0, FOUNDERS))
 
 
 class Actor:
-    """The node, its connections by the recorded number, and what it has sent on each."""
+    """The node, its connections by the recorded number, and the bytes that it has sent on each."""
 
     def __init__(self, number: int, stored: Stored, *, timing: RaftTiming = TIMING) -> None:
         self.number = number
@@ -116,10 +116,10 @@ class Actor:
         del sent[:size]
         return data
 
-    # Getting into the state that a transcript begins with
+    # Reaching the state in which a transcript begins
 
     def follow(self, leader: int, term: int, log: Sequence[Entry], commit: int) -> None:
-        """Hear that leader, so that its log is ours and it is known who leads."""
+        """Hear that leader: its log becomes ours, and its leadership is known."""
         request = RequestFrame(
             type=MessageType.APPEND_ENTRIES_REQUEST,
             source=leader,
@@ -145,7 +145,7 @@ class Actor:
         assert self.node.commit_index == until
 
     def satisfy(self) -> None:
-        """Followers say yes to everything."""
+        """The followers agree to everything."""
         busy = True
         while busy:
             busy = False
@@ -172,7 +172,7 @@ class Actor:
     # The transcript
 
     def play(self, recorded: Sequence[dict[str, Any]]) -> int:
-        """Go through the frames; returns how many of them were ours."""
+        """Go through the frames; returns the number of ours among them."""
         ours = 0
         for frame in recorded:
             data, asks = bytes.fromhex(frame["hex"]), frame["dir"] == "req"
@@ -194,7 +194,7 @@ class Actor:
     def _next_to(self, peer: int, wanted: bytes) -> bytes:
         """The next request to `peer`; time passes if it is a heartbeat or an election.
 
-        A heartbeat at another time than the recorded server's is answered and left out.
+        A heartbeat that the recorded server did not send then is answered and left out.
         """
         for _ in range(60):
             data = self.take_request(peer)
@@ -204,4 +204,4 @@ class Actor:
                 self.answer(peer, data)
             else:
                 return data
-        raise AssertionError(f"nothing is said to {peer}")
+        raise AssertionError(f"nothing is sent to {peer}")

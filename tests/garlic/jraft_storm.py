@@ -1,7 +1,7 @@
-"""A cluster of JRaft's servers and ours whose processes are killed at random.
+"""A cluster of JRaft's servers and ours, whose processes are killed at random.
 
-Every server prints each value that it holds for committed.  `Ledger` reads that, whoever says it
-and however often, and `logs_of` reads afterwards what each has on its disk.
+Every server prints each value that it considers committed.  `Ledger` reads that, from every server
+and however often, and `logs_of` reads the disks of all afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from culm_io.stores.raft import RaftSqliteStore
 JRAFT, OURS = (1, 2, 3), (4, 5)
 ALL = JRAFT + OURS
 SERVER = Path(__file__).with_name("mixed_server.py")
-# A line that was cut short by a kill does not end like that.
+# A line that was cut short by a kill ends differently.
 COMMIT = re.compile(rb"commit: (\d+)\t([-\w]+:end)\r?\n")
 LEADER = re.compile(rb"leader: (\d+) of term (\d+)\n")
 LOGGING = """\
@@ -38,15 +38,15 @@ log4j.appender.F.File=jraft.log
 log4j.appender.F.layout=org.apache.log4j.PatternLayout
 log4j.appender.F.layout.ConversionPattern=%d %p %m%n
 """
-# The core of one of ours talks as JRaft does, that of the other has all that it can have at once.
+# One of ours has a single request in flight, as JRaft has; the other one has as many as possible.
 CORE_LIMITS: dict[int, dict[str, int]] = {
     4: {"append_entries_max": 200},
     5: {"append_entries_max": 200, "in_flight_max": 4, "writes_max": 4},
 }
-# JRaft's leader never reaches a peer again that lacks 1,000 entries (docs/garlic.md), so less is
+# JRaft's leader never reaches a peer again that lacks 1,000 entries (docs/garlic.md), so fewer are
 # written while one is down.
 CLIENTS, VALUES_MAX, PAUSE_S = 4, 3, 0.15
-# Seconds: with less between two kills, hardly any leader lives to be elected.
+# Seconds: with less between two kills, hardly any leader lives long enough to be elected.
 BETWEEN_KILLS_S, DOWN_S, DOWN_MAX = (1.0, 8.0), (0.3, 6.0), 2
 TOLD_IN_S, SETTLED_IN_S = 8.0, 60.0
 _POSITION = struct.Struct(">q")
@@ -54,7 +54,7 @@ _TERM_AND_TYPE = struct.Struct(">qb")
 
 
 class Ledger:
-    """What servers have told: by index the values, by value who told it."""
+    """The servers' reports: the values by index, and the reporting servers by value."""
 
     def __init__(self) -> None:
         self.told: dict[int, dict[bytes, set[int]]] = defaultdict(lambda: defaultdict(set))
@@ -76,12 +76,12 @@ class Ledger:
 
 
 class Storm(Field):
-    """The processes, the clients and the killer, whose chance is that of `rng`."""
+    """The processes, the clients and the killer, with `rng` as its source of chance."""
 
     def __init__(self, folder: Path, rng: random.Random) -> None:
         super().__init__(folder)
         self.rng = rng
-        self._of_clients = random.Random(rng.random())  # who draws as time allows
+        self._of_clients = random.Random(rng.random())  # drawn from as time allows
         self.ledger = Ledger()
         self.kills: Counter[int] = Counter()
         self.mended: list[str] = []  # JRaft's stores that a kill has left unreadable
@@ -121,10 +121,10 @@ class Storm(Field):
             )
 
     def mend(self, number: int) -> None:
-        """Undo what JRaft cannot read, and has acknowledged to nobody.
+        """Undo damage that JRaft cannot read, and whose content it has acknowledged to no client.
 
         It writes an entry's position before the entry, and deletes its configuration before it
-        writes the new one: who is killed in between never starts again.
+        writes the new one: a server killed in between never starts again.
         """
         positions, data = self.home(number) / "store.idx", self.home(number) / "store.data"
         if positions.exists():
@@ -147,7 +147,7 @@ class Storm(Field):
         super().kill(number)
 
     def look(self) -> None:
-        """Read what has been printed, and who has ended without being killed."""
+        """Read the new output, and note servers that have ended without being killed."""
         for number in ALL:
             if (self.home(number) / "out").exists():
                 self.ledger.read(number, self.home(number) / "out")
@@ -158,7 +158,7 @@ class Storm(Field):
                 super().kill(number)
                 self.run(number)
 
-    # What goes on at the same time
+    # Running at the same time
 
     async def watch(self) -> None:
         while True:
@@ -166,7 +166,7 @@ class Storm(Field):
             await asyncio.sleep(0.1)
 
     async def write(self, *values: bytes) -> None:
-        """Ask until all are told to be committed; some may be so more than once."""
+        """Ask until all values are acknowledged; some may be committed more than once."""
         while not self.ledger.values.issuperset(values):
             if await self._ask_someone(values):
                 await self._told(values)
@@ -187,7 +187,7 @@ class Storm(Field):
             await asyncio.sleep(0.05)
 
     async def client(self, name: int, stop: asyncio.Event) -> int:
-        """Write until it is time; how many values were acknowledged."""
+        """Write until the stop; the number of acknowledged values."""
         count = 0
         while not stop.is_set():
             size = self._of_clients.randint(1, VALUES_MAX)
@@ -197,7 +197,7 @@ class Storm(Field):
         return count
 
     async def killer(self, stop: asyncio.Event) -> None:
-        """Kill any server, of which at most two are down at a time, and start it again later."""
+        """Kill any server, with at most two down at a time, and start it again later."""
         returning: set[asyncio.Task[None]] = set()
         while not stop.is_set():
             up = sorted(self.processes)
@@ -213,7 +213,8 @@ class Storm(Field):
         self.run(number)
 
     async def settle(self) -> int:
-        """Write a last value until all servers have told it; how many leaders had to go first.
+        """Write a last value until all servers have reported it; the number of leaders killed on
+        the way.
 
         A leader that has lost a peer for good (docs/garlic.md) leads on, so it is killed.
         """
@@ -237,7 +238,7 @@ class Storm(Field):
 
 
 async def rage(storm: Storm, seconds: float, say: Callable[[str], object]) -> int:
-    """Kill and write for so long; returns how many values were acknowledged."""
+    """Kill and write for that many seconds; returns the number of acknowledged values."""
     for number in ALL:
         storm.run(number)
     stop = asyncio.Event()
@@ -262,11 +263,11 @@ async def rage(storm: Storm, seconds: float, say: Callable[[str], object]) -> in
     return acknowledged
 
 
-# What they have on their disks
+# The contents of their disks
 
 
 def jraft_log(home: Path) -> Iterator[tuple[int, LogEntry]]:
-    """Index and entry of all that a JRaft server holds."""
+    """Index and entry of everything that a JRaft server holds."""
     data = (home / "store.data").read_bytes()
     positions = [at for (at,) in _POSITION.iter_unpack((home / "store.idx").read_bytes())]
     (first,) = _POSITION.unpack((home / "store.sti").read_bytes())
@@ -295,9 +296,10 @@ def logs_of(storm: Storm) -> dict[int, dict[int, LogEntry]]:
 def compared(
     logs: dict[int, dict[int, LogEntry]], last: int
 ) -> tuple[dict[int, LogEntry], dict[int, dict[int, LogEntry | None]]]:
-    """What all servers have that hold an index, up to `last`; and where they differ.
+    """The entries, up to `last`, on which all servers that hold an index agree; and the
+    differences.
 
-    JRaft's servers hold what they have not compacted.
+    JRaft's servers hold only entries that they have not compacted.
     """
     agreed: dict[int, LogEntry] = {}
     differ: dict[int, dict[int, LogEntry | None]] = {}
@@ -313,9 +315,9 @@ def compared(
 
 
 def told_otherwise(ledger: Ledger, agreed: dict[int, LogEntry]) -> dict[int, dict[bytes, set[int]]]:
-    """What servers held for committed where the logs have something else, and who did.
+    """Reports of commitment that contradict the logs, and the servers that made them.
 
-    Where all have compacted their logs, that is whatever they do not agree on.
+    Where all have compacted their logs, these are the reports that contradict each other.
     """
     found: dict[int, dict[bytes, set[int]]] = {}
     for index, told in sorted(ledger.told.items()):

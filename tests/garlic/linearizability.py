@@ -1,6 +1,6 @@
 """Whether a history of reads and writes of registers is linearizable.
 
-Values written are unique, so it is known which write each read has seen.  A write and the
+Values written are unique, so each read can be traced to its write.  A write and the
 reads of its value stand together in any order that fits (Gibbons and Korach, "Testing
 shared memories", 1997): such a group comes before another one if one of its calls ended
 before one of the other's began, and the history fits if no two come before each other.
@@ -17,10 +17,9 @@ from itertools import combinations
 
 @dataclass(slots=True)
 class Operation:
-    """One call of a client; `end` is infinite if its outcome is not known.
+    """One call of a client; `end` is infinite if its outcome is unknown.
 
-    `value` is what was written, or what was read (``None``: nothing was there).  Values
-    written are unique.
+    `value` was written, or read (``None``: there was nothing).  Values written are unique.
     """
 
     key: str
@@ -43,16 +42,16 @@ def find_violation(history: list[Operation]) -> str | None:
 
 def _fits(operations: list[Operation]) -> bool:
     """Whether the operations of one register have an order."""
-    # At first nothing is there, as if it had been written before everything.
+    # The register is empty at first, as if that had been written before everything.
     writes: dict[str | None, Operation] = {None: Operation("", True, -math.inf, end=-math.inf)}
     writes.update({op.value: op for op in operations if op.write})
     reads: dict[str | None, list[Operation]] = defaultdict(list)
     for op in operations:
         if not op.write and op.end < math.inf:
             if op.value not in writes or op.end < writes[op.value].start:
-                return False  # it has seen what was not yet there
+                return False  # it has seen a value from the future
             reads[op.value].append(op)
-    # What is not known to have happened, and was not seen, need not have happened.
+    # A write of unknown outcome that was never read need not have happened.
     groups = [
         _span((write, *reads[value]))
         for value, write in writes.items()

@@ -1,7 +1,7 @@
 """A node of ours as a process in a cluster with JRaft: ``python mixed_server.py FILE``.
 
-FILE is JSON: id, folder, servers (endpoints by id) and limits of the core.  What is committed is
-printed as JRaft's sample server prints it, and so is what else is worth knowing afterwards.
+FILE is JSON: id, folder, servers (endpoints by id) and limits of the core.  Committed values are
+printed as JRaft's sample server prints them, along with other facts for the analysis.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from culm_io.asyncio.garlic import NodeDriver
 from culm_io.endpoint import address_of
 from culm_io.stores.raft import RaftSqliteStore
 
-# Those of JRaft's sample server.
+# As in JRaft's sample server.
 TIMING = RaftTiming(
     election_timeout_min_s=3.0,
     election_timeout_max_s=5.0,
@@ -35,7 +35,7 @@ TIMING = RaftTiming(
 
 
 class Printer:
-    """A state machine that keeps nothing: what it was told is in the output."""
+    """A state machine that keeps nothing: its output is the record."""
 
     def __init__(self) -> None:
         self._image = b""

@@ -15,7 +15,7 @@ class Violation(AssertionError):
 
 
 class Checker:
-    """What all servers of one simulated cluster have ever said, and whether it fits."""
+    """Everything that the servers of one simulated cluster have ever said, and whether it fits."""
 
     def __init__(self) -> None:
         self.leaders: dict[int, int] = {}
@@ -49,7 +49,7 @@ class Checker:
         self._check_outcomes()
 
     def tells(self, server: int, event: Committed | Lost) -> None:
-        """What becomes of each value is told once, and is true."""
+        """The fate of each value is reported once, and truthfully."""
         told = self._told.setdefault(server, set())
         values = {(event.index + number, event.term) for number in range(event.count)}
         if not values or values & told:
@@ -69,7 +69,7 @@ class Checker:
         self._outcomes.clear()
 
     def _check_log(self, core: Raft) -> None:
-        """Log Matching: one term and index, one entry, one predecessor."""
+        """Log Matching: one term and index means one entry, one predecessor."""
         log = core.log
         tail = self._tails.setdefault(core.server_id, [])
         while tail and log.term_at(tail[-1][0]) != tail[-1][1]:
@@ -104,7 +104,7 @@ class Checker:
         self._leading[server] = (term, log.last_index, log.last_term)
 
     def _check_commits(self, core: Raft) -> None:
-        """What is committed stays so, wherever it is seen."""
+        """A committed entry stays committed, on every server."""
         log, server = core.log, core.server_id
         first = max(self._commits.get(server, 0), log.base_index) + 1
         for index, entry in enumerate(log.slice(first, core.commit_index), first):
@@ -121,7 +121,7 @@ class Checker:
                 raise Violation(f"state machine safety: {server} applies another {index}")
 
     def sends(self, message: Message, disk: Disk) -> None:
-        """Nothing that depends on a write leaves before the write is completed."""
+        """Nothing that depends on a write leaves before the write is complete."""
         if isinstance(message, PreVoteResponse) and message.accepted:
             return  # repeats the term of the request, and promises nothing
         if message.term > disk.term:

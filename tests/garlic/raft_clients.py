@@ -34,7 +34,7 @@ KEYS = "abc"
 class Node:
     """A server: its disk, and while it runs, its core and state machine.
 
-    `core` is what the simulator drives: `raft`, or the node around it.
+    The simulator drives `core`: `raft`, or the node around it.
     """
 
     id: int
@@ -47,20 +47,20 @@ class Node:
     life: int = 0  # counts restarts
     timer: float | None = None
     stalled: float = 0.0  # until when the process is stopped
-    waiting: deque[Callable[[], None]] = field(default_factory=deque)  # what it does then, in order
+    waiting: deque[Callable[[], None]] = field(default_factory=deque)  # its actions then, in order
     proposals: dict[int, tuple[int, Operation]] = field(default_factory=dict)
     reads: dict[int, Operation] = field(default_factory=dict)
     forwards: dict[int, Operation | bytes] = field(default_factory=dict)
     forwarded: dict[tuple[int, int], Operation | bytes] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """Nobody hears any more what becomes of the calls."""
+        """Drop the calls: their outcomes stay unknown."""
         for calls in (self.proposals, self.reads, self.forwards, self.forwarded):
             calls.clear()
 
 
 class World(Protocol):
-    """What clients want of a simulator."""
+    """The part of a simulator that clients need."""
 
     rng: random.Random
     now: float
@@ -81,10 +81,10 @@ class Clients:
         self._values = count(1)
         self.history: list[Operation] = []
         self.refused: list[Operation] = []  # writes that will never happen
-        self.acknowledged: set[str] = set()  # tokens of the client with a session
+        self.acknowledged: set[str] = set()  # tokens acknowledged to the client with a session
         self.retries = 0
         self._session: ClientSession | None = None
-        self._command: bytes | None = None  # its last one, whose outcome is not known
+        self._command: bytes | None = None  # its last one, of unknown outcome
         self._tokens = 0
 
     def client(self, pause: float) -> None:
@@ -155,7 +155,7 @@ class Clients:
             self.acknowledged.add(f"token {self._tokens}")
 
     def check_tokens(self, state: State) -> None:
-        """What was acknowledged has happened once, and nothing has happened twice."""
+        """Every acknowledged command has happened once, and nothing has happened twice."""
         tokens = state.registers.tokens
         if any(tokens.get(token) != 1 for token in self.acknowledged):
             raise Violation("an acknowledged command was not applied once")
@@ -187,7 +187,7 @@ class Clients:
                         self._ended(given, index)
 
     def check(self, committed: Iterable[object]) -> None:
-        """No value is committed twice, nor one that was said to be in no log."""
+        """No value is committed twice, and none that was reported to be in no log."""
         plain_kind = plain(b"")
         values = [one for one in committed if isinstance(one, bytes) and one[:1] == plain_kind]
         if len(values) != len(set(values)):

@@ -1,4 +1,4 @@
-"""A disk of the simulator: what would survive a crash, and writes on their way."""
+"""A disk of the simulator: the state that would survive a crash, and writes under way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from culm.garlic.sessions import Sessions
 
 
 class Registers:
-    """What the values of a simulated log do: ``key=value`` sets a register, a token is counted."""
+    """The effect of values of simulated values: ``key=value`` sets a register, a token is
+    counted.
+    """
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
@@ -44,10 +46,10 @@ class State:
 
 @dataclass
 class Disk:
-    """Durable state, and what is under way to it.
+    """Durable state, and the changes under way to it.
 
-    A crash in the middle of the writes leaves any prefix of them; of `pending`, which are
-    changes that happen as a whole, any of them may have happened.
+    A crash in the middle of the writes leaves any prefix of them; of the `pending` changes, each of
+    which happens as a whole or not at all, any may have happened.
     """
 
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -89,7 +91,7 @@ class Disk:
         return 1 if persist.first_index is None else 2 + len(persist.entries)
 
     def crash(self, rng: random.Random) -> bool:
-        """Lose what was under way; returns whether a write is torn."""
+        """Lose everything under way; returns whether a write is torn."""
         torn = False
         for change in self.pending:
             if rng.random() < 0.5:

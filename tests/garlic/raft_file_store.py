@@ -1,4 +1,4 @@
-"""A store in the files of a disk that forgets, and stores that each break one rule of it."""
+"""A store in the files of a disk that forgets, and stores that break one of its rules each."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ HEADER = struct.Struct(">II")
 
 
 class PowerCut(Exception):
-    """The end of a process, between two things that it does to the disk."""
+    """The end of a process, between two operations on the disk."""
 
 
 class FileStore:
     """Term and snapshot in a file each, replaced as a whole; the log a file of records.
 
-    A snapshot that was received has a log of its own, which begins empty: so both change
-    at once.
+    A received snapshot has its own log, which begins empty: so both change at once.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class FileStore:
             self.put("state", (0, None, 0))
         self._trim()
 
-    # The disk; the fuse burns down with everything that is done to it
+    # The disk; each operation burns the fuse down
 
     def burn(self) -> None:
         if self._fuse is not None and next(self._fuse, None) is None:
@@ -81,7 +80,7 @@ class FileStore:
         return f"log {self.get('snapshot')[2]}"
 
     def _records(self) -> tuple[list[Any], int]:
-        """What can be read of the log, and how many bytes that is."""
+        """The readable records of the log, and their size in bytes."""
         data = self.disk.read(self.log_name) if self.log_name in self.disk.names() else b""
         records, at = [], 0
         while at + HEADER.size <= len(data):
@@ -103,7 +102,7 @@ class FileStore:
         snapshot, image, _ = self.get("snapshot")
         term, voted_for, commit_index = self.get("state")
         self._machine.restore(image)
-        # A snapshot taken begins no log, one received does, after its index.
+        # A snapshot taken here begins no log; a received one does, after its index.
         first, entries = snapshot.index + 1 if self.get("snapshot")[2] else 1, {}
         for kind, index, entry in self._records()[0]:
             if kind == "put":
@@ -215,7 +214,7 @@ class FileStore:
 
 
 class FileStoreSuite(RaftStoreSuite):
-    """The suite for `kind`, with a crash at everything that it does to its disk."""
+    """The suite for `kind`, with a crash at each of its operations on the disk."""
 
     kind: type[FileStore] = FileStore
 

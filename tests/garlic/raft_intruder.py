@@ -1,8 +1,8 @@
-"""Somebody who speaks in the names of servers, for a while: what that does must end with it.
+"""Forgeries in the names of servers, for a while: their effects must end with them.
 
-What is said here breaks no promise of Raft by itself (who forges entries, votes or answers is not
-borne, with or without an end): it claims terms, orders servers about, denies what is committed,
-and sends snapshots that have no end.
+The forgeries alone break no promise of Raft (forged entries, votes or answers are beyond Raft, with
+or without an end): they claim terms, order servers about, deny committed entries, and send endless
+snapshots.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class World(Protocol):
 
 
 class Intruder:
-    """Draws what is forged."""
+    """Draws the forgeries."""
 
     def __init__(self, world: World, rng: random.Random) -> None:
         self._world = world
@@ -44,7 +44,7 @@ class Intruder:
         )
 
     def strike(self) -> None:
-        """Several requests to one server, in the name of one other or of nobody."""
+        """Several requests to one server, in the name of another one or of a stranger."""
         rng, live = self._rng, self._world.running()
         if not live:
             return
@@ -98,7 +98,7 @@ class Intruder:
         return m.TransferRequest(source=source, destination=victim, term=term, last_log_index=0)
 
     def _deny(self, victim: Node, source: int) -> None:
-        """Another entry where one is committed."""
+        """Send another entry in place of a committed one."""
         core = victim.raft
         assert core is not None
         term = core.term + 1
@@ -114,7 +114,7 @@ class Intruder:
         self._world.forge([denial])
 
     def _endless(self, victim: Node, source: int) -> None:
-        """Chunks of a snapshot, the last of which never comes."""
+        """Chunks of a snapshot whose last one never comes."""
         core = victim.raft
         assert core is not None
         term = core.term + 1

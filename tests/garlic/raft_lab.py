@@ -1,4 +1,4 @@
-"""One core under a test's hands: its peers are played by the test."""
+"""One core under a test's hands: the test plays its peers."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Lab:
         self.core.advance(self.now)
         return self.drain()
 
-    # What peers say
+    # The words of peers
 
     def append(
         self,
@@ -200,7 +200,8 @@ class Lab:
     def lead(self) -> list[Message]:
         """Become leader; returns the first append requests."""
         self.wait(2.0)
-        if self.core.state is State.FOLLOWER:  # who is that late gives the leader time
+        # a core that wakes so late gives the leader more time
+        if self.core.state is State.FOLLOWER:
             self.wait(2.0)
         assert self.core.state is State.CANDIDATE
         messages: list[Message] = []
@@ -211,7 +212,7 @@ class Lab:
         return messages
 
     def settle(self, messages: list[Message]) -> None:
-        """Peers accept everything, until nothing is left to say."""
+        """Peers accept everything, until no message is left."""
         while messages:
             request = messages.pop(0)
             if isinstance(request, AppendRequest):

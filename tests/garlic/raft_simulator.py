@@ -57,7 +57,7 @@ from culm.machine import Closed, Effect, LocalProtocolError
 
 SERVERS_MAX = 7
 
-# Election timeouts in which servers come a step of terms nearer to each other, at the most
+# Election timeouts in which servers come one step of terms closer, at most
 STEP_TIMEOUTS = 3
 
 
@@ -65,7 +65,7 @@ def server(server_id: int, *, voter: bool = True) -> Server:
     return Server(server_id, f"sim://{server_id}", voter)
 
 
-#: What is said of a server that is being added or removed.
+# : State of a server that is being added or removed.
 _CHANGING = {state.value for state in ChangeState}
 
 
@@ -93,7 +93,7 @@ class Simulator:
         self.limits = draw_limits(self.rng)
         self.intruder = Intruder(self, random.Random(f"intruder {seed}"))
         self.intrudes = seed % 5 == 3 if intrudes is None else intrudes
-        self.falls = seed % 7 == 6  # in the end all are switched off, and on again
+        self.falls = seed % 7 == 6  # finally all servers are switched off, and on again
         self.checker = Checker()
         self.clients = Clients(self)
         self.history = self.clients.history
@@ -106,7 +106,7 @@ class Simulator:
         self.cuts: set[tuple[int, int]] = set()
         self._newest: dict[tuple[int, int], int] = {}  # message delivered on each way
         drawn = self.rng.choice((3, 3, 4, 5, 5, 7))
-        if random.Random(f"pair {seed}").random() < 0.1:  # where nobody can do without the other
+        if random.Random(f"pair {seed}").random() < 0.1:  # where neither can do without the other
             drawn = 2
         founders = tuple(server(number) for number in range(1, (size or drawn) + 1))
         start = Snapshot(configuration=Configuration(servers=founders))
@@ -150,7 +150,7 @@ class Simulator:
         self.drain(node)
 
     def _remembered(self, disk: Disk) -> Stored:
-        """What is found on the disk: how much is committed may be told by an older version.
+        """The contents of the disk: the commit index may be an older one.
 
         Everything else there is a promise, and has to be kept.
         """
@@ -185,7 +185,7 @@ class Simulator:
         node.forget()
 
     def drain(self, node: Node) -> None:
-        """Take everything that a core has to give after an input."""
+        """Take everything that a core has to offer after an input."""
         core = node.core
         assert core is not None
         while True:
@@ -213,7 +213,7 @@ class Simulator:
         deadline = node.core.next_deadline()
         if deadline is None:
             return
-        # A little late, so that rounding never tells a time just before the deadline
+        # A little late, so that rounding never gives a time just before the deadline
         time = max(self.now, deadline / node.rate + 1e-7)
         if node.timer is not None and node.timer <= time:
             return
@@ -228,7 +228,7 @@ class Simulator:
         self.at(time, lambda: self.awake(node, fire))
 
     def awake(self, node: Node, act: Callable[[], None]) -> None:
-        """Do `act` as soon as the process of `node` runs, after all that has come before."""
+        """Do `act` as soon as the process of `node` runs, after all earlier input."""
         node.waiting.append(act)
         self._go_on(node)
 
@@ -374,7 +374,7 @@ class Simulator:
             )
 
     def forge(self, requests: Sequence[RaftRequest]) -> None:
-        """Let these come at once to the server that they are for, whoever sends them."""
+        """Deliver these at once to the server they are addressed to, whoever sends them."""
         self.happened["forged"] += 1
         for request in requests:
             self._deliver(request, self.happened["message"])
@@ -405,7 +405,7 @@ class Simulator:
         return self.weather.joiner_crash if self._is_joiner(node) else 0.0
 
     def _is_joiner(self, node: Node) -> bool:
-        """Whether a leader adds or removes that server."""
+        """Whether a leader is adding or removing that server."""
         cores = [leader.raft for leader in self.leaders()]
         return any(core is not None and joiner_of(core) == node.id for core in cores)
 
@@ -454,7 +454,7 @@ class Simulator:
             self._crash_for_a_while(node)
 
     def _stall(self) -> None:
-        """A process is stopped: what comes waits, and time goes on."""
+        """A process is stopped: its input waits, and time goes on."""
         node = self.rng.choice(list(self.nodes.values()))
         self.happened["stalled process"] += 1
         node.stalled = self.now + self.rng.uniform(0, 3 * ELECTION_TIMEOUT)
@@ -481,7 +481,7 @@ class Simulator:
                     self.cuts.add((right, left))
 
     def running(self) -> list[Node]:
-        """Whose processes are there, and not stopped."""
+        """Nodes whose processes exist, and are not stopped."""
         return [
             node
             for node in self.nodes.values()
@@ -489,7 +489,7 @@ class Simulator:
         ]
 
     def leaders(self) -> list[Node]:
-        """Who leads, and runs."""
+        """The running leaders."""
         return [
             node
             for node in self.running()
@@ -506,7 +506,7 @@ class Simulator:
         self.drain(node)
 
     def _change(self) -> None:
-        """Add or remove a server, now and then one that cannot be, or have a learner vote."""
+        """Add or remove a server, sometimes against the rules, or let a learner vote."""
         rng, leaders = self.rng, self.leaders()
         if not leaders:
             return
@@ -540,7 +540,7 @@ class Simulator:
     # The whole
 
     def run(self, seconds: float = 1.5) -> None:
-        """Faults and clients for a while; then peace, and everything must come to rest."""
+        """Faults and clients for a while; then quiet, in which everything must settle."""
         for pause in (0.02, 0.05):
             self.at(self.rng.uniform(0, 0.1), lambda pause=pause: self.clients.client(pause))
         self.at(self.rng.uniform(0, 0.1), self.clients.impatient)
@@ -566,7 +566,7 @@ class Simulator:
             raise Violation(f"the history of {key!r} is not linearizable")
 
     def _check_liveness(self) -> None:
-        """A leader within 10 election timeouts, and then all applied everywhere."""
+        """A leader within 10 election timeouts; then everything is applied everywhere."""
         terms = [node.raft.term for node in self.nodes.values() if node.raft is not None]
         steps = (max(terms) - min(terms)) // self.limits.term_step_max
         self.happened["steps"] += steps
@@ -574,7 +574,7 @@ class Simulator:
         limit = self.now + timeouts * ELECTION_TIMEOUT / (1 - self.weather.skew)
         if not self.run_until(limit, lambda: self.followed_leader() is not None):
             raise Violation("no leader")
-        # What is left of earlier terms is committed with something of the leader's own.
+        # Entries of earlier terms are committed with one of the leader's own.
         limit += 5
         call: Operation | None = None
         while call is None or call.end > self.now:
@@ -589,12 +589,12 @@ class Simulator:
             raise Violation("a live leader's change does not end")
 
     def _may_change(self) -> bool:
-        """Whether a change of membership could be started."""
+        """Whether a change of membership could start."""
         leader = self.followed_leader()
         return leader is not None and leader.raft is not None and joiner_of(leader.raft) is None
 
     def followed_leader(self) -> Node | None:
-        """Who leads, and is followed by a majority of its configuration."""
+        """A leader followed by a majority of its configuration."""
         for node in self.leaders():
             core = node.core
             assert core is not None

@@ -1,4 +1,4 @@
-"""What a simulated cluster has to bear, and how it is set up; drawn from a seed."""
+"""The faults that a simulated cluster has to bear, and its settings; drawn from a seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ELECTION_TIMEOUT = 0.300
 
 @dataclass
 class Weather:
-    """How bad things are; drawn once a seed."""
+    """The severity of the faults; drawn once a seed."""
 
     loss: float
     duplication: float
@@ -24,9 +24,9 @@ class Weather:
     skew: float
     disk_delay_max: float
     pause: float
-    leader_crash: float = 0.0  # at each message that a leader takes
+    leader_crash: float = 0.0  # at each message received by a leader
     write_crash: float = 0.0  # in the middle of each change of a disk
-    joiner_crash: float = 0.0  # at each message that a server takes which is being added
+    joiner_crash: float = 0.0  # at each message received by a server that is being added
     forgets: bool = False  # a store tells an older commit index
     stall: float = 0.0  # a process is stopped for a while, and goes on
 
@@ -76,7 +76,7 @@ def draw_limits(rng: random.Random) -> Limits:
         term_step_max=rng.choice((4, 2**20)),
         snapshot_size_max=10_000,
     )
-    if rng.random() < 0.15:  # as little as can be of everything that somebody may want more of
+    if rng.random() < 0.15:  # the minimum of every resource
         limits = replace(
             limits,
             in_flight_max=1,
@@ -93,5 +93,5 @@ def draw_limits(rng: random.Random) -> Limits:
             writes_max=1,
             term_step_max=1,
         )
-    # Nobody is waited for, or who is a little behind.
+    # The log is kept for no straggler, or only for those a little late.
     return replace(limits, catch_up_entries=limits.snapshot_distance * limits.trailing_entries)

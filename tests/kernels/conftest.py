@@ -1,4 +1,4 @@
-"""Every test that asks for a kernel runs on both of its implementations."""
+"""Every test that uses a kernel runs on both of its implementations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exchanges that talk to each other, and twins that have to say the same."""
+"""Exchanges that talk to each other, and twins that must say the same."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def filled(
 
 
 class Twins:
-    """Does everything on all twins, which have to do the same."""
+    """Does everything on all twins, which must behave alike."""
 
     def __init__(self, *twins: Any) -> None:
         self.twins = twins
@@ -56,7 +56,7 @@ def say_all(said: Any, plan: Plan, number: int, size: int) -> Iterator[bytes]:
 
 @dataclass
 class Talk:
-    """What two sides have said, by rounds, and got."""
+    """The words of two sides, by rounds, and the items that they got."""
 
     plans: tuple[Plan, Plan]
     size: int = SIZE
@@ -81,7 +81,7 @@ class Talk:
             speaker = 1 - speaker
 
     def run_explicitly(self, asking: Any, make_responder: Callable[[], Any]) -> Talk:
-        """Rounds by turns, of which the second side keeps no account."""
+        """Rounds by turns, with no account kept at the second side."""
         asking.begin()
         while not asking.is_over:
             requests = [(piece, asking.asked) for piece in self.say(asking, 0)]

@@ -15,12 +15,12 @@ from culm import kernels
 
 IMPLEMENTATIONS = ("compiled", "pure")
 
-# Set where the extensions have been built: that they are missing is a failure then.
+# Set where the extensions have been built: there, a missing one is a failure.
 REQUIRED = os.environ.get("CULM_REQUIRE_COMPILED") == "1"
 
 
 def twin(name: str, implementation: kernels.Implementation) -> ModuleType:
-    """One twin of a kernel; skips if it was not built."""
+    """One twin of a kernel; skips the test if it was not built."""
     try:
         return kernels.load(name, implementation)
     except ModuleNotFoundError as error:
@@ -44,7 +44,7 @@ def codec(name: str, implementation: kernels.Implementation) -> ModuleType:
 
 
 def freeze(module: ModuleType, view: Any, kind: int, size: int, varying: bool) -> Any:
-    """A frozen tree, built of what `view` says of itself."""
+    """A frozen tree, built from the description that `view` gives of itself."""
     count = len(view)
     lowest, states = view.blocks(0, -(-count // module.BLOCK) + 1)
     parts = view.slots(0, count), view.shorts(0, count), lowest, states

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 
 def varu64(value: int, octets: int = 0) -> bytes:
-    """A VarU64 in so many bytes after the first one, or in more if they are too few."""
+    """A VarU64 in `octets` bytes after the first one, or in more if these are too few."""
     return number(0, 248, value, octets)
 
 
@@ -77,7 +77,7 @@ def primed(lzfoo: ModuleType, window: int, history: bytes) -> Any:
 
 
 def chance_packet(chance: Random, history: bytes, window: int) -> tuple[bytes, bytes]:
-    """A packet of elements that no compressor would choose, and what it makes."""
+    """A packet of elements that no compressor would choose, and its decoded bytes."""
     packet, made = bytearray(), bytearray()
     for _ in range(chance.randint(1, 60)):
         past = history + made
@@ -90,13 +90,13 @@ def chance_packet(chance: Random, history: bytes, window: int) -> tuple[bytes, b
             text = chance.randbytes(chance.randint(0, 130))
             packet += literal(text)
             made += text
-    # Something is made at the end, so that the packet is read to its end.
+    # The last element has output, so that the packet is read to its end.
     return bytes(packet + literal(b".")), bytes(made + b".")
 
 
 windows = st.sampled_from([0, 1, 2, 7, 16, 100, 300, 65536])
 
-# Texts in which much comes again: near and far, short and long.
+# Texts with much repetition: near and far, short and long.
 _words = st.one_of(
     st.binary(min_size=1, max_size=40),
     st.tuples(st.binary(min_size=1, max_size=3), st.integers(1, 400)).map(lambda d: d[0] * d[1]),

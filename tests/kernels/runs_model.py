@@ -14,7 +14,7 @@ HEAD = bytes(range(100, 132)) + b"\xf9\x01\x00"  # an author, and log 256
 
 
 def varu64(value: int, octets: int = 0) -> bytes:
-    """In so many bytes after the first one, or in more if they are too few."""
+    """In `octets` bytes after the first one, or in more if these are too few."""
     if value < 248 and not octets:
         return bytes([value])
     octets = max(octets, (value.bit_length() + 7) // 8, 1)
@@ -23,7 +23,7 @@ def varu64(value: int, octets: int = 0) -> bytes:
 
 @dataclass
 class Packets:
-    """One entry on the wire; what is changed here is not what an entry would say."""
+    """One entry on the wire; a field set here need not be true of the entry."""
 
     entry: Entry
     body: bytes
@@ -34,7 +34,7 @@ class Packets:
     payload_first: int | None = None
     announced: int | None = None
     packed_size: int | None = None
-    octets: dict[str, int] = field(default_factory=dict)  # of the numbers of that name
+    octets: dict[str, int] = field(default_factory=dict)  # by the names of the numbers
 
     def encode(self) -> bytes:
         size = self.entry.payload_size
@@ -69,7 +69,7 @@ class Run:
         return b"".join(each.encode() for each in self.packets)
 
     def arguments(self, **changes: Any) -> list[Any]:
-        """Those of `read` for this run, in order."""
+        """The arguments of `read` for this run, in order."""
         arguments = {
             "data": self.encode(),
             "head": HEAD,
@@ -86,7 +86,7 @@ class Run:
         return list((arguments | changes).values())
 
     def expected(self) -> list[tuple[Any, ...]]:
-        """What is to be read of the whole run."""
+        """The expected result of reading the whole run."""
         records: list[tuple[Any, ...]] = []
         end = 0
         for each in self.packets:
@@ -113,7 +113,7 @@ class Run:
 def make_run(family: HashFamily, start: int, sizes: list[int], seed: int = 0) -> Run:
     """Entries from `start` on with payloads of these sizes, some of them "compressed".
 
-    Nobody has signed them, and what they link to before `start` does not exist.
+    They are unsigned, and their links to entries before `start` lead nowhere.
     """
     chance = Random(seed)
     hashes: dict[int, bytes] = {}

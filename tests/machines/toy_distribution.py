@@ -8,7 +8,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def install(folder: Path) -> list[str]:
-    """Make `folder` look like an installed package; what has to be on ``sys.path``."""
+    """Make `folder` look like an installed package; returns the additions to ``sys.path``."""
     info = folder / "toys-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1.0\n")
