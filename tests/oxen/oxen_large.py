@@ -54,7 +54,7 @@ def let_in(table: Table, sid: bytes, size_max: int, number: int = 0) -> Synchron
 
 
 def acknowledge(table: Table, fr: bytes) -> list[Message]:
-    """Let `fr` acknowledge all that comes, one by one in the order of coming; what that was."""
+    """Let `fr` acknowledge everything that comes, one by one in that order; what it was."""
     found: list[Message] = []
     while bodies := table.bodies(MessageData, fr):
         for body in bodies:
@@ -68,7 +68,7 @@ def received(data: bytes, delivery: Delivery = Delivery.IN_ORDER) -> MessageRece
 
 
 def full(timing: Timing = DEFAULT_TIMING) -> Table:
-    """A node with one place, which `P` has."""
+    """A node with a single place, held by `P`."""
     table = Table(
         limits=Limits(datagram_size_max=400, message_size_max=SIZE_MAX, assemblies_max=1),
         timing=timing,
@@ -84,7 +84,7 @@ def full(timing: Timing = DEFAULT_TIMING) -> Table:
 
 
 def begun(table: Table, number: int = 1) -> bool:
-    """Whether there is a place for `Q` now."""
+    """Whether `Q` gets a place now."""
     table.said()
     id = table.tell_message(Q, one(number, FIRST, b"x"))
     return table.acknowledged() == [id]

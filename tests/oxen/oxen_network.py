@@ -1,4 +1,4 @@
-"""A network that is listened to, and on which nobody is flooded who did not ask for it.
+"""A network with eavesdroppers, on which no node is flooded that did not ask for it.
 
 Source of the latter: RFC 9000, section 8.
 """
@@ -23,12 +23,12 @@ from culm.oxen.seal import open_box
 from culm.testing.network import Conditions, Deliver, Network
 
 VICTIM = b"V"
-"""What the names of those begin with in whose name others send."""
+"""The first letter of the names that others falsely send in."""
 
 _MENTION = b"3:" + VICTIM
 _REPLAYS_MAX = 200
-_SAVED_MAX = 400  # bytes that hearsay of one may have paid for
-_KEPT_OF = 7  # sealed ones
+_SAVED_MAX = 400  # bytes that one source's hearsay may have paid for
+_KEPT_OF = 7  # every seventh sealed one
 _KEPT = re.compile(rb"1:m1:[st]")
 _START = b"1:m1:s"
 _ID = re.compile(rb"2:idi(\d+)e")
@@ -36,7 +36,7 @@ _SIDS = re.compile(rb"3:(N\d\d|V\d\d)")
 
 
 class Numbers(dict[tuple[bytes, bytes], tuple[int, int]]):
-    """The last numbers that one has sent to another in order, broadcasts first, by both.
+    """By sender and receiver: the last numbers sent in order, broadcasts first.
 
     A later life of the sender has greater ones.
     """
@@ -58,7 +58,7 @@ class Numbers(dict[tuple[bytes, bytes], tuple[int, int]]):
 
 
 class OverheardNetwork(Network):
-    """A network on which somebody notes the numbers of what is sent, unless it is sealed."""
+    """A network with an eavesdropper that notes the numbers of all traffic that is not sealed."""
 
     def __init__(self, *, seed: int, conditions: Conditions) -> None:
         super().__init__(seed=seed, conditions=conditions)
@@ -71,26 +71,26 @@ class OverheardNetwork(Network):
 
 
 class WatchedNetwork(Network):
-    """A network on which somebody keeps the synchronize messages and tags that are sent.
+    """A network with an eavesdropper that keeps the synchronize messages and tags on it.
 
-    To an address of which a node has no proof it sends at most three times the bytes that came from
-    there.  Proof is the answer to a keepalive, the acknowledgement of what was sent there, the word
-    of the node's user, and that of any other server; not of those whose names begin with `VICTIM`,
-    which exist nowhere.  Of those and to those it sends at most three times the bytes in which
-    anybody, in whosever name, has told it of them.
+    To an address without proof a node sends at most three times the bytes that came from there.
+    Proof is the answer to a keepalive, the acknowledgement of something sent there, the word of the
+    node's user, or that of any other server.  Names that begin with `VICTIM` belong to no server
+    and have no proof: to them and about them a node sends at most three times the bytes in which it
+    was told of them, in any name.
 
-    A sealed datagram is worth something once in the life of its receiver, and nothing elsewhere.
+    A sealed datagram counts once in the life of its receiver, and nowhere else.
 
-    To a member that answers nothing (`fall_silent`) a node that has tried for long, directly or by
-    way of others, sends at most three times the bytes in which it is told that somebody is in touch
-    with that one; and of those it saves no more than two small messages take.  The silent one has
-    paid in the same way by what it said to begin an association: that may have made it a stranger.
-    What a node passes on between others does not count.
+    To a member that has fallen silent (`fall_silent`), a node that has long tried in vain, directly
+    or by way of others, sends at most three times the bytes in which it hears that others are in
+    touch with the member; and it saves no more of those than two small messages take.  The member
+    has paid in the same way with its own words that began an association: that may have made it a
+    stranger.  Messages that a node forwards do not count.
 
-    keys: with which datagrams may be sealed; one that is sealed is proof then, and no other is.
+    keys: for sealing datagrams; with keys, a sealed datagram is proof, and no other is.
         Some of all datagrams are kept to be sent again, to anybody.
-    overhears: whether somebody notes the numbers of what is sent.
-    thief: who may take a message instead of its receiver; nobody else sees it then.
+    overhears: whether an eavesdropper notes the numbers of the traffic.
+    thief: may take a message instead of its receiver, which then never sees it.
     """
 
     def __init__(
@@ -119,20 +119,20 @@ class WatchedNetwork(Network):
         self._hearsay: dict[Hashable, int] = defaultdict(int)
         self._words: dict[tuple[Hashable, Hashable], int] = defaultdict(int)
         self.worthless: dict[Hashable, int] = {}
-        """Datagrams that a life has got twice, or that nobody has sealed for it."""
+        """Datagrams that a life has received twice, or that were not sealed for it."""
 
     def introduce(self, to: Hashable, sid: Hashable) -> None:
         """Node `to` has reason to speak with `sid`."""
         self._known.add((to, sid))
 
     def fall_silent(self, sid: Hashable, patience_s: float) -> None:
-        """`sid` answers nothing from now on; for so long each of the others may try freely."""
+        """From now on `sid` answers nothing; each other node may try freely for `patience_s`."""
         self._silent, self._patience_s = sid, patience_s
         self._patient_until.clear()
         self._hearsay.clear()
 
     def speak(self) -> None:
-        """The one that was silent may be heard again."""
+        """The silent one may be heard again."""
         self._silent = None
 
     def attach(self, address: Hashable, deliver: Deliver) -> None:
@@ -150,7 +150,7 @@ class WatchedNetwork(Network):
         super().attach(address, watched)
 
     def replay(self, start: tuple[Hashable, Hashable, bytes]) -> None:
-        """Somebody sends one of `starts` again, or what he has made of it."""
+        """Send one of `starts` again, or a forgery made from it."""
         super().send(*start)
 
     def _look_into(self, source: Hashable, destination: Hashable, payload: bytes) -> bytes:
@@ -190,7 +190,7 @@ class WatchedNetwork(Network):
         super().send(source, destination, payload)
 
     def _spend_hearsay(self, source: Hashable, payload: bytes) -> None:
-        """Pay for what goes to the silent one: with its own last words, if not with hearsay."""
+        """Pay for a message to the silent one: from hearsay first, then from its own last words."""
         self._hearsay[source] -= len(payload)
         if self._hearsay[source] < 0:
             self._words[source, self._silent] += self._hearsay[source]
@@ -217,12 +217,12 @@ class WatchedNetwork(Network):
                     self._known.add((address, sid))
 
     def _is_for_silent(self, source: Hashable, parcel: bytes) -> bool:
-        """Whether `source` says in it something of its own to the silent one."""
+        """Whether it has a message of `source` itself to the silent one."""
         body = decode_parcel(parcel).body
         return isinstance(body, MessageData) and (body.fr, body.to) == (source, self._silent)
 
     def _tells_of_silent(self, parcel: bytes) -> bool:
-        """Whether it says that somebody is in touch with the silent one."""
+        """Whether it says that another node is in touch with the silent one."""
         body = decode_parcel(parcel).body
         return isinstance(body, Gossip) and any(
             time > 0 and self._silent in (fr, to)
@@ -234,7 +234,7 @@ class WatchedNetwork(Network):
 def _ids(
     parcel: bytes, body: bytes, one: Hashable, other: Hashable
 ) -> list[tuple[Hashable, Hashable, bytes]]:
-    """The ID in a parcel with such a body, if there is one, with the two that it is between."""
+    """The IDs in a parcel with such a body, each with the two nodes that it is between."""
     return [(one, other, id) for id in _ID.findall(parcel)] if body in parcel else []
 
 

@@ -1,22 +1,18 @@
-"""Whole clusters on a faulty network, with a ledger of what was promised to whom.
+"""Whole clusters on a faulty network, with a ledger of all promises.
 
-`simulate(seed)` draws everything from the seed: how many nodes, how bad the network, who
-is cut off from whom, who dies, comes back or leaves, and who sends what.  Then the faults
-stop, and within a bound everybody must be joined with everybody, and the ledger even.
-In those with `seeds` nobody helps afterwards: each node asks all others until they are its peers.
-In those with `pieces` some messages are larger than a datagram, and some nodes do not take those.
-In those with `keys` datagrams are sealed, the key is replaced, strangers repeat what they hear, and
-clocks are set back by a little when nodes restart.
-In those with `suspicion` nodes ask others to reach those who are silent, and give up sooner.
-In those with `tags` nodes say what they are, and send to groups; some take fewer tags, or none.
-In those with `liars` somebody speaks in members' names who nearly knows their numbers, until the
-faults stop.
-In those with `thieves` somebody takes messages in order and acknowledges them in the name of the
-one for whom they are: who waits for them has to find out, and both to start anew.
-In those with `rumours` one dies with messages on their way to it, and somebody has it that others
-hear it; in the end it is back.
-In the stories with `scars` many links stay broken for good: then everybody must be joined
-with everybody by way of others.
+`simulate(seed)` draws everything from the seed: the number of nodes, the faults of the network,
+partitions, deaths, returns and goodbyes, and all messages.  Then the faults stop, and within a
+bound all nodes must be joined with each other, and the ledger even.  With `seeds` there is no help
+afterwards: each node asks all others until they are its peers.  With `pieces` some messages are
+larger than a datagram, and some nodes do not take those.  With `keys` datagrams are sealed, the key
+is replaced, strangers replay traffic, and clocks are set back a little when nodes restart.  With
+`suspicion` nodes ask others to reach silent nodes, and give up sooner.  With `tags` nodes describe
+themselves, and send to groups; some take fewer tags, or none.  With `liars` a stranger that nearly
+knows members' numbers speaks in their names, until the faults stop.  With `thieves` a stranger
+takes messages in order, and acknowledges them in the name of their receiver: the receiver that
+waits for them has to find out, and both sides to start anew.  With `rumours` a node dies with
+messages on their way to it, and others claim to hear it; in the end it is back.  With `scars` many
+links stay broken for good: then all nodes must be joined by way of others.
 """
 
 from __future__ import annotations
@@ -75,7 +71,7 @@ from culm.testing.network import Conditions
 
 EPOCH = 1_700_000_000.0
 
-# A tenth of the defaults, or so: what takes minutes in life takes seconds here.
+# A tenth of the defaults, or so: minutes in life are seconds here.
 TIMING = Timing(
     keepalive_s=0.5,
     keepalive_retry_s=0.25,
@@ -91,25 +87,26 @@ TIMING = Timing(
 )
 LIMITS = Limits(queue_max=64, window_max=8)
 
-# The silent are asked for by way of others after a second, and given up after two.
+# Silent nodes are sought by way of others after a second, and given up after two.
 SUSPICION = replace(TIMING, suspect_s=1.0)
 
-# Three in four nodes take messages in pieces, and put fewer together than may come at a time.
+# Three in four nodes take messages in pieces, and assemble fewer at once than may arrive.
 PIECES = [
     replace(LIMITS, datagram_size_max=400, message_size_max=4_000, assemblies_max=places)
     for places in (1, 2, 3, 4)
 ]
 NO_PIECES = replace(PIECES[0], message_size_max=0)
 
-# Bytes of tags that nodes take, and what they are about; the groups are of these names, too.
+# Bytes of tags that nodes take, and the names of tags; the names of groups are among these.
 TAGS_SIZES = [120, 120, 120, 40, 0]
 TOPICS = ["role", "hall", "load", "of the north", "ä"]
 
-# In clusters with a key it is replaced in these steps, each of which all take before the next.
+# In clusters with a key, the key is replaced in these steps; all take one before any takes the
+# next.
 KEYS = bytes(range(32)), bytes(range(32, 64))
 STEPS = [KEYS[:1], KEYS, KEYS[::-1], KEYS[1:]]
 
-# By how much the clock of a node that restarts is set back there: contacts need them to agree.
+# The clock of a restarted node is set back by at most this, since contacts rely on clocks.
 SETBACKS = [0.0, 0.1, 0.6]
 
 REFUSALS = DropReason.REPLAYED, DropReason.UNAUTHENTICATED, DropReason.TOO_LARGE
@@ -117,9 +114,9 @@ REFUSALS = DropReason.REPLAYED, DropReason.UNAUTHENTICATED, DropReason.TOO_LARGE
 INTRUSION = b"not of the cluster"
 
 JOIN_BOUND_S, SCARRED_BOUND_S = 30.0, 60.0
-"""Within so many seconds after the last fault everybody is joined with everybody.
+"""Within this many seconds of the last fault all nodes are joined.
 
-Where only a tree of links is left, of which each loses a tenth, one of 1,000 stories takes 23.
+Where only a tree of links is left, each losing a tenth, one of 1,000 stories takes 23.
 """
 
 _SCARRED_SIZE_MAX = 6
@@ -137,7 +134,7 @@ Life = tuple[bytes, int]  # server ID, incarnation
 class Promise:
     """A message that a life has sent to a peer.
 
-    excused: it need not arrive, as the sender's user knows that the peer left or was given up.
+    excused: it need not arrive: the sender's user knows that the peer left or was given up.
     failed: its user was told that this message may be lost.
     """
 
@@ -149,7 +146,7 @@ class Promise:
 
 @dataclass
 class Ledger:
-    """Who sent what to whom, who got what, and what every user was told of its peers."""
+    """All messages sent and received, and every user's news of its peers."""
 
     sent: dict[tuple[Life, bytes, Delivery], list[Promise]] = field(
         default_factory=lambda: defaultdict(list)
@@ -163,10 +160,10 @@ class Ledger:
     present: dict[tuple[Life, bytes], bool] = field(default_factory=dict)
     lost: dict[tuple[Life, bytes], bool] = field(default_factory=dict)
     tags: dict[tuple[Life, bytes], Mapping[str, str]] = field(default_factory=dict)
-    """What users were told that peers say of themselves."""
+    """The descriptions that users were given of peers."""
     events: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     robbed: set[tuple[Life, bytes]] = field(default_factory=set)
-    """Who counts something as delivered to whom that somebody else has taken."""
+    """Sender and receiver of stolen messages that count as delivered."""
 
     def note_sent(self, life: Life, to: bytes, delivery: Delivery, promise: Promise) -> None:
         self.sent[life, to, delivery].append(promise)
@@ -198,7 +195,7 @@ class Ledger:
                 assert self.lost.get((life, peer)), (life, event)
                 self.present[life, peer], self.lost[life, peer] = True, False
                 self.tags[life, peer] = {}
-            case PeerForgotten(peer=peer):  # it makes room, or took too long
+            case PeerForgotten(peer=peer):  # to make room, or for taking too long
                 assert self.lost.get((life, peer)), (life, event)
                 self.lost[life, peer] = False
             case TagsChanged(peer=peer, tags=tags):
@@ -230,15 +227,15 @@ class Ledger:
                     promise.excused = promise.failed = True
 
     def _excuse(self, life: Life, peer: bytes) -> None:
-        """After a restart, a goodbye or a give-up nothing sent before is promised."""
+        """After a restart, a goodbye or a give-up no earlier message is promised."""
         for delivery in Delivery:
             for promise in self.sent[life, peer, delivery]:
                 promise.excused = True
 
     def check(self, living: list[Life], closed: list[Life]) -> None:
-        """What was sent, and is excused by nothing, has arrived as it was promised.
+        """Every sent message that is not excused has arrived as promised.
 
-        living: who has not crashed and is still there; closed: who took leave in peace.
+        living: nodes that have not crashed and are still there; closed: those that left in peace.
         """
         for (life, peer, delivery), got in self.got.items():
             if delivery is not Delivery.DATAGRAM:
@@ -251,7 +248,7 @@ class Ledger:
                     for delivery in Delivery:
                         self._check_pair(life, other, delivery)
         for receiver in living:
-            if receiver[1] == 1:  # what a former life got ready for its user died with it
+            if receiver[1] == 1:  # messages that a former life held for its user died with it
                 for sender in (*living, *closed):
                     for delivery in Delivery:
                         self._check_told(sender, receiver, delivery, sender in closed)
@@ -278,14 +275,15 @@ class Ledger:
     def _check_told(
         self, sender: Life, receiver: Life, delivery: Delivery, is_closed: bool
     ) -> None:
-        """Whatever never arrived was said to have failed, or follows such a one for ever."""
+        """Every message that never arrived was reported as failed, or follows one that was."""
         got = set(self.got[receiver, sender[0], delivery])
         for promise in self.sent[sender, receiver[0], delivery]:
             if promise.failed and is_closed and delivery is not Delivery.DATAGRAM:
                 break
             if (sender, receiver[0]) in self.robbed and (promise.excused or is_closed):
-                # Both have started anew, as their users know; or the receiver was told that it has
-                # lost sight of one that left, as not all had come that the goodbye announced.
+                # Both have started anew, with their users' knowledge; or the receiver was told that
+                # it has lost sight of a peer that left, with messages missing that the goodbye
+                # announced.
                 continue
             assert promise.failed or promise.payload in got, (sender, receiver, delivery, promise)
 
@@ -295,20 +293,20 @@ def _stamp(life: Life) -> bytes:
 
 
 def _number(data: bytes) -> tuple[int, int]:
-    """Incarnation of the sender and the message's number, of a payload."""
+    """The sender's incarnation and the message's number, from a payload."""
     _, incarnation, number = data.split(b"/")
     return int(incarnation), int(number)
 
 
-# By how much a liar is mistaken in the numbers of a member; those of a life are close together.
+# A liar's errors in the numbers of a member; the numbers of one life lie close together.
 OFF = [-(2**25), -3, -1, 0, 1, 3, 2**25]
 
 
-FAR = 1000  # further than anybody comes in a story
+FAR = 1000  # further than any node gets in a story
 
 
 def _is_given_up(gone: Host, others: list[Host]) -> bool:
-    """Whether none of the others takes it for a peer any more."""
+    """Whether no other node counts it as a peer any more."""
     views = (host.machine.peers().get(gone.address) for host in others)
     return not any(view is not None and view.state is PeerState.JOINED for view in views)
 
@@ -318,7 +316,7 @@ def name(index: int) -> bytes:
 
 
 class Simulation:
-    """One cluster in all its misfortune; `rng` draws what happens to it."""
+    """One cluster and all its misfortunes, drawn by `rng`."""
 
     def __init__(
         self,
@@ -339,10 +337,12 @@ class Simulation:
         self.rng = rng = self.network.random("story")
         self.size = size or rng.choices([2, 3, 4, 5, 6, 8, 16], [24, 36, 22, 11, 4, 2, 0.3])[0]
         if scars:
-            # One in the middle of more would speak to each too rarely, at this pace of times.
+            # In a larger cluster a node in the middle would speak to each peer too rarely for these
+            # times.
             self.size = min(self.size, _SCARRED_SIZE_MAX)
         if rumours:
-            self.size = max(self.size, 3)  # who is gone, who believes it, and who is said to know
+            # the absent node, the deceived, and the node that is named as witness
+            self.size = max(self.size, 3)
         self.names = [name(index) for index in range(self.size)]
         self.ledger = Ledger()
         self.cluster = Cluster(self.network, on_event=self._note)
@@ -355,7 +355,7 @@ class Simulation:
         self._pieces = pieces
         self._keys = keys
         self._timing = SUSPICION if suspicion else TIMING
-        self._steps = dict.fromkeys(self.names, 0)  # of the key's replacement
+        self._steps = dict.fromkeys(self.names, 0)  # in the key's replacement
         self._limits = dict.fromkeys(self.names, LIMITS)
         if pieces:
             self._limits = {
@@ -371,7 +371,7 @@ class Simulation:
         for sid in self.names:
             self.cluster.add(sid, self._build, start=False)
 
-    # -- what can be done ------------------------------------------------------------------
+    # -- single moves -----------------------------------------------------------------------
 
     def boot(self, sid: bytes, helper: bytes | None) -> None:
         host = self.cluster[sid]
@@ -413,7 +413,7 @@ class Simulation:
         group: str | None = None,
         padding: int = 0,
     ) -> bool:
-        """Send, to everybody without `to` or `group`; false if a queue is full or nobody there."""
+        """Send, to all without `to` or `group`; false if a queue is full or no node is there."""
         life = (host.address, host.incarnation)
         payload = b"%b%d" % (_stamp(life), self._messages) + b" " * padding  # type: ignore[arg-type]
         self._messages += 1
@@ -431,7 +431,7 @@ class Simulation:
             ends = (host.address, to or host.address)
             if all(self._limits[sid].message_size_max for sid in ends):  # type: ignore[index]
                 payload += b" " * padding
-        # What goes out at once is noted before, as the answer may come within the call.
+        # Noted before it is sent, as the answer may come within the call.
         promises = [Promise(0, payload) for _ in targets]
         for target, promise in zip(targets, promises, strict=True):
             self.ledger.note_sent(life, target, delivery, promise)  # type: ignore[arg-type]
@@ -498,7 +498,7 @@ class Simulation:
                 self.boot(sid, self.helper(sid))
 
     def _ask_in_vain(self) -> None:
-        """Some are there before there is a network; the others follow in a while."""
+        """Some nodes exist before there is a network; the others follow after a while."""
         self.network.set_conditions(Conditions(loss=1.0))
         early = self.rng.choice([self.size, self.rng.randrange(self.size)])
         for sid in self.names[:early]:
@@ -530,7 +530,7 @@ class Simulation:
             rng.choices([deed for deed, _ in deeds], [weight for _, weight in deeds])[0]()
 
     def _recover(self) -> None:
-        """Faults stop; in the end everybody is joined with everybody."""
+        """Faults stop; in the end all nodes are joined with each other."""
         self.network.heal()
         self.network.thief = None
         self.network.set_conditions(
@@ -558,7 +558,7 @@ class Simulation:
         }
 
     def _hear_rumours(self) -> None:
-        """One is gone, and somebody has others say that they hear it; after a while it is back."""
+        """A node is gone, and others are told that it is heard; after a while it is back."""
         rng, network = self.rng, self.network
         hosts = [host for host in self.running() if host.address not in self.gone]
         if len(hosts) < 3:
@@ -593,7 +593,7 @@ class Simulation:
         assert network.run(network.clock.now + JOIN_BOUND_S, done=self._every(0.25))
 
     def _talk(self) -> None:
-        """Whatever was, all that is sent from now on arrives."""
+        """Whatever happened before, every message sent from now on arrives."""
         rng = self.rng
         for host in self.running():
             for delivery in (Delivery.DATAGRAM, Delivery.IN_ORDER_BROADCAST):
@@ -605,7 +605,7 @@ class Simulation:
         assert self.network.run(self.network.clock.now + JOIN_BOUND_S, done=self._every(0.1))
 
     def _talk_to_all(self) -> None:
-        """Whoever still waits for what was taken notices that now."""
+        """A node that still waits for stolen messages notices now."""
         for host in self.running():
             for other in self.running():
                 if other is not host:
@@ -614,7 +614,7 @@ class Simulation:
         assert self.network.run(self.network.clock.now + JOIN_BOUND_S, done=self._every(0.1))
 
     def _every(self, seconds: float) -> Callable[[], bool]:
-        """Whether all are joined, nothing waits and nobody; looked at from time to time."""
+        """Whether all are joined, no message waits, and no node; looked at from time to time."""
         due = self.network.clock.now
 
         def check() -> bool:
@@ -632,9 +632,9 @@ class Simulation:
             return False
         peers = host.machine.peers()
         if any(view.state is PeerState.JOINED and view.queued for view in peers.values()):
-            return False  # perhaps to one that is gone, and not given up yet
+            return False  # perhaps to a node that is gone, and not given up yet
         if any(view.state is PeerState.JOINED and view.early for view in peers.values()):
-            return False  # it waits for what others may not have
+            return False  # it waits for messages that others may not have
         return all(
             other is host
             or (other.address in peers and peers[other.address].state is PeerState.JOINED)
@@ -642,9 +642,9 @@ class Simulation:
         )
 
     def _introduce(self) -> None:
-        """Make known to each other those who have no common acquaintance at all.
+        """Introduce nodes to each other that have no common acquaintance at all.
 
-        One who never joined is forgotten soon, and so is no acquaintance.
+        A node that never joined is soon forgotten, and is no acquaintance.
         """
         hosts = [host for host in self.running() if host.address not in self.gone]
         knows: dict[Host, set[Host]] = {host: set() for host in hosts}
@@ -664,11 +664,11 @@ class Simulation:
                 frontier = {other for at in frontier for other in knows[at]} - reached
 
     def _scar(self) -> list[tuple[bytes, bytes]]:
-        """Cut links for good, but not those of a random tree, whose edges are returned."""
+        """Cut links for good, except those of a random tree, whose edges are returned."""
         rng = self.rng
         names = [sid for sid in self.names if sid not in self.gone]
         rng.shuffle(names)
-        # At most four links from each to each: news must not be stale when it arrives.
+        # At most four links between any two nodes: news must not be stale on arrival.
         branches = max(1, len(names) // 3)
         tree = [(names[0], sid) for sid in names[1 : branches + 1]]
         tree += [(names[rng.randrange(branches + 1)], sid) for sid in names[branches + 1 :]]
@@ -679,7 +679,7 @@ class Simulation:
         return tree
 
     def _meet_along(self, tree: list[tuple[bytes, bytes]]) -> None:
-        """Whoever has an unbroken link between them is made known to each other."""
+        """Introduce nodes to each other that have an unbroken link between them."""
         for sid, helper in [(tree[0][0], None), *((sid, helper) for helper, sid in tree)]:
             host = self.cluster[sid]
             if helper is not None:
@@ -743,16 +743,16 @@ class Simulation:
             host.call("leave")
 
     def _some_replay(self) -> None:
-        """A synchronize message that was sent some time comes again, and again."""
+        """A synchronize message from some earlier time arrives again, and again."""
         if self.network.starts:
             start = self.rng.choice(self.network.starts)
             for count in range(12):
                 self.network.timetable.after(count * 0.5, lambda: self.network.replay(start))
 
     def _some_forgery(self) -> None:
-        """Somebody would like to see victims that have nothing to do with it flooded.
+        """A stranger tries to have victims flooded that have no part in this.
 
-        He speaks in their name, or tells of them in the name of a member.
+        It speaks in their name, or tells of them in the name of a member.
         """
         rng = self.rng
         to, member = rng.choices(self.names, k=2)
@@ -772,15 +772,15 @@ class Simulation:
         self.network.replay((source, to, encode_parcel(Parcel(rng.choice([None, 5]), None, body))))
 
     def _numbers_of(self, member: bytes, to: bytes) -> tuple[int, int] | None:
-        """The last that it has sent to `to` in order, if it is there and knows that one."""
+        """The last numbers it has sent to `to` in order, if it is running and knows that node."""
         host = self.cluster[member]
         known = host.running and to in host.machine.peers()
         return self.network.numbers.get((member, to)) if known else None
 
     def _some_lie(self) -> None:
-        """Somebody says in a member's name that it starts anew, goes on, or leaves.
+        """A stranger says in a member's name that it starts anew, goes on, or leaves.
 
-        He may have heard which number a goodbye has to name.
+        It may have overheard the number that a goodbye has to name.
         """
         rng = self.rng
         member, to = rng.choices(self.names, k=2)
@@ -799,10 +799,11 @@ class Simulation:
         self.network.replay((member, to, parcel))
 
     def _forestall(self, sid: bytes) -> None:
-        """Somebody says in members' names where they begin, perhaps before they are heard.
+        """A stranger announces members' first numbers, perhaps before they are heard themselves.
 
-        He is ahead of what they have broadcast: whoever believes him for good misses the next.  And
-        he is behind what they have sent to `sid` alone: who knows that number is believed for good.
+        Its numbers are ahead of their broadcasts: a node that believes it for good misses the next
+        one.  And they are below those sent to `sid` alone: a liar that knows that number is
+        believed for good.
         """
         for member in self.names:
             numbers = self._numbers_of(member, sid)
@@ -812,7 +813,7 @@ class Simulation:
                 self.network.replay((member, sid, parcel))
 
     def _some_theft(self) -> None:
-        """A few of the next messages in order do not arrive, and are acknowledged all the same."""
+        """A few of the next messages in order are stolen, and acknowledged all the same."""
         left, rng = self.rng.randrange(1, 4), self.rng
 
         def take(body: MessageData) -> bool:
@@ -842,7 +843,7 @@ class Simulation:
             self._tag(host)
 
     def _tag(self, host: Host) -> None:
-        """It says something else of itself than before, or nothing, if it takes tags itself."""
+        """It describes itself differently, or no longer at all, if it takes tags itself."""
         rng = self.rng
         topics = rng.sample(TOPICS, rng.randrange(len(TOPICS) + 1))
         tags = {topic: "x" * rng.choice([0, 0, 3, 12, 25]) for topic in topics}
@@ -850,7 +851,7 @@ class Simulation:
             host.call("set_tags", tags=tags)  # type: ignore[arg-type]
 
     def _some_group(self) -> None:
-        """Somebody joins a group, or leaves it, or says something to it."""
+        """A node joins a group, leaves it, or sends something to it."""
         host, rng = self._some_host(), self.rng
         if host is None or not self._limits[host.address].tags_size_max:  # type: ignore[index]
             return
@@ -863,7 +864,7 @@ class Simulation:
             host.call(verb, group=group)
 
     def _check_tags(self) -> None:
-        """All know what all others say now, if they take that, and told their users so."""
+        """All nodes that take tags know the present tags of all others, and told their users."""
         for host in self.running():
             views, life = host.machine.peers(), (host.address, host.incarnation)
             size_max = self._limits[host.address].tags_size_max  # type: ignore[index]
@@ -876,7 +877,9 @@ class Simulation:
                     assert self.ledger.tags[life, other.address] == expected, (life, other.address)  # type: ignore[index]
 
     def _haunt(self) -> None:
-        """One lives three times and falls silent; somebody repeats what all its lives have said."""
+        """A node lives three times and falls silent; then the words of all its lives are
+        replayed.
+        """
         hosts = self.running()
         host = self.rng.choice(hosts)
         self.network.starts.clear()
@@ -891,7 +894,7 @@ class Simulation:
         self.network.run(self.network.clock.now + 1.0)
 
     def _check_seals(self) -> None:
-        """Nobody has listened to what it had heard before, or to what was not sealed for it."""
+        """No node has accepted a datagram twice, or one that was not sealed for it."""
         for host in self.running():
             dropped = host.machine.dropped
             refused = sum(dropped[reason] for reason in REFUSALS)
@@ -899,7 +902,7 @@ class Simulation:
             assert refused >= worthless, (host.address, refused, worthless)
 
     def _some_rekeying(self) -> None:
-        """One takes the next step to another key; if it is down, that is in its configuration."""
+        """A node takes the next step to another key; if it is down, in its configuration."""
         step = min(self._steps.values())
         sid = self.rng.choice([sid for sid in self.names if self._steps[sid] == step])
         if step + 1 < len(STEPS):
@@ -908,7 +911,7 @@ class Simulation:
                 self.cluster[sid].call("rekey", keys=STEPS[step + 1])
 
     def _some_intrusion(self) -> None:
-        """Somebody without the key says what a member would, or has the member's own words."""
+        """A stranger without the key sends a member's words, invented or recorded."""
         rng = self.rng
         source, to = rng.choices(self.names, k=2)
         if self.network.starts and rng.random() < 0.7:
@@ -923,13 +926,14 @@ class Simulation:
         )
         parcel = encode_parcel(Parcel(body=MessageData(to, source, 1, write_message(message))))
         if rng.random() < 0.5:
-            # Of a life that would be heard: others are dropped before anybody asks for the key.
+            # Of a life that would be heard: the words of others are dropped before their seals are
+            # looked at.
             began = EPOCH + self.network.clock.now + rng.choice([-1.0, 0.0, 60.0])
             nonce = int(1000 * began).to_bytes(6) + rng.randbytes(18)
             parcel = close_box(parcel, nonce, key=bytes(32), source=source, to=to)
         self.network.replay((source, to, parcel))
 
-    # -- what the cluster tells --------------------------------------------------------------
+    # -- reports of the cluster -------------------------------------------------------------
 
     def _build(self, host: Host) -> Node:
         rng = self.network.random(f"{host.address!r} {host.incarnation}")

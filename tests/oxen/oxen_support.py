@@ -1,4 +1,4 @@
-"""One node among puppets: what it is told, and what it says, parcel by parcel."""
+"""One node among puppets: its input, and its words, parcel by parcel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ME = b"ME"
 
 
 class Dice(Random):
-    """Chance, but for the IDs that a test has put on the table."""
+    """Chance, except for the IDs that a test has put on the table."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
@@ -43,7 +43,7 @@ DEFAULT_LIMITS, DEFAULT_TIMING = Limits(), Timing()
 
 
 class Table:
-    """A node, `ME`, at whose table puppets sit; `events` are all since they were looked at."""
+    """A node, `ME`, at whose table puppets sit; `events` has all since the last look."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Table:
         self._sealed = 0
         self.dialect = dialect
         self.starts: dict[bytes, Synchronize] = {}
-        """What was synchronized with each puppet that answered, by its ID."""
+        """The node's synchronize message to each puppet that answered, by the puppet's ID."""
         self.now = 1.0
         self.sent: list[tuple[bytes, Parcel]] = []
         self._events: list[Event] = []
@@ -85,7 +85,7 @@ class Table:
             self.sent.append((to, decode_parcel(self.opened(to, data), self.dialect)))
 
     def sealed(self, source: bytes, parcel: bytes) -> bytes:
-        """What `source` sends, under the first key if there are any."""
+        """A parcel from `source`, under the first key if there are any."""
         if not self.keys:
             return parcel
         self._sealed += 1
@@ -93,7 +93,7 @@ class Table:
         return close_box(parcel, nonce, key=self.keys[0], source=source, to=ME)
 
     def opened(self, to: bytes, datagram: bytes) -> bytes:
-        """The parcel of a datagram that is sent to `to`."""
+        """The parcel in a datagram to `to`."""
         if not self.keys:
             return datagram
         parcel = open_box(datagram, key=self.keys[0], source=ME, to=to)
@@ -105,7 +105,7 @@ class Table:
         return found
 
     def said(self, to: bytes | None = None) -> list[Parcel]:
-        """What was sent (to that puppet) since this was asked last; the rest is forgotten."""
+        """Parcels sent (to that puppet) since the last call; the others are forgotten."""
         found = [parcel for hop, parcel in self.sent if to in (None, hop)]
         self.sent = []
         return found
@@ -114,7 +114,7 @@ class Table:
         return [parcel.body for parcel in self.said(to) if isinstance(parcel.body, kind)]
 
     def messages(self, to: bytes | None = None) -> list[Message]:
-        """Messages of our own among what was said."""
+        """The node's own messages among those parcels."""
         return [read_message(body.d) for body in self.bodies(MessageData, to) if body.fr == ME]
 
     def tell(
@@ -127,7 +127,7 @@ class Table:
     def tell_message(
         self, fr: bytes, message: Message, *, source: bytes | None = None, id: int | None = None
     ) -> int:
-        """Let the puppet `fr` send `message` (by way of `source`); the ID of it."""
+        """Let the puppet `fr` send `message` (by way of `source`); the message's ID."""
         if id is None:
             self._message_id += 1
             id = self._message_id
@@ -161,7 +161,7 @@ class Table:
     def join(
         self, sid: bytes, *, broadcast: int = 0, one: int = 0, source: bytes | None = None
     ) -> Synchronize:
-        """Let the puppet `sid` join, its numbers as given; what we synchronized with it."""
+        """Let the puppet `sid` join with these numbers; the node's synchronize message to it."""
         hop = sid if source is None else source
         self.said()
         self.tell_message(sid, Synchronize(broadcast, one), source=source)
@@ -175,7 +175,7 @@ class Table:
         self.tell_message(sid, message)
 
     def accept(self, sid: bytes, hop: bytes) -> Synchronize:
-        """The same as `answer`; what was said to that is forgotten."""
+        """The same as `answer`; the node's words in return are forgotten."""
         start = self.answer(sid, hop)
         self.said()
         return start
@@ -198,7 +198,7 @@ class Table:
         return start
 
     def gossip(self, source: bytes, **rows: dict[bytes, float]) -> None:
-        """Let `source` tell of contacts, as seconds of this table's clock."""
+        """Let `source` report contacts, in seconds of this table's clock."""
         columns = sorted({to for row in rows.values() for to in row})
         self.tell(
             source,

@@ -1,6 +1,6 @@
-"""How fast messages go to a peer: over ways that lose them, and beside other messages.
+"""The speed of messages to a peer: over lossy paths, and beside other traffic.
 
-``python tests/oxen/oxen_throughput.py`` prints what is left of the speed at each loss, in virtual
+``python tests/oxen/oxen_throughput.py`` prints the remaining speed at each rate of loss, in virtual
 time: the same on every machine.
 """
 
@@ -19,9 +19,9 @@ from culm.testing.network import Conditions, Network
 
 
 class Bottleneck(Network):
-    """A network of which all senders in `shared` have one queue in common.
+    """A network on which all senders in `shared` have one queue in common.
 
-    rate: datagrams a second; room: how many wait at most, what comes then is lost.
+    rate: datagrams a second; room: the longest queue; further datagrams are lost.
     """
 
     def __init__(self, *, seed: int, conditions: Conditions, rate: float, room: int) -> None:
@@ -49,7 +49,7 @@ class Bottleneck(Network):
 
 
 class Reno:
-    """What other programs send: a plain TCP, as RFC 5681 has it, without a limit of its own."""
+    """Another program's traffic: a plain TCP, as RFC 5681 has it, without a limit of its own."""
 
     def __init__(self, network: Network, name: str) -> None:
         self.network = network
@@ -121,12 +121,12 @@ class Pair:
             network.run(network.clock.now + 0.1)
 
     def start(self, count: int) -> None:
-        """Begin to send so many messages."""
+        """Begin to send `count` messages."""
         self._left = count
         self._fill()
 
     def seconds_for(self, count: int) -> float:
-        """How long it takes until so many messages have arrived."""
+        """The time until `count` messages have arrived."""
         begin, before = self.network.clock.now, self.arrived
         self.start(count)
         assert self.network.run(begin + 2000.0, done=lambda: self.arrived == before + count)
@@ -161,7 +161,7 @@ class Pair:
 def rate(
     loss: float, count: int, *, seed: int = 1, delays: tuple[float, float] = (0.01, 0.02)
 ) -> float:
-    """Messages a second, in order, from one node to another over a way that loses some."""
+    """Messages a second, in order, from one node to another over a lossy path."""
     network = Network(seed=seed, conditions=Conditions(delay_min=delays[0], delay_max=delays[1]))
     pair = Pair(network, [b"A", b"B"])
     network.set_conditions(Conditions(loss=loss, delay_min=delays[0], delay_max=delays[1]))
@@ -169,7 +169,7 @@ def rate(
 
 
 def rates_by_loss() -> dict[float, int]:
-    """Messages a second by the part of datagrams that is lost: of three seeds the median."""
+    """Messages a second by the share of lost datagrams: the median of three seeds."""
     return {
         loss: round(median(rate(loss, 3000, seed=seed) for seed in range(3)))
         for loss in (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)

@@ -1,4 +1,4 @@
-"""Entries that are not valid, of every kind: some that others accept, some that nobody should."""
+"""Entries that are not valid, of every kind: some that others accept, some that no peer should."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = SigningKey(b"p" * 32)
 
 
 def signed(payload: bytes, log_id: int, seqnum: int = 1, **of: Any) -> SendEntry:
-    """An entry of somebody who knows how to sign, whatever he signs."""
+    """An entry with a valid signature, whatever its content."""
     entry = sign(KEY, family=YASMF, log_id=log_id, seqnum=seqnum, payload=payload, **of)
     return SendEntry(0, entry.encode(), payload)
 
@@ -42,7 +42,7 @@ def update(*previous: bytes, schema_id: str = SCHEMA) -> bytes:
 
 
 def with_field(encoded: bytes) -> bytes:
-    """A creation of one field, whose value is encoded like that."""
+    """A creation of one field, whose value has this encoding."""
     front = b"".join(map(cbor.encode, (1, 0, SCHEMA)))
     return b"\x84" + front + b"\xa1" + cbor.encode("n") + encoded
 
@@ -71,7 +71,7 @@ LAX: dict[str, tuple[bytes, Reason]] = {
 
 
 def accepted(kind: str, log_id: int) -> NewOperation:
-    """One of these in an entry, as an implementation keeps it that accepts it."""
+    """One of these in an entry, in the form kept by an implementation that accepts it."""
     payload, _ = LAX[kind]
     operation = Operation(action=Action.CREATE, schema_id=SCHEMA, fields={"name": "x"})
     object.__setattr__(operation, "_encoded", payload)
@@ -81,10 +81,10 @@ def accepted(kind: str, log_id: int) -> NewOperation:
 
 @dataclass(frozen=True)
 class Bad:
-    """What somebody sends beside valid entries.
+    """Entries sent among valid ones.
 
-    before: valid entries that it stands on, which are stored.
-    behind: what depends on it, and is left out with it.
+    before: valid entries that it depends on, which are stored.
+    behind: entries that depend on it, and are left out with it.
     reason: why the first one is left out.
     """
 
@@ -95,13 +95,13 @@ class Bad:
 
     @property
     def place(self) -> tuple[LogKey, int]:
-        """Its log, and its number in it."""
+        """Its log, and its number there."""
         found = decode(self.entry.entry, family=YASMF)
         return found.log, found.seqnum
 
 
 def left_out() -> dict[str, Bad]:
-    """What is left out, for nobody who passes it on need have seen that it is not valid."""
+    """Entries to leave out without blame: a peer may relay them without seeing the fault."""
     found = {name: Bad(signed(payload, 9), reason) for name, (payload, reason) in LAX.items()}
     for name in ("a 64-bit float of 1.5", "1,025 fields"):
         payload, reason = LAX[name]
@@ -136,7 +136,7 @@ def left_out() -> dict[str, Bad]:
 
 GOOD = signed(creation(), 9)
 
-#: What nobody may pass on who looks at it: it ends the session.
+# : A peer that looks at these may not pass them on: they end the session.
 BLAMED: dict[str, tuple[SendEntry, Reason]] = {
     "no entry": (SendEntry(0, b"nothing", b""), Reason.MALFORMED_ENTRY),
     "a wrong signature": (

@@ -1,4 +1,4 @@
-"""A peer that supports log heights only: what such a peer hears, if it is one of ours otherwise."""
+"""A peer that supports log heights only, made from one of ours by filtering what it hears."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _REQUEST = b"\x84\x01"
 
 
 class HeightsOnly:
-    """Bytes on their way to a peer, which takes a request in the other mode for one in its own.
+    """Bytes on their way to a peer that takes a request in the other mode for one in its own.
 
-    silent: it does not hear such a request at all; otherwise it answers with ``Have``.
+    silent: it never hears such a request; otherwise it answers with ``Have``.
     """
 
     def __init__(self, *, silent: bool) -> None:
         self._silent = silent
         self._kept = b""
-        self._spoilt = False  # there are no messages any more
+        self._spoilt = False  # there are no further messages
 
     def heard(self, data: bytes) -> bytes:
-        """What of these bytes, and of those before, the peer gets now."""
+        """The bytes that the peer gets now, from these and earlier ones."""
         self._kept += data
         found = b""
         while self._kept and not self._spoilt:
@@ -45,7 +45,7 @@ class HeightsOnly:
             return encoded
         try:
             message = CODEC.decode(encoded)
-        except RemoteProtocolError:  # it was spoilt on its way
+        except RemoteProtocolError:  # spoilt on its way
             return encoded
         if not isinstance(message, SyncRequest) or message.mode == Mode.LOG_HEIGHT:
             return encoded

@@ -1,24 +1,25 @@
-"""Nodes that write, and replicate over connections on which everything goes wrong.
+"""Nodes that write, and replicate over connections with every kind of fault.
 
 A connection brings bytes late and in pieces of any size, spoils some, and is cut at any byte; a
-store answers late; a node stops at any moment, and starts anew from what its store has.  In the
-end the network is whole: its connections, in rings too, have no fault, and all of them are live.
-From then on nobody has a reason to blame anybody, whoever writes, and however slow a line is.
+store answers late; a node stops at any moment, and starts anew from the contents of its store.  In
+the end the network is whole: its connections, in rings too, have no fault, and all of them are
+live.  From then on no side has a reason to blame the other, whichever nodes write and however slow
+a line is.
 
 In some networks
 
 - a node's folder is restored from a backup, and its author goes on at once, with another key;
-- authors say as those of others do, or as they please, which operations a change follows;
-- an author writes on two nodes at once, and forks his logs; what becomes of such logs and of the
-  documents that they create is open, and how documents look to which they contribute, but nothing
-  else depends on them;
-- one node is of a laxer implementation, and passes on what is not valid to the others, too;
-- some peers support log heights only, and say so with ``Have``, or not at all;
-- any limit is 1, or one side takes fewer ranges than the other one asks about;
+- authors choose the operations that a change follows as other implementations do, or freely;
+- an author writes on two nodes at once, and forks its logs; the fate of such logs and of the
+  documents they create is open, as is the content of documents to which they contribute, but
+  nothing else depends on them;
+- one node is of a laxer implementation, and passes on entries that are invalid for the others, too;
+- some peers support log heights only, and say so with ``Have``, or stay silent;
+- any limit is 1, or one side takes fewer ranges than the other asks about;
 - one peer never reads;
-- a line stands still for longer than its peers have patience, and loses nothing;
-- nodes remember what a peer was sent, and get back what they remembered at another time, or of
-  another peer: then it may take some connections more until all have everything.
+- a line stalls for longer than its peers' patience, and loses nothing;
+- nodes remember what they sent to a peer, and that memory is restored from another time, or from
+  another peer: then it may take some more connections until all have everything.
 """
 
 from __future__ import annotations
@@ -58,18 +59,18 @@ from culm.wire.multihash import YASMF
 NODES_MAX = 20
 STEPS_MAX = 50_000  # where 4,000 are many
 BOTH = (SCHEMA, OTHER)
-# How often all nodes are connected anew, if what they remember of each other may be wrong.
+# How often all nodes are connected anew, if their memories of each other may be wrong.
 ROUNDS_MAX = 8
-# How long a line may stand still: longer than a request waits, or than a session does.
+# How long a line may stall: longer than the wait for an answer, or than the patience of a session.
 SLEEPS_S = (35.0, 310.0)
-# What the two peers of such a line may say of each other.  That one supports log heights only is
-# no fault, and is told where there is no room to ask for these at once.
+# Errors that the two peers of such a line may report of each other. Support for log heights only is
+# no fault, and is reported where there is no room to ask for these at once.
 _LATE = frozenset(
     {ErrorCode.UNANSWERED, ErrorCode.STALLED, ErrorCode.GIVEN_UP, ErrorCode.HEIGHTS_ONLY}
 )
-# What two peers may say of each other if one takes few ranges.
+# Errors that two peers may report of each other if one takes few ranges.
 _FEW = frozenset({ErrorCode.TOO_MANY_RANGES, ErrorCode.GIVEN_UP})
-# Limits that hold up nobody if they are 1.
+# Limits that hold up no peer if they are 1.
 _SMALL = (
     *("unwritten_size_max", "unsent_size_max", "batch_size_max", "batch_count_max", "spans_max"),
     *("logs_known_max", "operations_known_max", "repeated_max", "left_out_max"),
@@ -78,42 +79,43 @@ _SMALL_OF_CONNECTION = ("receive_buffer_max", "sessions_max", "answers_size_max"
 
 
 def key_of(number: int) -> SigningKey:
-    """Of the author of the node of that number."""
+    """The key of the author on the node of that number."""
     return SigningKey((number + 1).to_bytes(32, "big"))
 
 
 class End:
-    """A node's end of a connection: the replicator, and what its store has not answered.
+    """A node's end of a connection: the replicator, and its store's pending answers.
 
-    ears: what of the peer's bytes it hears, if it supports log heights only.
+    ears: filters the peer's bytes, if this end supports log heights only.
     """
 
     def __init__(self, node: Node, machine: Replicator, ears: HeightsOnly | None) -> None:
         self.node = node
         self.machine = machine
         self.ears = ears
-        self.incoming = bytearray()  # on its way here
+        self.incoming = bytearray()  # on their way here
         self.open = True
-        self.blamed: list[RemoteProtocolError] = []  # what the peer is said to have done
+        self.blamed: list[RemoteProtocolError] = []  # faults that the peer is accused of
         self._effects: deque[Any] = deque()
-        self._answers: deque[tuple[Any, Any]] = deque()  # what was done is not told at once
+        self._answers: deque[tuple[Any, Any]] = deque()  # results that are not reported at once
         self._taken = False  # all events and effects
         self._sent = False  # all bytes
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing will happen here before something comes, or somebody wakes it."""
+        """Whether nothing will happen here without new bytes or a wake-up."""
         waits = self._effects or self._answers
         return not self.open or (self._taken and self._sent and not waits)
 
     def stir(self) -> None:
-        """The machine has been told something: it may have something to say."""
+        """The machine has had input: it may have something to say."""
         self._taken = self._sent = False
 
     def answer(self, count: int, *, late: bool) -> bool:
-        """Let the store do at most so many things, one after the other; as `hear`.
+        """Let the store do at most `count` things, one after the other; the result is that of
+        `hear`.
 
-        late: what it has done it tells next time.
+        late: its results are reported in the next turn.
         """
         stored = False
         for _ in range(count):
@@ -129,15 +131,15 @@ class End:
         return stored
 
     def _tell(self) -> None:
-        """Tell the machine what the store has done."""
+        """Report the store's results to the machine."""
         while self._answers:
             self.machine.complete(*self._answers.popleft())
             self.stir()
 
     def hear(self, size: int) -> bool:
-        """Read so many bytes, in such pieces as the machine asks for.
+        """Read up to `size` bytes, in the sizes the machine asks for.
 
-        Returns whether something has been stored.
+        Returns whether anything has been stored.
         """
         stored = self._take()
         while self.incoming and self.open:
@@ -153,7 +155,7 @@ class End:
         return stored
 
     def say(self, size: int) -> bytes:
-        """Take so many bytes for the peer."""
+        """Take up to `size` bytes for the peer."""
         if self._sent:
             return b""
         data = self.machine.data_to_send(size) if size else b""
@@ -163,13 +165,13 @@ class End:
         return data
 
     def _take(self) -> bool:
-        """Take events and effects; whether something has been stored."""
+        """Take events and effects; returns whether anything has been stored."""
         if self._taken:
             return False
         stored = self._take_events()
         while (effect := self.machine.next_effect()) is not None:
             self._effects.append(effect)
-        self._taken, self._sent = True, False  # asked for effects, it may have said something
+        self._taken, self._sent = True, False  # asking for effects may have produced bytes
         return stored
 
     def _take_events(self) -> bool:
@@ -182,8 +184,8 @@ class End:
         return stored
 
     def _blame(self, error: RemoteProtocolError) -> None:
-        # A peer that hears a request as one for the other mode is told that it is over, or gets
-        # what belongs to a session that it has asked for in vain, and whose id it has used again.
+        # A peer that takes a request for one in the other mode is told that the session is over, or
+        # gets messages of a session that it asked for in vain, whose id it has since used again.
         if self.ears is None or error.code not in {ErrorCode.GIVEN_UP, ErrorCode.WRONG_MODE}:
             self.blamed.append(error)
 
@@ -204,11 +206,11 @@ def some_limits(rng: Random) -> ReplicatorLimits:
 
 
 class Connection:
-    """Two replicators, between which bytes are carried as long as it lasts.
+    """Two replicators, with bytes carried between them while it lasts.
 
-    faulty: about one byte in 1500 is not the one that was sent.
+    faulty: about one byte in 1500 is changed.
     stuck: nothing is read at either end.
-    at_rest: nothing happened in its last turn, and nothing will before somebody wakes it.
+    at_rest: nothing happened in its last turn, and nothing will before a wake-up.
     """
 
     def __init__(
@@ -260,11 +262,11 @@ class Connection:
             end.machine.announce(BOTH, timestamp=1)
 
     def wait(self) -> None:
-        """Let so much time pass that a request counts as unanswered."""
+        """Let enough time pass for a request to count as unanswered."""
         self._pass_time(31.0)
 
     def sleep(self) -> None:
-        """Nothing moves for a while, and nothing is lost."""
+        """The line stalls for a while, and loses nothing."""
         self.has_slept = True
         self._pass_time(self._rng.choice(SLEEPS_S))
 
@@ -277,14 +279,14 @@ class Connection:
 
     @property
     def blamed(self) -> list[RemoteProtocolError]:
-        """What one end says that the other has done, and that lateness or limits do not explain."""
+        """Accusations by either end that lateness or limits do not explain."""
         found = [error for end in self.ends for error in end.blamed]
         excused = self._no_fault | (_LATE if self.has_slept else frozenset())
         return [each for each in found if each.code not in excused]
 
     @property
     def waits(self) -> bool:
-        """Whether a request may yet turn out to be unanswered."""
+        """Whether a request may still turn out to be unanswered."""
         deadlines = [end.machine.next_deadline() for end in self.ends if end.open]
         return not self.stuck and any(each is not None for each in deadlines)
 
@@ -292,12 +294,12 @@ class Connection:
     def is_given_up(self) -> bool:
         """Whether lateness was too much for a peer that supports log heights only.
 
-        It takes what belongs to sessions whose ids it has used again for faults.
+        It takes messages of sessions whose ids it has used again for faults.
         """
         return self.has_slept and any(end.ears and not end.open for end in self.ends)
 
     def turn(self) -> set[Node]:
-        """Both ends go on a little; who has stored something."""
+        """Both ends go on a little; the nodes that stored something."""
         wrote = set[Node]()
         for end, peer in (self.ends, self.ends[::-1]):
             if (end.incoming or not end.at_rest) and end.open and self._turn(end, peer):
@@ -306,7 +308,7 @@ class Connection:
         return wrote
 
     def _turn(self, end: End, peer: End) -> bool:
-        """One end goes on a little; whether it has stored something."""
+        """One end goes on a little; returns whether it has stored anything."""
         rng = self._rng
         stored = end.answer(rng.choice((0, 1, 9)), late=rng.random() < 0.3)
         size = rng.choice((rng.randint(1, 100), 5000, 1 << 22))
@@ -324,7 +326,7 @@ class Connection:
         return bytes(spoilt)
 
     def wake(self, node: Node) -> None:
-        """That node has stored something, which did not come from here."""
+        """That node has stored something that did not come from here."""
         for end in self.ends:
             if end.node is node and end.open:
                 end.machine.stored()
@@ -346,7 +348,8 @@ class Simulation:
         )
         self._lax = Node(NODES_MAX + 1) if is_lax else None
         self._poisons = 0
-        self._offers: dict[tuple[Node, Node], Offers] = {}  # of the first one, about the second
+        # what the first node remembers of the second
+        self._offers: dict[tuple[Node, Node], Offers] = {}
         self._older: list[Offers] = []
         self.written: set[bytes] = set()
         """The ids of all operations."""
@@ -355,7 +358,7 @@ class Simulation:
         self.bytes = 0
 
     def run(self) -> None:
-        """Everything goes wrong for a while; then it is made whole, and goes on."""
+        """Everything goes wrong for a while; then the network is mended, and goes on."""
         for _ in range(self._rng.randint(10, 40)):
             self._step()
         self.written &= {each for node in self._all for each in operations_of(node)}
@@ -378,12 +381,12 @@ class Simulation:
 
     @property
     def blamed(self) -> list[RemoteProtocolError]:
-        """What those whose connections are there are said to have done."""
+        """The accusations on all present connections."""
         read = (each for each in self._connections if not each.stuck)
         return [error for each in read for error in each.blamed]
 
     def forked(self) -> set[bytes]:
-        """The documents of which some nodes have entries that others cannot take."""
+        """The documents with entries at some nodes that others cannot take."""
         logs = self._forked_logs()
         found = [node.store.documents_of(logs).values() for node in self._all]
         return {each.document_id for documents in found for each in documents}
@@ -414,7 +417,7 @@ class Simulation:
             self._poison(self._lax)
 
     def write(self) -> None:
-        """Somebody creates, changes or deletes something, as far as he knows it."""
+        """An author creates, changes or deletes something, as far as it knows it."""
         rng, node = self._rng, self._rng.choice(self.nodes)
         author = node.author
         if self._forks and rng.random() < 0.2:
@@ -436,9 +439,9 @@ class Simulation:
             each.wake(node)
 
     def _followed(self, node: Node, document: bytes) -> list[bytes] | None:
-        """What a change of a document follows: what our authors say or, in some changes, any of it.
+        """The operations that a change follows: those our authors name or, in some changes, any.
 
-        Where logs are forked only theirs will do: they name the creation, which is everywhere.
+        In forked logs only the former will do: they name the creation, which all nodes have.
         """
         if self._forks or self._rng.random() < 0.7:
             return None
@@ -446,7 +449,7 @@ class Simulation:
         return self._rng.sample(written, self._rng.randint(1, min(3, len(written))))
 
     def _poison(self, lax: Node) -> None:
-        """The lax node gets what is not valid to the others, and writes something that is."""
+        """The lax node gets entries that are invalid for the others, and writes a valid one."""
         self._poisons += 1
         kind = self._rng.choice([each for each in sorted(LAX) if each != "another schema"])
         lax.store.append([accepted(kind, self._poisons)])
@@ -463,7 +466,7 @@ class Simulation:
         self._connections.append(made)
 
     def _remembered(self, node: Node, peer: Node) -> Offers | None:
-        """What a node remembers of a peer: all, nothing, or what was so once, or of another."""
+        """A node's memory of a peer: whole, none, from an earlier time, or of another peer."""
         rng = self._rng
         if not self._remembers or rng.random() < 0.2:
             return None
@@ -474,7 +477,7 @@ class Simulation:
         return offers
 
     def _restart(self, number: int) -> None:
-        """What its store has not done is not done at all; what it has done may be lost as well."""
+        """Pending writes of its store are lost, and perhaps completed ones as well."""
         node = self.nodes[number]
         if self._restores and self._rng.random() < 0.5:
             node.store = restored(node, self._rng)
@@ -513,10 +516,10 @@ class Simulation:
             self._connect(self._rng.sample(nodes, 2), live=True, faulty=False, stuck=True)
 
     def settle(self) -> None:
-        """Go on until nothing happens any more, also if one waits."""
+        """Go on until nothing happens any more, even after a wait."""
         moving = self._connections
         while moving:
-            for each in moving:  # all of them have a turn
+            for each in moving:  # each of them has a turn
                 if not each.at_rest:
                     self._turn(each)
             moving = [each for each in self._connections if not each.at_rest]
@@ -526,10 +529,10 @@ class Simulation:
                     each.wait()
 
     def check(self) -> None:
-        """All nodes have all operations that were ever written, and the same documents.
+        """All nodes have all operations ever written, and the same documents.
 
-        That is not asked of documents that forks have torn apart.  And nobody has said that anybody
-        else has broken a rule.
+        Documents torn apart by forks are exempt.  And no node has accused another of breaking a
+        rule.
         """
         assert self.blamed == []
         forked = self.forked()
@@ -543,7 +546,7 @@ class Simulation:
         assert len({frozenset(self._whole(node)) for node in self.nodes}) == 1
 
     def _whole(self, node: Node) -> Iterator[bytes]:
-        """All entries of a node in logs that nobody has forked, of documents that all know."""
+        """All entries of a node in unforked logs, of documents that all nodes know."""
         logs = self._forked_logs()
         known = [
             set(each.store.documents(SCHEMA) + each.store.documents(OTHER)) for each in self.nodes
@@ -570,7 +573,7 @@ class Simulation:
 
 
 def kept_by(node: Node) -> list[Any]:
-    """All entries of a node with their operations, in the order in which they were stored."""
+    """All entries of a node with their operations, in the order of storing."""
     return list(node.store.read_new(BOTH, count_max=1 << 20, size_max=1 << 30))
 
 
@@ -580,7 +583,7 @@ def operations_of(node: Node) -> list[bytes]:
 
 
 def restored(node: Node, rng: Random) -> MemoryStore:
-    """The store of a node as it was at some time."""
+    """The store of a node, restored to some earlier moment."""
     kept, store = kept_by(node), MemoryStore()
     for _, log, _, entry, operation in kept[: rng.randint(0, len(kept))]:
         document = node.store.documents_of([log])[log].document_id
@@ -591,7 +594,7 @@ def restored(node: Node, rng: Random) -> MemoryStore:
 
 @captures.of_failures
 def run_p2panda_seed(seed: int) -> Simulation:
-    """Run one seed, and what is written live in the end."""
+    """Run one seed, then some live writes."""
     simulation = Simulation(seed)
     simulation.run()
     simulation.check()

@@ -19,7 +19,7 @@ HIGH = encode_item(LogKey(b"\xff" * 32, 7), 9)
 
 
 class Peer:
-    """A connection, and what its peer says and hears.
+    """A connection, and its peer's side of the conversation.
 
     yields: our id is the lower one.
     """
@@ -38,7 +38,7 @@ class Peer:
         self.codec = Codec(dialect=Dialect.SEED, limits=Limits())
 
     def tell(self, *messages: Message) -> list[Event]:
-        """What happens when the peer says these."""
+        """The events after these messages of the peer."""
         self.connection.receive_data(b"".join(map(self.codec.encode, messages)))
         return self.events()
 
@@ -46,7 +46,7 @@ class Peer:
         return list(iter(self.connection.next_event, None))
 
     def said(self) -> list[Message]:
-        """What was said to the peer since it was asked last."""
+        """Messages sent to the peer since the last call."""
         return list(decoded(self.connection.data_to_send(), self.codec))
 
     def meet(self) -> None:

@@ -25,7 +25,7 @@ CODEC = Codec(dialect=Dialect.SEED, limits=Limits())
 
 
 class Victim:
-    """A node and its replicator, to which a hostile peer talks."""
+    """A node and its replicator, at the mercy of a hostile peer."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class Victim:
         self.tell(SyncRequest(session_id, mode, (SCHEMA,)))
 
     def entries(self) -> set[bytes]:
-        """All that is in the store."""
+        """All entries in the store."""
         found = self.node.store.read_new((SCHEMA,), count_max=1 << 20, size_max=1 << 30)
         return {each.entry for each in found}
 
     def code(self, *messages: Message | bytes) -> Any:
-        """How the session ends that the peer spoils with these; nothing was stored."""
+        """The code with which these messages of the peer end the session; nothing was stored."""
         before = len(self.node.documents())
         events = self.tell(*messages)
         (ended,) = [each for each in events if isinstance(each, (SessionEnded, Closed))]
@@ -89,7 +89,7 @@ class Victim:
         return ended.error.code
 
     def refusal(self, message: Message) -> Any:
-        """Why that is not stored, whoever is to blame."""
+        """The reason for not storing that message, whichever side is to blame."""
         (event,) = self.tell(message)
         if isinstance(event, OperationLeftOut):
             return event.reason
