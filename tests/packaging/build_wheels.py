@@ -1,10 +1,10 @@
 """Builds wheels for Linux systems with glibc and with musl, and tests them: `tox run -e wheels`.
 
-zig, which comes as a wheel, compiles for either on any Linux machine, without a container.
-The sdist and the wheels are left in `dist/`.  Of each wheel the tags are looked at, and that the
-loader of such a system finds everything it needs.  Then it is installed in a new environment, where
-the kernels' tests run, if there is an interpreter for it.  A machine with glibc hardly ever has one
-on musl: `--python` names it.
+zig, which comes as a wheel, compiles for either on any Linux machine, without a container.  The
+sdist and the wheels are left in `dist/`.  Each wheel's tags are checked, and that the loader of
+such a system finds everything it needs.  If there is an interpreter for it, the wheel is then
+installed in a new environment, where the kernels' tests run.  A machine with glibc hardly ever has
+one for musl: `--python` names it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 KERNELS = len(list((ROOT / "cext").glob("*.pyx")))
 MACHINE = platform.machine()
 
-# Which of the names given as arguments this interpreter does not export.
+# Prints the arguments that are no names exported by this interpreter.
 MISSING = """
 import ctypes, sys
 print(*(name for name in sys.argv[1:] if not hasattr(ctypes.pythonapi, name)))
@@ -36,7 +36,7 @@ print(*(name for name in sys.argv[1:] if not hasattr(ctypes.pythonapi, name)))
 
 
 def run(*command: str | Path, cwd: Path | None = None, **settings: str) -> str:
-    """Standard output of a command; its failure ends the program, and shows what it wrote."""
+    """Standard output of a command; a failure ends the program, and shows the output."""
     foreign = {name for name in os.environ if name.startswith(("CULM_", "PYTHON"))}
     env = {name: value for name, value in os.environ.items() if name not in foreign} | settings
     words = [str(word) for word in command]
@@ -51,7 +51,7 @@ def interpreter(version: str) -> Path | None:
     for folder in os.get_exec_path():
         candidate = Path(folder) / f"python{version}"
         if candidate.exists():
-            # A version manager's shim may be there and lead nowhere.
+            # A version manager's shim may be present and lead nowhere.
             probe = [candidate, "-c", "import sys; print(sys.base_prefix)"]
             done = subprocess.run(probe, capture_output=True, text=True)
             if done.returncode == 0:
@@ -60,12 +60,12 @@ def interpreter(version: str) -> Path | None:
 
 
 def soabi_of(python: Path) -> str:
-    """What an interpreter looks for in names of modules: "cpython-311-x86_64-linux-gnu", say."""
+    """The interpreter's suffix for names of modules: "cpython-311-x86_64-linux-gnu", say."""
     return run(python, "-c", "import sysconfig; print(sysconfig.get_config_var('SOABI'))").strip()
 
 
 def build(sdist: Path, python: Path, target: Target, scratch: Path, output: Path) -> Path:
-    """A wheel of the sdist, compiled for a target, with the tag that it deserves."""
+    """A wheel of the sdist, compiled for a target, with the tag it deserves."""
     raw, repaired = scratch / "raw", scratch / "repaired"
     run(
         *(python, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", raw, sdist),
@@ -87,14 +87,14 @@ def name_it(wheel: Path, tag: str, target: Target, folder: Path) -> None:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         run(sys.executable, *repair, PATH=path)
     else:
-        # auditwheel knows the libc of its own machine only; `inspect` looks at what it would.
+        # auditwheel knows only the libc of its own machine; `inspect` checks in its place.
         shutil.copytree(wheel.parent, folder)
         copy = folder / wheel.name
         run(sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", tag, copy)
 
 
 def inspect(wheel: Path, python: Path, target: Target) -> None:
-    """Look whether everything that the wheel's modules need is there, on every such system."""
+    """Check that everything the wheel's modules need is present on every such system."""
     if not wheel.stem.endswith(target.platform.format(machine=MACHINE)):
         raise SystemExit(f"{wheel.name} is not for {target.platform}")
     modules = modules_in(wheel)
@@ -105,7 +105,7 @@ def inspect(wheel: Path, python: Path, target: Target) -> None:
     asked_of_python = sorted(name for name in undefined if re.match("_?Py", name))
     faults += run(python, "-c", MISSING, *asked_of_python).split()
     if target.libc == "musl":
-        # What musl exports, as zig lists it for its linker.
+        # The names that musl exports, as zig lists them for its linker.
         listing = (ZIG / "lib/libc/musl/libc.S").read_text()
         exported = set(re.findall(r"\.(?:globl|weak) (\w+)", listing))
         faults += sorted(undefined - set(asked_of_python) - exported)

@@ -1,4 +1,4 @@
-"""What the tests of the package read of the project: its files and the README's code."""
+"""The project, as the tests of the package read it: its files and the README's code."""
 
 from __future__ import annotations
 

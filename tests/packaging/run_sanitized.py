@@ -1,7 +1,7 @@
 """Runs pytest on instrumented kernels, with the sanitizers' runtime loaded first.
 
-The interpreter itself is not instrumented, so the runtime of AddressSanitizer has to be
-preloaded; where it is, only the compiler knows.
+The interpreter itself is not instrumented, so the runtime of AddressSanitizer has to be preloaded;
+only the compiler knows its path.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def main() -> None:
     check_instrumented()
     environment = os.environ | {
         "LD_PRELOAD": runtime_library("libasan.so"),
-        # Python frees little at exit, which is no fault of ours.
+        # Python frees little at exit, through no fault of culm.
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-        # Python's own allocator would hide where one object ends and the next begins.
+        # Python's own allocator would hide the boundaries between objects.
         "PYTHONMALLOC": "malloc",
     }
     command = [sys.executable, "-m", "pytest", *sys.argv[1:]]

@@ -1,4 +1,4 @@
-"""What a wheel's extension modules ask of the machine they are installed on."""
+"""The demands of a wheel's extension modules on the machine they are installed on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 class Target:
     """A family of Linux systems that one wheel is for.
 
-    `libraries` is what its modules may need by name, `glibc_max` the newest version of
-    glibc's symbols that the oldest of these systems has; ``None``: there is no glibc at all.
+    `libraries` names those that its modules may need, `glibc_max` is the newest version of glibc's
+    symbols that the oldest of these systems has; ``None``: no glibc at all.
     """
 
     libc: str
@@ -25,11 +25,11 @@ class Target:
     glibc_max: tuple[int, ...] | None
 
     def soabi(self, other: str) -> str:
-        """What the same Python looks for there, by what it looks for on another Linux system."""
+        """The suffix for the same Python there, from its suffix on another Linux system."""
         return re.sub(r"-linux-\w+", f"-linux-{self.libc}", other)
 
     def faults(self, module: Module) -> Iterator[str]:
-        """Why the module would not load on some of these systems."""
+        """Reasons why the module would not load on some of these systems."""
         for library in module.needed - self.libraries:
             yield f"{module.name} needs {library}"
         for version in module.glibc_versions:
@@ -43,7 +43,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """An extension module, as its ELF file tells."""
+    """An extension module, as described by its ELF file."""
 
     name: str
     needed: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ TARGETS = (
         frozenset({"libc.so.6"}),
         (2, 17),
     ),
-    # musl's loader knows itself by this name.
+    # The name that musl's loader has for itself.
     Target("musl", "musllinux_1_2_{machine}", "{machine}-linux-musl", frozenset({"libc.so"}), None),
 )
 
@@ -73,8 +73,8 @@ def modules_in(wheel: Path) -> list[Module]:
 
 
 def read_module(name: str, content: bytes) -> Module:
-    """What the ELF file of an extension module says."""
-    # pyelftools is installed where wheels are built, and nowhere else.
+    """The description of an extension module in its ELF file."""
+    # pyelftools is installed only where wheels are built.
     from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile
     from elftools.elf.gnuversions import GNUVerNeedSection

@@ -1,7 +1,7 @@
 """A dumb model of two connections and everything that their users may do.
 
-`Sent` says where a sender is, with lists; `Player` is one user, who knows what is legal
-and does only that; `Duel` is both of them and the bytes that are under way.
+`Sent` keeps the position of a sender, with lists; `Player` is one user, who knows the legal moves
+and makes no others; `Duel` is both of them and the bytes under way.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Action = Callable[[], object]
 
 
 class Dice:
-    """Choices; the first options are those that a shrunk example takes."""
+    """Choices; shrunk examples take the first options."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._numbers = list(numbers)
@@ -87,7 +87,7 @@ class Dice:
 
 
 class Sent:
-    """What one endpoint has sent of one request."""
+    """Everything that one endpoint has sent for one request."""
 
     def __init__(self, proposal: Proposal) -> None:
         self.proposal = proposal
@@ -96,11 +96,11 @@ class Sent:
         self.index = 0
         self.offset = self.start_of(self.due)
         self.metadata: set[int] = set()
-        self.bad = False  # there are wrong bytes in the payload so far
-        self.owed: Place | None = None  # what was sent and is invalid as a whole
+        self.bad = False  # the payload so far has wrong bytes
+        self.owed: Place | None = None  # something sent that is invalid as a whole
         self.apologized: Place | None = None
         self.jumped = False  # within the payload that is due
-        self.unsure = False  # whether what was sent last is valid cannot be known
+        self.unsure = False  # whether the last thing sent is valid cannot be known
 
     @property
     def due(self) -> Place | None:
@@ -132,7 +132,7 @@ class Sent:
         self.unsure = unsure
 
     def passed_by(self, place: tuple[int, int, int]) -> int:
-        """How many pieces come before a place of the other endpoint."""
+        """The number of pieces that come before a place of the other endpoint."""
         seqnum, part, amount = place
         return sum(
             p <= (seqnum, part) if amount == WHOLE else p < (seqnum, part) for p in self.pieces
@@ -159,7 +159,7 @@ class Game:
 
 
 class Player:
-    """The user of one connection; `steps`: what it was told to do, and what it received."""
+    """The user of one connection; `steps`: its calls, and the bytes it received."""
 
     def __init__(self, role: Role, logs: Mapping[LogKey, Log], **options: Any) -> None:
         self.role = role
@@ -180,7 +180,7 @@ class Player:
         self.steps.append((request_id, verb, args, options))
         return getattr(self.connection if request is None else request, verb)(*args, **options)
 
-    # What happens.
+    # Events
 
     def receive(self, data: bytes) -> None:
         if data:
@@ -283,7 +283,7 @@ class Player:
                 game.request.provide_entry(game.entry(event.seqnum))
 
     def check(self) -> None:
-        """The connection is where the model is."""
+        """The connection agrees with the model."""
         if self.closed is not None:
             return
         assert set(self.connection.requests) == set(self.games)
@@ -301,7 +301,7 @@ class Player:
             assert (cursor.range.end, cursor.range.upper_certpool) == (sent.end, sent.upper)
             assert (cursor.piece, cursor.offset) == (sent.due, sent.offset)
 
-    # What may be done.
+    # Legal calls
 
     def propose(self, dice: Dice) -> None:
         if not self.connection.proposal_credit:
@@ -330,7 +330,7 @@ class Player:
             size_max=dice.pick([WHOLE - 1, WHOLE - 1, 200]),
         )
         request_id = None
-        if dice.chance(3):  # an id that was used, perhaps
+        if dice.chance(3):  # an id in use, perhaps
             request_id = 2 * dice.below(4) + self.role
         try:
             request = self.do(None, "propose", proposal, request_id=request_id)
@@ -360,7 +360,7 @@ class Player:
         if dice.chance(4):
             made["allow_skipping"] = True
         new_end = game.sent.end
-        # Where a sparse range leads depends on its end, which payloads do not tell.
+        # The target of a sparse range depends on its end, which payloads do not tell.
         closed = game.proposal.sparse and game.proposal.payload_only
         if dice.chance(2) and (game.state is RequestState.PROPOSED_BY_PEER or not closed):
             made["end"] = game.proposal.start + dice.below(14)
@@ -417,7 +417,7 @@ class Player:
         self.do(game.request, "cancel", reason, **proof)
         game.state = RequestState.CANCELLING
 
-    # What may be sent.
+    # Legal things to send
 
     def send(self, game: Game, dice: Dice) -> None:
         options = self.options(game, dice)
@@ -425,7 +425,7 @@ class Player:
             dice.pick(options)()
 
     def stream(self, game: Game, dice: Dice) -> None:
-        """Go on with whole entries, in runs where that is possible."""
+        """Go on with whole entries, in runs where possible."""
         sent, demand = game.sent, game.request.peer_demand
         confirmed = game.state is RequestState.CONFIRMED and demand is not None
         due = sent.due if confirmed and sent.owed is None else None
@@ -441,7 +441,7 @@ class Player:
             self.send(game, dice)
 
     def options(self, game: Game, dice: Dice) -> list[Action]:
-        """Everything that is legal to send now for that request."""
+        """Everything that may legally be sent now for that request."""
         sent, request = game.sent, game.request
         if game.state is not RequestState.CONFIRMED or sent.due is None:
             return [lambda: self.apologize(game)] if self.may_apologize(game) else []
@@ -555,7 +555,7 @@ class Player:
         game.sent.unsure = any(game.request.link(n) is None for n in targets)
 
     def send_entries(self, game: Game, dice: Dice) -> None:
-        """As many as go in one go; perhaps none."""
+        """As many as fit in one go; perhaps none."""
         sent, demand = game.sent, game.request.peer_demand
         assert sent.due is not None
         assert demand is not None
@@ -577,7 +577,7 @@ class Player:
         self.do(None, "grant_proposals", 1 + dice.below(2))
 
     def pass_over(self, game: Game) -> None:
-        """Want nothing more of what comes for a request, and end it."""
+        """Want nothing more for a request, and end it."""
         if game.state in (RequestState.PROPOSED_BY_US, RequestState.CONFIRMED):
             self.do(game.request, "pass_over")
             self.do(game.request, "cancel", CancelReason.DO_NOT_RETRY)
@@ -647,7 +647,7 @@ class Duel:
             player.safe = player.connection.session.receive_mode is Mode.SAFE
 
     def deliver(self, sender: int, size: int | None) -> bool:
-        """Bytes arrive at the other player; whether there were any."""
+        """Bytes arrive at the other player; returns whether there were any."""
         player, other = self.players[sender], self.players[1 - sender]
         self.under_way[sender] += player.connection.data_to_send(size)
         size = len(self.under_way[sender]) if size is None else size
@@ -659,7 +659,7 @@ class Duel:
         return bool(data)
 
     def settle(self) -> None:
-        """Everything arrives, everybody answers."""
+        """Everything arrives, and every request is answered."""
         while True:
             moved = [self.deliver(0, None), self.deliver(1, None)]
             for player in self.players:
@@ -671,7 +671,7 @@ class Duel:
                 break
 
     def agree(self) -> None:
-        """Nothing is under way: both must say the same of everything."""
+        """Nothing is under way: both must agree about everything."""
         left, right = self.players
         for player in self.players:
             assert player.closed is None, player.closed
@@ -692,14 +692,14 @@ class Duel:
                 if game.state is RequestState.CONFIRMED:
                     assert one.peer_demand == two.our_demand
         for one, two in ((left, right), (right, left)):
-            # Two counts no less than one, or it could grant more.
+            # Two counts one free place too many, or it could grant more.
             most = MAX - one.connection.proposal_credit
             with pytest.raises(LocalProtocolError) as caught:
                 two.connection.grant_proposals(most + 1)
             assert caught.value.code is ErrorCode.CREDIT_OVERFLOW
 
     def grant_all(self) -> None:
-        """Each may count no more proposals than the other, or it could not grant all the rest."""
+        """Neither may count more proposals than the other, or it could not grant all the rest."""
         for one, two in (self.players, self.players[::-1]):
             two.do(None, "grant_proposals", MAX - one.connection.proposal_credit)
         self.settle()

@@ -73,7 +73,7 @@ def conversation(scenario: Scenario) -> MachinePair:
 
 
 def crossing() -> MachinePair:
-    """Both propose at once, so the one with the larger start was never made."""
+    """Both propose at once, so the proposal with the larger start was never made."""
     link = conversation(CROSSING)
     link.call("left", "propose", start=9)
     link.call("right", "propose", start=4)
@@ -102,7 +102,7 @@ def words(event: Event) -> str:
 
 
 def sequence(link: MachinePair) -> str:
-    """What the peer's bytes brought about, event by event, from the log of a link."""
+    """The effects of the peer's bytes, event by event, from the log of a link."""
     lines = ["sequenceDiagram", "    participant A as A (proactive)",
              "    participant B as B (reactive)"]  # fmt: skip
     for side, turn in link.log:
@@ -118,7 +118,7 @@ def sequence(link: MachinePair) -> str:
 
 
 def states() -> str:
-    """The diagram of `TRANSITIONS`, what changes nothing left out."""
+    """The diagram of `TRANSITIONS`, without the steps that change nothing."""
     lines = ["stateDiagram-v2"]
     lines += [f"    [*] --> {first}" for first in ("PROPOSED_BY_US", "PROPOSED_BY_PEER")]
     for state, row in TRANSITIONS.items():
@@ -153,7 +153,7 @@ def invariants() -> str:
 
 
 def parts() -> dict[str, str]:
-    """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
+    """The text between ``<!-- name -->`` and ``<!-- end -->``."""
     return {
         "states": f"```mermaid\n{states()}\n```",
         "transitions": transitions(),
@@ -165,7 +165,7 @@ def parts() -> dict[str, str]:
 
 
 def filled(page: str, parts: Mapping[str, str]) -> str:
-    """The page with its parts as they are now."""
+    """The page with its generated parts brought up to date."""
     for name, text in parts.items():
         pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
         page, count = re.subn(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as under pytest
 
 from normative import Rule, RuleBook
 
@@ -18,7 +18,7 @@ BOOK = RuleBook(HERE / "rules.toml", (HERE,), prefixes=("test_p2p_", "test_repli
 
 
 def invariants(channel: str) -> list[Rule]:
-    """What ends a connection when it is violated on that channel."""
+    """The violations on that channel that end a connection."""
     return [rule for rule in BOOK.all_rules() if rule.section == f"Invariants, {channel} channel"]
 
 

@@ -26,7 +26,7 @@ from culm.point2point.pieces import Bounds
 
 @dataclass(frozen=True, kw_only=True)
 class DirectionSnapshot:
-    """What one endpoint has sent for a request, and may send next.
+    """Everything that one endpoint has sent for a request, and may send next.
 
     cursors, demands, ranges
         Where it may be, what it may have been asked for, and where the range may end for it;
@@ -124,20 +124,20 @@ def connection_as_it_is(connection: Connection) -> ConnectionSnapshot:
 
 @contextmanager
 def nothing_changed(connection: Connection) -> Iterator[None]:
-    """Nothing that the connection holds changes in between."""
+    """Everything that the connection holds stays the same within it."""
     before = connection_as_it_is(connection), held(connection)
     yield
     assert (connection_as_it_is(connection), held(connection)) == before
 
 
-#: Values without parts, and what belongs to the program.
+# : Values without parts, and objects that belong to the program.
 _WHOLE = (int, float, str, bytes, NoneType, Enum, type, ModuleType, FunctionType)
 
 
 def held(whole: object) -> list[object]:
     """All objects that `whole` refers to, directly or by others: their kinds, and their values.
 
-    What has parts is numbered as it is met, so that the same parts in other places differ.
+    Composite objects are numbered as they are met, so that the same parts in other places differ.
     """
     found: list[object] = []
     numbers: dict[int, int] = {}

@@ -1,8 +1,8 @@
-"""What the tests of Point-2-Point share.
+"""Shared by the tests of Point-2-Point.
 
-`Raw` is a peer made of bytes: it frames control and data packets by hand, straight from
-the tables of the specification, so that the tests do not believe what the code under test
-says of the format.  `Pair` joins two connections in memory.
+`Raw` is a peer made of bytes: it frames control and data packets by hand, straight from the tables
+of the specification, so that the tests do not rely on the code under test for the format.  `Pair`
+joins two connections in memory.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def published(
     seed: int = 1,
     ended: bool = False,
 ) -> tuple[NewEntry, ...]:
-    """A log with these payloads; `ended`: the last of them says that it is the last."""
+    """A log with these payloads; `ended`: its last entry carries the end marker."""
     author = LogAuthor(SigningKey(bytes([seed]) * 32), family=family, log_id=log_id)
     *first, last = payloads
     return (*map(author.publish, first), author.publish(last, end_of_log=ended))
 
 
 def stored(new: NewEntry) -> StoredEntry:
-    """As a store gives it, with its payload."""
+    """An entry as a store returns it, with its payload."""
     return stored_form(new)._replace(payload=new.payload)
 
 
@@ -77,7 +77,7 @@ def ended_log(length: int) -> dict[int, NewEntry]:
 
 
 def beyond_the_end(length: int) -> list[NewEntry]:
-    """Two entries that the author of `ended_log` has signed although they must not be."""
+    """Two entries that the author of `ended_log` has signed but must not have."""
     before = ended_log(length)[length].entry
     found: list[NewEntry] = []
     for seqnum in (length + 1, length + 2):
@@ -98,7 +98,7 @@ def entry(seqnum: int) -> Entry:
 
 
 def unsigned(seqnum: int) -> Entry:
-    """Entry `seqnum`, but not as its author signed it."""
+    """Entry `seqnum`, with content that its author did not sign."""
     return replace(entry(seqnum), payload_size=entry(seqnum).payload_size + 1)
 
 
@@ -113,7 +113,7 @@ def link(seqnum: int) -> bytes:
 
 
 def proposal(start: int = 1, *, entries: Mapping[int, NewEntry] = LOG, **options: Any) -> Proposal:
-    """A proposal on the log of those entries with the right expected hash."""
+    """A proposal on the log of those entries, with the right expected hash."""
     if options.get("start_offset") is not None:
         options.setdefault("lower_certpool", None)
         options.setdefault("expected_hash", entries[start].entry.hash())
@@ -128,7 +128,7 @@ def proposal(start: int = 1, *, entries: Mapping[int, NewEntry] = LOG, **options
 
 
 def drain(connection: Connection, log: Mapping[int, NewEntry] | None = None) -> list[Event]:
-    """All events; what is wanted of the log, if there is one, is given."""
+    """All events; requests from `log`, if given, are answered with its entries."""
     found: list[Event] = []
     while (event := connection.next_event()) is not None:
         found.append(event)
@@ -145,7 +145,7 @@ def drain(connection: Connection, log: Mapping[int, NewEntry] | None = None) -> 
 
 
 def code_of(events: Sequence[Event]) -> ErrorCode | None:
-    """The code with which a machine that has told these has closed, if with one."""
+    """The error code with which a machine that gave these events has closed, if any."""
     closed = [event for event in events if isinstance(event, Closed)]
     if not closed:
         return None
@@ -166,15 +166,15 @@ def refusal(call: Callable[..., object], *args: Any, **options: Any) -> ErrorCod
 
 
 def refuses(connection: Connection, code: ErrorCode, call: Callable[..., object]) -> None:
-    """The call is refused with that code, and has changed nothing."""
+    """The call is refused with that code, and changes nothing."""
     with nothing_changed(connection):
         assert refusal(call) is code
 
 
 def steps(act: Callable[[], object]) -> int:
-    """What `act` costs, as the property suite counts it: the same on every machine."""
+    """The cost of `act` in the property suite's steps: the same on every machine."""
     meter = Meter()
-    gc.disable()  # Hypothesis has lines of its own run whenever garbage is collected
+    gc.disable()  # Hypothesis runs code of its own at every garbage collection
     try:
         meter.count(act)
     finally:
@@ -182,11 +182,11 @@ def steps(act: Callable[[], object]) -> int:
     return meter.steps
 
 
-# Bytes by hand.
+# Handmade bytes
 
 
 def varu64(number: int, *, width: int = 0) -> bytes:
-    """The specification's words as code; `width` bytes instead of the fewest possible."""
+    """The specification's words as code, in `width` bytes if given, else the fewest possible."""
     if number < 248 and not width:
         return bytes([number])
     size = max(width, (number.bit_length() + 7) // 8)
@@ -247,7 +247,7 @@ def propose(
     flags: int = 0,
     log: LogKey = KEY,
 ) -> bytes:
-    """A request on a log; the hash is that of the common log unless it is given."""
+    """A request on a log; the hash is that of the common log unless given."""
     lower = start if lower is None else lower
     if hash is None:
         hash = b""
@@ -289,7 +289,7 @@ def write(stream_id: int, data: bytes) -> bytes:
 
 
 class Told:
-    """What a machine has told."""
+    """The events of a machine."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -300,22 +300,22 @@ class Told:
 
     @property
     def code(self) -> ErrorCode | None:
-        """The code with which it closed, if with one."""
+        """The code with which it closed, if any."""
         return code_of(self.events)
 
 
 class Bytes(Told):
-    """A peer made of bytes, of a machine whose `events` are kept."""
+    """A peer made of bytes, for a machine whose `events` are kept."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._setup_size = 0  # of what the machine has said first
+        self._setup_size = 0  # of the machine's first words
 
     def receive(self, data: bytes) -> object:
         raise NotImplementedError
 
     def opening(self, peer: Setup, credit: int, data_credit: int | None) -> None:
-        """What a peer says first; `data_credit`: without end if it is ``None``."""
+        """The peer's first words; `data_credit`: unlimited if ``None``."""
         self.receive(setup_bytes(peer))
         if data_credit != 0:
             self.receive(bytes([0x00, 1]) + varu64(data_credit or 0))
@@ -336,7 +336,7 @@ class Bytes(Told):
         return code
 
     def behind_setup(self, data: bytes) -> bytes:
-        """What the machine has sent but for its setup."""
+        """The machine's output after its setup."""
         if not data or self._setup_size:
             return data
         size = 1
@@ -358,7 +358,7 @@ class Raw(Bytes):
         limits: Limits | None = None,
         timing: Timing | None = None,
         credit: int = 100,
-        data_credit: int | None = None,  # without end, so that everything shows at once
+        data_credit: int | None = None,  # unlimited, so that everything shows at once
         in_runs: bool = False,
         trust_caller: bool = False,
     ) -> None:
@@ -382,7 +382,7 @@ class Raw(Bytes):
         return new
 
     def take(self) -> tuple[bytes, bytes]:
-        """What the connection has sent since on the control and on the data channel."""
+        """The connection's output since then on the control and on the data channel."""
         self.sent = self.behind_setup(self.connection.data_to_send())
         return split(self.sent)
 
@@ -414,11 +414,11 @@ def split(data: bytes) -> tuple[bytes, bytes]:
     return channels[0], channels[1]
 
 
-# Two connections.
+# Two connections
 
 
 class Pair:
-    """Two connections that are joined; `pump` runs them until nothing happens."""
+    """Two joined connections; `pump` runs them until nothing happens."""
 
     def __init__(
         self,
@@ -460,7 +460,7 @@ class Pair:
         return (self.left, self.right) if side == "left" else (self.right, self.left)
 
     def confirmed(self, side: str = "left", **options: Any) -> tuple[Request, Request]:
-        """A request that both have agreed on."""
+        """A request confirmed by both."""
         ours, theirs = self.propose(side, **options)
         theirs.confirm(EVERYTHING)
         self.pump()

@@ -1,4 +1,4 @@
-"""A dumb twin of `Range` and `Cursor`: lists of pieces, searched from front to back."""
+"""A plain twin of `Range` and `Cursor`: lists of pieces, searched from front to back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 from culm.point2point import Proposal
 
-HORIZON = 60  # entries that a range without end is taken to have
+HORIZON = 60  # entries in a range without end
 
 METADATA, PAYLOAD = 0, 1
 Place = tuple[int, int]  # sequence number, part
@@ -71,5 +71,5 @@ def pieces(proposal: Proposal, end: int | None, upper: int | None) -> list[Place
 
 
 def index_after(pieces: list[Place], place: Place | None) -> int:
-    """How many pieces come no later than `place`."""
+    """The number of pieces that come no later than `place`."""
     return 0 if place is None else sum(piece <= place for piece in pieces)

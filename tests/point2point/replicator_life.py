@@ -16,7 +16,7 @@ from culm.point2point.replication import Interest, ReplicatorLimits
 
 
 def least_limits(rng: Random) -> ReplicatorLimits:
-    """Most of them at the least that is of use: every log, entry and byte waits for its place."""
+    """Most of them at the least useful value: every log, entry and byte waits for its place."""
     usual = random_limits(rng)
     connection = replace(
         usual.connection,
@@ -43,15 +43,15 @@ def least_limits(rng: Random) -> ReplicatorLimits:
 class Life(RandomWorld):
     """Nodes whose stores go back to backups; all limits are low if they are `tight`.
 
-    An author whose store has gone back publishes again when it has its log back from others: what
-    it published before would fork the log.
+    An author whose store has gone back publishes again only with its log back from others: an
+    earlier entry would fork the log.
     """
 
     def __init__(self, seed: int, *, tight: bool = False, backups: bool = True) -> None:
         self._tight = tight
         self._backups = backups
         self._kept: dict[Node, list[LogStore]] = {}
-        self._heads: dict[LogKey, int] = {}  # of what was ever published
+        self._heads: dict[LogKey, int] = {}  # of the entries ever published
         super().__init__(seed)
 
     def node(self, interest: Interest) -> Node:
@@ -85,9 +85,9 @@ class Life(RandomWorld):
         node.store = deepcopy(self.rng.choice(self._kept.get(node) or [node.store]))
 
     def alike(self) -> bool:
-        """Whether all have everything that somebody has: of a payload, that is all of it.
+        """Whether all nodes have everything that any of them has, including all of each payload.
 
-        Where a store has gone back, others may be left with a beginning, which goes no further.
+        Where a store has gone back, others may be left with the beginning of a payload, for good.
         """
         nodes = [copy(node) for node in self.nodes]
         for node in nodes:

@@ -1,4 +1,4 @@
-"""The diagrams of docs/replicator.md: what two replicators really say to each other.
+"""The diagrams of docs/replicator.md: real conversations of two replicators.
 
 ``python tests/point2point/replicator_page.py`` writes them into the page, between the markers.
 """
@@ -68,7 +68,7 @@ OTHER = {"A": "B", "B": "A"}
 
 
 class Diagram:
-    """What two nodes say and what comes of it, as the lines of a sequence diagram."""
+    """The words of two nodes and the effects, as the lines of a sequence diagram."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -76,7 +76,7 @@ class Diagram:
         self._tapped: list[End] = []
 
     def connect(self, one: Node, other: Node) -> None:
-        """Let `one`, A, connect to `other`, B; what they say from now on is drawn."""
+        """Connect `one`, A, to `other`, B; everything they say from now on is drawn."""
         cable = self.world.connect(one, other)
         for name, end in (("A", cable.left), ("B", cable.right)):
             self._tap(name, end)
@@ -91,7 +91,7 @@ class Diagram:
             machine.next_event = _telling(machine.next_event, tell)
 
     def _heard(self, name: str, event: Event) -> None:
-        """An event of the connection: something that the other side has said."""
+        """An event of the connection: a message from the other side."""
         if isinstance(event, (Established, CreditReceived, RequestEnded, IdFreed, Closed)):
             return
         if isinstance(event, (ProposalDropped, HashWanted, EntryWanted)):
@@ -180,11 +180,11 @@ def _range(proposal: Proposal) -> str:
     return ", ".join(parts)
 
 
-# The conversations.
+# The conversations
 
 
 def live() -> Diagram:
-    """What is stored while the connection is open."""
+    """An entry that is stored while the connection is open."""
     news = news_of((20, 30, 40))
     diagram = Diagram(World())
     reader = diagram.world.node(interest=KEEP)
@@ -199,7 +199,7 @@ def live() -> Diagram:
 
 
 def sparse() -> Diagram:
-    """One entry, and what proves that it belongs to its log."""
+    """One entry, and the proof that it belongs to its log."""
     news = news_of(tuple(range(41)))
     diagram = Diagram(World())
     reader = diagram.world.node(interest=Interest(live=False, accept_new_logs=True, want=None))
@@ -255,7 +255,7 @@ def resume() -> Diagram:
 
 
 def parts() -> dict[str, str]:
-    """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
+    """The text between ``<!-- name -->`` and ``<!-- end -->``."""
     drawn = {each.__name__: each().drawn() for each in (live, sparse, fork, resume)}
     tables = {
         "stages": table(Stage.IDLE, STAGES, direction="LR"),

@@ -1,4 +1,4 @@
-"""Random worlds in which nodes want parts: what the simulation of parts does, one seed a world."""
+"""Random worlds in which nodes want parts: the simulation of parts, one seed a world."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WISHES = (
 
 
 class RandomParts(RandomNodes):
-    """An author, and readers who want different parts of the log, and change their minds."""
+    """An author, and readers that want different parts of the log, and change their minds."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -51,21 +51,21 @@ class RandomParts(RandomNodes):
         self.happen((3, 12), self.publish, self.connect, self.ask, self.ask, self.cut, self.forget)
         self.mend()
 
-    # What happens.
+    # Events
 
     def publish(self) -> None:
         sizes = self.rng.choices(_SIZES, k=self.rng.randint(1, 8))
         self.server.add(*[self.author.publish(self.rng.randbytes(size)) for size in sizes])
 
     def before_cut(self, cable: Cable) -> None:
-        """Perhaps the reader's process dies, and so does what its store had to do."""
+        """Perhaps the reader's process dies, along with its store's pending work."""
         if self.rng.random() < 0.5:
             for end in (cable.left, cable.right):
                 if end.node is not self.server:
                     end.effects.clear()
 
     def ask(self) -> None:
-        """A reader wants some range, which may well be none of which it has the entries."""
+        """A reader wants some range, perhaps one of which it has no entries."""
         if self.cables:
             n = self.rng.choice(sorted(self.cables))
             if self.readers[n].end.open:
@@ -89,13 +89,13 @@ class RandomParts(RandomNodes):
         end.drain()
 
     def forget(self) -> None:
-        """A reader deletes a payload, and tells nobody."""
+        """A reader deletes a payload, without a word to any replicator."""
         node = self.rng.choice(self.readers)
         complete = [e.seqnum for e in node.store.entries(self.log) if e.payload_complete]
         if complete:
             node.store.discard_payload(self.log, self.rng.choice(complete))
 
-    # How it ends.
+    # The end
 
     def mend(self) -> None:
         for n in list(self.cables):
@@ -125,7 +125,7 @@ class RandomParts(RandomNodes):
             assert settled(node.end), "it does not come to an end"
 
     def _check_wish(self, node: Node) -> None:
-        """Of a log that it follows, a reader has all entries, whatever it had before."""
+        """In a log that it follows, a reader has all entries, whatever it had before."""
         self.check()
         want = node.interest.want
         if want is not None and want.eagerness.wants_metadata:
@@ -133,7 +133,7 @@ class RandomParts(RandomNodes):
             assert there == set(range(1, self.head + 1))
 
     def _check_range(self, node: Node) -> None:
-        """What it asks for now it gets, with what proves it."""
+        """Its present wish is met, with the proof."""
         want = replace(self._range(), payload_only=False)
         assert want.first is not None
         assert want.last is not None

@@ -1,4 +1,4 @@
-"""Random worlds of replicators: what the simulation does, one seed a world."""
+"""Random worlds of replicators: the simulation, one seed a world."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from culm.point2point.replication import Interest, ReplicatorLimits
 from culm.testing.link import random_chunks
 
 _SIZES = (0, 1, 30, 63, 64, 65, 130, 500, 900, 3000)
-_PATIENCE = 100.0  # seconds; longer than whoever waits within an entry would wait
+_PATIENCE = 100.0  # seconds; longer than any wait within an entry
 
 
 def random_limits(rng: Random) -> ReplicatorLimits:
@@ -55,7 +55,7 @@ class RandomNodes:
         return self.world.node(interest=interest, limits=random_limits(self.rng))
 
     def happen(self, times: tuple[int, int], *what: Callable[[], None]) -> None:
-        """Some of that, in any order, with time between."""
+        """Some of these actions, in any order, with pauses between them."""
         for _ in range(self.rng.randint(*times)):
             self.rng.choice(what)()
             self.world.run(self.rng.choice((0, 3, 30, 300)))
@@ -77,10 +77,10 @@ class RandomNodes:
             self.world.cut(cable)
 
     def before_cut(self, cable: Cable) -> None:
-        """What happens to an end whose connection is about to break."""
+        """A hook for an end whose connection is about to break."""
 
     def check(self) -> None:
-        """Nothing is wrong so far."""
+        """No fault so far."""
         for node in self.world.nodes:
             check_store(node.store)
             for end in node.ends:
@@ -88,11 +88,11 @@ class RandomNodes:
 
 
 class RandomWorld(RandomNodes):
-    """2 to 4 nodes that all want everything, and what happens to them."""
+    """2 to 4 nodes that all want everything, and their misfortunes."""
 
     def __init__(self, seed: int, *, forks: bool = False) -> None:
         super().__init__(seed)
-        self.pestering = True  # there are authors at work whatever else happens
+        self.pestering = True  # authors are at work whatever else happens
         self.forks = forks
         self.nodes = self.world.nodes
         for _ in range(self.rng.choice((2, 2, 2, 3, 3, 4))):
@@ -110,7 +110,7 @@ class RandomWorld(RandomNodes):
             pairs.append((one, other))
         return pairs
 
-    # What happens.
+    # Events
 
     def go(self) -> None:
         self.happen((3, 10), self.author, self.author, self.connect, self.cut, self.pause)
@@ -119,16 +119,16 @@ class RandomWorld(RandomNodes):
         self.mend()
 
     def author(self) -> None:
-        """Some entries of an author who lives on one of the nodes."""
+        """Some entries of an author that lives on one of the nodes."""
         rng = self.rng
         home = rng.randrange(len(self.nodes))
         node = self.nodes[home]
         if self.forks and rng.random() < 0.5:
-            home = 0  # whose key has been copied to this node
+            home = 0  # the author's key has been copied to this node
         self._publish(node, self._keys[home], rng.randrange(2), rng.randint(1, 6))
 
     def _with_author(self, node: Node) -> Callable[[Effect], object]:
-        """The author may publish between any two effects, and the replicators hear of it later."""
+        """The author may publish between any two effects; the replicators hear of it later."""
         perform = node.respond
 
         def respond(effect: Effect) -> object:
@@ -174,7 +174,7 @@ class RandomWorld(RandomNodes):
         node = self.rng.choice(self.nodes)
         node.paused = not node.paused
 
-    # How it ends.
+    # The end
 
     def mend(self) -> None:
         """Connect everything; in the end all have everything."""
@@ -182,7 +182,7 @@ class RandomWorld(RandomNodes):
         self.connect_all()
         self.world.wait(2)
         if self.forks:
-            # What a fork has in common is seen at the latest when its branches go on.
+            # The common part of a fork shows at the latest when its branches go on.
             logs = {log for node in self.nodes for log in node.store.logs()}
             for log in sorted(logs):
                 for node in self.nodes:

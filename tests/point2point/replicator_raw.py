@@ -1,4 +1,4 @@
-"""A replicator over a store, and its peer as bytes: one that may do anything.
+"""A replicator over a store, and a peer made of bytes, which may do anything.
 
 The bytes are framed by hand (`p2p_support`), so that the peer can break every rule.  The
 store answers as soon as it is asked, unless it is told to be slow.
@@ -21,7 +21,7 @@ from culm.wire.multihash import YAMF
 
 
 class RawPeer(Bytes):
-    """The replicator under test (reactive: its ids are odd), and what its peer has seen."""
+    """The replicator under test (reactive: its ids are odd), and its output so far."""
 
     def __init__(
         self,
@@ -50,16 +50,16 @@ class RawPeer(Bytes):
         )
         self.respond: Callable[[Effect], object] = lambda effect: self.store.perform(effect)
         self.slow = slow
-        self.takes = True  # what the replicator has to send
-        self.unread = b""  # what it does not want to read yet
+        self.takes = True  # all output of the replicator
+        self.unread = b""  # bytes that it does not want to read yet
         self.control_seen = self.data_seen = b""
         self.effects: deque[Effect] = deque()
         self.opening(peer, credit, data_credit)
 
-    # What the peer does.
+    # Actions of the peer
 
     def receive(self, data: bytes) -> None:
-        """Bytes of the peer, as many at a time as are welcome."""
+        """Bytes of the peer, in the sizes that are welcome."""
         left = data
         while left:
             size = self.machine.read_size()
@@ -72,14 +72,14 @@ class RawPeer(Bytes):
         self.unread = b""
 
     def entries(self, request_id: int, *news: NewEntry) -> None:
-        """Whole entries, from the first of a log or behind what the request tells."""
+        """Whole entries, from the first of a log or from where the request continues."""
         parts = [switch(request_id)]
         for new in news:
             assert new.payload is not None
             parts += [metadata(new.entry, backlink=False), raw(new.payload)]
         self.data(*parts)
 
-    # What the replicator does.
+    # Actions of the replicator
 
     def drain(self) -> None:
         going_on = True
@@ -106,11 +106,11 @@ class RawPeer(Bytes):
         self.machine.complete(effect.ticket, self.respond(effect))
 
     def stored(self, news: NewEntry) -> None:
-        """Somebody stores an entry."""
+        """The node stores an entry from elsewhere."""
         self.store.append(news.entry.log, [news])
         self.machine.stored(news.entry.log)
         self.drain()
 
     def check(self) -> None:
-        """Nothing in the store that does not verify."""
+        """Everything in the store verifies."""
         check_store(self.store)

@@ -1,9 +1,8 @@
-"""What the tests of the Replicator share: nodes with a store, and cables between them.
+"""Shared by the tests of the Replicator: nodes with a store, and cables between them.
 
-A `World` carries bytes in chunks, answers effects in the order in which they were handed
-out, tells every other replicator of a node what one of them has stored, and lets time pass
-when it is told to.  It keeps the law of driving: events, effects, bytes, until a round
-brings nothing.
+A `World` carries bytes in chunks, answers effects in the order in which they were handed out,
+reports an entry that one replicator of a node has stored to the node's others, and lets time pass
+on request.  It keeps the law of driving: events, effects, bytes, until a round brings nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ KEEP = Interest(live=True, accept_new_logs=True)
 FETCH = Interest(live=False, accept_new_logs=True)
 SERVE = Interest(live=True)
 
-# Small enough that a payload of some hundred bytes is staged, in several pieces.
+# Small enough for a payload of a few hundred bytes to be staged, in several pieces.
 SMALL = ReplicatorLimits(
     payload_inline_max=64,
     batch_count_max=5,
@@ -80,7 +79,7 @@ def key_of(news: Iterable[NewEntry]) -> LogKey:
 
 
 def check_store(store: LogStore) -> None:
-    """Whatever is in the store as verified has to verify."""
+    """Everything stored as verified must verify."""
     for log in store.logs():
         rows: list[tuple[bytes, bytes | None]] = []
         for kept in store.entries(log):
@@ -92,7 +91,7 @@ def check_store(store: LogStore) -> None:
 
 
 class End(Told):
-    """A replicator of a node, and what has come of it."""
+    """A replicator of a node, and its results."""
 
     def __init__(self, node: Node, machine: Replicator) -> None:
         super().__init__()
@@ -100,23 +99,23 @@ class End(Told):
         self.machine = machine
         self.closed: Closed | None = None
         self.effects: deque[Effect] = deque()
-        self.answers: list[tuple[Effect, object]] = []  # on their way: a result, or an error
+        self.answers: list[tuple[Effect, object]] = []  # under way: a result, or an error
         self.sent_size = 0
-        self.out = bytearray()  # at the other end, as soon as that reads
-        self.line: deque[tuple[float, bytes]] = deque()  # and when it will be there
+        self.out = bytearray()  # arrives as soon as the other end reads
+        self.line: deque[tuple[float, bytes]] = deque()  # with times of arrival
         self.ended = False  # nothing more will be sent
         self.eof_given = False
         self.cut = False
 
     @property
     def settled(self) -> bool:
-        """Whether nothing waits for the store, and each log is settled."""
+        """Whether nothing waits for the store, and every log is settled."""
         waiting = self.effects or self.answers
         return not waiting and all(each.settled for each in self.machine.logs.values())
 
     @property
     def open(self) -> bool:
-        """Whether its verbs are of use."""
+        """Whether its verbs can still be used."""
         return not self.cut and self.machine.state in (State.SETUP, State.ESTABLISHED)
 
     def drain(self) -> None:
@@ -143,7 +142,7 @@ class End(Told):
             self.node.changed.append((self, event_log(event)))
 
     def _send(self) -> bool:
-        """Send a piece, unless there is too much under way already."""
+        """Send a piece, unless too much is under way already."""
         world = self.node.world
         if self.ended or len(self.out) >= world.capacity:
             return False
@@ -156,7 +155,7 @@ class End(Told):
         return bool(data)
 
     def land(self) -> None:
-        """Let arrive what is due by now."""
+        """Let everything arrive that is due by now."""
         while self.line and self.line[0][0] <= self.node.world.now:
             self.out += self.line.popleft()[1]
 
@@ -175,7 +174,7 @@ class End(Told):
         self.answers.append((effect, result))
 
     def answer(self, at: int) -> None:
-        """That answer comes."""
+        """That answer arrives."""
         effect, result = self.answers.pop(at)
         if isinstance(result, OSError):
             self.machine.fail(effect.ticket, result)
@@ -259,10 +258,10 @@ class Cable:
 
 
 class World:
-    """Nodes, cables, time, and chance (strictly in turns without `rng`).
+    """Nodes, cables, time, and chance (strictly by turns without `rng`).
 
     capacity: bytes under way in a direction above which nothing more is taken.
-    late: answers of a store come later than it does what it was asked, and in any order.
+    late: answers of a store come later than its actions, and in any order.
     """
 
     def __init__(
@@ -283,7 +282,7 @@ class World:
         self.take_size = take_size
         self.steps_max = steps_max
         self.late = late
-        self.latency = latency  # seconds, one way: what is sent arrives as time passes (`wait`)
+        self.latency = latency  # seconds, one way: data arrives as time passes (`wait`)
         self.nodes: list[Node] = []
         self.cables: list[Cable] = []
         self.steps = 0
@@ -313,7 +312,7 @@ class World:
         return cable
 
     def cut(self, cable: Cable) -> None:
-        """Lose what is under way; both ends see the end of the stream."""
+        """Lose everything under way; both ends see the end of the stream."""
         for end in (cable.left, cable.right):
             end.ended = True
             end.cut = True
@@ -324,10 +323,10 @@ class World:
                 end.drain()
         self.cables.remove(cable)
 
-    # Running.
+    # Running
 
     def moves(self) -> Iterator[Callable[[], object]]:
-        """What can happen next."""
+        """The possible next steps."""
         for node in self.nodes:
             if node.changed:
                 yield partial(self._tell, node)
@@ -374,7 +373,7 @@ class World:
         sender.drain()
 
     def run(self, steps: int | None = None) -> World:
-        """Do what can be done, at most `steps` of it, or until nothing is left to do."""
+        """Take at most `steps` possible steps, or go on until none is left."""
         for _ in range(self.steps_max if steps is None else steps):
             moves = list(self.moves())
             if not moves:
@@ -400,7 +399,7 @@ class World:
             ]
             lines = [end.line for node in self.nodes for end in node.ends if end.line]
             deadlines += [line[0][0] for line in lines if line[0][0] <= until]
-            # Deadlines in the past are due at once, but time does not go back for them.
+            # Deadlines in the past are due at once, but time does not run backwards for them.
             self.now = max(self.now, min(deadlines, default=until))
             for node in self.nodes:
                 for end in node.ends:
@@ -414,7 +413,7 @@ class World:
         raise AssertionError("time does not pass: some deadline comes again and again")
 
     def settle(self) -> World:
-        """Run until every replicator that is open says that it has settled."""
+        """Run until every open replicator reports that it has settled."""
         return self.wait()
 
 
@@ -423,7 +422,7 @@ def settled(end: End) -> bool:
 
 
 def same(*nodes: Node) -> bool:
-    """Whether all stores have the same content (of a fork there may be different proofs)."""
+    """Whether all stores have the same content (the proofs of a fork may differ)."""
     found = [
         {
             log: (head, newest, fork and fork.seqnum, entries)

@@ -1,7 +1,7 @@
 """Conversations to be had twice: piece by piece, and in runs.
 
-`converse` has the two of a `Duel` do things at random, and keeps what one of them was told to
-do and what it received.  `replay` does that again to a new connection.
+`converse` lets the two players of a `Duel` act at random, and keeps the calls and the input of one
+of them.  `replay` repeats these with a new connection.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LENGTH = 45
 
 @cache
 def make_log(family: HashFamily, length: int = LENGTH, *, ended: bool = False) -> Log:
-    """Payloads of all kinds: none, small, large, such as can be compressed and such as not."""
+    """Payloads of all kinds: none, small, large, compressible and incompressible."""
     chance = Random(length)
     payloads = [
         (
@@ -57,7 +57,7 @@ def make_log(family: HashFamily, length: int = LENGTH, *, ended: bool = False) -
 
 @dataclass(repr=False)
 class Conversation:
-    """What one connection has been through."""
+    """The history of one connection."""
 
     role: Role
     setup: Setup
@@ -68,7 +68,7 @@ class Conversation:
     steps: list[Step] = field(default_factory=list)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """What a failing example shows: the whole of it would be longer than anyone can read."""
+        """For failing examples: the whole would be longer than anyone can read."""
         printer.text(f"<{len(self.steps)} steps of the {self.role.name} one, {self.limits}>")
 
     def __repr__(self) -> str:
@@ -76,9 +76,9 @@ class Conversation:
 
 
 def converse(seed: int, kept: Conversation, peer: Setup, *, steps: int = 25) -> Conversation:
-    """A conversation at random, which begins with a request that both agree on.
+    """A random conversation, which begins with a request that both agree on.
 
-    Mostly that is for the whole log, of which most comes in runs.
+    Usually it is for the whole log, most of which comes in runs.
     """
     chance = Random(seed)
     duel = Duel(
@@ -108,7 +108,7 @@ def _dice(chance: Random) -> Dice:
 
 
 def _act(duel: Duel, chance: Random) -> None:
-    """Do something."""
+    """Take a random action."""
     side = chance.randrange(2)
     player = duel.players[side]
     game = chance.choice(list(player.games.values())) if player.games else None
@@ -127,15 +127,15 @@ def _act(duel: Duel, chance: Random) -> None:
             player.stream(game, _dice(chance))
 
 
-# These never are right.
+# Never legal
 _REFUSED = (("notify", 0), ("adjust",), ("jump", 1 << 63), ("cancel", CancelReason.CONFIRM))
 
 
-# Once more.
+# Once more
 
 
 class Outcome(Told):
-    """All that can be seen of a connection."""
+    """Everything that can be seen of a connection."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ def expanded(events: Sequence[Event]) -> list[Event]:
 
 
 def requests_of(connection: Connection) -> object:
-    """What a connection says of its requests, and would say."""
+    """The state of a connection and its requests, as values."""
     snapshot = connection_as_it_is(connection)
     return snapshot.state, sorted(snapshot.requests, key=lambda request: request.request_id)
 
@@ -180,7 +180,7 @@ def requests_of(connection: Connection) -> object:
 def _perform(
     connection: Connection, request_id: int | None, verb: str, arguments: Any, options: Any
 ) -> object:
-    """Do it; tells how it was refused, if it was."""
+    """Apply it; returns the error of a refusal."""
     try:
         target = connection if request_id is None else connection.request(request_id)
         getattr(target, verb)(*arguments, **options)
@@ -190,7 +190,7 @@ def _perform(
 
 
 def replay(kept: Conversation, *, in_runs: bool, chunker: Chunker) -> Outcome:
-    """Have the conversation with a new connection, to which bytes come in such chunks."""
+    """Have the conversation with a new connection, whose bytes come in such chunks."""
     connection = Connection(
         role=kept.role,
         setup=kept.setup,
@@ -217,7 +217,7 @@ def replay(kept: Conversation, *, in_runs: bool, chunker: Chunker) -> Outcome:
 
 
 def by_request(events: Sequence[Event]) -> dict[int | None, list[Event]]:
-    """What happened to each request: a run does not wait for the end of another request."""
+    """The events of each request: a run does not wait for the end of another request."""
     found: dict[int | None, list[Event]] = {}
     for event in events:
         found.setdefault(getattr(event, "request_id", None), []).append(event)
@@ -225,7 +225,7 @@ def by_request(events: Sequence[Event]) -> dict[int | None, list[Event]]:
 
 
 def of_one_payload(one: Event, other: Event) -> bool:
-    """Whether both are the beginning of the same payload, as much as had come."""
+    """Whether both are beginnings of the same payload, as far as it had come."""
     if not (isinstance(one, PayloadReceived) and isinstance(other, PayloadReceived)):
         return False
     shorter, longer = sorted((one.data, other.data), key=len)
@@ -234,9 +234,9 @@ def of_one_payload(one: Event, other: Event) -> bool:
 
 
 def assert_alike(plain: Outcome, runs: Outcome) -> None:
-    """Both tell the same; behind the last whole entry before a fault only pieces tell more.
+    """Both give the same events; after the last whole entry before a fault only pieces give more.
 
-    How much they tell of the payload that turned out to be wrong depends on its pieces.
+    How much they give of the payload at fault depends on its pieces.
     """
     assert plain.code == runs.code
     told, told_in_runs = by_request(plain.events), by_request(runs.events)
@@ -250,7 +250,7 @@ def assert_alike(plain: Outcome, runs: Outcome) -> None:
         for event in more:
             assert isinstance(event, MetadataReceived | PayloadReceived)
             if isinstance(event, PayloadReceived) and event.finished:
-                assert event.verified  # and there were more bytes behind it
+                assert event.verified  # and more bytes came after it
                 assert plain.code is ErrorCode.BAD_COMPRESSION
         for id, events in told.items():
             if events and of_one_payload(events[-1], told_in_runs[id][-1]):

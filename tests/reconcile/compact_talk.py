@@ -1,4 +1,4 @@
-"""Two compact sessions on a link, and what is asked of them."""
+"""Two compact sessions on a link, and checks of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tree_of(
 
 
 class Live:
-    """A session on a tree that takes up what is received."""
+    """A session on a tree that takes in the items it receives."""
 
     def __init__(self, tree: Tree, role: Role, seed: int, **options: Any) -> None:
         self.tree = tree
@@ -87,7 +87,7 @@ def check_union(
     keyed: bool = False,
     strong: bool = False,
 ) -> None:
-    """Both have ended with all that the other had, each item once, in one run."""
+    """Both have ended with all items of the other, each item once, in one run."""
     told = Reconciled(keyed=keyed) if keyed or strong else SumsEqual()
     for end, lacking in ((link.left, theirs - ours), (link.right, ours - theirs)):
         assert end.events[-2:] == [told, Closed()]
@@ -102,6 +102,6 @@ def frames_in(data: bytes) -> list[tuple[FrameKind, bytes]]:
 
 
 def rounds_in(link: MachinePair) -> int:
-    """How many rounds both sides have said."""
+    """The number of rounds on both sides."""
     kinds = [kind for end in (link.left, link.right) for kind, _ in frames_in(end.sent)]
     return kinds.count(FrameKind.LAST_PIECE)

@@ -1,4 +1,4 @@
-"""Items made to have the hash of another one: what an attacker does in a moment.
+"""Items forged to have the hash of another one: for an attacker, the work of a moment.
 
 For 32 bytes, four words a, b, c and d, XXH3-128 keeps ``(k + fold(a, b)) ^ (c + d)`` and
 ``fold(c, d) ^ (a + b)``, where `fold` is 0 if its first word is one of the secret's, which is
@@ -32,7 +32,7 @@ def forged(item: bytes) -> bytes:
 
 
 def crafted(high: int) -> bytes:
-    """Items all of which have the same low 64 bits of XXH3-128."""
+    """Items that all share the low 64 bits of XXH3-128."""
     both = _START ^ (12345 - high) & _MASK
     return _WORDS.pack(
         _SECRET[0], (high - _SECRET[0]) & _MASK, _SECRET[2], (both - _SECRET[2]) & _MASK

@@ -1,4 +1,4 @@
-"""One session for all tests of the pipeline; without PySpark only what needs none is collected."""
+"""One session for all tests of the pipeline; without PySpark, only tests that need none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     events = tmp_path_factory.mktemp("events")
     settings = {
-        # What tasks have had to do is told there.
+        # Tasks report their work there.
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": str(events),
         "spark.eventLog.rolling.enabled": "false",
@@ -33,8 +33,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark") / "warehouse"),
         "spark.driver.memory": "1g",
         "spark.log.level": "ERROR",
-        # Most of what the tests would wait for is Java's compiler: rows are few, plans are many.
-        # Of that so much that it does not give up compiling when its place, 48 MB, is full.
+        # Most of the waiting would be for Java's compiler: rows are few, plans are many. Enough of
+        # it is left on that compilation does not stop once its cache, 48 MB, is full.
         "spark.driver.extraJavaOptions": (
             "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
         ),
@@ -52,7 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def same_settings(spark: SparkSession) -> Iterator[None]:
-    """For tests of the program, which gets the session of all tests, and sets it up anew."""
+    """For tests of the program, which gets the session of all tests and changes its settings."""
     before = spark.conf.get("spark.sql.shuffle.partitions")
     yield
     spark.conf.set("spark.sql.shuffle.partitions", before)

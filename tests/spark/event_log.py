@@ -1,4 +1,4 @@
-"""What Spark notes of its tasks in its event log: how many records each of them had."""
+"""Spark's notes on its tasks, in its event log: the number of records of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_S = 60.0
 
 
 def _wait_until_noted(spark: SparkSession, path: Path) -> None:
-    """Spark notes what happens in its order, but later: a last job is waited for."""
+    """Spark notes events in order, but later: wait for a last job."""
     context = spark.sparkContext
     group, last = context.getLocalProperty("spark.jobGroup.id"), f"the last {time.monotonic()}"
     context.setLocalProperty("spark.jobGroup.id", last)
@@ -29,7 +29,7 @@ def _wait_until_noted(spark: SparkSession, path: Path) -> None:
 
 
 def _has_ended(path: Path, group: str) -> bool:
-    """Whether all jobs of that group have ended, and there are some."""
+    """Whether all jobs of that group have ended, and there are any."""
     jobs: set[int] = set()
     seen = False
     for line in path.read_text().splitlines(keepends=True):
@@ -49,9 +49,9 @@ def records_of_stages(spark: SparkSession, group: str) -> list[list[int]]:
     """For each stage of the jobs of that group, the records that its tasks have read.
 
     Stages that begin with the same shuffles are one here.  Without adaptive execution they are
-    submitted together, and where what they begin with is persisted, each partition is made by
-    whichever of them comes to it first: no one of them has all records.  In a union each task is
-    of one side; where that is empty they have nothing to do, and are left out.
+    submitted together, and where their input is persisted, each partition is made by the stage that
+    reaches it first: no single stage has all records.  In a union each task belongs to one side;
+    tasks of an empty side have nothing to do, and are left out.
     """
     folder = spark.conf.get("spark.eventLog.dir")
     assert folder is not None
@@ -69,7 +69,7 @@ def records_of_stages(spark: SparkSession, group: str) -> list[list[int]]:
                     stages.update(event["Stage IDs"])
             case "SparkListenerStageSubmitted":
                 stage = event["Stage Info"]
-                # What reads files is a stage of its own; its number is no shuffle's.
+                # A stage that reads files is separate; its number is not that of a shuffle.
                 names[stage["Stage ID"]] = tuple(stage["Parent IDs"]) or (-1, stage["Stage ID"])
                 if any(each["Name"] == "UnionRDD" for each in stage["RDD Info"]):
                     unions.add(names[stage["Stage ID"]])
@@ -85,5 +85,5 @@ def records_of_stages(spark: SparkSession, group: str) -> list[list[int]]:
 
 
 def skew(records: list[int]) -> float:
-    """How many times the median the largest is."""
+    """The ratio of the largest to the median."""
     return max(records) / max(median(records), 1)

@@ -1,4 +1,4 @@
-"""What a one-node HDFS takes, put into a directory: ``python tests/spark/hdfs_parts.py FOLDER``.
+"""The parts of a one-node HDFS, put into a directory: ``python tests/spark/hdfs_parts.py FOLDER``.
 
 Hadoop's own mini cluster comes from Maven Central, in the version of PySpark's Hadoop; the client
 library that pyarrow loads (``libhdfs``) is compiled from its sources, which PyPI's pydoop has.
@@ -18,7 +18,7 @@ from pathlib import Path
 import pyspark
 
 _HADOOP = "org.apache.hadoop:hadoop-client-minicluster"
-# Classes that the mini cluster asks for, and does not bring.
+# Classes that the mini cluster needs but does not bring.
 _TESTING = (
     "org.junit.jupiter:junit-jupiter-api:5.13.4",
     "org.junit.platform:junit-platform-commons:1.13.4",
@@ -35,7 +35,7 @@ def java_home() -> Path:
 
 
 def client_jars() -> list[Path]:
-    """The jars of Hadoop's client, and what they log with, as PySpark has them."""
+    """The jars of Hadoop's client and of its logging, as PySpark has them."""
     jars = Path(pyspark.__file__).with_name("jars")
     return [
         each
@@ -79,7 +79,7 @@ def _make_library(folder: Path) -> None:
 
 
 def main() -> None:
-    """Make what is not there yet."""
+    """Make the missing parts."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     if not list(folder.glob("hadoop-*.jar")):

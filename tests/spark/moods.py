@@ -1,4 +1,4 @@
-"""A simulator that breaks promises, to look at campaigns by."""
+"""A simulator that breaks promises, for tests of campaigns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 
 def moody(seed: int) -> SimpleNamespace:
-    """Breaks a promise at each seventh seed, and itself at one."""
+    """Breaks a promise at every seventh seed, and breaks down itself at one."""
     assert seed % 7, f"seed {seed} is a seventh"
     if seed == 10:
         raise KeyError(seed)

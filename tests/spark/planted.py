@@ -1,7 +1,7 @@
-"""Archives with faults that are known: what every job has to find, and nothing else.
+"""Archives with known faults: every job has to find these, and nothing else.
 
-`honest_logs` makes logs as authors do, `plant` puts one fault of a kind into a log, `expected`
-asks `culm.bamboo.audit_log`, log by log, what is to be said of each row.
+`honest_logs` makes logs as authors do, `plant` puts one fault of a kind into a log, `expected` gets
+the verdict on each row from `culm.bamboo.audit_log`, log by log.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from culm.wire.multihash import YASMF, HashFamily
 
 
 class Row(NamedTuple):
-    """What stands in an archive."""
+    """A row of an archive."""
 
     entry: bytes | None
     payload: bytes | None
 
 
 class Judged(NamedTuple):
-    """A row and what is said of it."""
+    """A row and its verdict."""
 
     row: Row
     reasons: frozenset[Reason]
@@ -83,7 +83,7 @@ FAULTS = [
 
 
 def plant(fault: str, log: list[Row], number: int, family: HashFamily, chance: Random) -> list[Row]:
-    """The rows of a log of author `number` with one fault; ``doubled`` and such are none."""
+    """The rows of a log of author `number` with one fault; ``doubled`` and such are not faults."""
     log = list(log)
     at = chance.randrange(len(log))
     entry, payload = _entry(log[at], family), log[at].payload
@@ -155,7 +155,7 @@ def plant(fault: str, log: list[Row], number: int, family: HashFamily, chance: R
 def random_archive(
     seed: int, logs: int, length_max: int, family: HashFamily = YASMF, faulty: float = 0.5
 ) -> list[Row]:
-    """Logs of which some have one to three faults, in no order."""
+    """Logs, some with one to three faults, in no order."""
     chance = Random(seed)
     rows: list[Row] = []
     for number in range(1, logs + 1):
@@ -184,7 +184,7 @@ def _is_whole(row: Row, family: HashFamily) -> bool:
 
 
 def expected(rows: Iterable[Row], family: HashFamily = YASMF) -> list[Judged]:
-    """What `culm.bamboo.audit_log` says of each row, log by log; in no particular order."""
+    """The verdict of `culm.bamboo.audit_log` on each row, log by log; in no particular order."""
     logs: defaultdict[LogKey, list[tuple[int, Row]]] = defaultdict(list)
     judged: list[Judged] = []
     for row in rows:

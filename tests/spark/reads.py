@@ -1,4 +1,4 @@
-"""What is read of a path, without Spark; and file systems that fail."""
+"""Reading of paths, without Spark; and file systems that fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from culm.spark.splits import SPLIT_SIZE, Split
 
 
 def plan(path: str, split_size: int = SPLIT_SIZE, column: str = "entry") -> list[Split]:
-    """The parts in which files are read."""
+    """The splits in which files are read."""
     return options.plan(Reading(paths=(path,), split_size=split_size, column=column))
 
 
@@ -74,7 +74,7 @@ class Stormy:
 
 @contextmanager
 def weather(error: int, first: int, *, forever: bool) -> Iterator[Weather]:
-    """The file system fails so: as files are listed, looked at, opened and read."""
+    """The file system fails in this way: at listing, stat, opening and reading."""
     bad = Weather(error, first, forever=forever)
     local = fs.LocalFileSystem()
 

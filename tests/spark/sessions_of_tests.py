@@ -1,4 +1,4 @@
-"""The sessions in which the tests of the pipeline can run: what users may have set, all must bear.
+"""The sessions in which the tests of the pipeline can run: it must work under any user's settings.
 
 ``CULM_SPARK_SESSION`` names one; ``tox run -e spark-strict`` (``spark-lenient``, ``spark-connect``)
 runs all of them in it.  ``delta`` is for the tests of tables alone (`tox run -e spark-delta`).
@@ -13,11 +13,11 @@ from importlib import metadata
 import pytest
 
 NAME = os.environ.get("CULM_SPARK_SESSION", "plain")
-#: What is said to the command line, so that it goes to the same session.
+# : Command-line options that select the same session.
 ARGUMENTS = ["--remote", "local[2]"] if NAME == "connect" else []
-#: Java options with which a session of few rows and many plans starts in a third of the time.
+# : Java options that start a session of few rows and many plans in a third of the time.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: Of tests that look into plans and tasks.
+# : For tests that look into plans and tasks.
 needs_jvm = pytest.mark.skipif(NAME == "connect", reason="Spark Connect shows nothing of its JVM")
 
 
@@ -31,15 +31,15 @@ def _delta() -> dict[str, str]:
         "spark.jars.packages": f"io.delta:delta-spark_{version}_2.13:{delta}",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # Of its own notes Delta makes fifty parts, however few they are.
+        # Delta makes fifty parts of its own log, however small it is.
         "spark.databricks.delta.snapshotPartitions": "2",
     }
 
 
-#: What is set besides, by the names of sessions.
+# : Additional settings, by the names of sessions.
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "plain": {},
-    # Small batches, one partition, and words with other meanings than Spark's own.
+    # Small batches, one partition, and unusual settings for SQL's names and times.
     "strict": {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "3",
         "spark.sql.shuffle.partitions": "1",
@@ -48,7 +48,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "spark.sql.caseSensitive": "true",
         "spark.sql.session.timeZone": "Asia/Kolkata",
     },
-    # The largest batches that there are, many partitions, and what Spark 3 did.
+    # The largest batches possible, many partitions, and the behaviour of Spark 3.
     "lenient": {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "-1",
         "spark.sql.execution.arrow.useLargeVarTypes": "true",
@@ -67,7 +67,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
 
 
 def outside_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what a session of Spark Connect has left for its own process."""
+    """The environment, without the variables that Spark Connect sets for its own process."""
     return {
         name: value
         for name, value in environment.items()

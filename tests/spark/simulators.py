@@ -1,8 +1,8 @@
-"""The simulators of all protocols, as functions of a seed that tell steps and bytes.
+"""The simulators of all protocols, as functions of a seed that return steps and bytes.
 
-Each is in the room of its protocol; `ROOMS` says which directories have to be on the path, this one
-besides.  What a run has carried is null where messages travel as objects.  A failure comes with
-captures if they are wanted (`culm.testing.captures`).
+Each is in the room of its protocol; `ROOMS` lists the directories that must be on the path, beside
+this one.  The bytes carried are null where messages travel as objects.  A failure comes with
+captures on request (`culm.testing.captures`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ EBT_STEPS = 150
 
 
 class Run(NamedTuple):
-    """What a run has told."""
+    """The result of a run."""
 
     steps: int | None = None
     bytes: int | None = None
 
 
 def modules_of(name: str) -> list[str]:
-    """The directories that simulator needs."""
+    """The directories that this simulator needs."""
     here = Path(__file__).parent
     return [str(here), str(here.parent / ROOMS[name])]
 
@@ -66,7 +66,7 @@ def garlic(seed: int) -> Run:
 
 
 def raft(seed: int) -> Run:
-    """Cores of Raft, which know no bytes."""
+    """Cores of Raft, which handle no bytes."""
     from raft_simulator import run_seed
 
     return Run(run_seed(seed).happened["step"])
@@ -98,7 +98,7 @@ def point2point(seed: int) -> Run:
 
 @of_failures
 def point2point_forks(seed: int) -> Run:
-    """The same, with authors who fork their logs."""
+    """The same, with authors that fork their logs."""
     from replicator_random import RandomWorld
 
     return _replicated(RandomWorld(seed, forks=True))
@@ -106,7 +106,7 @@ def point2point_forks(seed: int) -> Run:
 
 @of_failures
 def point2point_parts(seed: int) -> Run:
-    """Readers who want different parts of a log."""
+    """Readers that want different parts of a log."""
     from replicator_parts_random import RandomParts
 
     return _replicated(RandomParts(seed))

@@ -1,8 +1,9 @@
-"""A dumb twin of verification and audit: the specifications word for word, one row at a time.
+"""A plain twin of verification and audit: the specifications word for word, one row at a time.
 
-Nothing of culm is used: what Bamboo says of entries, links and logs
-(https://github.com/AljoschaMeyer/bamboo) and the protocol guide of messages of Secure Scuttlebutt,
-with PyNaCl, hashlib and blake3.  All of a log is in memory, and work grows with its square.
+It uses nothing of culm, only the words of Bamboo about entries, links and logs
+(https://github.com/AljoschaMeyer/bamboo) and of the protocol guide about messages of Secure
+Scuttlebutt, with PyNaCl, hashlib and blake3.  All of a log is in memory, and work grows with its
+square.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from blake3 import blake3
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
-#: By the names of families: what stands before a digest, and what makes it.
+# : By the names of families: the prefix of a digest, and its function.
 HASHES: dict[str, tuple[bytes, Callable[[bytes], bytes]]] = {
     "YAMF": (b"\x00\x40", lambda data: hashlib.blake2b(data).digest()),
     "YASMF": (b"\x00\x20", lambda data: blake3(data).digest()),
@@ -27,7 +28,7 @@ PAYLOAD_ONLY = {"PAYLOAD_HASH", "PAYLOAD_SIZE"}
 
 
 class Signed(NamedTuple):
-    """What a row says, and whether its author has signed it."""
+    """The content of a row, and whether its author has signed it."""
 
     log: bytes
     n: int
@@ -40,14 +41,14 @@ class Signed(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What is said of a row, by names of reasons."""
+    """The verdict on a row, by names of reasons."""
 
     reasons: frozenset[str]
     verified: bool
 
 
 class Wrong(Exception):
-    """These bytes are no entry."""
+    """These bytes are not an entry."""
 
 
 def lipmaa(n: int) -> int:
@@ -73,7 +74,7 @@ class _Bytes:
         return taken
 
     def number(self) -> int:
-        """VarU64: the shortest form, or it is none."""
+        """VarU64; only the shortest form is valid."""
         [first] = self.take(1)
         if first < 248:
             return first
@@ -132,7 +133,7 @@ def is_signed(author: bytes, text: bytes, signature: bytes) -> bool:
 
 
 def read_message(data: bytes, payload: bytes | None, family: str) -> Signed:
-    """A message; what is no JSON is none, and no other fault of form is looked for."""
+    """A message; anything but JSON is invalid, and no other fault of form is looked for."""
     try:
         fields = json.loads(data)
     except ValueError:
@@ -162,7 +163,7 @@ def judge(
     read: Callable[[bytes, bytes | None, str], Signed],
     family: str = "",
 ) -> list[Said]:
-    """What is to be said of each row, in their order."""
+    """The verdicts on the rows, in their order."""
     logs: defaultdict[bytes, list[tuple[int, Signed]]] = defaultdict(list)
     said: list[Said] = [Said(frozenset({"MALFORMED"}), False)] * len(rows)
     for index, (data, payload) in enumerate(rows):
@@ -188,7 +189,7 @@ def _judge_log(log: list[tuple[int, Signed]]) -> Iterable[tuple[int, Said]]:
     invalid += [row.n for _, row in log if "PAYLOAD_SIZE_LIE" in row.payload]
     ends = [row.n for _, row in log if row.ended]
     own = {index: _own_reasons(row, there, invalid, ends) for index, row in log}
-    verified = 0  # the newest entry of which, and of all before it, nothing bad is known
+    verified = 0  # the newest entry that is, like all before it, without a known fault
     while verified + 1 in there and not any(
         own[index] - PAYLOAD_ONLY or row.n in invalid for index, row in log if row.n == verified + 1
     ):

@@ -1,4 +1,4 @@
-"""Streams in tests: followed to their end, as a user does it."""
+"""Streams in tests: followed to their end, the way a user does it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOO_BUSY = "Python worker failed to connect back"
 
 
 def follow(spark: SparkSession, source: Path, output: Path, then: Audits | None = None) -> None:
-    """Verify all that is there and has not been verified."""
+    """Verify everything that is there and not verified yet."""
     register(spark)
     size = "spark.sql.execution.arrow.maxRecordsPerBatch"
     if spark.conf.get(size) == "-1":
@@ -37,13 +37,13 @@ def follow(spark: SparkSession, source: Path, output: Path, then: Audits | None 
 
 
 def to_the_end(start: Callable[[], Any]) -> None:
-    """Await the end of a query; where the machine was too busy, start it from its checkpoint."""
+    """Await the end of a query; if the machine was too busy, restart it from its checkpoint."""
     from pyspark.errors import PySparkException
 
     for starts in range(1, STARTS_MAX + 1):
         try:
             start().awaitTermination()
-        except PySparkException as error:  # over Spark Connect it fails as it is started
+        except PySparkException as error:  # over Spark Connect it fails at the start
             if TOO_BUSY not in str(error) or starts == STARTS_MAX:
                 raise
         else:

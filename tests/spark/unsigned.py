@@ -1,4 +1,4 @@
-"""Rows as verification makes them, of logs that nobody has signed: large ones in no time."""
+"""Rows as verification makes them, of unsigned logs: large ones in no time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SMALL = 10  # entries of a small log
 
 
 def write_rows(folder: Path, large: int, small: int, *, missing: int = 0) -> None:
-    """One log of `large` entries, among `small` logs of ten; entry `missing` of it is not there.
+    """One log of `large` entries, without entry `missing`, among `small` logs of ten.
 
-    They lie in as many files of the same size as `FILES` says.
+    They lie in `FILES` files of the same size.
     """
     folder.mkdir()
     count = large + SMALL * small - bool(missing)
