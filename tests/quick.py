@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# : Run after any change: the house, the contract, the shared foundations, and whole conversations.
+#: Run after any change: the house, the contract, the shared foundations, and whole conversations.
 ALWAYS = (
     *("tests/test_architecture.py", "tests/packaging"),
     *("tests/contract", "tests/machines", "tests/pump", "tests/wire"),
@@ -29,7 +29,7 @@ ALWAYS = (
 SLOW = {"examples", "spark", "testing"}
 #: Modules of `culm.machines` and of ``tests/specs`` that do not begin with the name of their room.
 ROOMS = {"raft": "garlic", "replication": "point2point"}
-# : What the names of a room's machines have in common, where that is not the room's name.
+#: What the names of a room's machines have in common, where that is not the room's name.
 MACHINES = {"garlic": "garlic or raft"}
 
 

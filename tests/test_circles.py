@@ -15,7 +15,7 @@ from modules import MODULES, SOURCE, tree
 
 _OUTSIDE = {"testing", "spark"}
 
-# : By maker and made: why the made object may call back.
+#: By maker and made: why the made object may call back.
 CALLS = {
     ("Node", "Link"): "it asks what time it is, and enters itself among the links to look at",
     ("Peer", "ServerHandshake"): "one question, which the user may answer as well: who is let in",
@@ -24,7 +24,7 @@ CALLS = {
     ("Links", "Conversation"): "it enters its link among those to look at",
 }
 
-# : By Protocol: why a class of its own room has its methods.
+#: By Protocol: why a class of its own room has its methods.
 PROTOCOLS = {
     "culm.bymux.scheduler.Addressee": "data: the id of a stream",
     "culm.garlic.raft.log.LogView": "a log that is only read",

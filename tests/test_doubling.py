@@ -8,7 +8,7 @@ from culm.testing.suite.work import growth
 from doubling import HEAD, PAGE, RULE, grown, things
 from specs import SPECS
 
-# : These have no law of work: libraries do most of theirs.
+#: These have no law of work: libraries do most of theirs.
 _WITHOUT_LAW = sorted(spec.name for spec in SPECS if spec.bounds.work is None)
 
 

@@ -23,7 +23,7 @@ def is_private(name: str) -> bool:
     return re.match(r"_[^_]", name) is not None and name not in NO_REACHES
 
 
-# : Found in files with a reach, and in few others: files without it need not be parsed.
+#: Found in files with a reach, and in few others: files without it need not be parsed.
 _SUSPECT = re.compile(r"(?<!\bself)(?<!\bcls)\s*\._[a-zA-Z]|\bimport\b[^)]*\b_[a-zA-Z]")
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import culm
 from modules import MODULES, SOURCE, definitions, tree
 
-# : Rooms of the parts that machines are made of: these take a single time from their machine.
+#: Rooms of the parts that machines are made of: these take a single time from their machine.
 PARTS = ("culm.replication",)
 
-# : Still in another shape; a row goes when it is mended.
+#: Still in another shape; a row goes when it is mended.
 STANDING: set[str] = set()
 
 

@@ -65,7 +65,7 @@ def server(server_id: int, *, voter: bool = True) -> Server:
     return Server(server_id, f"sim://{server_id}", voter)
 
 
-# : State of a server that is being added or removed.
+#: State of a server that is being added or removed.
 _CHANGING = {state.value for state in ChangeState}
 
 

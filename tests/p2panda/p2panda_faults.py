@@ -136,7 +136,7 @@ def left_out() -> dict[str, Bad]:
 
 GOOD = signed(creation(), 9)
 
-# : A peer that looks at these may not pass them on: they end the session.
+#: A peer that looks at these may not pass them on: they end the session.
 BLAMED: dict[str, tuple[SendEntry, Reason]] = {
     "no entry": (SendEntry(0, b"nothing", b""), Reason.MALFORMED_ENTRY),
     "a wrong signature": (

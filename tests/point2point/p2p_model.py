@@ -692,7 +692,7 @@ class Duel:
                 if game.state is RequestState.CONFIRMED:
                     assert one.peer_demand == two.our_demand
         for one, two in ((left, right), (right, left)):
-            # Two counts one free place too many, or it could grant more.
+            # `two` counts no fewer than `one`, or it could grant more.
             most = MAX - one.connection.proposal_credit
             with pytest.raises(LocalProtocolError) as caught:
                 two.connection.grant_proposals(most + 1)

@@ -130,7 +130,7 @@ def nothing_changed(connection: Connection) -> Iterator[None]:
     assert (connection_as_it_is(connection), held(connection)) == before
 
 
-# : Values without parts, and objects that belong to the program.
+#: Values without parts, and objects that belong to the program.
 _WHOLE = (int, float, str, bytes, NoneType, Enum, type, ModuleType, FunctionType)
 
 

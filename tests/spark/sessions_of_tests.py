@@ -13,11 +13,11 @@ from importlib import metadata
 import pytest
 
 NAME = os.environ.get("CULM_SPARK_SESSION", "plain")
-# : Command-line options that select the same session.
+#: Command-line options that select the same session.
 ARGUMENTS = ["--remote", "local[2]"] if NAME == "connect" else []
-# : Java options that start a session of few rows and many plans in a third of the time.
+#: Java options that start a session of few rows and many plans in a third of the time.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# : For tests that look into plans and tasks.
+#: For tests that look into plans and tasks.
 needs_jvm = pytest.mark.skipif(NAME == "connect", reason="Spark Connect shows nothing of its JVM")
 
 
@@ -36,7 +36,7 @@ def _delta() -> dict[str, str]:
     }
 
 
-# : Additional settings, by the names of sessions.
+#: Additional settings, by the names of sessions.
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "plain": {},
     # Small batches, one partition, and unusual settings for SQL's names and times.

@@ -19,7 +19,7 @@ from blake3 import blake3
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
-# : By the names of families: the prefix of a digest, and its function.
+#: By the names of families: the prefix of a digest, and its function.
 HASHES: dict[str, tuple[bytes, Callable[[bytes], bytes]]] = {
     "YAMF": (b"\x00\x40", lambda data: hashlib.blake2b(data).digest()),
     "YASMF": (b"\x00\x20", lambda data: blake3(data).digest()),

@@ -1,7 +1,7 @@
 """culm's own machines as the suite checks them: conversations, hostile peers, bounds.
 
 Each module registers the specs of one protocol.  ``python -m culm.testing.campaign NAME --specs
-tests/specs`` searches one of them for long.
+tests/specs`` searches one of them at length.
 """
 
 from __future__ import annotations

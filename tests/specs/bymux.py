@@ -1,4 +1,4 @@
-"""Bymux: streams with windows, and what floods them."""
+"""Bymux: streams with windows, and floods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from specs.point2point_contents import PACKETS
 
 __all__ = ["CONNECTION"]
 
-# Small limits, for floods: what one machine holds then is counted in kilobytes.
+# Small limits, for floods: a machine then holds kilobytes.
 _TIGHT = {
     "write_size_max": 64,
     "piece_size_max": 64,
@@ -35,10 +35,10 @@ _TIGHT = {
 
 
 def _by_stream(events: Sequence[Event]) -> dict[int | None, list[Event]]:
-    """What happened on each stream, and (``None``) globally, with all data in one piece.
+    """The events of each stream, and (``None``) the global ones, with all data in one piece.
 
-    How streams interleave, where Writes end and which Credits are told in one depends on
-    the moment at which bytes are taken.
+    The order across streams, the ends of Writes and the merging of Credits depend on the moment at
+    which bytes are taken.
     """
     by_stream: dict[int | None, list[Event]] = {}
     for event in events:
@@ -54,7 +54,7 @@ def _by_stream(events: Sequence[Event]) -> dict[int | None, list[Event]]:
 
 
 def _again(event: Event) -> Call | None:
-    """Use the id of a stream that has ended for another one."""
+    """Reuse the id of a stream that has ended."""
     if not isinstance(event, StreamEnded):
         return None
     return call("create_stream", stream=event.stream_id)
@@ -101,7 +101,7 @@ def _ended_by_us(number: int) -> Sequence[Call]:
 
 
 def _streams(count: int) -> Scenario:
-    """So many at once, each with data, all of which ends."""
+    """`count` streams at once, each with data, all of which end."""
     return Scenario(
         name="streams",
         right=_RIGHT,
@@ -116,7 +116,7 @@ def _streams(count: int) -> Scenario:
 
 
 def _writes(count: int) -> Scenario:
-    """So many wait for credit on one stream."""
+    """`count` writes wait for credit on one stream."""
     return Scenario(
         name="writes",
         right=_RIGHT,
@@ -129,8 +129,8 @@ def _writes(count: int) -> Scenario:
     )
 
 
-# Measured twofold: a packet of one byte costs up to 180 steps, and so does a turn of the
-# scheduler, of which credit may release one for each Write that waited.
+# Twice the measured cost: a packet of one byte costs up to 180 steps, and so does a turn of the
+# scheduler; credit may release one turn for each waiting Write.
 _WORK = Work(base=700, per_byte=250)
 
 CONNECTION = register(

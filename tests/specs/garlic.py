@@ -23,8 +23,8 @@ def _asked_and_answered() -> Iterator[tuple[Side, Operation]]:
         yield "right", call("answer")
 
 
-# Measured twofold: a frame of 27 bytes and an answer cost up to 180 steps; a request of HTTP,
-# which h11 takes apart, 1,200 for its 88 bytes at least.
+# Twice the measured cost: a frame of 27 bytes and its answer cost up to 180 steps; an HTTP request,
+# which h11 parses, at least 1,200 for its 88 bytes.
 _FRAMES_WORK = Work(base=350, per_byte=10)
 
 _HANDSHAKE_WORK = Work(base=400, per_byte=20)

@@ -1,4 +1,4 @@
-"""What a peer may write into the frames of Garlic Farm, and into the head of a handshake."""
+"""The free contents of the frames of Garlic Farm, and of the head of a handshake."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _HEADERS: Mapping[str, Content] = {
 def _head_frames(
     first_line: bytes, parameters: bytes, config: dict[str, object]
 ) -> tuple[Frame, ...]:
-    """Heads that begin with `first_line`; `parameters` is the header that has some."""
+    """Heads that begin with `first_line`; `parameters` is the header that takes parameters."""
     begin = first_line + b"\r\nHost: a\r\n"
     return (
         Frame(
@@ -100,7 +100,7 @@ _ENTRIES: Mapping[str, Content] = {
 
 
 def entries_frame(after: str, link: int) -> Frame:
-    """Entries of a leader, on a link that `after` has opened."""
+    """Entries from a leader, on a link that `after` has opened."""
     return Frame(
         name="entries",
         wrap=lambda content: RequestFrame(

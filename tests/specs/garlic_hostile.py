@@ -1,4 +1,4 @@
-"""What hostile peers of Garlic Farm say: frames that cost little and could cost much."""
+"""Hostile peers of Garlic Farm: frames that are cheap to send, and could be costly to read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _frame(kind: MessageType, log: bytes = b"", number: int = 0) -> bytes:
 
 
 def _pack(index_size: int, log_size: int, data: bytes, zeros: int) -> bytes:
-    """A log pack of those sizes, which holds `data` and then so many MiB of zeros."""
+    """A log pack of those sizes, with `data` and then `zeros` MiB of zeros."""
     deflater = zlib.compressobj(9, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     pieces = [deflater.compress(_SIZES.pack(index_size, log_size) + data)]
     pieces += [deflater.compress(bytes(_MIB)) for _ in range(zeros)]
@@ -58,7 +58,7 @@ FRAME_BOMBS: Sequence[bytes] = (
     ).encode(),
 )
 
-#: The same in what frames hold; log packs that do not end, or hold as much as compression can.
+#: The same inside frames; log packs that do not end, or inflate as far as compression allows.
 NODE_BOMBS: Sequence[bytes] = (
     _frame(MessageType.REQUEST_VOTE_REQUEST, number=_NUMBER_MAX),
     _frame(MessageType.APPEND_ENTRIES_REQUEST, _ENTRY.pack(0, 1, _SIZE_MAX)),

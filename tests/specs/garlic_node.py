@@ -1,4 +1,4 @@
-"""Garlic Farm: servers that meet, and clients at one of them."""
+"""Garlic Farm: a cluster of servers, and clients at one of them."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _TIGHT = {
 
 
 def _normalised(events: Sequence[Event]) -> list[Event]:
-    """Without what is a connection's affair."""
+    """Without the parts that are the connection's business."""
     return [event for event in events if not isinstance(event, (DialWanted, LinkClosed))]
 
 
 def kept(result: Effect[Any] | Event) -> list[tuple[object, ...]]:
-    """The entries that it writes, or applies, by index."""
+    """The entries that it writes or applies, by index."""
     match result:
         case Persist(first_index=int(first), entries=entries):
             return [("written", first + at, each) for at, each in enumerate(entries)]
@@ -62,12 +62,12 @@ def kept(result: Effect[Any] | Event) -> list[tuple[object, ...]]:
 
 
 def _confirms(effect: Effect[Any], message: bytes) -> bool:
-    """A server answers once the log has its entries; applying them is for itself."""
+    """A server answers once the log has its entries; applying them is its own business."""
     return isinstance(effect, Persist) and message[:1] in _RESPONSES
 
 
 def _is_answer(message: bytes) -> bool:
-    """Whether it is a response, or begins as one of HTTP does."""
+    """Whether it is a response, or the beginning of an HTTP response."""
     return message[:1] in _RESPONSES or message.startswith(b"HTTP/")
 
 
@@ -266,12 +266,12 @@ NODE = register(
     MachineSpec(
         machine=lookup("garlic-node"),
         bounds=Bounds(
-            # Four links, each with a request that comes in, four unanswered ones, five that were
-            # sent, and a handshake; and the core's proposals, snapshot and log.
+            # Four links, each with an incoming request, four unanswered ones, five sent ones, and a
+            # handshake; and the core's proposals, snapshot and log.
             retained_max=4 * 20_000 + 20_000,
-            # Measured twofold: an answer of 26 bytes may be what a decision waited for, and the
-            # next batch of entries, which counts to the base.  A byte of a log pack stands for up
-            # to 1,032 of a value, which is made twice.
+            # Twice the measured cost: an answer of 26 bytes may be the last that a decision waits
+            # for, and the next batch of entries, which counts towards the base. A byte of a log
+            # pack stands for up to 1,032 of a value, which is made twice.
             work=Work(base=5000, per_byte=130),
             tight=_TIGHT,
         ),

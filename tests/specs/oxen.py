@@ -1,4 +1,4 @@
-"""Oxen: a cluster of three, seen by each of them, and what hostile peers may try."""
+"""Oxen: a cluster of three, from each node's side, and attacks by hostile peers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TIGHT: Mapping[str, Any] = {
     "tags_size_max": 24,
 }
 
-# What grows: up to three peers and three tombstones with what they hold (windows, and of
+# The growing parts: up to three peers and three tombstones with what they hold (windows, and of
 # peers a queue), the fixed part of each, the inbox, the outbox and the memory of what was
 # forwarded; a message costs up to 500 bytes besides its payload, a peer 5,000.  The last message in
 # each queue may have five pieces more, and two are put together, with a quarter to spare.  Tags of
@@ -66,8 +66,8 @@ _RETAINED_MAX = (
     3 * (9 * 740 + 5000) + 6 * 2 * 2 * 340 + 1024 + 8 * 900 + 4 * 400 + 2 * 750 + 10 * 5 * 200
 )
 
-# Measured twofold: a turn in which every peer gets something costs up to 900 steps, a word of
-# a server that has left, which is to be passed on, 2,000 for its 73 bytes.
+# Twice the measured cost: a turn in which every peer gets something costs up to 900 steps; a
+# message from a server that has left, which is to be forwarded, 2,000 for its 73 bytes.
 _WORK = Work(base=2000, per_byte=30)
 
 Story = Callable[[Cluster], None]
@@ -106,7 +106,7 @@ def _assemble(cluster: Cluster) -> None:
 
 
 def _everything(cluster: Cluster) -> None:
-    """All requests, over good links and around a broken one, and a goodbye."""
+    """Every request, over good links and around a broken one, and a goodbye."""
     _assemble(cluster)
     one, two, three = (cluster[sid] for sid in NAMES)
     for number in range(3):
@@ -142,7 +142,7 @@ def _misfortune(cluster: Cluster) -> None:
 
 
 def _large(cluster: Cluster) -> None:
-    """Messages in pieces, to one and to all, over links that lose some; then one goes amid them."""
+    """Messages in pieces, to one peer and to all, over lossy links; then a node leaves."""
     _assemble(cluster)
     one, two, three = (cluster[sid] for sid in NAMES)
     cluster.network.set_conditions(Conditions(loss=0.1, reordering=0.3, delay_max=0.1))
@@ -199,7 +199,7 @@ def _received(result: Effect[Any] | Event) -> list[MessageReceived]:
 
 
 def _waiting(size: int) -> Conversation:
-    """So many messages wait for their turn, of a node and to it."""
+    """`size` messages wait for their turn, from a node and to it."""
 
     def story(cluster: Cluster) -> None:
         _assemble(cluster)
@@ -233,7 +233,7 @@ def _sid(number: int) -> bytes:
 
 @cache
 def _last_number() -> int:
-    """Of what the second node sent to the first one in order, in the story of large messages."""
+    """The last number from the second node to the first, in the story of large messages."""
     told, *_ = recorded("large", _large, seed=2, **_LARGE)
     numbers = [0]
     for operation in told.operations:
@@ -253,7 +253,7 @@ def _piece(number: int, position: Position) -> MessageData:
 
 @cache
 def _first_number() -> int:
-    """From which the second node counts what it sends to the first one, in the story of tags."""
+    """The first number that the second node uses to the first, in the story of tags."""
     told, *_ = recorded("tagged", _tagged, seed=4, tags_size_max=60)
     numbers = [0]
     for operation in told.operations:
@@ -288,7 +288,7 @@ _FLOODS = (
         after="large/AAA",
         source=lambda number: NAMES[1],
     ),
-    Flood(  # servers that do not exist wish to be known
+    Flood(  # unknown servers ask to be known
         unit=_numbered(
             lambda number: MessageData(
                 NAMES[0], _sid(number), number, write_message(Synchronize(0, number << 30))
@@ -297,14 +297,14 @@ _FLOODS = (
         after="everything/AAA",
         source=lambda number: NAMES[1],
     ),
-    Flood(  # or are talked of
+    Flood(  # or are mentioned by others
         unit=lambda number: encode_parcel(
             Parcel(None, None, Gossip({NAMES[1]: [EPOCH + 31]}, [_sid(number)]))
         ),
         after="everything/AAA",
         source=lambda number: NAMES[1],
     ),
-    Flood(  # messages in order, of which the first never comes
+    Flood(  # messages in order whose first never comes
         unit=_numbered(
             lambda number: MessageData(
                 NAMES[0],
@@ -334,7 +334,7 @@ _BOMBS = (
     b"l" * 1200,  # lists in lists
     b"d1:a" * 300,
     b"l" + b"le" * 600 + b"e",
-    b"d" + b"1:a1:b" * 200 + b"e",  # the same key again and again
+    b"d" + b"1:a1:b" * 200 + b"e",  # the same key over and over
     b"d2:kai%deee" % _NUMBER_MAX,
     b"d2:kai%deee" % (_NUMBER_MAX + 1),
     b"i" + b"9" * 1200 + b"e",
@@ -388,7 +388,7 @@ SPEC = register(
                     wrap=lambda content, head=head, tail=tail: head + content + tail,  # type: ignore[misc]
                     contents=BENCODE,
                     size=1100,
-                    refused=not head,  # what is no dictionary is no parcel
+                    refused=not head,  # a parcel must be a dictionary
                     after="everything/AAA",
                     source=NAMES[1],
                 )
@@ -400,8 +400,8 @@ SPEC = register(
             ),
             floods=_FLOODS,
         ),
-        # Answers to datagrams that come together have other numbers than those to each of them,
-        # and what the recorded peer says later answers the numbers of its own time.
+        # Answers to several datagrams at once have other numbers than those to each alone, and the
+        # recorded peer's later words answer the numbers of its own time.
         comparison=Comparison(kept=_received, is_answer=lambda message: True),
     )
 )

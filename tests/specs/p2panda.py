@@ -33,7 +33,7 @@ from culm.wire.multihash import YASMF
 
 __all__ = ["CONNECTION", "REPLICATOR"]
 
-# Small limits, for floods: what one machine holds then is counted in kilobytes.
+# Small limits, for floods: a machine then holds kilobytes.
 _TIGHT = {
     "receive_buffer_max": 512,
     "schemas_max": 4,
@@ -81,7 +81,7 @@ _RECONCILED: list[tuple[Side, Call]] = [
 
 
 def _request_of(number: int) -> bytes:
-    """A request for a session of its own, about some of the schemas."""
+    """A request for a separate session, about some of the schemas."""
     wanted = [each for bit, each in enumerate(_SCHEMAS) if (number % 7 + 1) >> bit & 1]
     return cbor.encode([1, number, 1, wanted])
 
@@ -106,7 +106,7 @@ _FRAMES = tuple(
         wrap=lambda content, head=head: head + content,  # type: ignore[misc]
         contents=CONTENTS,
         size=size,
-        refused=len(head) < 2,  # what has no type is no message
+        refused=len(head) < 2,  # a message must have a type
     )
     for name, head, size in (
         ("an announcement", b"\x84\x00\x01\x07", 16384),
@@ -119,8 +119,8 @@ _FRAMES = tuple(
     )
 )
 
-# Measured twofold: an announcement of many schemas costs a line for each, a session that fails and
-# is forgotten the most.
+# Twice the measured cost: an announcement of many schemas costs a line for each; the most costly is
+# a session that fails and is forgotten.
 _WORK = Work(base=900, per_byte=40)
 
 
@@ -131,20 +131,20 @@ def _kept(effect: Effect[Any] | Event) -> list[tuple[bytes, Entry]]:
 
 
 def _outcome(events: Sequence[Event]) -> object:
-    """What was stored, and how it ended: the rest depends on what crosses on the wire."""
+    """The stored operations and the end: the rest depends on messages that cross on the wire."""
     stored = sorted(each.operation_id for each in events if isinstance(each, OperationStored))
     ends = [each for each in events if isinstance(each, (SessionEnded, Closed))]
     return stored, [getattr(each, "error", None) for each in ends]
 
 
-# As for the wire machine, which it has.  A session that is asked for and ends at once, again and
-# again, costs 23 steps a byte.
+# As for its wire machine. A session that is asked for and ends at once, again and again, costs 23
+# steps a byte.
 _REPLICATOR_WORK = Work(base=450, per_byte=40)
 
 _PIECES = ["blob_piece_v1"]
 
 
-# Requests of two sessions, and all that is said in the second.
+# Requests of two sessions, and everything said in the second.
 AGAIN = b"".join(
     map(
         cbor.encode,
@@ -160,7 +160,7 @@ AGAIN = b"".join(
 
 
 def _operation_with(content: bytes) -> bytes:
-    """A session, and a creation in which the value of a field is encoded like that."""
+    """A session, and a creation in which the value of a field has this encoding."""
     front = b"".join(map(cbor.encode, (1, 0, _PIECES[0])))
     operation = b"\x84" + front + b"\xa1" + cbor.encode("data") + content
     key = SigningKey(b"writer".ljust(32, b"-"))
@@ -183,7 +183,7 @@ def _many_schemas(count: int) -> Scenario:
 
 
 def _many_sessions(count: int) -> Scenario:
-    """So many at once, each about a schema of its own."""
+    """`count` sessions at once, each about a schema of its own."""
     names = [f"panda{number}_0020{number:064x}" for number in range(count)]
     limits = {"schemas_max": 2 * count, "sessions_max": 2 * count}
     return Scenario(

@@ -1,4 +1,4 @@
-"""Point-2-Point: requests for one log, and what hostile peers may try."""
+"""Point-2-Point: requests for one log, and attacks by hostile peers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from specs.point2point_hostile import BOMBS, GROWTH, WORK, cancelled, proposal
 
 __all__ = ["CONNECTION", "RIGHT", "TIGHT", "joined"]
 
-# Small limits, for floods: what one machine holds then is counted in kilobytes.
+# Small limits, for floods: a machine then holds kilobytes.
 TIGHT = {
     "requests_max": 4,
     "data_window_max": 8192,
@@ -46,7 +46,7 @@ def _entries(first: int, last: int) -> Iterator[tuple[Side, Call]]:
 
 
 def joined(events: Sequence[Event]) -> list[Event]:
-    """The same with pieces of a payload that follow each other as one."""
+    """The events, with adjacent pieces of a payload joined."""
     found: list[Event] = []
     for event in events:
         last = found[-1] if found else None
@@ -54,7 +54,7 @@ def joined(events: Sequence[Event]) -> list[Event]:
             isinstance(event, PayloadReceived)
             and isinstance(last, PayloadReceived)
             and (last.request_id, last.seqnum) == (event.request_id, event.seqnum)
-            and last.offset + len(last.data) == event.offset  # else a jump
+            and last.offset + len(last.data) == event.offset  # otherwise a jump
             and not last.finished
         ):
             found[-1] = replace(event, offset=last.offset, data=last.data + event.data)
@@ -64,7 +64,7 @@ def joined(events: Sequence[Event]) -> list[Event]:
 
 
 def _by_request(events: Sequence[Event]) -> dict[int | None, list[Event]]:
-    """What happened to each request, and (``None``) to none, with whole payload pieces.
+    """The events of each request, and (``None``) the others, with whole payload pieces.
 
     The two channels are independent of each other, so the order across them is not fixed.
     """
@@ -75,7 +75,7 @@ def _by_request(events: Sequence[Event]) -> dict[int | None, list[Event]]:
 
 
 def _again(event: Event) -> Call | None:
-    """Use the id of a request that has ended for another one."""
+    """Reuse the id of a request that has ended."""
     if not isinstance(event, IdFreed):
         return None
     return call("propose", start=1, request_id=event.request_id)
@@ -85,7 +85,7 @@ def _up_to(seqnum: int) -> dict[str, int]:
     return {"end": seqnum, "upper_certpool": seqnum}
 
 
-_ID = 0  # the first request of the proactive endpoint, left in all scenarios
+_ID = 0  # the first request of the proactive endpoint, the left one in all scenarios
 
 RIGHT = {"role": "reactive"}
 
@@ -238,7 +238,7 @@ CONNECTION = register(
             floods=(
                 Flood(unit=b"\x20\x00\x01\x00"),
                 Flood(opening=b"\x00\x00\x00", unit=b"\x20\x00\x02\x00\x01"),
-                Flood(opening=b"\x00\x00\x00", unit=b"\x40\x00"),  # questions whether we live
+                Flood(opening=b"\x00\x00\x00", unit=b"\x40\x00"),  # keepalive questions
                 *(Flood(unit=bomb, after="an endless payload/left") for bomb in BOMBS),
                 Flood(unit=proposal, calls=cancelled, after="no more than the setup/right"),
             ),

@@ -1,4 +1,4 @@
-"""Contents that a peer of bymux or Point-2-Point may choose freely: packets, messages, payloads."""
+"""The free contents of bymux and Point-2-Point: packets, messages, payloads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _write(data: bytes) -> bytes:
     return encode(PacketType.WRITE, 0, len(data)) + data
 
 
-_ALL_WIDE = b"\x0f"  # a credit, and both of its numbers take eight bytes
+_ALL_WIDE = b"\x0f"  # a credit whose two numbers each take eight bytes
 
 _PACKETS: Mapping[str, Content] = {
     "Writes of a byte": _repeated(_write(b"x")),
@@ -95,9 +95,10 @@ _MESSAGES: Mapping[str, Content] = {
 
 
 def _payload(element: bytes, makes: int) -> Content:
-    """A compressed packet of these elements, each of which makes so many bytes, and of two bytes.
+    """A compressed packet of these elements, each decoded to `makes` bytes, between two bytes.
 
-    The first is there for copies, the last since a packet ends with what makes its last byte.
+    The first is there for copies, the last since a packet must end with the source of its last
+    byte.
     """
 
     def content(size: int) -> bytes:

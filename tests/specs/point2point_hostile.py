@@ -1,4 +1,4 @@
-"""What hostile peers of Point-2-Point say, and what there may be many of."""
+"""The words of hostile peers of Point-2-Point, and the things there may be many of."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["BOMBS", "GROWTH", "LOGS", "WORK", "cancelled", "proposal"]
 
 _CONTROL, _DATA = 0, 1  # the streams of bymux
 _MAX = varu64.MAX
-_FAR = 1_000_000  # an entry behind all that is sent
+_FAR = 1_000_000  # an entry beyond all those sent
 
 ManyOf = Callable[[int], Scenario]
-Change = Callable[[int], Mapping[str, int]]  # what the adjustment of that number says
+Change = Callable[[int], Mapping[str, int]]  # the fields of the adjustment of that number
 
-#: Measured twofold: an adjustment of the longest path costs 2,300 steps, others up to 1,400,
-#: and a packet of one byte 70.  An input that is mostly payload costs 10 for each of its bytes.
+#: Twice the measured cost: an adjustment of the longest path costs 2,300 steps, others up to
+#: 1,400, and a packet of one byte 70. An input that is mostly payload costs 10 for each byte.
 WORK = Work(base=3000, per_byte=150)
 
 
@@ -46,7 +46,7 @@ BOMBS: Sequence[bytes] = (
 
 
 def proposal(number: int) -> bytes:
-    """A proposal of the proactive endpoint, which agrees that the one before has ended."""
+    """A proposal of the proactive endpoint, which agrees that the previous one has ended."""
     proposed = Propose(
         request_id=2 * number,
         proposal=Proposal(log=_KEY, start=1, lower_certpool=1, expected_hash=None),
@@ -61,7 +61,7 @@ def proposal(number: int) -> bytes:
 
 
 def cancelled(number: int) -> Sequence[Call]:
-    """What the user does about that proposal."""
+    """The user's calls for that proposal."""
     return [
         call("confirm", request=2 * number),
         call("cancel", request=2 * number, reason="RESOURCE_LIMIT"),
@@ -91,7 +91,7 @@ def _one(start: int) -> Call:
 
 
 def _apart(count: int) -> Scenario:
-    """Of one log, and none overlaps another."""
+    """Requests on one log that do not overlap."""
     script: _Script = [
         *(("left", _one(2 * n)) for n in range(1, count + 1)),
         *(("right", _one(2 * n + 1)) for n in range(1, count + 1)),
@@ -100,7 +100,7 @@ def _apart(count: int) -> Scenario:
 
 
 def _losing(count: int) -> Scenario:
-    """All from one side overlap the last from the other one."""
+    """Each request of one side overlaps the last one of the other side."""
     script: _Script = [
         *(("left", _one(2 * n)) for n in range(1, count + 1)),
         ("left", call("propose", start=_FAR, expected=1)),
@@ -110,7 +110,7 @@ def _losing(count: int) -> Scenario:
 
 
 def _open(count: int) -> Scenario:
-    """Each of many requests takes part in all that there is, while all are open."""
+    """Each of many requests covers all available entries, while all are open."""
     steps: Sequence[tuple[Side, str, Mapping[str, object]]] = [
         ("right", "confirm", {}),
         ("right", "send_metadata", {"seqnum": 1}),
@@ -131,7 +131,7 @@ def _open(count: int) -> Scenario:
 
 
 def _adjustments(side: Side, changes: Change, **proposed: int) -> ManyOf:
-    """As many notifications while as many adjustments are pending."""
+    """As many notifications, with as many adjustments pending."""
 
     def many(count: int) -> Scenario:
         script: _Script = [
@@ -146,7 +146,7 @@ def _adjustments(side: Side, changes: Change, **proposed: int) -> ManyOf:
 
 
 def _both(count: int) -> Scenario:
-    """Each side cuts the range again and again, while no data tells what holds."""
+    """Each side cuts the range again and again, while no data shows which range holds."""
     sides: Sequence[Side] = ("left", "right")
     script: _Script = [
         ("left", call("propose", eagerness="notify")),
@@ -186,5 +186,5 @@ def _logs(count: int) -> Scenario:
     return Scenario(name="logs", left=left, right=right, script=script)
 
 
-#: Of the replicator, what may be many besides.
+#: For the replicator, more things there may be many of.
 LOGS: Mapping[str, ManyOf] = {"logs": _logs}

@@ -34,7 +34,7 @@ _LEAST = Conditions(delay_min=0.001, delay_max=0.004)
 
 
 def _confirms(effect: Effect[Any], message: bytes) -> bool:
-    """A server answers once the log has its entries; applying them is for itself."""
+    """A server answers once the log has its entries; applying them is its own business."""
     return isinstance(effect, Persist) and b'Response"' in message
 
 
@@ -84,7 +84,7 @@ def _made(config: Config) -> RaftOverDatagrams:
 
 def _told(host: Host, name: str, config: Config) -> Conversation:
     told = host.conversation(name, config)
-    # Of a machine built anew the store answers by itself.
+    # The store of a machine built anew answers by itself.
     return replace(told, operations=[o for o in told.operations if not isinstance(o, Complete)])
 
 
@@ -134,7 +134,7 @@ def _joining(cluster: Cluster) -> None:
 
 
 def _differing(size: int) -> Conversation:
-    """The last leader's side, when a server comes back whose log has `size` other entries."""
+    """The last leader's side, when a server returns whose log has `size` different entries."""
     cluster, configs = _cluster(Conditions(delay_min=0.002, delay_max=0.002))
     with cluster:
         lost = _leader(cluster)
@@ -158,7 +158,7 @@ def _differing(size: int) -> Conversation:
 
 
 def _waiting(size: int) -> Conversation:
-    """The leader's side: values one by one, while nothing has been answered, and reads."""
+    """The leader's side: values one by one, before any answer, and reads."""
     cluster, configs = _cluster(_LEAST)
     with cluster:
         leader = _leader(cluster)
@@ -224,10 +224,10 @@ SPEC = register(
     MachineSpec(
         machine=RAFT,
         bounds=Bounds(
-            # Measured twofold; the next batch of entries, for which an answer is enough, counts
-            # to the base.
+            # Twice the measured cost; the next batch of entries, for which an answer suffices,
+            # counts towards the base.
             work=Work(base=3000, per_byte=20),
-            # Unanswered requests, of which one is a snapshot's chunk; proposals; the log.
+            # Unanswered requests, one of them a snapshot's chunk; proposals; the log.
             retained_max=UNANSWERED_MAX * 700 + 20_000,
             unsent_max=UNANSWERED_MAX * 180 + 2_000,
             tight=TIGHT_SETTINGS,

@@ -23,7 +23,7 @@ from culm.wire import cbor
 
 __all__ = ["COMPACT", "PLAIN", "TWINS"]
 
-#: Two items of 8 bytes whose hashes end with the same four.
+#: Two items of 8 bytes whose hashes end in the same four bytes.
 TWINS = (bytes.fromhex("800000000000a70e"), bytes.fromhex("800000000000b6c7"))
 
 _UNKEYED = {"keyed": False}
@@ -56,8 +56,8 @@ def _piece(body: bytes) -> bytes:
     return encode_frame(FrameKind.PIECE, body)
 
 
-# One frame costs some 150 steps, and what is said in answer to it is at most all that there is
-# to be said of the items: 560 of 16 bytes.
+# One frame costs some 150 steps; the answer to it is at most everything there is to say about the
+# items: 560 of 16 bytes.
 _WORK = Work(base=3000, per_byte=30)
 
 
@@ -73,7 +73,7 @@ _LOW, _HIGH = bytes(8), b"\xff" * 8
 
 
 def _many(**of_each: int) -> Many:
-    """So many items times these."""
+    """These, times a number of items."""
 
     def many(count: int) -> Scenario:
         config = {name: factor * count for name, factor in of_each.items()}
@@ -94,15 +94,15 @@ _COMPARING = {"own": 0, "shared": 0, "item_size": 16, **_INITIATOR}
 
 _SHARED = {"items that both have": {"shared": 8, "own": 0}}
 _ITEMS = {"items of which all differ": {"own": 1, "shared": 0}, **_SHARED}
-# A plain reconciliation of a few dozen items divides each range once, one of more again.
+# A plain reconciliation of a few dozen items divides each range once; with more, again.
 _ITEMS_PLAINLY = {"items of which all differ, by four": {"own": 4, "shared": 0}, **_SHARED}
 
 COMPACT = register(
     MachineSpec(
         machine=lookup("reconcile-compact"),
         bounds=Bounds(
-            # Four times a frame that is not whole, 32 KiB that are not taken and one frame more,
-            # 4096 questions, and as much again for what Python keeps in reserve.
+            # Four times an incomplete frame, 32 KiB of unread output and one frame more, 4096
+            # questions, and as much again for Python's reserve.
             retained_max=600_000,
             work=_WORK,
             tight=_TIGHT,
@@ -169,11 +169,11 @@ COMPACT = register(
             floods=(
                 Flood(unit=b"x"),
                 Flood(unit=_piece(b""), opening=_OPENING),
-                # Parts of everything that all differ, and then lists.
+                # Parts of the whole that all differ, and then lists.
                 Flood(unit=_piece(bytes([1, 0xF2]) + b"\x7f" + b"\x02" * 9), opening=_OPENING),
                 Flood(unit=_piece(bytes([1, 0x15, 0x01, 7]) + bytes(4)), opening=_OPENING),
                 Flood(unit=_piece(bytes([1, 0x11]) + b"item size"[:8]), opening=_OPENING),
-                # Symbols that are none, without end, and without any symbol.
+                # Invalid symbols, without end, and messages without any symbol.
                 Flood(unit=_piece(bytes([1, 9]) + b"\0\0\0" * 3), opening=_RATELESS_OPENING),
                 Flood(unit=_piece(b"\1"), opening=_RATELESS_OPENING),
                 Flood(
@@ -189,10 +189,9 @@ PLAIN = register(
     MachineSpec(
         machine=lookup("reconcile-plain"),
         bounds=Bounds(
-            # 16 ranges that differ, with two bounds each, and what Python keeps in reserve.
+            # 16 differing ranges, with two bounds each, and Python's reserve.
             retained_max=40_000,
-            # What is said in answer to a round is at most all that there is to be said of the
-            # items.
+            # The answer to a round is at most everything there is to say about the items.
             work=_WORK,
             tight={"ranges_max": 16},
         ),
@@ -227,7 +226,7 @@ PLAIN = register(
             floods=(
                 Flood(unit=b"\x81"),
                 Flood(unit=_plain([1, _LOW], [5, 7, bytes(16), _HIGH], [4, _LOW], [6])),
-                # Parts that all differ, and items that nobody has.
+                # Parts that all differ, and items that neither side has.
                 Flood(
                     opening=_plain([1, _LOW]),
                     unit=lambda number: _plain([5, 9, bytes(16), (number + 1).to_bytes(8)]),

@@ -1,4 +1,4 @@
-"""Log sync over Point-2-Point: logs of one entry to 14, in pieces, forked and given up."""
+"""Log sync over Point-2-Point: logs of one to 14 entries, in pieces, forked and given up."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["REPLICATOR"]
 
 
 def _confirms(effect: Effect[Any], packet: bytes) -> bool:
-    """What is said about entries is in Writes; credit and the ends of streams say nothing."""
+    """Words about entries travel in Writes; credit and the ends of streams do not count."""
     return packet[0] >> 5 == PacketType.WRITE
 
 
 def _kept(effect: Effect[Any] | Event) -> list[object]:
-    """The entries that it writes, or the payload that is whole with it."""
+    """The entries that it writes, or the payload that it completes."""
     match effect:
         case AppendEntries(log=log, entries=entries):
             return [(log, new.entry.seqnum) for new in entries]
@@ -35,9 +35,9 @@ def _kept(effect: Effect[Any] | Event) -> list[object]:
 
 
 def _outcome(events: Sequence[Event]) -> object:
-    """What was stored and how it ended: the rest depends on what crosses on the wire.
+    """The stored entries and the end: the rest depends on messages that cross on the wire.
 
-    So does which forks were found before the earliest one.
+    So do the forks found before the earliest one.
     """
     stored = {(e.seqnum, e.payload_stored) for e in events if isinstance(e, EntryStored)}
     forks = [e.proof for e in events if isinstance(e, ForkFound)]
@@ -138,7 +138,7 @@ REPLICATOR = register(
             normalise=_outcome,
             kept=_kept,
             confirms=_confirms,
-            # All that a peer says belongs to a request that both have agreed on.
+            # Every message of a peer belongs to a request that both have agreed on.
             is_answer=lambda message: True,
         ),
     )

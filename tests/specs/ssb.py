@@ -27,7 +27,7 @@ HANDSHAKE = register(
         machine=lookup("ssb-handshake"),
         bounds=Bounds(
             retained_max=16_000,
-            # Two hundred lines for a message of 64 bytes or more; what it returns counts as well.
+            # Two hundred lines for a message of 64 bytes or more; the returned bytes count as well.
             work=Work(base=300, per_byte=10),
         ),
         usage=Usage(

@@ -37,7 +37,7 @@ __all__ = ["EBT", "kept"]
 
 
 def _normalised(events: Sequence[Event]) -> list[Event]:
-    """What is stored in the end, and what has ended; how it came there is a matter of chance."""
+    """The stored messages and the ended sessions; the way there is a matter of chance."""
     last: dict[str, int] = {}
     for event in events:
         if isinstance(event, FeedExtended):
@@ -57,7 +57,7 @@ def kept(effect: Effect[Any] | Event) -> list[tuple[str, int, str]]:
 
 
 def confirms(effect: Effect[Any], message: bytes) -> bool:
-    """Notes that tell of a message that it writes."""
+    """Notes that report a message written by the effect."""
     try:
         notes = json.loads(message)
     except ValueError:
@@ -84,7 +84,7 @@ def _feed_of(name: str, count: int, text: str = "text") -> list[bytes]:
 
 
 def _hello(name: str, **notes: int) -> bytes:
-    """What `name` says first: who it is, and notes."""
+    """The first words of `name`: its id, and notes."""
     return _line(feed(name)) + _line({feed(each): value for each, value in notes.items()})
 
 
@@ -210,12 +210,12 @@ _MEETINGS = (
 
 
 def _stranger(number: int) -> bytes:
-    """A note of a feed that nobody follows."""
+    """A note of a feed without followers."""
     return _line({feed(f"stranger {number}"): 2})
 
 
 def _again(number: int) -> bytes:
-    """The first feed is wanted, and not wanted."""
+    """The first feed is wanted, then not wanted."""
     return _line({feed("alice"): number % 2})
 
 
@@ -247,7 +247,7 @@ def _many_messages(count: int) -> Meeting:
 
 
 def _many_feeds(count: int) -> Meeting:
-    """Alice follows as many as a peer tells of, each with a message."""
+    """Alice follows as many feeds as a peer mentions, each with a message."""
     names = [f"feed {number}" for number in range(count)]
     told = b"".join(_feed_of(name, 1)[0] for name in names)
     return Meeting(
@@ -280,8 +280,8 @@ EBT = register(
     MachineSpec(
         machine=lookup("ssb-ebt"),
         bounds=Bounds(
-            # For each link a line that comes in, what waits to be sent, and feeds' notes; once what
-            # waits to be written.
+            # For each link an incoming line, the unsent output, and feeds' notes; once, the
+            # messages waiting to be written.
             retained_max=80_000,
             work=Work(base=2500, per_byte=25),
             tight=_TIGHT,

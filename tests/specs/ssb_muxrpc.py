@@ -1,4 +1,4 @@
-"""MuxRPC: calls of every type, refused and given up, and what floods them."""
+"""MuxRPC: calls of every type, refused and given up, and floods."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ _DEEP = b'{"name":["whoami"],"args":' + b"[" * 80 + b"]" * 80 + b"}"
 
 
 def _long_refused(number: int) -> bytes:
-    """A name that would be larger if it were repeated: these are no UTF-8."""
+    """A name that would grow if it were repeated: these bytes are not UTF-8."""
     return _packet(number + 1, b'{"name":["' + b"\xff" * 4000 + b'"],"args":[]}', stream=False)
 
 
 def _long_ended(number: int) -> bytes:
-    """A stream that ends with an error of many words."""
+    """A stream that ends with a wordy error."""
     body = b'{"message":"' + b"\xff" * 4000 + b'"}'
     return _packet(number + 1, _DUPLEX) + _packet(number + 1, body, end=True)
 
@@ -108,7 +108,7 @@ def _answered(number: int) -> Sequence[operations.Call]:
 
 
 def _many_calls(count: int) -> Scenario:
-    """So many streams at once, each with a value, ended in the order in which they began."""
+    """`count` streams at once, each with a value, ended in the order of their start."""
     numbers = range(1, count + 1)
     make = call("make_call", name=["ebt", "replicate"], call_type="duplex")
     return Scenario(
@@ -123,7 +123,7 @@ def _many_calls(count: int) -> Scenario:
 
 
 def _in_one_go(spec: MachineSpec) -> Sequence[Conversation]:
-    """What a peer may say without waiting for an answer, as JavaScript's does at connect."""
+    """A peer's words that need no answer in between, as JavaScript's peers send at connect."""
     data = b"".join(
         [
             _packet(1, _DUPLEX),

@@ -22,7 +22,7 @@ __all__ = ["PEER"]
 
 
 def _normalised(events: Sequence[Event]) -> object:
-    """What is stored in the end, and who was there; how it came there is a matter of chance."""
+    """The stored messages and the peers that were there; the way there is a matter of chance."""
     last = {event.feed: event.last for event in events if isinstance(event, FeedExtended)}
     kinds = (PeerConnected, PeerDisconnected, FeedForked)
     return sorted(last.items()), [event for event in events if isinstance(event, kinds)]
@@ -229,7 +229,7 @@ def _stranger(number: int) -> bytes:
 
 
 def _early(number: int) -> bytes:
-    """A message that comes before its turn, in one of three live calls; nobody has signed it."""
+    """An unsigned message that comes before its turn, in one of three live calls."""
     made, call = messages_of(_ALL[number % 3], 2, "early " * 200)[1], 5 + number % 3
     sequence = b'"sequence":%d' % (3 + number // 3 % 40)
     return _packet(-call, made.data.replace(b'"sequence":2', sequence))
@@ -262,7 +262,7 @@ def _many_links(count: int) -> Meeting:
 
 
 def _many_histories(count: int) -> Meeting:
-    """So many calls for a feed on one link, of which each waits for what comes."""
+    """`count` calls for a feed on one link, each waiting for new messages."""
     return Meeting(
         name="histories",
         members=_members("alice"),
@@ -278,8 +278,8 @@ PEER = register(
     MachineSpec(
         machine=lookup("ssb-peer"),
         bounds=Bounds(
-            # For each of four links a packet and what waits to be sent, and feeds' notes; once what
-            # waits to be written, and what has come before its turn.
+            # For each of four links a packet and the unsent output, and feeds' notes; once, the
+            # messages waiting to be written, and those that came before their turn.
             retained_max=60_000,
             tight={"small": True},
         ),

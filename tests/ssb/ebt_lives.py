@@ -1,9 +1,9 @@
-"""Worlds in which whom a host follows and blocks stands on its own feed, as for a program.
+"""Worlds in which a host's follows and blocks are messages of its own feed, as in a program.
 
-It does what that feed says at its start, and whenever some of it is stored, wherever it has come
-from.  A folder that comes back from a backup so brings earlier follows and blocks, and later ones
-return with the feed; nothing is written before the feed is confirmed.  All that may happen at
-any moment, beside kills, lost memories, and hosts that do not listen.
+It obeys that feed at its start, and whenever some of it is stored, from whatever source.  A folder
+restored from a backup therefore brings earlier follows and blocks, and later ones return with the
+feed; nothing is written before the feed is confirmed.  All this may happen at any moment, beside
+kills, lost memories, and hosts that do not listen.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ CONFIRM_S = 30.0
 
 
 class Life(Host):
-    """A host that does what its own feed says."""
+    """A host that obeys its own feed."""
 
     def __init__(self, me: str, store: Disk, *, restored: bool, **options: Any) -> None:
         super().__init__(me, store, **options)
         self.me = me
-        self.done = 0  # messages of its own feed that it has heeded
+        self.done = 0  # messages of its own feed that it has obeyed
         self.own = OwnFeed(self.machine, restored=restored, confirm_s=CONFIRM_S, now=self.now)
         self.machine.follow(me)
         self.drain()
@@ -51,13 +51,13 @@ class Life(Host):
 
 
 def words(messages: list[bytes]) -> list[tuple[str, str]]:
-    """What is said in them: of whom, or anything."""
+    """The verbs of these messages, each with the feed it is about."""
     texts = [json.loads(data)["content"]["text"].partition(" ") for data in messages]
     return [(verb, whom) for verb, _, whom in texts]
 
 
 def standing(messages: list[bytes], yes: str, no: str) -> set[str]:
-    """Who is followed, or blocked, by what stands on a feed."""
+    """The feeds that a feed's messages follow, or block, in the end."""
     found: set[str] = set()
     for verb, whom in words(messages):
         if verb in (yes, no):
@@ -66,7 +66,7 @@ def standing(messages: list[bytes], yes: str, no: str) -> set[str]:
 
 
 class Lives(Memories):
-    """One world; everybody is an author."""
+    """One world; every host is an author."""
 
     def __init__(self, seed: int, *, hosts_max: int = 5) -> None:
         self.restored: set[str] = set()
@@ -80,7 +80,7 @@ class Lives(Memories):
     def _new(self, name: str) -> Host:
         store = self.stores[name]
         if not isinstance(store, Disk):
-            return super()._new(name)  # another one follows, with its disk
+            return super()._new(name)  # a new host with its disk follows everything
         host = Life(feed(name), store, restored=name in self.restored, now=self.now)
         host.drain()
         return host
@@ -92,10 +92,10 @@ class Lives(Memories):
             self.restored.discard(name)
         return host
 
-    # What happens
+    # Events
 
     def live(self, steps: int) -> Lives:
-        """After all that may go wrong, what is said takes effect in the sessions there are.
+        """After all faults, further messages take effect in the existing sessions.
 
         Sessions that an unblock has made possible again may be as many as others.
         """
@@ -115,7 +115,7 @@ class Lives(Memories):
         return self.check()
 
     def rest(self) -> None:
-        """Time passes until nothing moves; who may be connected is."""
+        """Time passes until nothing moves, with every allowed connection open."""
         for edge in self.edges:
             self.connect(edge)
         for _ in range(6):
@@ -128,7 +128,7 @@ class Lives(Memories):
         return [*super().actions(), self.block, self.unblock, self.unblock]
 
     def say(self, name: str, text: str) -> None:
-        """Write to one's own feed, if nobody can have more of it."""
+        """Write to one's own feed, if no other host can have more of it."""
         lengths = [len(store.messages(feed(name))) for store in self.stores.values()]
         if self.life(name).own.restored or len(self.stores[name].messages(feed(name))) < max(
             lengths
@@ -173,10 +173,10 @@ class Lives(Memories):
             self.life(name).own.advance(self.now)
             self.hosts[name].drain()
 
-    # What comes of it
+    # Results
 
     def settle(self) -> Lives:
-        """The own feed is mentioned in each session, so one is enough to confirm it."""
+        """Every session mentions the own feed, so one is enough to confirm it."""
         for edge in list(self.wires):
             self._cut(edge)
         self.rest()
@@ -214,6 +214,6 @@ class Lives(Memories):
         assert blocked == standing(messages, "block", "unblock")
 
     def _friends(self, name: str) -> set[str]:
-        """Those it is connected with who follow it, and whom it follows."""
+        """Its neighbours that follow it, and that it follows."""
         others = {wire.other(name) for edge, wire in self.wires.items() if name in edge}
         return {each for each in others if self._follows(name, each) and self._follows(each, name)}

@@ -1,9 +1,9 @@
-"""Worlds in which what was saved comes back older, newer or not at all.
+"""Worlds in which saved state comes back older, newer or not at all.
 
 A host may be killed before any write and in the middle of one; its folder is restored from a
 backup, the messages, the clocks or both; clocks are lost; and hosts follow feeds and stop doing so,
-while authors block readers.  After all that, sessions in which nobody is disturbed make everybody
-level, as many as `SESSIONS_MAX` on each connection.
+while authors block readers.  After all that, undisturbed sessions bring all hosts level, in at most
+`SESSIONS_MAX` on each connection.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Disk(MemoryStore):
         self.clocks: dict[str, PeerClock] = {}
 
     def arm(self, rng: Random, writes: int) -> None:
-        """Kill the process at the write that follows so many others."""
+        """Kill the process at a write, after `writes` others."""
         self._rng, self._left = rng, writes
 
     @property
@@ -59,7 +59,7 @@ class Disk(MemoryStore):
 
     def _die(self, effect: Effect[object]) -> None:
         self.disarm()
-        if isinstance(effect, AppendMessages):  # of which a prefix is there
+        if isinstance(effect, AppendMessages):  # some prefix of them is there
             count = self._rng.randint(0, len(effect.messages))
             super().perform(AppendMessages(ticket=effect.ticket, messages=effect.messages[:count]))
         elif self._rng.random() < 0.5:
@@ -87,7 +87,7 @@ class Memories(Simulation):
         self, seed: int, *, hosts_max: int = 6, authors_max: int = 4, host: type[Host] = Host
     ) -> None:
         super().__init__(seed, hosts_max=hosts_max, authors_max=authors_max, host=host)
-        self.rounds = 0  # that it took until everybody was level
+        self.rounds = 0  # sessions until all hosts were level
         self.stores = {name: Disk(name) for name in self.names}
         self.backups = dict(self.stores)
         self.follows = {
@@ -106,10 +106,10 @@ class Memories(Simulation):
             host.drain()
         return host
 
-    # What happens
+    # Events
 
     def live(self, steps: int) -> Memories:
-        """Twice the weather, with a backup between; what comes back at the end is from then."""
+        """Twice the weather, with a backup between; restored state is from that backup."""
         self.run(steps).settle().check()
         for edge in list(self.wires):
             self._cut(edge)
@@ -141,7 +141,7 @@ class Memories(Simulation):
         return found + ([self.block] if self.rng.random() < 0.3 else [])
 
     def publish(self) -> None:
-        """Authors know how long their feed is, and do not write while they lack a part of it."""
+        """Authors know the length of their feed, and do not write while they lack a part of it."""
         author = self.rng.choice(self.authors)
         lengths = [len(store.messages(feed(author))) for store in self.stores.values()]
         if self.hosts[author].machine.stored(feed(author)) == max(lengths):
@@ -171,7 +171,7 @@ class Memories(Simulation):
         self.backups[name] = self.stores[name].with_clocks_of(self.stores[name])
 
     def restore(self) -> None:
-        """The backup of a host comes back: all of it, its messages, its clocks, or no clocks."""
+        """A host's backup comes back: all of it, its messages, its clocks, or no clocks."""
         name = self.rng.choice(self.names)
         now, then, nothing = self.stores[name], self.backups[name], Disk(name)
         messages, clocks = self.rng.choice(
@@ -183,12 +183,12 @@ class Memories(Simulation):
         self._crash(name)
 
     def came_back(self, name: str) -> None:
-        """The messages of a host are those of its backup."""
+        """The host's messages are those of its backup."""
 
-    # What comes of it
+    # Results
 
     def settle(self) -> Memories:
-        """Sessions on all connections at once, one after the other, until everybody is level."""
+        """Sessions on all connections at once, one after the other, until all hosts are level."""
         self.rounds = 0
         while True:
             for edge in list(self.wires):
@@ -212,7 +212,7 @@ class Memories(Simulation):
         return True
 
     def readers(self, author: str) -> set[str]:
-        """Those who are connected with the author over hosts that follow it, and may."""
+        """Those connected with the author over hosts that follow it, and allowed its feed."""
         strangers = {name for name in self.names if author not in self.follows[name]}
         wires = self.wires
         self.wires = {edge: wire for edge, wire in wires.items() if not strangers & set(edge)}
@@ -222,7 +222,7 @@ class Memories(Simulation):
             self.wires = wires
 
     def check(self) -> Memories:
-        """A feed of which nobody but strangers have the end is level where it is followed."""
+        """A feed is level among its followers if only strangers have its end."""
         for author in self.authors:
             lengths = {
                 len(self.stores[each].messages(feed(author))) for each in self.readers(author)
@@ -235,7 +235,7 @@ class Memories(Simulation):
         return self
 
     def _check_neighbours(self, edge: tuple[str, str], author: str) -> None:
-        """Two that exchange a feed have as much of it, even if nobody leads to its author."""
+        """Two neighbours that exchange a feed have as much of it, even cut off from its author."""
         one, other = edge
         name, hosts = feed(author), self.hosts
         if hosts[one].machine.shares(name, feed(other)) and hosts[other].machine.shares(
@@ -246,7 +246,7 @@ class Memories(Simulation):
 
 
 class SkippingHost(Host):
-    """A host that skips as other peers do: what is remembered is true, refusals too."""
+    """A host that skips as other implementations do: its memory is true, refusals included."""
 
     def dial(self, peer: str) -> int:
         with patch.object(replicator, "PeerSession", SkippingSession):
@@ -268,7 +268,7 @@ class SkippingSession(PeerSession):
 
 
 class Skipping(Memories):
-    """Some hosts are such ones; no two of them are connected."""
+    """Some hosts are of this kind; no two of them are connected."""
 
     def _new(self, name: str) -> Host:
         if not hasattr(self, "edges"):

@@ -1,8 +1,8 @@
-"""Many replicators on a random graph, with everything that may go wrong, from one seed.
+"""Many replicators on a random graph, with every kind of fault, from one seed.
 
-Frames of a connection come in order, those of different ones in any order; connections break,
-peers stop listening for a while, peers crash and begin again from their stores, authors block
-readers, and authors lose their last messages and write others.
+Frames of a connection come in order, those of different ones in any order; connections break, peers
+stop listening for a while, peers crash and begin again from their stores, authors block readers,
+and authors lose their last messages and write others.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from culm.ssb.store import MemoryStore
 from culm.testing import captures
 
 STEPS_MAX = 200_000
-# A server that did not listen for so long that its client has given it up.
+# A server that has been deaf for so long that its client has given it up.
 _EXCUSED = (None, RemoteProtocolError(ErrorCode.NO_NOTES))
 
 
 class TightHost(Host):
-    """A host with the least of everything: one note, one message at a time."""
+    """A host with the minimum of everything: one note, one message at a time."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         tight = Limits(
@@ -43,20 +43,20 @@ class TightHost(Host):
 
 
 class Wire:
-    """A connection of two hosts: frames under way, by who said them."""
+    """A connection of two hosts: frames under way, by sender."""
 
     def __init__(self, client: str, server: str) -> None:
         self.ends = (client, server)
         self.sessions: dict[str, int] = {}
         self.frames: dict[str, deque[Any]] = {client: deque(), server: deque()}
-        self.deaf: str | None = None  # who does not listen
+        self.deaf: str | None = None  # the end that does not listen
 
     def other(self, name: str) -> str:
         return self.ends[1] if name == self.ends[0] else self.ends[0]
 
 
 class Simulation:
-    """One world; `run` lets things go wrong, `settle` lets them come right, `check` looks."""
+    """One world; `run` lets things go wrong, `settle` puts them right, `check` looks."""
 
     def __init__(
         self, seed: int, *, hosts_max: int = 10, authors_max: int = 4, host: type[Host] = Host
@@ -85,7 +85,7 @@ class Simulation:
         return host
 
     def _graph(self) -> list[tuple[str, str]]:
-        """A random tree, and some edges more."""
+        """A random tree, and a few more edges."""
         edges = [
             (self.names[self.rng.randrange(at)], self.names[at]) for at in range(1, len(self.names))
         ]
@@ -95,7 +95,7 @@ class Simulation:
                 edges.append((pair[0], pair[1]))
         return edges
 
-    # What happens
+    # Events
 
     def run(self, steps: int) -> Simulation:
         for edge in self.edges:
@@ -150,7 +150,7 @@ class Simulation:
         return True
 
     def _contradicts(self, host: Host, peer: str, frame: Any) -> bool:
-        """Whether it is a message that would be the next one, on another branch."""
+        """Whether it is a message that would come next, on another branch."""
         if "content" not in frame or not host.machine.shares(frame["author"], feed(peer)):
             return False
         head = host.machine.head(frame["author"])
@@ -167,7 +167,7 @@ class Simulation:
         assert not any(host.machine.shares(author, feed(other)) for other in self.names)
 
     def flush(self, name: str) -> None:
-        """Put what a host has said on its wires; what has ended there, ends."""
+        """Put a host's frames on its wires; sessions that ended there end on both sides."""
         host = self.hosts[name]
         host.drain()
         ended = []
@@ -247,7 +247,7 @@ class Simulation:
         self._tell_of_block(author, target, True)
 
     def unblock(self) -> None:
-        """An author takes a block back, and whoever was kept from its feed gets it at once."""
+        """An author takes a block back, and the former blocked reader gets its feed at once."""
         if self.blocks:
             author, target = self.rng.choice(sorted(self.blocks))
             self.blocks.remove((author, target))
@@ -270,10 +270,10 @@ class Simulation:
         self.stores[author] = MemoryStore()
         self._crash(author)
 
-    # What comes of it
+    # Results
 
     def settle(self) -> Simulation:
-        """Everybody listens, all connections are there, and time passes until nothing moves."""
+        """All hosts listen, all connections are up, and time passes until nothing moves."""
         for _ in range(4):
             for edge in self.edges:
                 self.connect(edge)
@@ -287,7 +287,7 @@ class Simulation:
         return self
 
     def forgive(self) -> Simulation:
-        """All blocks are taken back, which takes effect in the sessions that there are."""
+        """All blocks are taken back, with effect in the existing sessions."""
         while self.blocks:
             self.unblock()
         self.drain()
@@ -302,7 +302,7 @@ class Simulation:
         raise AssertionError("they do not come to rest")
 
     def readers(self, author: str) -> set[str]:
-        """Who is connected with the author over hosts that may have its feed."""
+        """Hosts connected with the author over hosts that may have its feed."""
         barred = {target for blocker, target in self.blocks if blocker == author}
         found, waiting = {author}, [author]
         while waiting:
@@ -316,7 +316,7 @@ class Simulation:
         return found
 
     def check(self) -> Simulation:
-        """All honest hosts that are connected have the same; nobody has what is no chain."""
+        """All connected honest hosts have the same; no host has a broken chain."""
         for author in self.authors:
             name = feed(author)
             have = {each: self.stores[each].messages(name) for each in self.names}
@@ -339,10 +339,10 @@ class Simulation:
         return self
 
     def check_branches(self, author: str) -> None:
-        """Of a feed that may have forked: nobody has both branches, or goes on after the proof.
+        """Of a feed that may have forked: no host has both branches, or goes on after the proof.
 
-        Whoever is connected and has seen no contradiction has as many messages; which, cannot be
-        seen before the next one.
+        Connected hosts that have seen no contradiction have as many messages; which ones, only the
+        next message will show.
         """
         name = feed(author)
         stopped = set()
@@ -365,7 +365,7 @@ class Simulation:
     def check_tree(self) -> Simulation:
         """One more message of each author crosses no more links than a tree has.
 
-        Those that are switched in meanwhile are allowed besides.
+        Links that are switched in meanwhile may be crossed besides.
         """
         for author in self.authors:
             name = feed(author)

@@ -30,7 +30,7 @@ ALICE, BOB, CAROL, DAVE, EVE = map(feed, ("alice", "bob", "carol", "dave", "eve"
 
 
 def message(author: str, sequence: int, previous: str | None, text: str = "") -> Message:
-    """A message whose id is the hash of its bytes; nobody signs."""
+    """An unsigned message whose id is the hash of its bytes."""
     fields = {
         "previous": previous,
         "author": author,
@@ -78,12 +78,12 @@ class Host:
                     moved = True
 
     def take(self, session: int) -> list[Any]:
-        """The frames for that session since last taken."""
+        """The frames for that session since the last call."""
         self.drain()
         return self.frames.pop(session, [])
 
     def tell(self, session: int, *frames: Any) -> list[Any]:
-        """Give frames of the peer; what is said to it then."""
+        """Give frames of the peer; the frames that it gets in return."""
         for frame in frames:
             self.give(session, frame)
         return self.take(session)
@@ -93,7 +93,7 @@ class Host:
         self.drain()
 
     def hear(self, session: int, frame: Any) -> None:
-        """The same; somebody else drains."""
+        """The same, without draining."""
         if "content" in frame:
             self.machine.receive_message(session, frame["author"], frame["sequence"], frame)
         else:

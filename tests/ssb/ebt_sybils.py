@@ -1,9 +1,9 @@
-"""Worlds in which some peers only pretend: they promise feeds, and keep others from sending them.
+"""Worlds with pretenders among the peers: they promise feeds, and keep others from sending them.
 
-Each of them has a session with one honest host, and says again and again that it has more of a
-feed than there is, in its own way: it takes that back, gives the feed to an accomplice, sends a
-message now and then, talks of other things, or comes back under another name.  However they do
-it, honest hosts that are connected get the feeds, and in time.
+Each of them has a session with one honest host, and claims again and again to have more of a feed
+than exists, in its own way: it takes that back, gives the feed to an accomplice, sends a message
+now and then, talks of other things, or comes back under another name.  Whatever they do, connected
+honest hosts get the feeds, and in time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STALL_S = Timing().stall_s
 
 
 class Sybil:
-    """Somebody without a feed, at one host."""
+    """A peer without a feed, at one host."""
 
     def __init__(self, world: Sybils, number: int, victim: str) -> None:
         self.world = world
@@ -73,7 +73,7 @@ class Sybil:
         self.promise()
 
     def drip(self) -> None:
-        """The next message, whoever is asked for it."""
+        """The next message, whichever peer was asked for it."""
         self.promise()
         had = self.host.machine.head(self.target)
         sequence = 0 if had is None else had.sequence
@@ -81,7 +81,7 @@ class Sybil:
             self.say(json.loads(data))
 
     def chat(self) -> None:
-        """What nobody has asked for."""
+        """Unrequested messages."""
         self.promise()
         for data in self.world.written(self.target)[:1]:
             self.say(json.loads(data))
@@ -94,7 +94,7 @@ class Sybil:
 
 
 class Sybils(Simulation):
-    """One world: the honest ones are connected, and `count` others come before or after that."""
+    """One world: the honest hosts are connected, and `count` sybils come earlier or later."""
 
     ways: tuple[str, ...] = ("flip", "lower", "drip", "chat", "rename", "wait")
 
@@ -135,7 +135,7 @@ class Sybils(Simulation):
         return self
 
     def recover(self) -> Sybils:
-        """The others are gone, and everybody begins again from its store, with news."""
+        """The sybils are gone, and all hosts begin again from their stores, with news."""
         self.count, self.sybils = 0, []
         for name in self.names:
             self._crash(name)
@@ -147,7 +147,7 @@ class Sybils(Simulation):
         return self
 
     def overcome(self) -> None:
-        """Everybody has the feeds in time."""
+        """All hosts have the feeds in time."""
         end = self.now + self.longest_s()
         while not self.is_level():
             assert self.now < end, "feeds are kept from somebody"
@@ -161,11 +161,11 @@ class Sybils(Simulation):
         )
 
     def longest_s(self) -> float:
-        """All of them may have their turn at each host on the way, and another one."""
+        """Time for all sybils to have their turn at each host on the way, and once more."""
         return (self.count + 1) * len(self.names) * 12.0
 
     def live(self, seconds: float) -> None:
-        """Let time pass, until something is due, again and again."""
+        """Let time pass from deadline to deadline."""
         end = self.now + seconds
         while self.now < end:
             self.drain()
@@ -186,7 +186,7 @@ class Sybils(Simulation):
 
 
 class Crowd(Sybils):
-    """One author; the others are strangers to each other; and a crowd at one only promises."""
+    """One author; honest hosts that are strangers to each other; and a crowd at one of them."""
 
     ways = ("flip", "lower", "chat", "rename", "wait")
 
@@ -199,6 +199,6 @@ class Crowd(Sybils):
             self.sybils.append(Sybil(self, number, victim))
 
     def longest_s(self) -> float:
-        """With every turn in vain twice as many are asked."""
+        """With every turn in vain twice as many peers are asked."""
         turns = (self.count + len(self.names)).bit_length() + 1
         return (turns + len(self.names)) * STALL_S

@@ -1,4 +1,4 @@
-"""Two peers that have createHistoryStream and nothing else, on one connection."""
+"""Two peers that speak only createHistoryStream, on one connection."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def feed(author: str) -> str:
 
 
 class Side:
-    """One of them: a store, in which feeds are lists, and a connection."""
+    """One of them: a store, with feeds as lists, and a connection."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ def run(left: Side, right: Side, *, piece: int | None = None) -> None:
 
 
 def values(side: Side, number: int) -> list[Any]:
-    """What has come in a call."""
+    """The values received in a call."""
     return [
         event.read()
         for event in side.events

@@ -1,9 +1,9 @@
-"""Peers of which each limit may have its least value, with and without sessions, from one seed.
+"""Peers with any of their limits at its least value, with and without sessions, from one seed.
 
 Connections come and go, peers are killed and started again from their store, and stop following
-feeds for a while.  Guests, whom some may follow, say on their links whatever does harm.  Then the
-weather is over, and the guests are gone: everybody follows all, the connections of a tree are kept,
-and dialled again when they end.
+feeds for a while.  Guests, which some peers may follow, send anything harmful on their links.  Then
+the weather is over, and the guests are gone: every peer follows all others, the connections of a
+tree are kept, and dialled again when they end.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from culm.ssb import ebt, history, muxrpc
 from culm.ssb.ebt import SessionRole
 from culm.ssb.peer import Limits, PeerLink, Settings
 
-# By then all have everything, and whatever is new after that.  Where feeds are asked for one by one
-# of a peer with one place, all but one are refused at a time: `retry_s` for each of six feeds, on
+# By then all have everything, including later messages. Where feeds are asked for one by one from a
+# peer with a single place, all but one are refused at a time: `retry_s` for each of six feeds, on
 # each of three connections in a row.
 LEVEL_S = 6 * 3 * 600.0
 
-# No limit on how many may wait: what they refuse was never accepted, or ends a link by design.
+# Not limits on the number of waiting things: anything they refuse was never accepted, or ends a
+# link by design.
 _OTHERS = frozenset(
     ("links_max", "half_sent_size_max", "body_size_max", "control_size_max", "handshake_size_max")
 )
@@ -37,12 +38,12 @@ class Least:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.now = 0.0
-        self.share = self.rng.choice([0.1, 0.5, 1.0])  # of limits that have their least value
+        self.share = self.rng.choice([0.1, 0.5, 1.0])  # of limits at their least value
         self.names = [f"peer {number}" for number in range(self.rng.randint(2, 4))]
         self.options = {name: self._options() for name in self.names}
         self.nodes = {name: self._new(name) for name in self.names}
         self.links: dict[tuple[str, str], Ends] = {}
-        self.guests: list[tuple[str, PeerLink]] = []  # and at whose node they are
+        self.guests: list[tuple[str, PeerLink]] = []  # by the node where they are
 
     def _options(self) -> dict[str, Any]:
         parts: dict[str, Any] = {
@@ -70,7 +71,7 @@ class Least:
             made.peer.follow(feed_of(other))
         return made
 
-    # What happens
+    # Events
 
     def live(self, steps: int) -> Self:
         actions = [self.publish] * 2 + [self.dial] * 2 + [self.move] * 3
@@ -119,7 +120,7 @@ class Least:
         self.guests.append((name, self.nodes[name].peer.attached(guest, role=role)))
 
     def harm(self) -> None:
-        """A guest says something.  What it is told, nobody reads."""
+        """A guest sends something harmful; answers to it go unread."""
         if self.guests:
             _, link = self.rng.choice(self.guests)
             lie = self.rng.random() < 0.5
@@ -131,7 +132,7 @@ class Least:
                     link.receive_data(data)
 
     def _lie(self, link: PeerLink) -> list[bytes]:
-        """A session in which a feed is promised, and messages of it come that are none."""
+        """A session in which a feed is promised, with invalid messages of it."""
         feed = feed_of(self.rng.choice(self.names))
         message = {"author": feed, "content": {"type": "post"}}
         said = [{feed: 198}, *[{**message, "sequence": number} for number in range(1, 25)]]
@@ -181,7 +182,7 @@ class Least:
     # The end
 
     def settle(self) -> None:
-        """The weather is over; whoever is connected gets everything, and what is new, too."""
+        """The weather is over; all connected peers get everything, later messages too."""
         for edge in list(self.links):
             self._cut(edge)
         for _, link in self.guests:

@@ -1,7 +1,7 @@
-"""Two peers on a line that is slow, or far, or dead after a while, from one seed.
+"""Two peers on a line that is slow, or long, or dead after a while, from one seed.
 
-A line carries so many bytes a second in each direction, and takes no more than that from a link;
-what it has taken arrives later.  A line that is cut carries nothing any more, and nobody is told.
+A line carries a number of bytes a second in each direction, and takes no more than that from a
+link; they arrive later.  A line that is cut carries nothing any more, without a word to either end.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Pair:
         return self
 
     def lost(self) -> list[Node]:
-        """Who has lost the other one."""
+        """The ends that have lost the other one."""
         return [node for node in self.nodes if node.told(PeerDisconnected)]
 
 
 class World(Pair):
-    """One of them has a feed that the other wants; all from a seed."""
+    """One of them has a feed that the other wants; everything from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)

@@ -43,7 +43,7 @@ def packets(data: bytes) -> list[tuple[int, int, Any]]:
 
 
 class Node:
-    """A peer, driven by the law; its links' bytes go where `connect` says."""
+    """A peer, driven by the law; `connect` says where its links' bytes go."""
 
     def __init__(self, name: str, *, store: MemoryStore | None = None, **options: Any) -> None:
         self.name = name
@@ -53,10 +53,10 @@ class Node:
         )
         self.events: list[Event] = []
         self.ways: dict[int, tuple[Node, PeerLink]] = {}  # where a link's bytes go
-        self.sent: dict[int, bytes] = {}  # what a link without a way has said
+        self.sent: dict[int, bytes] = {}  # output of links without a way
 
     def drain(self) -> bool:
-        """Whether anything has moved."""
+        """Take everything; returns whether anything has moved."""
         moved = False
         while True:
             before = moved
@@ -97,7 +97,7 @@ class Node:
         self.drain()
 
     def take(self, link: PeerLink) -> bytes:
-        """What was said over a link without a way since last taken."""
+        """The output of a link without a way since the last call."""
         self.drain()
         return self.sent.pop(link.number, b"")
 

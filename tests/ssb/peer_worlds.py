@@ -1,9 +1,9 @@
-"""Whole peers over bad lines: they follow, stop it and block, crash, go back to backups, and fail.
+"""Whole peers over bad lines: they follow, unfollow and block, crash, go back to backups, and fail.
 
-Bytes are carried in pieces, and lost with the line that they are on.  Now and then a store fails
-once, and a backup comes back: messages and clocks together, or one of them beside the other of
-today.  Some peers have no sessions, and ask for feeds one by one.  Then the weather is over: all
-that follow a feed, and its author, have the same of it after some sessions.
+Bytes are carried in pieces, and lost with their line.  Now and then a store fails once, and a
+backup comes back: messages and clocks together, or only one of them.  Some peers have no sessions,
+and ask for feeds one by one.  Then the weather is over: all followers of a feed, and its author,
+have the same of it after some sessions.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from culm.ssb.ebt import SessionRole, State
 from culm.ssb.peer import OwnFeedConfirmed, Peer, PeerLink, Settings, Timing
 
 ROUNDS_MAX = 16
-"""Connections of each pair, one after the other, in which all come to have the same."""
+"""Connections of each pair, one after the other, until all have the same."""
 
 _ROUND_S = 30.0
-_ONE_BY_ONE_S = 1300.0  # twice the pause before a feed that was refused is asked for again
+_ONE_BY_ONE_S = 1300.0  # twice the pause before a refused feed is asked for again
 _DEEDS = {
     "publish": 8.0,
     "follow": 3.0,
@@ -56,7 +56,7 @@ class Host:
         self.backups: list[Disk] = []
         self.peer: Peer | None = None
         self.events: list[Event] = []
-        self.fails_after: int | None = None  # effects, until one fails
+        self.fails_after: int | None = None  # effects until one fails
         self._restored = False
         self._world, self._settings = world, settings
 
@@ -84,7 +84,7 @@ class Host:
                 self._world.cut(line)
 
     def restore(self, store: Disk, *, older: bool) -> None:
-        """Put the folder back; the user says so if messages of our own may be missing."""
+        """Restore the folder; the user says so if messages of its own may be missing."""
         self.crash()
         self.store = store
         self._restored |= older
@@ -140,7 +140,7 @@ class Line:
 
 
 class World:
-    """A world of peers; `rng` draws what happens to it."""
+    """A world of peers; `rng` draws everything that happens to it."""
 
     def __init__(self, seed: int, *, mixed: bool = False) -> None:
         self.rng = rng = Random(seed)
@@ -168,12 +168,12 @@ class World:
         for _ in range(steps):
             (deed,) = self.rng.choices([*_DEEDS], [*_DEEDS.values()])
             host, other = self.rng.choice(self.hosts), self.rng.choice(self.hosts)
-            with suppress(LocalProtocolError):  # of a peer whose store has failed, say
+            with suppress(LocalProtocolError):  # of a peer whose store has failed, for instance
                 getattr(self, f"_{deed}")(host, other)
         return self
 
     def _publish(self, host: Host, _other: Host) -> None:
-        """Say something, unless others, or backups, have more of the feed: that would fork it."""
+        """Publish a message, unless others, or backups, have more of the feed: it would fork."""
         stores = (store for each in self.hosts for store in (each.store, *each.backups))
         most = max(len(store.messages(host.feed)) for store in stores)
         if host.peer is not None and host.count(host.name) == most:
@@ -194,7 +194,7 @@ class World:
         self._follow(host, other, value=False)
 
     def _block(self, host: Host, _other: Host, *, value: bool = True) -> None:
-        """It hears that an author, itself perhaps, blocks somebody else."""
+        """The host hears that an author, perhaps itself, blocks another one."""
         author, target = self.rng.sample(self.hosts, 2)
         if self.rng.random() < 0.5:
             author = host
@@ -268,7 +268,7 @@ class World:
             host.drain()
 
     def carry(self, *, all_of_it: bool = False) -> bool:
-        """Carry some of what waits on each line; whether anything has moved."""
+        """Carry some of the bytes on each line; returns whether anything has moved."""
         moved = False
         for line in list(self.lines):
             for at in (0, 1):
@@ -314,7 +314,7 @@ class World:
     # -- afterwards -----------------------------------------------------------------------
 
     def recover(self) -> World:
-        """Nobody blocks anybody, and lines are made anew when they end, until all is well."""
+        """No author blocks another, and lines are made anew when they end, until all is well."""
         for host in self.hosts:
             host.fails_after = None
             host.blocks.clear()
@@ -351,7 +351,7 @@ class World:
         host.drain()
 
     def _pairs(self) -> list[tuple[Host, Host]]:
-        """Those that are connected: all with all, or a tree of such as exchange everything."""
+        """The connected pairs: all with all, or a tree of those that exchange everything."""
         hosts = list(self.hosts)
         self.rng.shuffle(hosts)
         if self.rng.random() < 0.5:
@@ -365,7 +365,7 @@ class World:
         return max(host.count(name) for host in hosts)
 
     def unequal(self) -> list[tuple[str, str, int, int]]:
-        """Who has how many messages of whose feed, where another one that follows it has more."""
+        """Hosts and feeds, with the number of messages, where another follower has more."""
         found: list[tuple[str, str, int, int]] = []
         for author in self.hosts:
             name = author.name
@@ -379,7 +379,7 @@ class World:
         return found
 
     def forked(self) -> list[tuple[str, Any]]:
-        """Who has proofs that a feed has forked: nobody has two branches of any."""
+        """Hosts with proofs that a feed has forked: no host has two branches of any."""
         proofs = [
             (host.name, host.store.proof(each.feed)) for host in self.hosts for each in self.hosts
         ]

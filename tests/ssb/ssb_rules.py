@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as under pytest
 
 from normative import RuleBook
 

@@ -38,7 +38,7 @@ def events(machine: StreamMachine) -> list[Event]:
 
 
 def converse(left: StreamMachine, right: StreamMachine) -> tuple[list[Event], list[Event]]:
-    """Carry bytes both ways until there are none; what happened at each end."""
+    """Carry bytes both ways until there are none; the events at each end."""
     happened = events(left), events(right)
     moved = True
     while moved:

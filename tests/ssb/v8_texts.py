@@ -1,4 +1,4 @@
-"""JSON texts of all kinds, plain and hostile, and a V8 to ask about them."""
+"""JSON texts of all kinds, plain and hostile, and a V8 to judge them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _NO_UTF8 = [b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xe2\x82", b"\xf0\x9f"]
 
 
 class Texts:
-    """Random JSON texts; most are JSON, some are nearly."""
+    """Random JSON texts; most are valid, some nearly so."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)
@@ -116,7 +116,7 @@ class Texts:
             yield chr(self.chance.choice(_HALVES)) if half else self.chance.choice(_LETTERS)
 
     def _string(self, text: str) -> str:
-        """A string literal of `text`, escaped more than has to be at times."""
+        """A string literal of `text`, at times with needless escapes."""
         return '"' + "".join(map(self._letter, text)) + '"'
 
     def _letter(self, letter: str) -> str:
@@ -148,10 +148,10 @@ class Texts:
 
 
 def ask_v8(texts: Sequence[bytes]) -> list[dict[str, Any]]:
-    """What V8 says to each text: see ``v8_oracle.js``.  Skips where there is no Node.js."""
+    """V8's verdict on each text: see ``v8_oracle.js``.  Skips without Node.js."""
     node = shutil.which("node")
     if node is None:
-        pytest.skip("no Node.js is at hand: V8 cannot be asked")
+        pytest.skip("no Node.js: V8 cannot be asked")
     lines = b"\n".join(map(b64encode, texts)) + b"\n"
     done = subprocess.run([node, str(ORACLE)], input=lines, capture_output=True, check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]

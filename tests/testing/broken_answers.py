@@ -1,4 +1,4 @@
-"""Machines that take from their stores what they should not; entered among the `CANARIES`."""
+"""Machines that accept wrong answers from their stores; entered among the `CANARIES`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ToldOffByAWrongAnswer(Keeper):
 
 
 class _Counting(Keeper):
-    """Knows which ticket it has handed out last."""
+    """Knows the last ticket that it has handed out."""
 
     handed_out = 0
 

@@ -1,4 +1,4 @@
-"""Machines that let too much wait, or have it too dear; entered among the `CANARIES`."""
+"""Machines that let too much wait, or at too high a cost; entered among the `CANARIES`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class LooksAtEachBracket(Lines):
 
 @breaks("alike", LINES, "empty brackets: .* steps for a byte", frames=[_TEXT])
 class MakesAnObjectOfEachBracket(Lines):
-    """By what counts no steps of its own."""
+    """Through a function that counts no steps of its own."""
 
     def _step(self) -> Event | None:
         event = super()._step()
@@ -101,7 +101,7 @@ _HEADLESS = replace(_TEXT, config={"line_max": 4})
 
 @breaks("alike", LINES, "a flat one is refused at byte", frames=[_HEADLESS])
 class RefusesTheFirstBytes(Lines):
-    """As any does where the frame exceeds its limits: nothing is measured."""
+    """As any machine does whose limits the frame exceeds: nothing is measured."""
 
 
 @breaks("alike", LINES, "not a byte of it is welcome", frames=[_TEXT])
@@ -153,7 +153,7 @@ class LosesWhatCameBeforeAFault(Keeper):
 
 @breaks("faults", KEEPER, "kept items depend", bombs=[b"\xff\n"])
 class LooksAheadForFaults(Keeper):
-    """What is around an odd line is not taken, if it came with it."""
+    """An odd line discards its neighbours, if they came with it."""
 
     def receive_data(self, data: Buffer) -> None:
         if bytes(data).count(b"\n") < 2 or bytes(data).isascii():
@@ -162,7 +162,7 @@ class LooksAheadForFaults(Keeper):
 
 @breaks("faults", PINGER, "kept items depend")
 class HearsTheLastDatagramAlone(Pinger):
-    """Of those that come before anything is taken."""
+    """Hears only the last of the datagrams that arrive before anything is taken."""
 
     last: tuple[Buffer, Hashable] | None = None
 
@@ -186,7 +186,7 @@ class IsDoneWithWhoSendsRubbish(Pinger):
 
 @breaks("least", KEEPER, "still not Closed")
 class NeedsRoomForTwo(Keeper):
-    """Something always waits for the other."""
+    """One of the two always waits for the other."""
 
     def _step(self) -> Event | None:
         return None if self._effects_max < 2 else super()._step()
@@ -213,7 +213,7 @@ def _say_again(event: Event) -> Call | None:
 
 @breaks("freed", LINES, "is refused", frees=Free(again=_say_again, taken={ToyErrorCode.CLOSING}))
 class CallsFreeWhatIsInUse(Lines):
-    """A text may be said again once the peer has said it; in truth, once all bytes are taken."""
+    """A text may be said again after the peer has said it; in truth, once all bytes are taken."""
 
     _in_use = False
 

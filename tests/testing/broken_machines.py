@@ -45,7 +45,7 @@ from toy_machines import (
 class Canary:
     """`law` must find that `spec` is broken, and say so in words with `complaint`.
 
-    patience: processor seconds for an example.  Only who hangs is found by it.
+    patience: processor seconds for an example.  It finds only machines that hang.
     """
 
     name: str
@@ -62,7 +62,7 @@ CANARIES: list[Canary] = []
 
 
 class Forget(Effect[None]):
-    """Not what a `Keeper` asks for."""
+    """An effect of no `Keeper`."""
 
 
 def breaks(
@@ -88,7 +88,7 @@ def enter_spec(name: str, complaint: str, spec: MachineSpec, **changes: Any) -> 
 
 
 def without_waiting(spec: MachineSpec) -> list[Conversation]:
-    """What would be registered by those who do not think of time."""
+    """A registration by someone who has not thought of time."""
     return [Conversation(name="brief", operations=[Advance(0.0), Receive(b"one\n")])]
 
 
@@ -149,7 +149,7 @@ class LosesEventsBeforeAFault(Lines):
     ],
 )
 class CutsWhatComesAfterAnAnswer(Keeper):
-    """Ends at once when a peer does not wait for an answer: only one that waits sees the fault."""
+    """Ends at once when a peer does not wait for an answer: only a waiting peer sees the fault."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -234,7 +234,7 @@ class OrderOfASet(Pinger):
         super().close()
 
 
-# Another process finds it by its name only.
+# Another process finds it only by its name.
 ORDER_OF_A_SET = spec_with(PINGER, name="OrderOfASet", build=lambda config: OrderOfASet(**config))
 CANARIES.append(Canary("OrderOfASet", "determinism", ORDER_OF_A_SET, "another hash seed"))
 
@@ -478,7 +478,7 @@ class AskingDropsWhatIsUnderWay(Keeper):
 
 @breaks("purity", LINES, "draining again")
 class Stutters(Lines):
-    """Says that there is nothing when there is."""
+    """Says that there is no event when there is one."""
 
     pauses = 0
 

@@ -1,7 +1,7 @@
 """Machines that each break the law of work, entered among the `CANARIES`.
 
-No other law catches them, but for those that never come back: whatever law gives them the byte
-that they hang at ends them by its watchdog (`chunking`, `survives`, `ends`).
+No other law catches them, except machines that hang: every law that sends the fatal byte ends them
+by its watchdog (`chunking`, `survives`, `ends`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from culm.machines import Receive
 from culm.testing.spec import Conversation
 from toy_machines import FRAMES, LINES, PINGER, Frames, LineReceived, Lines, Pinger
 
-_MANY = 100_000  # rounds of a loop: too much work, yet over in a moment
+_MANY = 100_000  # rounds of a loop: too much work, but over in a moment
 
 
 @breaks("work", LINES, "led to more than")
@@ -46,7 +46,7 @@ class NeverComesBackFromADatagram(Pinger):
 
 @breaks("work", FRAMES, "led to more than", bombs=[b"\x01\xff"])
 class Inflates(Frames):
-    """Made in one line, by what counts no steps of its own."""
+    """Made in one line, by a function that counts no steps of its own."""
 
     def _step(self) -> Event | None:
         event = super()._step()

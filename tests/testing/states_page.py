@@ -1,8 +1,8 @@
-"""The page with the states of all machines: lists and diagrams, made of the code's own tables.
+"""The page with the states of all machines: lists and diagrams, made from the code's own tables.
 
 Where a room has a table, its diagram is drawn from it.  The roles of Raft and the associations of
 Oxen have none: their diagrams are those of their own pages, which the tests of these rooms compare
-with what happens.
+with real runs.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ something leads on.
 
 
 def page() -> str:
-    """The page as it has to be."""
+    """The expected page."""
     return "\n".join([HEAD, *(section(*each) for each in SECTIONS)])
 
 
 def section(title: str, link: str, machines: Sequence[str], diagrams: Mapping[str, str]) -> str:
-    """A protocol: what the states of its machines mean, then its diagrams."""
+    """A protocol: the meanings of its machines' states, then its diagrams."""
     rows = [row for name in machines for row in rows_of(name)]
     drawn = [f"{what}\n\n```mermaid\n{diagram}\n```\n" for what, diagram in diagrams.items()]
     parts = [f"## {title}\n", f"More on [its page]({link}).\n"]
@@ -66,7 +66,7 @@ def rows_of(name: str) -> list[str]:
 
 
 def meanings(states: type[Enum]) -> dict[str, str]:
-    """What stands behind or below each member in the source, or its value."""
+    """The text after or below each member in the source, or its value."""
     source = inspect.getsource(states)
     found = re.findall(r'^    (\w+) = [^#\n]+(?:  # (.+)|\n    """([^"]+)""")$', source, flags=re.M)
     told = {name: " ".join((behind or below).split()) for name, behind, below in found}
@@ -84,9 +84,9 @@ def diagram(
     by_name: bool = False,
     beside: Sequence[str] = (),
 ) -> str:
-    """A table of states; what leads from all others to one is drawn once.
+    """A table of states; a step from all other states to one is drawn once.
 
-    by_name: steps are named rather than described; beside: what is not in the table.
+    by_name: steps are named rather than described; beside: steps that are not in the table.
     """
     going = {
         state for state, row in rules.items() if any(is_move(state, to) for to in row.values())
@@ -128,7 +128,7 @@ def words(step: Any, by_name: bool) -> str:
 
 
 def calls() -> Rules:
-    """Calls of muxrpc by what either side sends."""
+    """Calls of muxrpc by the packets of either side."""
     both: dict[Any, dict[Any, Any]] = {}
     for who, rules in (("we", muxrpc.OUR_RULES), ("peer", muxrpc.PEER_RULES)):
         for state, row in rules.items():
@@ -236,9 +236,9 @@ SECTIONS = [
 ]
 
 ALIKE = {"raft": "garlic-node"}
-"""Machines whose states are those of another one, which has them on the page."""
+"""Machines with the states of another one, which has them on the page."""
 
 
 def missing() -> set[str]:
-    """The machines that the page does not have."""
+    """The machines missing from the page."""
     return {*names()} - {name for each in SECTIONS for name in each[2]} - ALIKE.keys()
