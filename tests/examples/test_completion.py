@@ -6,13 +6,15 @@ import argparse
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
+import shtab
 
 from culm_io.command import PROGRAMS, command_of, parser_of
+from culm_io.programs.completion import whole
 
 SHELLS = ("bash", "fish", "zsh")
 COMPLETE = {
@@ -31,6 +33,33 @@ while read -l line
     string match -q -- '* -' $line; or set line "$line "
     echo (complete -C $line | string split -f 1 \\t)
 end
+""",
+    # Only a shell with a terminal completes, and only while it edits a line.
+    "zsh": """
+zmodload zsh/zpty
+export folder=${1:h}; cat > $folder/asked
+cat > $folder/inner <<'END'
+fpath=($folder $fpath); autoload -Uz compinit; compinit -u -D
+compadd() {
+    local -a hits
+    (( ${#@[(R)-[OAD]*]} )) || { builtin compadd -O hits "$@"; print -rn -- "${hits[*]} " >&3 }
+    builtin compadd "$@"
+}
+ask() { _main_complete; compstate[insert]=; compstate[list]=; }
+zle -C ask complete-word ask
+zle-line-init() {
+    for BUFFER in "${(@f)$(<$folder/asked)}"; do
+        [[ $BUFFER == *" -" ]] || BUFFER+=" "
+        CURSOR=${#BUFFER}; zle ask; print >&3
+    done
+    exit
+}
+zle -N zle-line-init
+exec 3> $folder/found
+END
+zpty inner zsh -f -i; zpty -w inner 'source $folder/inner'
+while zpty -r inner; do :; done > /dev/null
+cat $folder/found
 """,
 }
 
@@ -84,19 +113,57 @@ def test_a_script_names_every_command_and_option(shell: str) -> None:
 @pytest.mark.once
 @pytest.mark.parametrize("shell", COMPLETE)
 def test_a_shell_completes_every_command_and_option(shell: str, tmp_path: Path) -> None:
+    asked = wanted()
+    found = completed(shell, list(asked), tmp_path)
+    assert [words for words in asked if asked[words] - found[words]] == []
+    assert found["culm"] == asked["culm"]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("shell", COMPLETE)
+def test_a_shell_completes_paths_and_choices(shell: str, tmp_path: Path) -> None:
+    """Where a folder is wanted no file is offered."""
+    here = tmp_path / "here"
+    (here / "a-folder").mkdir(parents=True)
+    (here / "a-file").touch()
+    asked = dict(values("culm", whole()))
+    found = completed(shell, list(asked), tmp_path, here)
+    assert {words: {each.rstrip("/") for each in found[words]} for words in asked} == asked
+    assert asked["culm drive --from"] == asked["culm capture show"] == {"a-file", "a-folder"}
+    assert asked["culm directory fetch --into"] == {"a-folder"}
+
+
+def values(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, set[str]]]:
+    """What may come next where a path, or one of a few words, is wanted."""
+    places = [action for action in parser._actions if not action.option_strings]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield from values(f"{words} {name}", inner)
+        elif action.option_strings or action is places[0]:
+            before = " ".join([words, *action.option_strings[-1:]])
+            if action.choices is not None:
+                yield before, {getattr(each, "value", each) for each in action.choices}
+            elif kind := getattr(action, "complete", None):
+                yield before, {"a-folder", "a-file"} if kind == shtab.FILE else {"a-folder"}
+
+
+def completed(
+    shell: str, asked: Sequence[str], folder: Path, here: Path | None = None
+) -> dict[str, set[str]]:
+    """What a shell gives for each line; skips if it is not there."""
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} on this machine")
-    script, asked = tmp_path / "script", wanted()
+    script, complete = folder / "_culm", folder / "complete"
     script.write_text(script_for(shell))
-    (tmp_path / "complete").write_text(COMPLETE[shell])
+    complete.write_text(COMPLETE[shell])
     said = subprocess.run(
-        [shell, tmp_path / "complete", script],
+        [shell, complete, script],
         input="".join(f"{words}\n" for words in asked),
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "HOME": str(tmp_path)},
+        cwd=here,
+        env={**os.environ, "HOME": str(folder)},
     ).stdout.splitlines()
-    found = {words: set(line.split()) for words, line in zip(asked, said, strict=True)}
-    assert [words for words in asked if asked[words] - found[words]] == []
-    assert found["culm"] == asked["culm"]
+    return {words: set(line.split()) for words, line in zip(asked, said, strict=True)}

@@ -15,14 +15,14 @@ try:
 except ModuleNotFoundError as error:
     end_without(error)
 
-__all__ = ["main", "parser"]
+__all__ = ["main", "parser", "whole"]
 
 _SHELLS = ("bash", "fish", "zsh")
-_FILES = ("FILE", "PAGE", "PATH", "[NAME=]PATH", "file", "other")
+_FILES = ("CAPTURE", "FILE", "PAGE", "PATH", "[NAME=]PATH", "file", "other")
 _FOLDERS = ("DIR", "DIRECTORY")
 
 
-def _whole() -> argparse.ArgumentParser:
+def whole() -> argparse.ArgumentParser:
     """The command lines of all programs as one, with completion of paths."""
     made, commands = command_line()
     for name in PROGRAMS:
@@ -49,5 +49,5 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> ExitStatus:
     """Print a script; the exit status."""
-    print(shtab.complete(_whole(), parser().parse_args(words).shell))
+    print(shtab.complete(whole(), parser().parse_args(words).shell))
     return ExitStatus.DONE
