@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import re
 import socket
@@ -208,13 +209,20 @@ def test_what_is_no_question_is_answered() -> None:
     asked = [
         (b"GET /metrics HTTP/1.1\r\n\r\n", b"200 OK"),
         (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", b"200 OK"),
-        (b"GET /metrics", b"200 OK"),  # an end is an end
-        (b"GET / HTTP/1.1\r\n\r\n", b"404 Not Found"),
-        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405 Method Not Allowed"),
-        (b"\xff\x00 \r\n\r\n", b"405 Method Not Allowed"),
-        (b"\r\n\r\n", b"405 Method Not Allowed"),
-        (b"x" * (1 << 17), b"405 Method Not Allowed"),
-        (b"GET /" + b"x" * (1 << 17), b"404 Not Found"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"200 OK"),
+        (b"GET /metrics HTTP/1.1", b"200 OK"),  # an end is an end
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"501 "),
+        (b"HEAD /metrics HTTP/1.1\r\n\r\n", b"501 "),
+        (b"GET /metrics HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", b"431 "),
+    ]
+    no_questions = [
+        b"\xff\x00 \r\n\r\n",
+        b"\r\n\r\n",
+        b"GET /metrics HTTP/3.0\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nAccept: text/plain; version=x\r\n\r\n",
+        b"x" * (1 << 17),
+        b"GET /" + b"x" * (1 << 17),
     ]
 
     async def main() -> None:
@@ -222,15 +230,19 @@ def test_what_is_no_question_is_answered() -> None:
         async with Metrics((HOST, port)).served("it", lambda: numbers):
             for question, status in asked:
                 answer = await asyncio.to_thread(ask, port, question)
-                assert answer.startswith(b"HTTP/1.1 " + status), question[:40]
+                assert answer.startswith(b"HTTP/1.0 " + status), question[:40]
+            for question in no_questions:
+                answer = await asyncio.to_thread(ask, port, question)
+                assert b"culm_size" not in answer, question[:40]
             full = await asyncio.to_thread(ask, port, asked[0][0])
-            bare = await asyncio.to_thread(ask, port, b"HEAD /metrics HTTP/1.1\r\n\r\n")
-            head, body = full.split(b"\r\n\r\n", 1)
-            length = b"Content-Length: %d" % len(body)
-            assert length in head
-            assert bare.endswith(b"\r\n\r\n")
+            body = full.split(b"\r\n\r\n", 1)[1]
             assert b'culm_size{of_machine="it"} 3.0' in body  # added up
             assert b'culm_size{of="a",of_machine="it"} 4.0' in body
+            packed = b"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\n\r\n"
+            answer = await asyncio.to_thread(ask, port, packed)
+            head, body = answer.split(b"\r\n\r\n", 1)
+            assert b"Content-Encoding: gzip" in head
+            assert b"culm_size" in gzip.decompress(body)
 
     asyncio.run(main())
 

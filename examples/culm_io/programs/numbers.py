@@ -14,7 +14,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from io import BytesIO
+from types import SimpleNamespace
 from typing import TypeVar
 
 from culm.machine import Event
@@ -28,7 +30,7 @@ __all__ = ["Metrics", "add_metrics", "metrics_words"]
 
 E = TypeVar("E", bound=Event)
 
-_PATH = b"/metrics"
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _CLIENTS_MAX = 16
 _HEAD_SIZE_MAX = 1 << 14
 _PORT_MAX = 2**16 - 1
@@ -82,33 +84,29 @@ class Metrics:
             yield
             return
         try:
-            from prometheus_client import (
-                CONTENT_TYPE_LATEST,
-                CollectorRegistry,
-                ProcessCollector,
-                generate_latest,
-            )
+            from prometheus_client import CollectorRegistry, MetricsHandler, ProcessCollector
         except ModuleNotFoundError as error:
             end_without(error, "metrics")
         registry, exporter = CollectorRegistry(), PrometheusExporter()
         registry.register(exporter)
         ProcessCollector(registry=registry)
 
+        respond = MetricsHandler.factory(registry)
+
         async def answer(question: bytes) -> bytes:
-            verb, path, *_ = *question.split(b"\r\n", 1)[0].split(b" "), b""
-            if verb not in (b"GET", b"HEAD"):
-                return _response("405 Method Not Allowed", b"")
-            if path.partition(b"?")[0] != _PATH:
-                return _response("404 Not Found", b"/metrics has the numbers\n")
             exporter.tell(name, [*_added_up(numbers()), *self._tally.measures()])
-            body = generate_latest(registry)
-            return _response("200 OK", body, CONTENT_TYPE_LATEST, shown=verb == b"GET")
+            answered = BytesIO()
+            # What a socket is to the standard library's HTTP.
+            socket = SimpleNamespace(makefile=lambda *_: BytesIO(question), sendall=answered.write)
+            with suppress(TypeError, ValueError):  # of an address or an Accept that means nothing
+                respond(socket, self._address, None)
+            return answered.getvalue()
 
         visits = Visits(
             answer,
             end=b"\r\n\r\n",
             size_max=_HEAD_SIZE_MAX,
-            busy=_response("503 Service Unavailable", b""),
+            busy=_BUSY,
             clients_max=_CLIENTS_MAX,
             once=True,
         )
@@ -126,10 +124,3 @@ def _added_up(numbers: Iterable[Measure]) -> list[Measure]:
     for each in numbers:
         sums[each.name, each.labels] += each.value
     return [Measure(name, value, labels) for (name, labels), value in sums.items()]
-
-
-def _response(
-    status: str, body: bytes, kind: str = "text/plain; charset=utf-8", *, shown: bool = True
-) -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-    return f"{head}Connection: close\r\n\r\n".encode() + (body if shown else b"")
