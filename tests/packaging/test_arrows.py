@@ -28,6 +28,7 @@ ARROWS = {
     "stack": {"buffer", "effects", "machine", "timers"},
     "timers": set[str](),
     "exits": set[str](),
+    "lazy": set[str](),
     "kernels": set[str](),
     "wire": {"arguments", "buffer", "kernels"},
     "bamboo": CONTRACT | {"kernels", "signatures", "wire"},
@@ -41,7 +42,7 @@ ARROWS = {
     "garlic": CONTRACT | {"wire", "garlic.raft"},
     "garlic.raft": CONTRACT,
     "p2panda": CONTRACT | {"kernels", "wire", "bamboo", "reconcile", "replication", "signatures"},
-    "ssb": CONTRACT | {"kernels", "replication", "signatures"},
+    "ssb": CONTRACT | {"kernels", "lazy", "replication", "signatures"},
 }
 # The registry knows every machine, and nothing of what drives or tests them.
 ARROWS["machines"] = set(ARROWS)

@@ -10,8 +10,9 @@ their libraries.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from culm import lazy
 
 __all__ = [
     "Capture",
@@ -30,25 +31,18 @@ __all__ = [
     "replay",
 ]
 
-_MODULES = {
-    "compression": ("Compression",),
-    "errors": ("CaptureError", "ErrorCode"),
-    "recorder": ("Recorder", "record"),
-    "records": ("Capture", "Header", "Step", "read"),
-    "redaction": ("Redact",),
-    "replaying": ("Difference", "Replay", "replay"),
-    "values": ("RecordedError",),
-}
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = found
-    return found
-
+__getattr__ = lazy.names(
+    __name__,
+    {
+        "compression": ("Compression",),
+        "errors": ("CaptureError", "ErrorCode"),
+        "recorder": ("Recorder", "record"),
+        "records": ("Capture", "Header", "Step", "read"),
+        "redaction": ("Redact",),
+        "replaying": ("Difference", "Replay", "replay"),
+        "values": ("RecordedError",),
+    },
+)
 
 if TYPE_CHECKING:
     from culm.capture.compression import Compression

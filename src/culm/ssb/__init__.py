@@ -13,9 +13,9 @@ What needs PyNaCl is imported when it is first asked for: `culm.ssb.muxrpc` does
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from culm import lazy
 from culm.machine import Closed, DataReceived
 from culm.ssb.errors import ErrorCode
 from culm.ssb.events import Authenticated, BoxStreamEvent, HandshakeEvent, Keys, SessionKeys
@@ -41,22 +41,13 @@ __all__ = [
     "Timing",
 ]
 
-_HANDSHAKE = "secret_handshake"
-_MODULE_OF = {
-    "BoxStream": "box_stream",
-    "MAIN_NETWORK": _HANDSHAKE,
-    "ClientHandshake": _HANDSHAKE,
-    "ServerHandshake": _HANDSHAKE,
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = found
-    return found
-
+__getattr__ = lazy.names(
+    __name__,
+    {
+        "box_stream": ("BoxStream",),
+        "secret_handshake": ("MAIN_NETWORK", "ClientHandshake", "ServerHandshake"),
+    },
+)
 
 if TYPE_CHECKING:
     from culm.ssb.box_stream import BoxStream

@@ -7,9 +7,9 @@ that stands before it is in fields.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from culm import lazy
 from culm.capture.dissect.fields import Dissection, DissectionFault, Field, leaves
 from culm.capture.dissect.protocols import PROTOCOLS, dissect
 
@@ -30,20 +30,16 @@ __all__ = [
     "tells_keys",
 ]
 
-_OF_CAPTURES = frozenset(
+# These need the format of captures, and its libraries.
+__getattr__ = lazy.names(
+    __name__,
     {
-        *("Flows", "Moved", "Passed", "Split", "StepFields"),
-        *("bytes_of", "fields_of", "tells_keys"),
-    }
+        "flows": (
+            *("Flows", "Moved", "Passed", "Split", "StepFields"),
+            *("bytes_of", "fields_of", "tells_keys"),
+        )
+    },
 )
-"""Names that need the format of captures, and its libraries."""
-
-
-def __getattr__(name: str) -> object:
-    if name not in _OF_CAPTURES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.flows"), name)
-
 
 if TYPE_CHECKING:
     from culm.capture.dissect.flows import (
