@@ -1,4 +1,4 @@
-"""Which values answer an effect of a log store."""
+"""The values that answer an effect of a log store."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ WRONG: list[tuple[Effect[Any], list[Any]]] = [
         [
             None,
             (OTHER,),
-            [LOG],  # not behind it
+            [LOG],  # not beyond it
             [OTHER, OTHER],
             [OTHER, OTHER._replace(log_id=300), OTHER._replace(log_id=301)],
             [tuple(OTHER)],
@@ -189,7 +189,7 @@ def test_what_is_no_answer_to_a_write(effect: WriteEffect) -> None:
 
 
 def test_a_refusal_that_no_other_writer_causes_is_a_failure() -> None:
-    """A fork can always be kept; a payload of an entry is refused as the interface says."""
+    """A fork can always be kept; a store refuses a payload in the way the interface defines."""
     forks = AddFork(ticket=TICKET, log=OTHER, proof=FORK)
     with pytest.raises(StoreError):
         STORE.perform(forks)

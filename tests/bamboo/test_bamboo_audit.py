@@ -35,7 +35,7 @@ def rows(changes: dict[int, Entry] | None = None) -> list[Row]:
 
 
 def audit(log: list[Row], *, sparse: bool = False) -> list[Verdict]:
-    """The verdicts in the order of the rows; there is one on each."""
+    """The verdicts in the order of the rows, one for each."""
     verdicts = sorted(
         audit_log(KEY, log, family=YAMF, sparse=sparse), key=lambda verdict: verdict.index
     )
@@ -169,7 +169,7 @@ def test_a_log_is_invalid_from_a_fork_on() -> None:
     assert verdicts[7].reasons == verdicts[8].reasons == (Reason.FORK,)
     for verdict in verdicts[11:]:
         assert verdict.reasons[0] is Reason.INVALID_LOG
-        assert Reason.WRONG_BACKLINK not in verdict.reasons  # it links to one of the fork
+        assert Reason.WRONG_BACKLINK not in verdict.reasons  # it links to one of the forked entries
 
 
 def test_a_fork_makes_the_log_invalid_even_where_links_lead_past_it() -> None:
@@ -213,10 +213,10 @@ def test_the_log_is_invalid_from_a_payload_size_lie_on() -> None:
     assert found[3] == (Reason.PAYLOAD_SIZE_LIE,)
     assert found[4] == (Reason.INVALID_LOG, Reason.GAP)
     assert found[9] == (Reason.INVALID_LOG, Reason.GAP, Reason.PAYLOAD_SIZE_LIE)
-    # The payload may be in one of several rows of the entry only.
+    # The payload may be in only one of several rows of the entry.
     log[2:3] = [(log[2][0], None), log[2]]
     assert [v.verified for v in audit(log)] == [True, True] + [False] * 13
-    # Without the payload the lie cannot be known.
+    # Without the payload the lie cannot be seen.
     assert all(v.verified for v in audit([(encoded, None) for encoded, _ in log]))
 
 
@@ -230,7 +230,7 @@ def test_a_payload_that_is_not_the_one_leaves_the_entry_verified() -> None:
 
 
 def accepted(log: list[Row], *, sparse: bool) -> set[int]:
-    """The rows whose entries a verifier takes, one after the other."""
+    """The rows whose entries a verifier accepts, one after the other."""
     of = LogVerifier(KEY, family=YAMF, sparse=sparse)
     taken: set[int] = set()
     for index, (encoded, _) in enumerate(log):
@@ -244,7 +244,7 @@ def accepted(log: list[Row], *, sparse: bool) -> set[int]:
 
 @given(st.randoms(use_true_random=False), st.booleans())
 def test_the_audit_verifies_what_a_verifier_takes(random: Random, sparse: bool) -> None:
-    """Except for the rows of a fork that come before it can be known, and what follows."""
+    """Except for the rows of a fork that come before it can be seen, and the rows after them."""
     log: list[Row] = []
     forked = None
     for entry in LOG:
@@ -275,7 +275,7 @@ def test_the_audit_verifies_what_a_verifier_takes(random: Random, sparse: bool) 
         for index, (encoded, _) in enumerate(log)
         if forked is None or decode(encoded, family=YAMF).seqnum < forked
     }
-    if sparse:  # where a bad entry is all that is there, its hash is still checked
+    if sparse:  # where only a bad entry is present, its hash is still checked
         assert verified <= taken & before
     else:
         assert verified == taken & before

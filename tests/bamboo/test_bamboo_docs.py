@@ -1,4 +1,4 @@
-"""The page on the log format says what the code does."""
+"""The page on the log format agrees with the code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def page() -> str:
 
 
 def rows(page: str, start: str) -> list[list[str]]:
-    """The cells of the table whose first line begins so."""
+    """The cells of the table whose first line begins with `start`."""
     lines = page[page.index(start) :].split("\n\n")[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 

@@ -26,7 +26,7 @@ GROUP_ORDER = 2**252 + 27742317777372353535851937790883648493
 
 
 def field_offsets(entry: Entry) -> dict[str, int]:
-    """Where the fields of an entry begin whose numbers take one byte each."""
+    """The offsets of an entry's fields, if each of its numbers takes one byte."""
     hash_size = entry.family.encoded_size
     offsets = {"tag": 0, "author": 1, "log_id": 33, "seqnum": 34}
     at = 35
@@ -50,7 +50,7 @@ def test_entries_survive_encoding_and_decoding(entry: Entry) -> None:
     assert decoded.hash() == entry.hash() == entry.family.hash(encoded)
     assert decoded.encode() is decoded.encode()
     assert decoded.hash() is decoded.hash()
-    assert replace(decoded) == decoded  # with or without what is remembered
+    assert replace(decoded) == decoded  # with or without remembered values
     assert repr(replace(decoded)) == repr(decoded)
     assert decoded.signed_bytes() + decoded.signature == encoded
     assert decoded.log == LogKey(entry.author, entry.log_id)
@@ -85,7 +85,7 @@ def test_every_proper_prefix_is_truncated(entry: Entry, before: bytes) -> None:
 
 @given(families, st.binary(max_size=400), st.integers(0, 3))
 def test_any_bytes_decode_or_are_refused(family: HashFamily, data: bytes, offset: int) -> None:
-    # Past the tag and the author random bytes seldom get; give them a start.
+    # Random bytes seldom get past the tag and the author; give them a start.
     for attempt in (data, bytes(offset + 33) + data):
         try:
             entry, end = decode_prefix(attempt, offset, family=family)
@@ -196,7 +196,7 @@ def test_no_field_can_be_changed_without_the_key(entry: Entry, data: st.DataObje
 
 
 def test_a_signature_cannot_be_reshaped() -> None:
-    """S + L signs the same bytes for those who do not refuse it; then anyone could fork."""
+    """S + L signs the same bytes for a verifier that does not refuse it; then anyone could fork."""
     entry = make_log(YAMF)[3].entry
     scalar = int.from_bytes(entry.signature[32:], "little") + GROUP_ORDER
     reshaped = replace(entry, signature=entry.signature[:32] + scalar.to_bytes(32, "little"))

@@ -258,7 +258,7 @@ def test_anchors_of_a_subset_keep_what_can_be_linked_to(subset: set[int]) -> Non
 
 
 def test_anchors_stay_few_even_if_no_path_is_there() -> None:
-    """Of entries from the inside of blocks alone, no later one makes the others unreachable."""
+    """With entries from inside blocks only, no later one makes the others unreachable."""
     anchors: Anchors[int] = Anchors()
     for n in range(2, 10_000, 4):
         anchors.add(n, n)

@@ -22,7 +22,7 @@ _TICKET: Ticket[effects.LogStatus] = Ticket(1)
 
 
 class TestMemoryStore(LogStoreSuite):
-    """Beside a simpler one, as others are tested beside it."""
+    """Compared with a simpler store, as other stores are."""
 
     def make_store(self, family: HashFamily) -> LogStore:
         return MemoryStore(family=family)
@@ -32,7 +32,7 @@ class TestMemoryStore(LogStoreSuite):
 
 
 class _Canary(LogStoreSuite):
-    """The suite for a store that may know what a restart does to it."""
+    """The suite for a store that may survive a restart in its own way."""
 
     kind: type[MemoryStore]
 
@@ -62,7 +62,7 @@ def test_the_suite_catches(rule: str, kind: type[MemoryStore]) -> None:
 
 
 def test_every_store_effect_is_performed_by_the_operation_of_its_name() -> None:
-    """Each effect has the parameters of its operation and passes all of them on."""
+    """Each effect has the parameters of its operation and passes them all on."""
     operations = {
         effects.ReadLogs: "logs",
         effects.ReadEntry: "entry",

@@ -1,4 +1,4 @@
-"""Entries that other implementations made: bamboo-rs (YAMF) and p2panda-js (YASMF)."""
+"""Entries made by other implementations: bamboo-rs (YAMF) and p2panda-js (YASMF)."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_publishing_the_operations_of_p2panda_gives_the_same_entries() -> None:
 
 
 def test_the_families_are_told_apart_by_context_alone() -> None:
-    """Entries of one family are refused as those of the other, whichever they are."""
+    """Entries of one family are never accepted as entries of the other."""
 
     def readable(encoded: bytes, family: HashFamily) -> bool:
         try:

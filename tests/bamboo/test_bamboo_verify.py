@@ -43,7 +43,7 @@ def verifier(known: int = 0, *, sparse: bool = False) -> LogVerifier:
 
 
 def reason(of: LogVerifier, entry: Entry) -> Reason | None:
-    """Why `entry` does not verify; then the verifier has to be as it was."""
+    """The reason why `entry` does not verify; the verifier must be unchanged."""
     position, known = of.position, of.known()
     refusal = None
     try:
@@ -69,7 +69,7 @@ def test_a_whole_log_verifies(family: HashFamily) -> None:
 
 
 def test_only_the_hashes_that_links_can_still_reach_are_kept() -> None:
-    """And they suffice: whatever follows in the log verifies."""
+    """And they suffice: every later entry of the log verifies."""
     of = verifier()
     for seqnum, entry in enumerate(LOG, 1):
         assert of.verify(entry)
@@ -340,7 +340,7 @@ def test_in_a_subset_links_to_known_entries_are_checked(
 
 
 def test_a_range_is_verified_from_the_hash_of_one_older_entry() -> None:
-    """That to which the first entry of the range links: the expected starting hash."""
+    """The hash of the entry that the range's first entry links to: the expected starting hash."""
     of = LogVerifier(KEY, family=YAMF, known={4: LOG[3].hash()}, sparse=True)
     assert of.position == 4
     assert reason(of, resign(LOG[12], lipmaalink=HASH)) is Reason.WRONG_LIPMAALINK
@@ -406,7 +406,7 @@ def test_a_changed_byte_is_refused_by_decoding_or_for_a_reason(
 
 
 def test_reasons_tell_the_author_from_the_messenger() -> None:
-    """Only what needs the author's signature is held against the author."""
+    """An author is blamed only for things that need the author's signature."""
     assert not AUTHOR_FAULTS & {
         Reason.MALFORMED,
         Reason.WRONG_LOG,

@@ -73,7 +73,7 @@ def test_answers_are_those_of_the_spec() -> None:
 
 
 def verbs(connection: Connection, stream_id: int | None) -> dict[int, Callable[[], object]]:
-    """What the caller does to send a packet of each type (a Pong is never asked for)."""
+    """The call that sends a packet of each type (a Pong is never sent on request)."""
     if stream_id is None:
         return {
             CREDIT: lambda: connection.grant_streams(1),
@@ -93,7 +93,7 @@ def verbs(connection: Connection, stream_id: int | None) -> dict[int, Callable[[
 
 
 def picture(connection: Connection) -> object:
-    """All that the caller can see of a connection."""
+    """Everything that the caller can see of a connection."""
     return (
         connection.state,
         connection.creation_credit,
@@ -147,7 +147,7 @@ def test_receiving(half: HalfState, kind: PacketType, stream_id: int | None) -> 
         assert failure(connection, packet(sent, stream_id)) is None
     outcome = rules[half][kind]
     if stream_id is not None and half is HalfState.ENDED:
-        # We have answered both, so the stream is no more: its id is the first to be wrong.
+        # We have answered both, so the stream is gone: its id is the first thing wrong.
         outcome = ErrorCode.UNKNOWN_STREAM
     code = failure(connection, example(kind, stream_id))
     if isinstance(outcome, ErrorCode):

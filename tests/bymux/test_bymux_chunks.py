@@ -1,4 +1,4 @@
-"""However the peer's bytes are cut, and whenever ours are taken, the same happens."""
+"""The cuts in the peer's bytes and the moments of taking ours make no difference."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_every_chunking_gives_the_same(
     assert found == expected
     assert cut.state is whole.state
     assert cut.trailing_data == whole.trailing_data
-    # Answers are counted and may so change places, but all are there.
+    # Answers are collected, and may therefore change places, but all are there.
     assert sorted(split(sent + cut.data_to_send())) == sorted(split(whole.data_to_send()))
 
 
@@ -117,7 +117,7 @@ def test_the_buffer_stays_below_its_limit_for_whoever_heeds_read_size(data: byte
         data = data[size:]
         events(machine)
         machine.data_to_send()
-        # Whatever is left is part of one piece or header.
+        # The rest is part of one piece or header.
         assert machine.read_size() >= LIMITS.receive_buffer_max - 17 or machine.state in {
             State.CLOSED,
             State.FAILED,

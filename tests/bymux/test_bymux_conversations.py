@@ -26,11 +26,11 @@ from culm.bymux import (
 )
 from culm.machine import Event, LocalProtocolError
 
-Life = tuple[int, int]  # stream id, how many streams of that id were there before
+Life = tuple[int, int]  # stream id, number of earlier streams with that id
 
 
 class Side:
-    """One endpoint: its machine and referee, and what its user has written and read."""
+    """One endpoint: its machine and referee, and the data that its user has written and read."""
 
     def __init__(self, role: Role, initial: InitialState, limits: Limits) -> None:
         self.machine = Connection(role=role, initial=initial, limits=limits)
@@ -115,7 +115,7 @@ GLOBAL_VERBS: dict[str, Callable[[Side, int], object]] = {
     "stop accepting": lambda side, n: side.machine.stop_accepting(),
 }
 MOVES = ("take", "take", "take all", "deliver", "deliver", "deliver")
-# What ends things is rarer, so that conversations grow long.
+# Ending things is rarer, so that conversations grow long.
 ACTIONS = [*STREAM_VERBS, *GLOBAL_VERBS, "write", "write", *MOVES, *MOVES]
 
 steps = st.tuples(
@@ -164,7 +164,7 @@ class Table:
             elif (stream := side.pick(choice)) is not None:
                 STREAM_VERBS[action](side, stream, number)
         except LocalProtocolError:
-            pass  # the user asked for what is not allowed
+            pass  # the user asked for something forbidden
 
     def settle(self) -> None:
         """Deliver everything until nothing moves."""

@@ -1,4 +1,4 @@
-"""The page on bymux says what the code does."""
+"""The page on bymux agrees with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A peer that asks for much costs little."""
+"""A peer's many demands cost little."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Growth:
 
 @contextmanager
 def growth() -> Iterator[Growth]:
-    """Measures by how many bytes the traced memory has grown since."""
+    """Measures the growth of the traced memory, in bytes."""
     grown = Growth()
     tracemalloc.start()
     try:
@@ -78,7 +78,7 @@ def test_answers_leave_one_by_one() -> None:
     feed(connection, ping(0) * 20)
     assert connection.data_to_send(3) == (pong(0) * 2)[:3]
     assert connection.read_size() == 0
-    # A byte of the second is left over; 7 more are made of the 18 that wait.
+    # A byte of the second is left over; 7 more come from the 18 waiting bytes.
     assert connection.data_to_send(14) == (pong(0) * 8)[1:15]
     assert connection.read_size() == 0
     connection.data_to_send(1)

@@ -1,4 +1,4 @@
-"""What handles on streams promise."""
+"""The promises of stream handles."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class TestCredit:
         assert failure(connection, credit(0, 1)) is ErrorCode.CREDIT_ON_INFINITE
 
     def test_infinite_credit_by_sum_is_said_outright(self) -> None:
-        # The peer may have data under way, of which its sum would fall short.
+        # The peer may have data under way, which is missing from its own sum.
         connection = connect({0: (0, 5)})
         connection.stream(0).grant(2**64 - 6)
         assert connection.stream(0).receive_credit == INFINITE
@@ -422,7 +422,7 @@ class TestEnding:
             connection.stream(0).stop_read()
         from_left, from_right = left.data_to_send(), right.data_to_send()
         assert feed(left, from_right)[-1] == StreamEnded(stream_id=0)
-        left.create_stream(0)  # the peer's view is still that the old one lives
+        left.create_stream(0)  # in the peer's view the old one still lives
         assert feed(right, from_left, left.data_to_send())[-2:] == [
             StreamEnded(stream_id=0),
             StreamCreated(stream_id=0),
@@ -750,7 +750,7 @@ class TestEndOfBytes:
 
     @pytest.mark.parametrize("as_it_comes", [False, True])
     def test_inside_of_a_write_what_has_come_of_it_comes_up(self, as_it_comes: bool) -> None:
-        """However large its pieces are: the line may break before the first is whole."""
+        """However large its pieces: the line may break before the first one is whole."""
         for size in range(1, 21):
             connection = connect(
                 {0: FREE}, limits=Limits(piece_size_max=8), as_it_comes=as_it_comes

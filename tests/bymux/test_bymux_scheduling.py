@@ -1,4 +1,4 @@
-"""Which packet leaves when."""
+"""The order in which packets leave."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_streams_take_turns() -> None:
 
 
 def urgently(*stream_ids: int) -> Connection:
-    """A connection with five streams, of which those are urgent."""
+    """A connection with five streams, these of them urgent."""
     streams = {
         n: InitialStream(send_credit=INFINITE, receive_credit=INFINITE, urgent=n in stream_ids)
         for n in range(5)
@@ -87,7 +87,7 @@ def test_urgent_streams_take_turns_with_each_other() -> None:
     connection = urgently(1, 2, 4)
     for stream_id in (0, 1, 2, 3, 4):
         connection.stream(stream_id).send_data(bytes(20))
-    connection.stream(4).send_data(b"more")  # its turn comes no sooner for that
+    connection.stream(4).send_data(b"more")  # this brings its turn no sooner
     assert ids(split(connection.data_to_send())) == [1, 2, 4, 1, 2, 4, 4, 0, 3, 0, 3]
 
 
@@ -154,7 +154,7 @@ def test_credit_decides_who_takes_part() -> None:
 
 @pytest.mark.parametrize("stuck", [[0], [2], [0, 1, 3]])
 def test_streams_without_credit_hold_up_no_other_one(stuck: list[int]) -> None:
-    """Whoever gave their data first: the others need no more takes, nor bytes, than alone."""
+    """Whichever had data first: the others need no more calls, nor bytes, than alone."""
 
     def taken(streams: Sequence[int]) -> list[bytes]:
         free = {n: FREE for n in range(4) if n not in stuck}
@@ -248,7 +248,7 @@ def test_nothing_is_taken_before_it_is_asked_for() -> None:
     connection.data_to_send(10)
     assert connection.stream(0).unsent_size == 100_000 - 16384
     feed(connection, stop_read(0))
-    # The rest of the Write that was begun, and nothing more.
+    # The rest of the begun Write, and nothing more.
     assert connection.data_to_send() == bytes(16384 - 6) + close(0)
 
 

@@ -1,4 +1,4 @@
-"""The end of creations, in every order of the messages: no state waits for what nobody owes."""
+"""The end of stream creation, in every order of the messages: no state waits in vain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FREE = InitialStream(send_credit=INFINITE, receive_credit=INFINITE)
 
 
 class Two:
-    """Two connections, of which each does one thing at a time; packets are carried one by one."""
+    """Two connections that each do one thing at a time; packets are carried one by one."""
 
     def __init__(self, *, streams: bool) -> None:
         initial = InitialState(
@@ -55,7 +55,7 @@ class Two:
             self.ways[side] = way[1:]
             self.ends[1 - side].receive_data(way[:1])  # global packets without amounts: a byte each
         else:
-            with suppress(LocalProtocolError):  # it was sent as an answer
+            with suppress(LocalProtocolError):  # it was already sent as an answer
                 getattr(self.ends[side], what)()
         for each in (0, 1):
             while (event := self.ends[each].next_event()) is not None:
@@ -76,7 +76,7 @@ class Two:
 
 
 def orders(done: list[Action], *, streams: bool) -> Iterator[list[Action]]:
-    """All orders in which everything can happen."""
+    """All possible orders of the actions."""
     two = Two(streams=streams)
     for action in done:
         two.do(action)
@@ -106,7 +106,7 @@ def test_a_connection_is_settled_as_soon_as_nobody_can_create_streams(streams: b
 
 @pytest.mark.parametrize("first", [CLOSE, STOP_READ])
 def test_the_peers_bytes_end_the_wait_for_what_it_owes(first: int) -> None:
-    """It may never answer; then its end is the end of a connection without streams."""
+    """The peer may never answer; the end of its bytes then ends a connection without streams."""
     connection = connect(local_creation_credit=1, remote_creation_credit=1)
     connection.stop_creating()
     connection.stop_accepting()
@@ -118,7 +118,7 @@ def test_the_peers_bytes_end_the_wait_for_what_it_owes(first: int) -> None:
 
 
 def test_what_the_peer_owes_is_no_trailing_data() -> None:
-    """So the connection is not closed before that has come, although it is settled."""
+    """So the connection stays open until that packet has come, although it is settled."""
     connection = connect(local_creation_credit=1, remote_creation_credit=1)
     connection.stop_creating()
     feed(connection, close())

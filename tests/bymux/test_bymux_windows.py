@@ -167,7 +167,7 @@ def test_peer_can_never_send_more_than_the_window_allows(
         unconsumed -= consumed
         assert stream.receive_credit + unconsumed <= window
         assert unconsumed or stream.receive_credit
-        # What was not granted was not urgent.
+        # The credit held back was not urgent.
         assert window - stream.receive_credit - unconsumed < max(stream.receive_credit, 1)
 
 

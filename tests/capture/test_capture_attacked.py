@@ -1,4 +1,4 @@
-"""Recorded conversations with parts that somebody has put in: replay refuses, and stays small."""
+"""Recorded conversations with foreign parts put in: replay refuses, and stays small."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MEMORY_MAX = 1 << 26
 
 
 def hostile(rng: Random, value: Any, seen: list[str]) -> Any:
-    """A value with a part that is another: a huge one, or one of a class that was seen."""
+    """A value with one part replaced: by a huge one, or by one of a class seen before."""
     if value and isinstance(value, dict) and rng.random() < 0.8:
         name = rng.choice(list(value))
         return value | {name: hostile(rng, value[name], seen)}
@@ -65,7 +65,7 @@ def classes_in(value: Any) -> set[str]:
 
 
 def change(rng: Random, steps: list[Step], seen: list[str]) -> None:
-    """Change a step, or put one in: another one of them, an answer, or a time."""
+    """Change a step, or put one in: a copy of another, an answer, or a time."""
     at = rng.randrange(len(steps))
     given = [number for number, each in enumerate(steps) if each.arguments or each.keywords]
     match rng.randrange(6):
@@ -90,7 +90,7 @@ def change(rng: Random, steps: list[Step], seen: list[str]) -> None:
 
 
 def replay_all(header: Header, steps: list[Step]) -> int:
-    """Do all steps, those after a fault too; how many were not refused."""
+    """Do all steps, even after a fault; the number of steps that were not refused."""
     player, done = Replay(header), 0
     for each in steps:
         try:

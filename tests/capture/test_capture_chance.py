@@ -1,4 +1,4 @@
-"""What a machine draws is an input: it is recorded, and drawn again."""
+"""Chance is an input of a machine: draws are recorded, and repeated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from culm.testing.raft_store_model import Values
 
 
 class Drawer:
-    """Draws in every way, at its beginning, too."""
+    """Draws in every way, also in its constructor."""
 
     def __init__(self, rng: random.Random, *, more: bool = False) -> None:
         self.rng, self.more = rng, more
@@ -202,7 +202,7 @@ def test_handshakes_of_a_node_are_made_again() -> None:
     recorder = Recorder(pieces.append, machine="oxen", redact=frozenset())
     use(recorder)
     recorder.flush()
-    with pytest.raises(CaptureError, match="no machine"):  # of a machine without such helpers
+    with pytest.raises(CaptureError, match="no machine"):  # a machine without such helpers
         replay(read(b"".join(pieces)))
     assert b"wonderland" not in repr([*recorded(use)]).encode()
 

@@ -1,4 +1,4 @@
-"""``python -m culm.capture`` with files that are right, torn, wrong and not there."""
+"""``python -m culm.capture`` with files that are whole, torn, wrong and missing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from culm.testing.spec import Conversation, MachineSpec
 
 
 def capture(path: Path, *received: bytes, role: str = "REACTIVE") -> Path:
-    """Bytes that a bymux connection gets, then the end; what comes of them is drained."""
+    """A bymux connection that receives these bytes, then the end; its output is drained."""
     with path.open("wb") as file:
         recorder = Recorder(file.write, machine="bymux", config={"role": role}, session="7")
         machine = recorder.stand_in(lookup("bymux").make({"role": role}))
@@ -130,7 +130,7 @@ def test_what_is_no_capture(
 
 
 class Stdin:
-    """Standard input that has these bytes."""
+    """Standard input with these bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.buffer = BytesIO(data)

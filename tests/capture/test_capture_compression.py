@@ -1,4 +1,4 @@
-"""Blocks compressed by zstd: the same steps, and whatever is wrong with them a typed error."""
+"""Blocks compressed by zstd: the same steps, and a typed error for every fault in them."""
 
 from __future__ import annotations
 

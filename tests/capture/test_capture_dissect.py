@@ -1,4 +1,4 @@
-"""Dissection: no byte without a field, the codec's own values, and faults by their names."""
+"""Dissection: a field for every byte, the codec's own values, and faults by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from culm.testing.spec import Conversation, MachineSpec
 
 
 def check_whole(found: Dissection, size: int) -> None:
-    """Fields without gaps, up to the end, and inside each other too."""
+    """Fields without gaps, up to the end, and nested ones likewise."""
     assert ends(found.fields, 0) == size
 
 
@@ -80,7 +80,7 @@ def test_the_bytes_of_every_step_are_in_fields(
 @pytest.mark.costly
 @pytest.mark.parametrize(("spec", "told"), CASES)
 def test_broken_bytes_are_split_up_to_the_fault(spec: MachineSpec, told: Conversation) -> None:
-    """Each protocol gets the bytes of each conversation, cut, changed and of another protocol."""
+    """Every protocol gets the bytes of each conversation, cut, changed and of other protocols."""
     rng = Random(told.name)
     data = b"".join(moved.data for step in read(recorded(spec, told)) for moved in bytes_of(step))
     if not data:
@@ -113,7 +113,7 @@ def everything(fields: Sequence[Field]) -> Iterator[Field]:
         yield from everything(each.inside)
 
 
-# Sessions of real peers.
+# Sessions of real peers
 
 JRAFT = (
     *("a_election", "b_heartbeats", "c2_append_3_requests", "c_append_3_in_one_request"),
@@ -264,7 +264,7 @@ print(dissect("garlic", bytes(26)).fault.code)
 
 
 def test_protocols_without_cryptography_are_dissected_without_its_libraries() -> None:
-    """As in a browser, for which some of them cannot be had."""
+    """As in a browser, where some of the libraries are not available."""
     found = run([sys.executable, "-c", WITHOUT_LIBRARIES], capture_output=True, text=True)
     assert found.stderr == ""
     assert found.stdout.splitlines() == ["CREDIT None", "keepalive None", "UNKNOWN_MESSAGE_TYPE"]

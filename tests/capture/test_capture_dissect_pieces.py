@@ -1,4 +1,4 @@
-"""Fields do not depend on how bytes come, and bytes do not wait in memory for what never comes."""
+"""Fields do not depend on cuts in the bytes, and no bytes wait in memory in vain."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from culm.testing.spec import Conversation, MachineSpec
 from culm.wire.multihash import FAMILIES
 from culm.wire.varu64 import encode
 
-# Nobody knows where these end.
+# No machine knows where these end.
 ENDLESS = frozenset({"bytes", "boxes", "unread", "box"})
 
 
@@ -104,7 +104,7 @@ def test_fields_are_the_same_however_bytes_come(
 def test_steps_do_not_wait_for_more_than_so_many(
     spec: MachineSpec, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each byte has a field, even where no step waits for the next one."""
+    """Every byte has a field, even where no step may wait for the next one."""
     monkeypatch.setattr(flows, "WAITING_MAX", 0)
     capture = recorded(spec, conversation)
     header = read(capture).header
@@ -142,7 +142,7 @@ def test_a_write_of_a_terabyte_is_shown_as_it_comes() -> None:
     assert peak < 1 << 20
 
 
-# What is split in its turn, and again, is what one would split at once.
+# Split piece by piece, at two levels, the bytes give the same fields as at once.
 
 CARRIED: dict[str, Take] = {
     "data of stream 0": partial(take_control, family=FAMILIES["YAMF"]),
@@ -195,7 +195,7 @@ def changed(rng: Random, data: bytes) -> bytes:
 
 
 def in_packets(rng: Random, carried: dict[str, bytes]) -> bytes:
-    """Both channels, in packets of some size, one channel far before the other or in turns."""
+    """Both channels, in packets of some size, one channel far ahead of the other or by turns."""
     rest = {0: carried["data of stream 0"], 1: carried["data of stream 1"]}
     most, bias = rng.choice([1, 3, 60]), rng.choice([0.02, 0.5, 0.98])
     found = b"\0\5\5"
@@ -226,7 +226,7 @@ def test_what_waits_for_one_channel_is_what_the_twin_shows(monkeypatch: pytest.M
             assert plain(part.fields) == plain(list(cut(wanted, start, end, 0))), seed
 
 
-# In the memory of one item and of what waits, which does so as bytes.
+# In the memory of one item and of the waiting data, which waits as bytes.
 
 
 def received(data: bytes, name: str = "receive_data", **more: object) -> Step:

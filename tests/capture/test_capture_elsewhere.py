@@ -1,4 +1,4 @@
-"""What was recorded by one interpreter, with these kernels or their twins, another one replays."""
+"""A recording made by one interpreter, with compiled or pure kernels, is replayed by another."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import culm
 
 PROGRAM = Path(__file__).parent / "elsewhere.py"
 PACKAGE = Path(culm.__file__).parent
-# All of the conversations, or as many of each machine.
+# All of the conversations, or this many of each machine.
 COUNT = os.environ.get("CULM_CONVERSATIONS_ELSEWHERE", "2")
-# Others that have culm's dependencies, such as those of other versions.
+# Other interpreters that have culm's dependencies, such as those of other versions.
 PYTHONS = [each for each in os.environ.get("CULM_PYTHONS", "").split(os.pathsep) if each]
 
 
@@ -30,7 +30,7 @@ def pure(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(python: str, source: Path | None, what: str, folder: Path) -> str:
-    """With the package in `source`, or that which the interpreter has itself."""
+    """With the package in `source`, or the one installed for the interpreter."""
     path = {} if source is None else {"PYTHONPATH": str(source)}
     done = subprocess.run(
         [python, str(PROGRAM), what, str(folder), COUNT],

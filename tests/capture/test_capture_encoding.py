@@ -1,4 +1,4 @@
-"""The quick way to bytes and the long one give the same."""
+"""The quick way to bytes and the long one give the same bytes."""
 
 from __future__ import annotations
 

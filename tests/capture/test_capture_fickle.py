@@ -1,4 +1,4 @@
-"""What depends on more than its input is found by a replay, and the step is named."""
+"""A machine that depends on more than its input is found by a replay, which names the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A capture that is cut, changed or made up is read as far as it goes, or refused."""
+"""A cut, changed or invented capture is read as far as it goes, or refused."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_what_is_no_header(found: object) -> None:
     assert code_of(MAGIC + write_block(cbor2.dumps(found))) is ErrorCode.BAD_RECORD
 
 
-# Values.
+# Values
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_nothing_else_is_built(value: dict[str, object]) -> None:
     assert caught.value.code is ErrorCode.BAD_VALUE
 
 
-# Recording and replaying.
+# Recording and replaying
 
 
 def recorder_of(machine: str, config: dict[str, object]) -> tuple[list[bytes], Recorder]:
@@ -265,13 +265,13 @@ class Sender:
     """A machine that moves large datagrams."""
 
     def receive_datagram(self, data: bytes, *, source: str) -> None:
-        """Nothing comes of it."""
+        """It has no effect."""
 
     def datagrams_to_send(self) -> list[tuple[str, bytes]]:
         return [("a", bytes(60_000))]
 
     def advance(self, now: float) -> None:
-        """Nothing comes of it."""
+        """It has no effect."""
 
 
 def test_what_waits_is_bounded_whatever_it_is() -> None:
@@ -486,14 +486,14 @@ def test_payloads_are_left_out_on_demand_and_sizes_are_kept() -> None:
 
 
 class Teller:
-    """Is told anything."""
+    """Takes any input."""
 
     def told(self, *_arguments: object, text: str) -> Exception:
         return ValueError(len(text))
 
 
 class Taker:
-    """Is given a key."""
+    """Takes a key."""
 
     def take(self, key: SigningKey) -> int:
         return len(bytes(key))
@@ -512,7 +512,7 @@ def test_a_sink_that_raises_ends_the_capture_and_not_the_machine() -> None:
     recorder.flush()
     for _ in range(10_000):
         machine.receive_data(b"")
-        assert len(recorder.waiting) < 1 << 17  # nothing gathers
+        assert len(recorder.waiting) < 1 << 17  # nothing accumulates
     assert recorder.error is not None
     machine.receive_eof()
     assert type(machine.next_event()) is Closed

@@ -1,4 +1,4 @@
-"""A capture from somebody else does what a driver could do, and costs what it weighs."""
+"""A stranger's capture can do no more than a driver could, and costs no more than its size."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_calls_that_somebody_makes_up_are_refused_and_nothing_else_is_raised(nam
 def test_captures_that_somebody_makes_up_become_other_files_or_are_refused(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each value stands wherever a caller's, a store's or a driver's may."""
+    """Every value stands in every place of a caller's, a store's or a driver's value."""
     random = Random(name)
     path = tmp_path / "made-up"
     inputs = ["receive_data", "receive_eof", "receive_datagram", "advance", "complete", "fail"]
@@ -152,7 +152,7 @@ def test_many_bombs_in_one_piece_take_the_memory_of_one() -> None:
 
 
 def many(name: str, *arguments: Any, count: int, machine: str = "", **more: Any) -> bytes:
-    """A capture that is small, and has so many large steps, ten in a block."""
+    """A small capture with `count` large steps, ten in a block."""
     block = write_block(step(name, *arguments, **more).encode() * 10)
     return capture_of(header=Header(machine=machine)) + block * (count // 10)
 
@@ -197,7 +197,7 @@ def test_messages_are_named_up_to_a_damage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "damaged"
-    cut = step("receive_data", b"\0\1\5\x20\1")  # its last message waits for its end
+    cut = step("receive_data", b"\0\1\5\x20\1")  # its last message is incomplete
     path.write_bytes(capture_of(cut) + bytes(12))
     assert main(["show", "--messages", str(path)]) == ExitStatus.IMPOSSIBLE
     told = capsys.readouterr()
@@ -206,7 +206,7 @@ def test_messages_are_named_up_to_a_damage(
 
 
 EVIL = "\x1b[31m\x9b31m\n\u202e\u2028</script>\0"
-"""What would set a terminal's colour, begin a line or turn one around."""
+"""Would set a terminal's colour, begin a line or reverse one."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Credentials show in nothing that the tools make of a capture by default."""
+"""By default, no output of the tools shows credentials from a capture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOOLS = (["show"], ["show", "--json", "--all"], ["qlog"], ["pcap"], ["lines"], [
 
 
 def captures(redact: frozenset[Redact]) -> list[bytes]:
-    """Both sides of a handshake, with a user that is not the password."""
+    """Both sides of a handshake, with a user name other than the password."""
     sides = []
     for number in (1, 2):
         pieces: list[bytes] = []
@@ -66,13 +66,13 @@ def captures(redact: frozenset[Redact]) -> list[bytes]:
 
 
 def spelled(secret: bytes) -> set[bytes]:
-    """A secret as it is, and as tools write bytes."""
+    """A secret as it is, and in the ways that tools write bytes."""
     aligned = {b64encode(bytes(at) + secret)[4:-4] for at in range(3)}
     return {secret, secret.hex().encode(), secret.hex().upper().encode(), *aligned}
 
 
 def keys_of(realm: str) -> set[bytes]:
-    """The hashes that are as good as the password (HA1 of RFC 7616), raw and in digits."""
+    """The hashes that are worth as much as the password (HA1 of RFC 7616), raw and as digits."""
     words = f"{USER}:{realm}:{PASSWORD}".encode()
     made = [sha256(words).digest(), md5(words, usedforsecurity=False).digest()]
     return {*made, *(each.hex().encode() for each in made)}

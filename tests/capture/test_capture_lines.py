@@ -1,4 +1,4 @@
-"""The line driver's lines and a capture are one thing: either is made of the other."""
+"""The line driver's lines and a capture are equivalent: either is made from the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from culm.testing.spec import Conversation, MachineSpec
 
 
 def driven(machine: str, config: Any, told: Iterable[Any]) -> tuple[list[Any], bytes]:
-    """The line driver's answers to lines or operations, and the capture of it."""
+    """The line driver's answers to lines or operations, and the capture of the run."""
     pieces: list[bytes] = []
     recorder = Recorder(pieces.append, machine=machine, config=config, redact=frozenset[Redact]())
     driver = LineDriver(lookup(machine), config)
@@ -53,14 +53,14 @@ def test_a_capture_tells_the_line_driver_the_same(spec: MachineSpec, told: Conve
     assert untimed(read(again[1])) == untimed(read(capture))
     try:
         written = list(lines(read(first)))
-    except CaptureError as error:  # an answer of a store that JSON cannot tell
+    except CaptureError as error:  # a store's answer that JSON cannot express
         assert "is no line" in str(error)  # noqa: PT017
         return
     assert driven(spec.name, told.config, written)[0] == answers
 
 
 def given_in(capture: Capture) -> list[Any]:
-    """What a machine has given besides bytes."""
+    """Everything a machine has given except bytes."""
     names = ("next_event", "next_effect")
     return [step.result for step in capture if step.name in names and step.result is not None]
 

@@ -1,4 +1,4 @@
-"""Steps as lines of a list: which are shown, by which clock, and what they answer."""
+"""Steps as lines of a list: the choice of steps, their clocks, and their answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BEGAN = 1_795_000_000.5
 
 @pytest.fixture(name="path")
 def capture(tmp_path: Path) -> str:
-    """A bymux connection that gets ten bytes, one a second."""
+    """A bymux connection that receives ten bytes, one a second."""
     path = tmp_path / "one"
     seconds = count()
     with path.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Calls in every form that the contract allows are forwarded, noted and replayed alike."""
+"""Calls in every form that the contract allows are forwarded, recorded and replayed alike."""
 
 from __future__ import annotations
 

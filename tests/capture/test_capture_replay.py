@@ -1,4 +1,4 @@
-"""Whatever is recorded is replayed bit for bit: every machine, every conversation of the suite."""
+"""Every recording is replayed bit for bit: every machine, every conversation of the suite."""
 
 from __future__ import annotations
 

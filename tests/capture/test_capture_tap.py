@@ -1,4 +1,4 @@
-"""Whoever drives by a pump records by its tap: one connection, or each that a listener takes."""
+"""A pump's tap records its machine: one connection, or each that a listener takes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_links_are_recorded_with_their_machine() -> None:
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["machine", "link"])
 def test_a_link_that_is_not_recorded_as_its_machine_is_gets_no_connection(recorded: bool) -> None:
-    """Half of a conversation would be in the capture, and nobody would know."""
+    """Otherwise only half of a conversation would be in the capture, unnoticed."""
     chat = Chat()
     shown = record(chat, lambda _: None)
     pump = LinkedPump(shown if recorded else chat)

@@ -1,4 +1,4 @@
-"""The data of the viewer's page: both sides of a conversation, in order, with all that is shown."""
+"""The data of the viewer's page: both sides of a conversation, in order, with everything shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from culm.machines import lookup
 
 
 def data_of(text: str) -> dict[str, Any]:
-    """What the script of the page reads."""
+    """The data that the page's script reads."""
     found = re.search(r'<script id="data"[^>]*>([^<]*)</script>', text)
     assert found is not None
     text = zlib.decompress(b64decode(found[1]), wbits=-15)
@@ -60,7 +60,7 @@ class Side:
 
 
 def conversation() -> dict[str, bytes]:
-    """A goodbye, then bytes that are no packet; the second clock is behind the first."""
+    """A goodbye, then bytes that form no packet; the second clock runs behind the first."""
     one, other = Side("PROACTIVE", 100.0), Side("REACTIVE", 99.999)
     one.machine.close()
     other.told(one.said(), 0.0005)
@@ -110,7 +110,7 @@ def test_without_a_clock_the_time_that_the_machine_was_told_counts() -> None:
     recorder.flush()
     steps = data_of(page({"one": partial(read, b"".join(pieces))}))["steps"]
     assert [(step[2], step[3]) for step in steps] == [(3.0, "time"), (3.0, "received")]
-    assert steps[1][4] == "bytes"  # nobody knows the protocol
+    assert steps[1][4] == "bytes"  # of an unknown protocol
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_what_is_no_number_in_json_is_shown_as_text() -> None:
 
 
 def test_a_long_capture_is_shown_through_a_window() -> None:
-    """Each window has what the whole page has there, and the state before it."""
+    """Each window shows that part of the whole page, and the state before it."""
     captures = {name: partial(read, data) for name, data in conversation().items()}
     whole = data_of(page(captures))
     count = len(whole["steps"])

@@ -1,4 +1,4 @@
-"""The viewer's page as a real browser shows it; runs in `tox -e site`, where there is one."""
+"""The viewer's page in a real browser; runs in `tox -e site`, where there is one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Opener = Callable[..., Any]
 
 @pytest.fixture
 def opened(browser: Any, folder: Path) -> Iterator[Opener]:
-    """Opens a text as a page; nothing may fail in it, or leave it."""
+    """Opens a text as a page; nothing in it may fail, or load from elsewhere."""
     wrong: list[str] = []
     contexts: list[Any] = []
 
@@ -152,7 +152,7 @@ def test_what_a_peer_sends_is_text_and_nothing_else(opened: Opener) -> None:
 
 
 def many_steps() -> str:
-    """A capture of 100,000 steps, as a long connection leaves it."""
+    """A capture of 100,000 steps, as from a long connection."""
     pieces: list[bytes] = []
     recorder = Recorder(pieces.append, machine="bymux", config={"role": "REACTIVE"})
     recorder.flush()
@@ -164,7 +164,7 @@ def many_steps() -> str:
 
 
 def test_a_hundred_thousand_steps_are_scrolled_without_stutter(opened: Opener) -> None:
-    """Each frame draws what is seen, however much there is: its work is counted, not its time."""
+    """A frame draws only the visible part: its work is counted, not its time."""
     shown = opened("many", many_steps())
     assert "100,000 steps" in shown.inner_text("#about")
     for part in (0, 0.3, 0.77, 1):

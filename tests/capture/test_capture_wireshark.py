@@ -31,7 +31,8 @@ TSHARK = shutil.which("tshark")
 IS_ABSENT = TSHARK is None and not os.environ.get("CULM_REQUIRE_TSHARK")
 pytestmark = pytest.mark.skipif(IS_ABSENT, reason="no tshark; tox -e wireshark needs it")
 
-# For each protocol of Wireshark: the machines that speak it, and how culm splits the same bytes.
+# For each protocol of Wireshark: the machines that speak it, and culm's own split of the same
+# bytes.
 PROTOCOLS: dict[str, tuple[tuple[str, ...], str]] = {
     "bymux": (("bymux",), "bymux"),
     "point2point": (("point2point", "point2point-replicator"), "point2point"),
@@ -48,7 +49,7 @@ NONCE_PARTS = {name for name, _ in NONCE}
 
 
 class Node(NamedTuple):
-    """A field, wherever it comes from."""
+    """A field, from either dissection."""
 
     label: str
     size: int
@@ -65,7 +66,7 @@ def hexadecimal(data: bytes) -> str:
 
 
 def text_of(field: Field, data: bytes, protocol: str) -> str | None:
-    """What Wireshark says of a field's value."""
+    """Wireshark's text for a field's value."""
     own = data[field.offset : field.offset + field.size]
     match field.value:
         case _ if field.name in ("", "end of the head"):
@@ -99,7 +100,7 @@ def text_of(field: Field, data: bytes, protocol: str) -> str | None:
 
 
 def _scalar(own: bytes) -> bytes:
-    """The value of JSON that the field ends with."""
+    """The JSON scalar that the field ends with."""
     found = re.search(rb'("(?:[^"\\]|\\.)*"|[^\s,:\]}\["]+)$', own, re.DOTALL)
     return own if found is None else found[0]
 
@@ -113,7 +114,7 @@ def node_of(field: Field, data: bytes, protocol: str) -> Node:
     return Node(name if text is None else f"{name}: {text}", field.size)
 
 
-# What culm says.
+# culm's dissection
 
 
 class Flow(NamedTuple):
@@ -151,7 +152,7 @@ def options_of(config: Any) -> dict[str, Any]:
 
 
 def joined(fields: Sequence[Field]) -> list[Field]:
-    """The parts of fields that packets have cut, put together again."""
+    """Fields put together from the parts into which packets have cut them."""
     whole: list[Field] = []
     for each in fields:
         before = whole[-1] if whole else None
@@ -165,7 +166,7 @@ def joined(fields: Sequence[Field]) -> list[Field]:
 
 
 def placed(fields: Sequence[Field], at: int) -> Iterator[Field]:
-    """The same fields, one after the other from `at` on."""
+    """The same fields, one after the other, starting at `at`."""
     for each in fields:
         inside = tuple(placed(each.inside, at))
         yield Field(each.name, at, each.size, each.value, inside, each.continues)
@@ -177,7 +178,7 @@ def is_whole(field: Field) -> bool:
 
 
 def channels_of(found: Dissection, data: bytes) -> dict[str, tuple[list[Field], bytes]]:
-    """What the packets of Point-2-Point carry: by stream, its messages and its bytes."""
+    """The content of Point-2-Point's packets: by stream, its messages and its bytes."""
     parts: dict[str, tuple[list[Field], bytearray]] = {}
     for packet in found.fields:
         for each in packet.inside:
@@ -192,7 +193,7 @@ def channels_of(found: Dissection, data: bytes) -> dict[str, tuple[list[Field], 
 
 
 def without_layers(field: Field) -> Field:
-    """A packet of Point-2-Point without what its data are."""
+    """A packet of Point-2-Point without the fields inside its data."""
     inside = tuple(
         Field(each.name, each.offset, each.size, None, (), each.continues)
         if each.name.startswith("data of stream ")
@@ -202,7 +203,7 @@ def without_layers(field: Field) -> Field:
     return Field(field.name, field.offset, field.size, field.value, inside, field.continues)
 
 
-# What Wireshark says.
+# Wireshark's dissection
 
 ADDRESS = re.compile(r"Src: ([\d.]+), Dst: ([\d.]+)")
 PORTS = re.compile(r"Src Port: (\d+), Dst Port: (\d+)")
@@ -262,11 +263,11 @@ def shown(element: ET.Element) -> Node:
     return Node(label, size, tuple(map(shown, element)))
 
 
-# Both.
+# Both
 
 
 def check(expected: Sequence[Field], data: bytes, protocol: str, got: Sequence[Node]) -> int:
-    """Wireshark has all whole messages, and no other; how many there are."""
+    """Wireshark has all whole messages, and no others; the number of messages."""
     whole = []
     for each in expected:
         if not is_whole(each):
@@ -295,7 +296,7 @@ def test_wireshark_shows_the_same_fields(protocol: str, tmp_path: Path) -> None:
                 continue
             expected = dissect(name, data, **options)
             got = found.get(key, [])
-            if protocol == "oxen":  # a datagram is a flow by itself
+            if protocol == "oxen":  # each datagram is its own flow
                 got, found[key] = got[:1], got[1:]
             messages += compared(protocol, expected, data, got)
     assert messages > 12, messages

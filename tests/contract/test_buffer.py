@@ -21,12 +21,12 @@ sizes = st.integers(0, 100)
 
 
 def held(buffer: ReceiveBuffer) -> int:
-    """How many bytes of memory the content keeps."""
+    """The bytes of memory that the content keeps alive."""
     contents = [each for each in gc.get_referents(buffer) if isinstance(each, Buffer)]
     return sum(getsizeof(each.obj if isinstance(each, memoryview) else each) for each in contents)
 
 
-# How a caller may hold the bytes that it appends.
+# Ways in which a caller may hold the bytes that it appends.
 FORMS: dict[str, Callable[[bytes], Buffer]] = {
     "bytes": bytes,
     "bytearray": bytearray,
@@ -47,7 +47,7 @@ FORMS: dict[str, Callable[[bytes], Buffer]] = {
 
 
 class ReceiveBufferTwin(RuleBasedStateMachine):
-    """`twin` is what the buffer stands for."""
+    """`twin` is the expected content of the buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ def test_receive_buffer_takes_buffers_without_gaps_only(before: bytes, data: Any
 
 @pytest.mark.parametrize("size", [1 << 20, (1 << 20) - 1, 1 << 18])
 def test_receive_buffer_takes_no_more_than_four_times_its_size(size: int) -> None:
-    """Views of a part, too, which keep the whole."""
+    """Even views of a part, which keep the whole alive."""
     buffer = ReceiveBuffer()
     whole = bytes(1 << 20)
     buffer.append(memoryview(whole)[:size])

@@ -1,4 +1,4 @@
-"""A machine that is given something of another type than it says is not made."""
+"""A machine refuses constructor arguments of the wrong type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TREE = reconcile.Tree(item_size=8)
 _PEERS = {"local_peer": b"one", "remote_peer": b"other"}
 _ROLE = reconcile.Role.INITIATOR
 
-#: The least that machines are made of.
+#: The minimal arguments of the machines.
 MADE_OF: dict[Any, dict[str, Any]] = {
     bymux.Connection: {"role": bymux.Role.PROACTIVE},
     point2point.Connection: {"role": point2point.Role.PROACTIVE},

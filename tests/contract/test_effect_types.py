@@ -1,4 +1,4 @@
-"""A type checker finds an answer to another effect before anything runs."""
+"""A type checker finds a wrong type of answer to an effect before anything runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ mypy = pytest.importorskip("mypy.api")
 
 SOURCE = Path(culm.__file__).parent.parent
 
-# What is not marked has to pass, and every mark has to be needed.
+# Unmarked lines must pass, and every mark must be needed.
 ANSWERS = textwrap.dedent(
     """
     from typing import Any, assert_type

@@ -1,4 +1,4 @@
-"""Tickets and answers: handed out in order, taken once, looked at; places of events."""
+"""Tickets and answers: handed out in order, taken once, checked; places of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every machine says which events and effects it gives: a union that its package exports."""
+"""Every machine declares the events and effects it gives: a union that its package exports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from culm.machine import Closed, Effect, Event
 from culm.testing.suite.declared import declared_effects, declared_events
 
-# The packages that export machines; a machine is what has `next_event` and `close`.
+# The packages that export machines; a machine has `next_event` and `close`.
 PACKAGES = [
     "culm.bymux",
     "culm.garlic",
@@ -33,7 +33,7 @@ PACKAGES = [
 
 
 def machines() -> dict[type[Any], str]:
-    """Every machine, and the package that exports it; a link is none."""
+    """Every machine, and the package that exports it; links do not count."""
     found: dict[type[Any], str] = {}
     for package in PACKAGES:
         module = import_module(package)
@@ -74,7 +74,7 @@ def test_a_match_for_every_machine_is_type_checked() -> None:
 
 
 def test_no_match_has_a_case_for_all() -> None:
-    """What is left over is what `assert_never` or another match gets."""
+    """The remaining cases go to `assert_never` or to another match."""
     tree = ast.parse(Path(matches.__file__).read_text(encoding="utf-8"))
     for case in ast.walk(tree):
         if isinstance(case, ast.match_case) and isinstance(case.pattern, ast.MatchAs):

@@ -1,4 +1,4 @@
-"""Errors, events, and what `StreamBase` does for every stream machine."""
+"""Errors, events, and the services of `StreamBase` for every stream machine."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_output_written_before_the_end_can_be_taken_after_it() -> None:
 
 
 class Blames(StreamBase[Event]):
-    """Raises with a cause whose frame holds something big."""
+    """Raises with a cause whose frame holds a large object."""
 
     state = ToyState.OPEN
 
@@ -273,7 +273,7 @@ def test_an_error_keeps_no_frame_alive() -> None:
 
 
 class AsksOnceMore(Lines):
-    """Owes an event at the end of the stream."""
+    """Still has an event due at the end of the stream."""
 
     def _step_eof(self) -> Event | None:
         if len(self._inbox):

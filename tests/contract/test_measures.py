@@ -1,4 +1,4 @@
-"""Numbers of machines, for those who watch them."""
+"""Numbers of machines, for monitoring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue does what a deque does, and takes next to no memory while nothing is in it."""
+"""A queue works like a deque, and takes next to no memory while it is empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same role has the same file, the same names and the same manners in every package."""
+"""The same role has the same file, names and manners in every package."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ FILES = {
     "limits": ["limits"],
     "messages": ["messages", "packets", "frames", "notes"],
 }
-# Whose messages are no protocol's: a format, and what a layer below carries.
+# Their messages belong to no protocol: a format, and those of a layer below.
 WITHOUT_MESSAGES = {"ssb", "ssb.peer"}
 
 
 def exported(package: str) -> list[tuple[str, type[Any]]]:
-    """The classes that a package exports and has itself, by name."""
+    """The classes that a package exports and defines itself, by name."""
     module = import_module(f"culm.{package}")
     found = [(name, getattr(module, name)) for name in module.__all__]
     inside = f"culm.{package}."
@@ -125,12 +125,12 @@ def test_times_are_in_seconds_and_say_so(package: str) -> None:
             if name.endswith("Limits"):
                 bounds = [each for each in timed if each not in PACE]
                 assert all(each.endswith(("_max_s", "_timeout_s")) for each in bounds), timed
-            if name == "Timing":  # those of what is inside included
+            if name == "Timing":  # including those of inner objects
                 inner = [each for each in fields(value) if str(each.type).endswith("Timing")]
                 assert len(timed) + len(inner) == len(fields(value))
 
 
-# Of limits: how often a peer is asked, and which pauses there are.
+# In limits: the interval of questions to a peer, and the pauses.
 PACE = {"keepalive_s", "settle_s", "pause_min_s", "pause_max_s"}
 
 

@@ -1,4 +1,4 @@
-"""The effect that has signatures verified."""
+"""The effect that asks for signatures to be verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`over` and `then`: what goes up, what goes down, who ends whom, and in which order."""
+"""`over` and `then`: bytes up, bytes down, and ends, in the right order."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_bytes_in_pieces_are_the_bytes_at_once(said: list[bytes], sizes: list[in
 
 
 def test_little_is_carried_down_before_it_is_wanted() -> None:
-    """An upper machine that schedules late keeps what nobody has asked for."""
+    """An upper machine that schedules late keeps data until it is asked for."""
     lanes = Lanes()
     frames = Frames()
     stack = over(frames, lanes)
@@ -124,7 +124,7 @@ def test_little_is_carried_down_before_it_is_wanted() -> None:
 
 
 def test_reading_stops_while_the_upper_machine_has_enough() -> None:
-    """A store that does not answer: the lower buffer fills, then nothing is welcome."""
+    """With a store that does not answer, the lower buffer fills, then nothing is welcome."""
     frames = Frames(receive_max=100)
     stack = over(frames, Keeper(line_max=8, effects_max=1))
     for number in range(200):
@@ -154,7 +154,7 @@ def test_the_end_of_the_lower_machine_is_the_end_of_the_upper_ones_stream() -> N
 
 
 class Particular(Lines):
-    """Has an error of its own for an end in the middle."""
+    """Has its own error for an end in the middle."""
 
     def _step_eof(self) -> Event | None:
         if len(self._inbox):
@@ -240,7 +240,7 @@ def test_close_says_both_goodbyes_in_turn() -> None:
 
 
 class Patient(Lines):
-    """Does not mind the end of the stream: only `close` ends it."""
+    """Takes no notice of the end of the stream: only `close` ends it."""
 
     def _step(self) -> Event | None:
         if self._state is ToyState.CLOSING:
@@ -302,7 +302,7 @@ def test_a_closed_stack_waits_for_nothing() -> None:
 
 
 class KeepingFrames(Frames):
-    """Frames that ask the store for something, too; its tickets are those of any machine."""
+    """Frames that also have effects for the store; its tickets are those of any machine."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -413,7 +413,7 @@ def test_what_is_no_machine_is_refused_and_no_event_is_lost(junk: Any) -> None:
     assert stack.next_event() == line(b"one")
     with pytest.raises(TypeError, match="no stream machine"):
         stack.next_event()
-    assert stack.next_event() == line(b"two")  # the machine that came before goes on
+    assert stack.next_event() == line(b"two")  # the first machine goes on
 
 
 @pytest.mark.parametrize("closing", [False, True])

@@ -23,7 +23,7 @@ from toy_machines import (
 
 
 class LateFrames(Frames):
-    """Frames that follow another machine: what that one has left over begins them."""
+    """Frames that follow another machine, and begin with its trailing bytes."""
 
     begun = False
 
@@ -46,16 +46,16 @@ Late = LateFrames | LateKeeper
 
 
 def spoken(stack: Stacked, first: StreamMachine, *later: tuple[Late, StreamMachine]) -> Stacked:
-    """Have `stack` know the layer that speaks first, and those that follow with what begins them.
+    """Give `stack` its first speaking layer, and the later ones with the layers that begin them.
 
-    As an attribute of its own, which laws find that put something around the stack.
+    As an attribute of the stack, where laws that wrap it can find them.
     """
     stack.layers = first, later  # type: ignore[attr-defined]
     return stack
 
 
 def layer(machine: Any) -> Any:
-    """The layer that speaks at the moment."""
+    """The layer that speaks right now."""
     first, later = machine.layers
     return [first, *(speaks for begins, speaks in later if begins.begun)][-1]
 
@@ -102,7 +102,7 @@ def send(machine: Any, data: bytes) -> None:
 
 
 def leave(machine: Any) -> None:
-    """End this stage, so that the next one follows; to close the stack would end all."""
+    """End this stage, so that the next one follows; closing the stack would end all."""
     speaks = layer(machine)
     if speaks.state is not ToyState.OPEN:
         raise LocalProtocolError(ToyErrorCode.CLOSING)

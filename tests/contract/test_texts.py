@@ -1,4 +1,4 @@
-"""Python's text may have half a surrogate pair, and no encoding does: it is refused at once."""
+"""Half a surrogate pair, possible in Python's text but in no encoding, is refused at once."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ REFUSING: dict[str, Callable[[str], object]] = {
 TAKING: dict[str, Callable[[str], object]] = {
     "ssb, json": lambda text: v8json.stringify({text: text}).encode(),
     "ssb, error": lambda text: encode_error(CallError(text)),
-    # What a server has to compare with may be anything.
+    # A server's password, for comparison only, may be any text.
     "garlic, a server's password": lambda text: listen(password=text),
 }
 
@@ -99,7 +99,7 @@ def test_text_without_an_encoding_is_refused_by_its_place(place: str, text: str)
         REFUSING[place](text)
     except ValueError as error:
         refusal = error
-    # That of a codec does not say which argument is wrong.
+    # The error of a codec does not name the argument at fault.
     assert not isinstance(refusal, UnicodeError)
     assert refusal is not None or is_encodable(text)
 

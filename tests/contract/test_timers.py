@@ -1,4 +1,4 @@
-"""Deadlines against a dict that is searched from end to end."""
+"""Deadlines compared with a dict that is searched from end to end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DeadlinesTwin(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.deadlines: Deadlines[str] = Deadlines()
-        self.twin: dict[str, float] = {}  # in the order in which they were set last
+        self.twin: dict[str, float] = {}  # in the order of the last settings
 
     def due(self, now: float) -> str | None:
         reached = [key for key, time in self.twin.items() if time <= now]

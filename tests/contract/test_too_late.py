@@ -1,4 +1,4 @@
-"""After the end a verb is refused in the same way, whatever the machine."""
+"""After the end a verb is refused in the same way by every machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from culm.testing.suite.runs import check_idle, expect_equal, finish, visible
 from effort import amount
 from specs import SPECS
 
-# What there is not any more is not found: these are of looking a handle up.
+# Handles that are gone are not found: these are the codes of looking one up.
 NOT_FOUND = {
     (type(code), code)
     for code in (
@@ -31,7 +31,7 @@ NOT_FOUND = {
 }
 
 
-# Ways to an end; where one is none for a machine, `finish` follows.
+# Ways to an end; where one of them ends nothing, `finish` follows.
 ENDS: dict[str, list[Operation]] = {
     "closed": [Call("close")],
     "left": [Eof()],
@@ -57,7 +57,7 @@ def over(spec: MachineSpec, told: Conversation, end: str) -> Driver:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_a_verb_after_the_end_is_refused_as_in_every_machine(spec: MachineSpec, end: str) -> None:
-    """Or it has no effect, as a second `close`."""
+    """Or it has no effect, like a second `close`."""
     for told in islice(conversations(spec), amount(4, 100)):
         driver = over(spec, told, end)
         before = visible(driver)

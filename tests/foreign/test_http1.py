@@ -42,7 +42,7 @@ def test_a_request_and_its_answer() -> None:
 
 
 def test_requests_come_one_by_one() -> None:
-    """The next one is not even read before the last is answered."""
+    """The next one is not even read before the last one is answered."""
     machine = server()
     machine.receive_data(2 * GET)
     assert isinstance(machine.next_event(), Requested)
@@ -53,7 +53,7 @@ def test_requests_come_one_by_one() -> None:
 
 @pytest.mark.parametrize("size", [len(GET), 1])
 def test_the_limit_does_not_depend_on_the_chunks(size: int) -> None:
-    """h11 by itself accepts a head of any size that comes at once."""
+    """On its own, h11 accepts a head of any size that comes at once."""
     for limit, expected in ((len(GET), Requested), (len(GET) - 1, Closed)):
         machine, found = server(limit), []
         for start in range(0, len(GET), size):
@@ -63,7 +63,7 @@ def test_the_limit_does_not_depend_on_the_chunks(size: int) -> None:
 
 
 def test_a_refusal_changes_nothing() -> None:
-    """h11 by itself can send nothing more afterwards."""
+    """On its own, h11 can send nothing more afterwards."""
     machine = server()
     machine.receive_data(GET)
     machine.next_event()

@@ -47,7 +47,7 @@ def test_a_chat() -> None:
         (b":,", ErrorCode.NOT_A_NETSTRING),
         (b"03:bob,", ErrorCode.NOT_A_NETSTRING),
         (b"3:bob;", ErrorCode.NOT_A_NETSTRING),
-        (b"9:", ErrorCode.TOO_LONG),  # of a name: none of its bytes has come
+        (b"9:", ErrorCode.TOO_LONG),  # for a name: none of its bytes has come
         (b"3:bob,17:", ErrorCode.TOO_LONG),
         (b"999", ErrorCode.TOO_LONG),
         (b"1:\xff,", ErrorCode.NOT_TEXT),

@@ -83,7 +83,7 @@ FAULTS = [
     ("a1410102", 1, "KEY_NO_TEXT"),
     ("a2616201616102", 4, "KEY_ORDER"),
     ("a2616101616102", 4, "KEY_ORDER"),
-    ("a262616101616102", 5, "KEY_ORDER"),  # a part of the one before
+    ("a262616101616102", 5, "KEY_ORDER"),  # a prefix of the one before
     ("61ff", 1, "NO_UTF8"),
     ("63eda080", 1, "NO_UTF8"),  # a surrogate
 ]
@@ -139,7 +139,7 @@ SIZES = (0, 1, 23, 24, 255, 256, 65535, 65536, 1 << 32, (1 << 63) - 1)
 
 
 class Known:
-    """Some are always the same."""
+    """Some of its fields always have the same value."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -171,7 +171,7 @@ class Part:
 
 
 class Single(Part):
-    """Has one field that is written."""
+    """Has a single field that is written."""
 
 
 FEW = [Known(number) for number in range(2)]
@@ -208,7 +208,7 @@ FORMS = Forms(
 
 
 def plainly(value: Any) -> bytes:
-    """How a value is written."""
+    """The written form of a value."""
     kind = type(value)
     known = value is None or kind in (bool, bytes)
     known = known or (kind is int and 0 <= value < 1 << 63)
@@ -268,7 +268,7 @@ def test_wrong_records_are_raised_and_leave_nothing(cbor):
         (ValueError, (None, [b""], (), b"")),
         (TypeError, (None, None, (), b"")),
         (TypeError, (None, [""], (1,), b"")),
-        (TypeError, (None, [b""], (1.5,), b"")),  # which gives no bytes
+        (TypeError, (None, [b""], (1.5,), b"")),  # which returns no bytes
         (TypeError, (None, [b""], [1], b"")),
         (TypeError, ("", [b""], (1,), b"")),
         (TypeError, (b"", [b""], (1,), "")),
@@ -379,7 +379,7 @@ values = st.recursive(
 
 
 def ascending(value: Any) -> bytes:
-    """The encoding in which keys ascend as text does, put together by hand."""
+    """The encoding with keys in the order of text, put together by hand."""
     if isinstance(value, list):
         return head_of(4, len(value)) + b"".join(map(ascending, value))
     if isinstance(value, dict):

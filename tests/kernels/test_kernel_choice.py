@@ -1,4 +1,4 @@
-"""Which implementation is used is told; what is broken is reported, not hidden."""
+"""The implementation in use can be seen; a broken one is reported, not hidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain messages of Secure Scuttlebutt: found by both twins alike, and then right."""
+"""Plain messages of Secure Scuttlebutt: both twins find the same, and it is right."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def written(**fields: Any) -> bytes:
 
 
 def with_content(text: str | bytes) -> bytes:
-    """A message whose content is written as that."""
+    """A message with this text as its content."""
     content = text.encode() if isinstance(text, str) else text
     return written(content=0).replace(b'"content":0', b'"content":' + content)
 
 
 def with_value(text: str | bytes) -> bytes:
-    """A message in whose content there is a value that is written as that."""
+    """A message with this text as a value in its content."""
     value = text.encode() if isinstance(text, str) else text
     return with_content(b'{"type":"post","x":' + value + b"}")
 
@@ -76,7 +76,7 @@ messages = st.builds(
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A message of which a few bytes are changed, left out or put in."""
+    """A message with a few bytes changed, left out or put in."""
     data = bytearray(stringify(draw(messages)).encode())
     for _ in range(draw(st.integers(1, 3))):
         place = draw(st.integers(0, len(data)))
@@ -96,7 +96,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 def check_found(data: bytes, found: Any) -> None:
-    """What was found is what reading and writing give."""
+    """The result equals that of parsing and serialising."""
     text, sequence, author, begin, end, content, content_end = found
     value = parse(data)
     assert stringify(value).encode() == data

@@ -31,7 +31,7 @@ seeds = st.integers(0, 2**32)
 
 
 def pair(seed: int, size: int, varying: bool) -> tuple[set[bytes], set[bytes]]:
-    """Two sets: with a little in common or a lot, crowded at one place or not."""
+    """Two sets: with a little in common or a lot, crowded in one place or not."""
     chance = Random(seed)
     both, ours, theirs = (
         spread(chance, chance.choice(counts), size, varying)
@@ -112,7 +112,7 @@ def test_twins_say_the_same(tree_twins, chosen, ours_plan, theirs_plan, size, ex
     kept(ours, theirs, talk)
 
 
-# What a peer makes up.
+# A peer's inventions
 
 
 @given(options(), plans, st.integers(0, 2), seeds)

@@ -29,7 +29,7 @@ DIGESTS = {
     SHA256: lambda message: hashlib.sha256(message).digest(),
 }
 KEYS = [SigningKey(bytes([number] * 32)) for number in range(3)]
-# Around every block, chunk and change of the way in which a hash is made.
+# Around every boundary of blocks, chunks and methods of hashing.
 SIZES = [0, 1, 2, 63, 64, 65, 127, 128, 129, 252, 399, 400, 401, 1023, 1024, 1025, 3000]
 
 sizes = st.sampled_from(SIZES) | st.integers(0, 1100)
@@ -44,7 +44,7 @@ def column(parts: list[bytes], code: str = "i", before: bytes = b"", after: byte
     return before + b"".join(parts) + after, offsets
 
 
-# Hashes.
+# Hashes
 
 
 @given(st.sampled_from(FUNCTIONS), messages, st.sampled_from([b"", b"\0\x40"]), st.data())
@@ -70,12 +70,12 @@ def test_there_are_three_functions(hashing, function):
         hashing.hash_many(function, b"", array("i", [0]), b"")
 
 
-# Signatures.
+# Signatures
 
 
 @st.composite
 def signed(draw: st.DrawFn) -> tuple[bytes, bytes, bytes, bool]:
-    """A key, a signature, a message, and whether that is right."""
+    """A key, a signature, a message, and whether the signature is valid."""
     key, message = draw(st.sampled_from(KEYS)), draw(st.binary(max_size=300))
     signature = bytearray(key.sign(message).signature)
     public = bytearray(key.verify_key.encode())
@@ -125,7 +125,7 @@ def test_keys_and_signatures_have_to_be_as_many_as_messages(hashing):
         hashing.verify_many(bytes(64), bytes(128), data, offsets, -1)
 
 
-#: Works on a column in an interpreter of its own, and says who was called for it.
+#: Works on a column in a separate interpreter, and reports the libraries called.
 _CALLS = """
 import hashlib, nacl.bindings, nacl._sodium
 from array import array
@@ -169,7 +169,7 @@ def called(first: str = "") -> list[str]:
 
 
 def test_without_the_addresses_of_libsodium_the_result_is_the_same():
-    """PyNaCl and hashlib are called then."""
+    """PyNaCl and hashlib are called instead."""
     assert called("nacl._sodium.ffi = None") == ["blake2b", "crypto_sign_open"]
 
 
@@ -177,7 +177,7 @@ def test_the_addresses_of_libsodium_are_found():
     assert called() == []
 
 
-# Entries.
+# Entries
 
 
 @pytest.fixture(params=[YAMF, YASMF], ids=repr, scope="session")
@@ -209,7 +209,7 @@ def entries(draw: st.DrawFn, family: HashFamily) -> bytes:
 
 @st.composite
 def nearly(draw: st.DrawFn, family: HashFamily) -> bytes:
-    """An entry, or something that was one."""
+    """An entry, valid or nearly so."""
     data = bytearray(draw(entries(family)))
     for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2]))):
         at = draw(st.integers(0, len(data)) | st.integers(0, min(60, len(data))))
@@ -222,13 +222,13 @@ def nearly(draw: st.DrawFn, family: HashFamily) -> bytes:
                 data[at : at + 1] = bytes([draw(st.integers(0, 255))])
             case "append":
                 data += draw(st.binary(max_size=2))
-            case "wide":  # a number written longer than it has to be
+            case "wide":  # a number written longer than necessary
                 data[at : at + 1] = bytes([248]) + data[at : at + 1]
     return bytes(data)
 
 
 def by_rows(columns: dict[str, bytes], count: int) -> list[dict[str, bytes]]:
-    """The values of each row, for they have one size in a column."""
+    """The values of each row, which have one size in a column."""
     rows = []
     for index in range(count):
         row = {}
@@ -305,7 +305,7 @@ def test_digests_have_a_size(hashing, size):
         hashing.decode_entries(b"", array("i", [0]), size)
 
 
-# Columns.
+# Columns
 
 
 def calls(hashing, data, offsets):
@@ -376,7 +376,7 @@ def test_buffers_of_any_kind_serve(hashing):
 
 
 def test_other_threads_run_meanwhile():
-    """Two threads finish one after the other if they do not: here each waits for the other."""
+    """Each of two threads waits for the other: without that, one would finish first."""
     kernel = twin("hashing", "compiled")
     key = KEYS[0]
     count = 3000
@@ -390,7 +390,7 @@ def test_other_threads_run_meanwhile():
 
     thread = threading.Thread(target=verify)
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1000)  # a thread that holds the lock is not made to give it up
+    sys.setswitchinterval(1000)  # the thread with the lock is not forced to release it
     try:
         thread.start()
         running.wait()

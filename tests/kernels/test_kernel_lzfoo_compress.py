@@ -76,7 +76,7 @@ def test_the_second_level_makes_fewer_bytes(lzfoo_twins):
     assert len(thorough) < 0.92 * len(quick)
 
 
-# Texts with which a search may take longer and longer.
+# Texts in which a search may take longer and longer.
 _HOSTILE = {
     "one letter": lambda size: bytes(size),
     "two letters": lambda size: bytes(random.Random(8).choices(b"ab", k=size)),
@@ -91,7 +91,7 @@ _HOSTILE = {
 @pytest.mark.parametrize("text", _HOSTILE)
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_work_grows_with_the_size_and_nothing_else(lzfoo_twins, text, level):
-    """Counted in the pure twin, which looks where the compiled one does: bytes compared."""
+    """Counted in the pure twin, which makes the same comparisons of bytes as the compiled one."""
     _, pure = lzfoo_twins
     work = [compared_bytes(pure, _HOSTILE[text](size), level) for size in (3000, 6000, 12_000)]
     assert work[2] <= (80, 1200)[level - 1] * 12_000
@@ -174,7 +174,7 @@ def test_nothing_grows_by_more_than_is_promised(lzfoo, window, text, level):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("run", [113, 120, 250, 257, 263, 300, 1000])
 def test_nothing_grows_by_more_than_is_promised_at_the_worst(lzfoo, run, level):
-    """Matches that save as little as may be, between runs whose lengths cost the most."""
+    """Matches that save as little as possible, between runs with the costliest lengths."""
     chance = random.Random(run)
     seeds = [chance.randbytes(8) for _ in range(40)]
     text = b"".join(seeds) + b"".join(seed + chance.randbytes(run) for seed in seeds * 2)
@@ -231,13 +231,13 @@ def test_a_large_window_takes_no_memory_before_there_is_data(lzfoo):
         size, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # The table of the match finder, as bytes or as a list, twice while it is copied.
+    # The table of the match finder, as bytes or as a list, doubled while it is copied.
     assert peak < 3_000_000
     assert size < 2_000_000
 
 
 def test_the_table_is_as_large_as_what_was_sent(lzfoo_twins):
-    """Who has sent nothing, or nothing that was worth it, keeps no table at all."""
+    """A compressor that has sent nothing, or nothing worth compressing, keeps no table at all."""
     lzfoo, _ = lzfoo_twins
     chance = random.Random(7)
 
@@ -317,7 +317,7 @@ def test_long_streams_stay_within_two_windows(lzfoo):
 
 
 def test_two_threads_at_once_do_no_harm(lzfoo_twins):
-    """One of them may be told that the other is at it; the history stays whole."""
+    """One of them may be told that the other is at work; the history stays whole."""
     lzfoo, _ = lzfoo_twins
     text = random.Random(6).randbytes(300) * 1000
     compressor = lzfoo.Compressor(65536)

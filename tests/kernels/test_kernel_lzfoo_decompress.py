@@ -16,7 +16,7 @@ HUGE = 2**64 - 1
 
 
 def decode(lzfoo, data: bytes, size: int, window: int = 1000, history: bytes = b""):
-    """Decode one packet in one call, after others that made the history."""
+    """Decode one packet in one call, after others that formed the history."""
     decompressor = primed(lzfoo, window, history)
     decompressor.begin(size)
     output, read = decompressor.decode(data, 0, 100_000)
@@ -46,7 +46,7 @@ def test_lengths_come_in_every_width(lzfoo, octets, length):
     if length:
         assert (output, read, decompressor.fault) == (2 * text, len(data), 0)
     else:
-        # Nothing is missing, so that anything is too much.
+        # Nothing is missing, so any byte is one too many.
         assert decompressor.fault == lzfoo.TRAILING
 
 
@@ -73,7 +73,7 @@ def test_packets_come_back_whatever_the_pieces(lzfoo, window, data, draw):
 
 
 def pieces(decompressor, packet: bytes, draw):
-    """Decode with input and output cut at will."""
+    """Decode with input and output cut at random."""
     cuts = draw.draw(st.lists(st.integers(0, len(packet)), max_size=6).map(sorted))
     out_max = draw.draw(st.integers(1, 50) | st.just(10**6))
     at = 0
@@ -95,7 +95,7 @@ def test_every_cut_gives_the_same_bytes_and_the_same_fault(
         decompressor = primed(lzfoo, window, history)
         decompressor.begin(size)
         made = bytearray()
-        # Nobody waits for 2**64 bytes.
+        # The test does not wait for 2**64 bytes.
         stream = pieces(decompressor, packet, draw) if cut else whole(decompressor, packet)
         for output in stream:
             made += output
@@ -197,7 +197,7 @@ def test_a_cut_element_waits_for_more(lzfoo, data):
 
 
 def test_lengths_reach_up_to_the_largest_number(lzfoo):
-    """Nobody waits for the end, but nothing overflows on the way, and nothing is allocated."""
+    """The test does not wait for the end, but nothing overflows or is allocated on the way."""
     tracemalloc.start()
     try:
         decompressor = lzfoo.Decompressor(lzfoo.WINDOW_MAX)
@@ -265,7 +265,7 @@ def test_history_wraps_wherever_it_may(lzfoo, window):
 @pytest.mark.parametrize("history", [0, 10, 20, 99, 100, 250])
 @pytest.mark.parametrize("before", [0, 1, 10, 20, 119, 300])
 def test_offsets_are_checked_to_the_byte_amid_other_elements(lzfoo, history, before):
-    """With so much around it, input and output, that nothing is near an end."""
+    """With so much input and output around them that no boundary is near."""
     window, chance = 100, random.Random(9)
     past = chance.randbytes(history)
     head = b"".join(literal(chance.randbytes(1)) for _ in range(before))
@@ -286,7 +286,7 @@ def test_offsets_are_checked_to_the_byte_amid_other_elements(lzfoo, history, bef
 
 
 def test_two_threads_at_once_do_no_harm(lzfoo_twins):
-    """One of them may be told that the other is at it; every byte is made once."""
+    """One of them may be told that the other is at work; every byte is produced once."""
     lzfoo, _ = lzfoo_twins
     size = 30_000_000
     decompressor = lzfoo.Decompressor(65536)
@@ -308,7 +308,7 @@ def test_two_threads_at_once_do_no_harm(lzfoo_twins):
     for thread in threads:
         thread.join()
     assert sum(map(len, made)) == size - 6
-    # Nothing is made by who comes when the last byte was.
+    # A thread that comes after the last byte gets nothing.
     assert {piece[:3] for piece in made} <= {b"abc", b""}
 
 

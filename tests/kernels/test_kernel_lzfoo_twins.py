@@ -57,7 +57,7 @@ def test_twins_compress_alike(lzfoo_twins, window, data, size_max, level):
     [(window, 1) for window in (1, 100, 1000, 20_000, 65536, 70_000)] + [(1000, 2), (20_000, 2)],
 )
 def test_twins_compress_packets_of_all_sizes_alike(lzfoo_twins, window, level):
-    """Through every size of the table, cut packets, and packets that are refused between."""
+    """Through every size of the table, with cut and refused packets in between."""
     text = Path(sysconfig.get_path("stdlib"), "argparse.py").read_bytes()
     chance = random.Random(window)
     twins = [twin.Compressor(window, level) for twin in lzfoo_twins]
@@ -122,7 +122,7 @@ def test_twins_decode_long_packets_with_a_fault_alike(lzfoo_twins, seed):
 
 @pytest.mark.parametrize("window", [0, 1000, 65536])
 def test_twins_agree_on_a_real_text(lzfoo_twins, window):
-    """Large enough for the other ways of the compiled one: unlocked, and table copied."""
+    """Large enough for the other paths of the compiled one: unlocked, and with a copied table."""
     text = Path(sysconfig.get_path("stdlib"), "argparse.py").read_bytes()[:90_000]
     chance = random.Random(window)
     compressors = [twin.Compressor(window) for twin in lzfoo_twins]

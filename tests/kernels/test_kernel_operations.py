@@ -156,7 +156,7 @@ def test_twins_agree(operations_twins, value):
     compiled, pure = operations_twins
     one, other = copy.deepcopy(value), copy.deepcopy(value)
     assert repr(compiled.read(one)) == repr(pure.read(other))
-    assert repr(one) == repr(other)  # what they leave of a map
+    assert repr(one) == repr(other)  # the rest that they leave of a map
 
 
 @given(anything | names | st.text(max_size=3))

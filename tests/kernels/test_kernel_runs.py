@@ -117,7 +117,7 @@ def test_a_run_ends_before_what_is_not_plain(runs, name, run, data):
 @pytest.mark.parametrize("octets", range(1, 9))
 @pytest.mark.parametrize("which", ["size", "announced", "packed"])
 def test_numbers_are_canonical(runs, which, octets):
-    """Those of 248 and of 256: the first takes one more byte, the second takes two."""
+    """The numbers 248 and 256: the first takes one more byte, the second two."""
     for size, fewest in ((0, 0), (247, 0), (248, 1), (256, 2)):
         run = make_run(YAMF, 5, [7, size, 7])
         packets = run.packets[1]
@@ -219,7 +219,7 @@ def test_a_link_that_is_smaller_than_its_prefix_is_refused(runs):
             runs.read(*make_run(YAMF, 1, [5]).arguments(link_size=size))
 
 
-# Side by side.
+# Side by side
 
 
 def alike(twins: Any, run: Run, **changes: Any) -> None:

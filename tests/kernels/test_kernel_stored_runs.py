@@ -1,4 +1,4 @@
-"""Runs of stored entries: what of them can be sent, and whether they have their form."""
+"""Runs of stored entries: the part that can be sent, and the form of the entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNT = 45
 
 
 def a_log(family: HashFamily) -> tuple[bytes, list[StoredEntry]]:
-    """The head of a log as it is encoded, and its entries as they are stored."""
+    """The encoded head of a log, and its entries as stored."""
     author = LogAuthor(SigningKey(b"\3" * 32), family=family, log_id=300)
     news = [author.publish(bytes([n]) * (n * n % 300)) for n in range(COUNT)]
     store = MemoryStore(family=family)

@@ -1,4 +1,4 @@
-"""Coded symbols: what differs is found, and the twins say the same whatever they hear."""
+"""Coded symbols: the differences are found, and the twins agree on every input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def filled(symbols: ModuleType, size: int, *held: bytes, salt: int = SALT) -> An
 def told_apart(
     symbols: ModuleType, seed: int, both: int, ours: int, theirs: int, cuts: list[int]
 ) -> list[object]:
-    """All that can be asked while one side's symbols are heard in pieces that end at `cuts`."""
+    """All results while one side's symbols arrive in pieces that end at `cuts`."""
     chance = Random(seed)
     salt = chance.getrandbits(64)
     common, left, right = (shorts(chance, count) for count in (both, ours, theirs))
@@ -97,7 +97,7 @@ GOOD = bytes([6]) + bytes(8)  # 3 items
         (GOOD + b"\x03" + bytes(8), 0),  # 2 - 2
         (GOOD + b"\x05" + bytes(8), NUMBER),  # below zero
         (GOOD + b"\x02" + bytes(8), 0),  # 2 + 1
-        (GOOD + b"\x04" + bytes(8), NUMBER),  # more than there are
+        (GOOD + b"\x04" + bytes(8), NUMBER),  # more than exist
         (b"\x01" + bytes(8), NUMBER),
         (b"\xfe" + b"\xff" * 7 + b"\x7f" + bytes(8), 0),
         (b"\xff" * 8 + b"\x7f" + bytes(8), NUMBER),
@@ -127,7 +127,7 @@ def test_the_twins_find_the_same_faults(symbols_twins, seed, data):
 
 
 def test_an_id_that_comes_and_goes_is_not_followed_forever(symbols):
-    """A forged row: the same id alone in two symbols, where both would have to have it once."""
+    """A forged row: the same id alone in two symbols that would both need it once."""
     one = shorts(Random(3), 1)
     row = bytearray(filled(symbols, 40, one).encode(0, 40))
     places = [at for at in range(40) if filled(symbols, 40, one).cell(at)[0]]

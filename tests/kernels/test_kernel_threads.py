@@ -1,8 +1,8 @@
-"""Kernels in several threads at once, with objects of their own, or sharing what nobody changes.
+"""Kernels in several threads at once, with separate objects, or sharing constant ones.
 
-On an ordinary interpreter threads take turns wherever the lock is let go, which the shortest
-interval between turns makes as often as possible.  On a free-threaded one they run side by side in
-the kernels that say they allow it.
+On an ordinary interpreter threads take turns wherever the lock is released, as often as the
+shortest switch interval allows.  On a free-threaded one they run in parallel, in kernels that
+declare support for it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from culm.wire.multihash import YAMF
 
 SOURCES = Path(__file__).resolve().parents[2] / "cext"
 THREADS, ROUNDS = 4, 3
-# What holds no state between calls.  In `lzfoo` and `symbols` an object belongs to one thread at
-# a time, and in `tree` a tree and its snapshots do: there the lock is what keeps calls whole.
+# Kernels without state between calls. In `lzfoo` and `symbols` an object belongs to one thread at a
+# time, and so do a tree and its snapshots in `tree`: there the lock keeps calls whole.
 WITHOUT_STATE = {"cbor", "classic", "fingerprint", "hashing", "operations", "runs", "varu64"}
 WITHOUT_STATE |= {"xenc"}
 
@@ -117,7 +117,7 @@ def turns_as_short_as_can_be() -> Iterator[None]:
 
 
 def at_once(*works: Callable[[], object]) -> list[list[object]]:
-    """What each piece of work has returned, time after time, all of them begun together."""
+    """The results of each piece of work, time after time, all of them started together."""
     start = Barrier(len(works))
 
     def go_through(work: Callable[[], object]) -> list[object]:
@@ -198,7 +198,7 @@ def test_kernels_without_state_say_that_they_need_no_lock():
 @pytest.mark.parametrize("name", sorted(WITHOUT_STATE))
 def test_a_kernel_without_state_leaves_the_lock_off(name):
     twin(name, "compiled")
-    # What the kernels for hashing import decides for itself.
+    # The imports of the hashing kernels decide for themselves.
     imports = "import nacl.bindings, blake3; " if name == "hashing" else ""
     told = subprocess.run(
         [

@@ -40,14 +40,14 @@ def short_of(kind: int, item: bytes) -> int:
 
 
 def ring(items: list[bytes], start: bytes, stop: bytes) -> list[bytes]:
-    """What a ring's range of keys is, in so many words."""
+    """The items in a ring's range of keys, by plain comparison."""
     if start < stop:
         return [item for item in items if start <= item < stop]
     return [item for item in items if item >= start] + [item for item in items if item < stop]
 
 
 def check(view: Any, kind: int, items: list[bytes], keys: list[bytes]) -> None:
-    """Compare all that can be asked of `view` with the sorted `items`."""
+    """Compare every query of `view` with the sorted `items`."""
     assert len(view) == len(items)
     assert view.read(0, len(items)) == items
     for key in keys:
@@ -160,7 +160,7 @@ class AgainstASortedList(RuleBasedStateMachine):
             assert len(self.tree) == len(self.items)
 
     def teardown(self) -> None:
-        """Once nothing is left, and nobody looks at what was, one empty leaf is left."""
+        """Once no item and no snapshot is left, one empty leaf remains."""
         if hasattr(self, "tree"):
             self.snapshots.clear()
             for item in self.items:
@@ -181,7 +181,7 @@ def test_a_tree_is_a_sorted_list(implementation):
     machine().runTest()
 
 
-# One thing after the other, on both twins.
+# Step by step, on both twins
 
 
 @given(
@@ -264,9 +264,9 @@ def test_pairs_are_found_by_what_they_combine_to(tree, kind, items, data):
 
 
 def test_shorts_that_were_made_to_meet_cost_no_more_than_others():
-    """One after the other would be compared with all before it."""
+    """A chain would compare each with all before it."""
     module, count = twin("tree", "compiled"), 1 << 15
-    # They fall into one bucket, and so does what is looked for.
+    # They fall into one bucket, and so does the searched one.
     step = pow(0x9E3779B185EBCA87, -1, 2**64)
     shorts = b"".join((step * at % 2**64).to_bytes(8, "little") for at in range(count))
     slots = b"".join((at << 32).to_bytes(8) for at in range(count))
@@ -304,7 +304,7 @@ def test_sorting_copes_with_any_distribution(tree):
         assert tree.sort(b"".join(items), 24) == b"".join(sorted({*items}))
 
 
-# Snapshots.
+# Snapshots
 
 
 def test_snapshots_outlive_the_tree_and_each_other(tree):
@@ -353,7 +353,7 @@ def test_memory_is_given_back(tree_twins):
     assert made.memory < 1.2 * alone
 
 
-# What does not fit.
+# Misfits
 
 
 def test_items_of_a_wrong_size_are_refused(tree):
@@ -499,7 +499,7 @@ def test_no_view_is_made_behind_the_back_of_its_constructor(tree_twins):
             copy(compiled.Tree(SUM, 1).snapshot())
 
 
-# Bytes of anybody.
+# Arbitrary bytes
 
 PARTS = ("slots", "shorts", "lowest", "states")
 
@@ -540,7 +540,7 @@ def test_a_forged_tree_is_told_and_reads_nothing_else(tree, kind, varying, count
     frozen = tree.Frozen(kind, 3, varying, count, *parts)
     unchanged = [bytes(each) for each in parts] == parts_of(made)
     assert frozen.is_sound() == unchanged
-    # Whatever it answers, it answers.
+    # Any answer will do, but there must be one.
     assert len(frozen.read(0, count)) == count
     for key in data.draw(st.lists(st.binary(max_size=4), max_size=3)):
         assert 0 <= frozen.rank(key) <= count
@@ -565,7 +565,7 @@ def test_a_frozen_tree_holds_its_bytes(tree):
         part.append(0)
 
 
-# Side by side.
+# Side by side
 
 
 @given(kinds, st.booleans(), st.sets(st.binary(min_size=3, max_size=3), max_size=150), st.data())
@@ -579,7 +579,7 @@ def test_twins_freeze_alike(tree_twins, kind, varying, items, data):
 
 @given(kinds, st.integers(1, 150), st.data())
 def test_twins_are_deceived_alike(tree_twins, kind, count, data):
-    """Items of one size: whatever is in the sections, both read the same in them."""
+    """Items of one size: whatever the sections contain, both read the same in them."""
     source = tree_twins[1].Tree(kind, 2)
     source.load(b"".join(number.to_bytes(2, "big") for number in range(0, 3 * count, 3)))
     parts = [bytearray(each) for each in parts_of(source)]

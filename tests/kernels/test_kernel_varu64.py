@@ -35,7 +35,7 @@ streams = st.lists(
 
 
 def padded(value: int, octets: int) -> bytes:
-    """`value` in so many bytes after the first one, or in more if they are too few."""
+    """`value` in `octets` bytes after the first one, or in more if these are too few."""
     if octets == 0 and value < 248:
         return bytes([value])
     octets = max(octets, 1, (value.bit_length() + 7) // 8)
@@ -82,7 +82,7 @@ def test_longer_encodings_decode_unless_only_canonical_ones_will_do(
 def test_every_proper_prefix_is_truncated(varu64, value, octets, canonical):
     encoding = padded(value, octets)
     for size in range(len(encoding)):
-        # What comes after the end of a view is none of its business.
+        # The bytes after the end of a view must not matter.
         cut = memoryview(encoding)[:size]
         for data in (cut, bytes(cut)):
             assert varu64.decode(data, 0, canonical) == (0, varu64.TRUNCATED)

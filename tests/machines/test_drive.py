@@ -26,7 +26,7 @@ from toy_machines import KEEPER, LINES, PINGER, Keep, Lines
 
 
 class Process:
-    """``python -m culm.testing.drive`` at work, spoken to like any other implementation."""
+    """``python -m culm.testing.drive`` at work, addressed like any other implementation."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         paths = [*toy_distribution.install(folder), os.environ.get("PYTHONPATH", "")]
@@ -41,7 +41,7 @@ class Process:
         )
 
     def answer(self) -> list[Any]:
-        """The lines up to the one that ends the answer."""
+        """The lines up to the end of the answer."""
         assert self.process.stdout is not None
         lines = [json.loads(self.process.stdout.readline())]
         while "deadline" not in lines[-1]:

@@ -1,4 +1,4 @@
-"""The law of driving, as the `Driver` keeps it."""
+"""The law of driving, as kept by the `Driver`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from toy_machines import (
 
 
 class Witness:
-    """Writes down in which order it is asked."""
+    """Records the order of its calls."""
 
     state = ToyState.OPEN
 
@@ -177,7 +177,7 @@ def test_what_never_ends_is_found(kind: str) -> None:
 
 
 class Gushing(Keeper):
-    """The same, a lot at a time; `given` is how much it was, in bytes."""
+    """The same, in large amounts; `given` is the total in bytes."""
 
     kind = "event"
     given = 0

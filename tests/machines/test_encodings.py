@@ -1,4 +1,4 @@
-"""Numbers are found and written as the encodings have it."""
+"""Numbers are found and written as the encodings define."""
 
 from __future__ import annotations
 

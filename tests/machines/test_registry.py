@@ -32,7 +32,7 @@ def empty_registries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def with_toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Registries that find the toys, too, in this process and in others."""
+    """Registries that find the toys as well, in this process and in others."""
     paths = toy_distribution.install(tmp_path)
     for path in reversed(paths):
         monkeypatch.syspath_prepend(path)
@@ -44,7 +44,7 @@ def with_toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(registry, "MODULES", ())
     monkeypatch.setattr(spec_registry, "_specs", {spec.name: spec for spec in specs()})
     monkeypatch.setattr(spec_registry, "_loaded", False)
-    # Others that run already have looked for machines, and do not look again.
+    # Other registries in use have looked for machines, and do not look again.
     suite = sys.modules[processes.__module__]
     monkeypatch.setattr(suite, "interpreter", cache(suite.interpreter.__wrapped__))
 

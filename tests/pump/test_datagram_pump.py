@@ -46,7 +46,7 @@ def test_time_is_told_when_it_is_due() -> None:
 
 
 def test_more_is_taken_when_all_has_gone() -> None:
-    """What nobody can send yet stays in the machine, which knows its limits."""
+    """Data that cannot be sent yet stays in the machine, which knows its limits."""
     machine, pump, _ = pinging()
     pump.call(0.0, machine.ping, "a")
     pump.call(0.0, machine.ping, "b")
@@ -75,7 +75,7 @@ def test_the_end_comes_when_all_is_sent() -> None:
 
 @pytest.mark.parametrize("steps_max", [1, 2, 3, 1000])
 def test_nothing_is_over_before_the_last_word_was_taken(steps_max: int) -> None:
-    """However few steps are gone at a time, and who gave way was asked for its turn."""
+    """However few steps are taken at a time, and a drain that pauses asks for another turn."""
     machine, pump, events = pinging(limits=Limits(steps_max=steps_max))
 
     def say_goodbye() -> None:

@@ -13,7 +13,7 @@ from toy_machines import ToyErrorCode
 
 
 class Wire:
-    """One connection of a pump, whose peer takes all there is, unless it is `stalled`."""
+    """One connection of a pump, whose peer takes everything, unless it is `stalled`."""
 
     def __init__(self, pump: LinkedPump, machine: Chat, **options: Any) -> None:
         self.woken = 0
@@ -136,7 +136,7 @@ def test_a_link_that_does_not_mind_is_closed_when_its_connection_is_lost() -> No
     machine, pump, events, (one, _) = chatting()
     machine.links[0].receive_eof = lambda: None  # type: ignore[method-assign]
     one.pump.receive_eof(0.0)
-    assert events == []  # the other half may do
+    assert events == []  # the other half may call
     one.pump.connection_lost(0.0)
     pump.advance(0.0)
     assert machine.links[0].lines.state.name == "CLOSING"

@@ -25,7 +25,7 @@ OPEN, LAST_WORDS, END_DUE, LINGERING, HUNG_UP, CUT_OFF = ConnectionState
 
 
 def taken(pump: Pump, now: float = 0.0) -> bytes:
-    """What the pump sends to a peer that takes all."""
+    """The pump's output to a peer that takes everything."""
     sent = bytearray()
     while pump.outgoing:
         sent += pump.outgoing
@@ -41,7 +41,7 @@ def pumped(machine: StreamBase, **options: Any) -> tuple[Pump, list[Event]]:
 
 
 class Scolder(Lines):
-    """Tells the peer what it did wrong."""
+    """Tells the peer its mistake."""
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
         super()._ended(error)
@@ -49,7 +49,7 @@ class Scolder(Lines):
             self._outbox.append(b"wrong\n")
 
 
-# Bytes.
+# Bytes
 
 
 def test_a_conversation_to_its_end() -> None:
@@ -83,7 +83,7 @@ def test_no_more_than_a_piece_is_taken_from_the_machine() -> None:
     pump.call(0.0, machine.put, 0, bytes(1000))
     first = bytes(pump.outgoing)
     assert 0 < len(first) <= 100
-    # What comes late is not behind all that was there before.
+    # Later data need not queue after all earlier data.
     pump.call(0.0, machine.put, 1, b"urgent")
     assert bytes(pump.outgoing) == first
     pump.sent(30, 0.0)
@@ -114,7 +114,7 @@ def test_reading_is_bounded_by_machine_and_piece() -> None:
     assert pump.read_size() == 0
 
 
-# Effects.
+# Effects
 
 
 def perform(effect: Effect[Any]) -> int:
@@ -183,7 +183,7 @@ def test_a_failure_of_the_store_is_told_to_the_machine_and_raised_in_the_end() -
     assert caught.value is failure
 
 
-# Ends.
+# Ends
 
 
 def test_an_error_is_lingered_for_shortly() -> None:
@@ -245,7 +245,7 @@ def test_where_halves_cannot_be_ended_by_themselves(data: bytes, state: Connecti
 
 
 class Unmoved(Lines):
-    """To it the end of the stream is no end."""
+    """Takes no notice of the end of the stream."""
 
     def _step_eof(self) -> Event | None:
         return Closed() if self._closing else None
@@ -358,7 +358,7 @@ def test_a_handler_that_raises_ends_it_all() -> None:
     assert pump.over
     with pytest.raises(ZeroDivisionError):
         pump.result()
-    pump.receive_data(b"more\n", 0.0)  # what is under way may still come
+    pump.receive_data(b"more\n", 0.0)  # data under way may still come
     pump.connection_lost(0.0)
 
 
@@ -388,11 +388,11 @@ def test_abort_after_the_end_gives_up_last_words() -> None:
     assert pump.result() == Closed()
 
 
-# Time.
+# Time
 
 
 class Clocked(Keeper):
-    """Notes what it is told, in order."""
+    """Records its input, in order."""
 
     def __init__(self) -> None:
         super().__init__(idle=10.0)
@@ -451,18 +451,18 @@ def test_a_machine_that_has_much_to_do_gives_way() -> None:
 
 
 def test_the_end_is_not_told_before_all_is_said() -> None:
-    """Even if the drain gives way in the moment of the end."""
+    """Even if the drain pauses right at the end."""
     pump, events = pumped(Lines(), limits=Limits(steps_max=1))
     pump.receive_data(b"bye\n", 0.0)
     assert events == [Closed()]
     assert (pump.state, bytes(pump.outgoing)) == (LAST_WORDS, b"bye\n")
 
 
-# Calls from within.
+# Calls from within
 
 
 def test_whoever_is_woken_may_call_the_pump() -> None:
-    """As deep as that goes: a peer that takes all at once costs no stack."""
+    """To any depth: a peer that takes everything at once costs no stack."""
     machine = Lanes()
     sent: list[bytes] = []
 

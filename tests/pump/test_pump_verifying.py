@@ -1,4 +1,4 @@
-"""Signatures that a pump verifies itself, or has verified by several threads of its driver."""
+"""Signatures verified by a pump itself, or by several threads of its driver."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Verified(Event):
 
 
 class Signatures(Lines):
-    """Has so many signatures verified as it is told to, in the order in which it is told."""
+    """Asks for signatures to be verified, as many and in the order requested."""
 
     def __init__(self, count_max: int = 1000) -> None:
         super().__init__()

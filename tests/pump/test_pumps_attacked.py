@@ -1,7 +1,7 @@
 """Pumps of many links and of datagrams, over a network and a store that do their worst.
 
-What drives them here does only what a driver has to: it looks at a connection when it was woken
-for it, or has just told the pump something about it, and sleeps otherwise.
+The driver here does only the necessary: it looks at a connection after a wake-up for it, or after
+telling the pump something about it, and sleeps otherwise.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ LINES = [b"hello\n", b"x\ny\n", b"bye\n", b"half a li", b"\n", b"z" * 100, b"a\n
 
 
 class ClubLink(ChatLink):
-    """A guest's.  Nobody is read while the store has much to do.
+    """A guest's link.  No guest is read while the store has much to do.
 
-    To every third the end of the stream is no end: it goes on to say what it has to say.
+    Every third goes on after the end of the stream, until it has sent everything.
     """
 
     _chat: Club
@@ -82,9 +82,9 @@ class ClubLink(ChatLink):
 
 
 class Club(Chat):
-    """A chat that keeps what guests say, and shows those out who say nothing for ten seconds.
+    """A chat that stores its guests' words, and shows out any guest silent for ten seconds.
 
-    While the store has much to do, whoever comes is turned away at once.
+    While the store has much to do, new guests are turned away at once.
     """
 
     link_type = ClubLink
@@ -166,7 +166,7 @@ class Connection:
         self.has_ended = False  # the peer sends no more
         self.is_taken = True  # the peer takes what is sent
         self.is_read = True
-        self.under_way = 0  # bytes that are being sent, whatever happens meanwhile
+        self.under_way = 0  # bytes being sent, whatever happens meanwhile
         half_close = driver.random.random() < 0.7
         self.driver, self.link = driver, link
         self.pump: LinkPump = driver.pump.attach(
@@ -178,7 +178,7 @@ class Connection:
         self.is_woken = True
 
     def look(self) -> None:
-        """Do what is asked for, as far as that is possible."""
+        """Act on its requests, as far as possible."""
         self.is_woken = False
         pump, driver = self.pump, self.driver
         assert len(pump.outgoing) <= driver.limits.piece_size_max
@@ -197,7 +197,7 @@ class Connection:
         self.is_read = pump.read_size() > 0
 
     def check(self) -> None:
-        """Whoever sleeps has missed nothing."""
+        """A sleeping driver has missed nothing."""
         if self.is_woken or self.is_closed:
             return
         pump = self.pump
@@ -211,7 +211,7 @@ class Connection:
         if not self.is_read and not self.has_ended:
             assert pump.read_size() == 0
 
-    # What happens to it.
+    # Events
 
     def say(self) -> None:
         if self.is_read and not self.has_ended and not self.is_closed:
@@ -231,7 +231,7 @@ class Connection:
             self.look()
 
     def break_off(self) -> None:
-        """The peer takes nothing any more."""
+        """The peer stops taking bytes."""
         if not self.is_closed and not self.is_lost:
             self.is_taken = False
             self.pump.send_failed(self.driver.now)
@@ -293,7 +293,7 @@ class Driver:
             assert not self.is_aborted
             self.jobs.append(job)
 
-    # What happens.
+    # Events
 
     def accept(self) -> None:
         with suppress(LocalProtocolError):
@@ -317,7 +317,7 @@ class Driver:
             self.connections.append(Connection(self, link))
 
     def answer(self) -> None:
-        """The store has done something, whatever it was asked for first."""
+        """The store has completed an effect, not necessarily the oldest."""
         if self.jobs:
             job = self.jobs.pop()
             gone = self.random.random() < 0.05
@@ -331,10 +331,10 @@ class Driver:
             self.pump.call(self.now, self.machine.say, b"all" * self.random.randrange(1, 9))
 
     def pass_time(self) -> None:
-        """Perhaps a long time, and perhaps the clock goes back."""
+        """Perhaps by a long time; the clock may also go backwards."""
         seconds = self.random.choice([0.0, 0.5, 4.0, 11.0, -1.0])
         if seconds < 0:
-            self.pump.advance(self.now)  # so that it knows from where the clock goes back
+            self.pump.advance(self.now)  # it must know the time before the clock goes backwards
         self.now += seconds
         self.latest = max(self.now, self.latest)
 
@@ -365,12 +365,12 @@ class Driver:
             self.settle()
 
     def settle(self) -> None:
-        """Look where it was asked for, and tell the time when it is due, until all sleep."""
+        """Look wherever it was asked to, and advance the time when due, until all sleep."""
         for _ in range(20_000):
             deadline = self.pump.next_deadline()
             assert deadline == self.pump.next_deadline()
             woken = [one for one in self.connections if one.is_woken]
-            if deadline is not None and deadline <= self.latest:  # since then time stands still
+            if deadline is not None and deadline <= self.latest:  # time stands still from now on
                 self.pump.advance(self.now)
             elif not woken:
                 break
@@ -382,7 +382,7 @@ class Driver:
             one.check()
 
     def finish(self) -> None:
-        """All goes away; then it must be over."""
+        """All connections go away; then it must be over."""
         self.pump.call(self.now, self.machine.close)
         self.settle()
         for one in self.connections:
@@ -446,7 +446,7 @@ class Socket:
         self.is_woken = True
 
     def send(self) -> None:
-        """Take some of what is to be sent, or all; half of it is lost."""
+        """Take some or all of the output; half of it is lost."""
         self.is_woken = False
         for _ in range(self.random.choice([0, 1, 100])):
             datagram = self.pump.next_datagram(self.now)
@@ -514,11 +514,11 @@ def test_datagrams_whatever_happens() -> None:
         run_datagrams(seed)
 
 
-# Broken pumps, on purpose: each is noticed, or quiet seeds would prove nothing about it.
+# Broken pumps, on purpose: each must be noticed, or quiet seeds would prove nothing.
 
 
 def nothing(*arguments: Any, **options: Any) -> None:
-    """In place of a method."""
+    """Replaces a method."""
 
 
 CANARIES: dict[str, tuple[type, str, Any, Callable[[int], None]]] = {
@@ -542,11 +542,11 @@ def test_a_broken_pump_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) ->
         [run(seed) for seed in range(60)]
 
 
-# What they have found.
+# Faults found by these worlds
 
 
 def test_a_verb_that_is_refused_has_told_the_time() -> None:
-    """So the deadline that comes of it is one that the driver is told."""
+    """The deadline that follows from it is one that the driver knows of."""
     machine = Keeper(idle=10.0)
     pump = Pump(machine, perform=lambda effect: 1)
     with pytest.raises(LocalProtocolError):
@@ -636,7 +636,7 @@ def test_nothing_has_been_sent_or_received_at_no_time(now: Any) -> None:
     pump.receive_eof(1.0)
     pump.sent(size, 1.0)
     pump.sent(len(pump.outgoing), 1.0)
-    assert pump.state is ConnectionState.HUNG_UP  # so our half has not been ended yet
+    assert pump.state is ConnectionState.HUNG_UP  # so our half has not ended yet
 
 
 def test_what_the_machine_refuses_is_not_counted() -> None:
@@ -724,7 +724,7 @@ def test_a_job_that_nobody_can_do_is_a_failure_of_the_store() -> None:
 
 
 def test_abort_in_the_middle_of_much_to_do() -> None:
-    """Also if the machine has ended already: nothing is left to come back for."""
+    """Even if the machine has ended already: there is nothing left to resume."""
     pump = Pump(Lines(), limits=Limits(steps_max=1))
     pump.connection_made(0.0)
     pump.receive_data(b"bye\n", 3.0)

@@ -1,6 +1,7 @@
-"""What a driver sends goes on while things happen: each report of it is taken, whatever has ended.
+"""A driver's sends overlap with other events: each report of a send is accepted, whatever has
+ended.
 
-A send is under way between taking `outgoing` and telling `sent`.
+A send is under way from taking `outgoing` to reporting `sent`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Sending:
         self.link.receive_data(b"hello\n", 1.0)
 
     def vanish(self) -> None:
-        """The end in several steps, each told."""
+        """The end in several steps, each of them reported."""
         self.link.send_failed(1.0)
         self.link.connection_lost(1.0)
         self.link.connection_lost(2.0)
@@ -123,7 +124,7 @@ def test_more_than_was_taken_is_refused_after_any_end(kind: type[Sending], end: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_to_be_sent_where_nobody_takes_it(kind: type[Sending]) -> None:
-    """Whatever of the last piece was under way, and whatever the machine says afterwards."""
+    """Whatever part of the last piece was under way, and whatever the machine says afterwards."""
     for end in ("connection lost", "send failed", "aborted"):
         sending = kind()
         ENDS[end](sending)

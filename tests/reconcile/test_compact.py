@@ -59,7 +59,7 @@ def parameters(draw: st.DrawFn, keyed: bool) -> CompactParameters:
 
 
 def pair(seed: int, size: int, varying: bool) -> tuple[set[bytes], set[bytes]]:
-    """Two sets with something in common, crowded at one place or not."""
+    """Two sets with something in common, crowded in one place or not."""
     chance = Random(seed)
 
     def some(*counts: int) -> set[bytes]:
@@ -129,7 +129,7 @@ def test_an_empty_side_is_sent_all(swapped):
 @pytest.mark.parametrize("rateless", [False, True])
 @pytest.mark.parametrize(("keyed", "strong"), [(False, False), (True, False), (False, True)])
 def test_equal_sets_agree_in_one_round(count, rateless, keyed, strong):
-    """The first frame has the check of the initiator's set: there is nothing to answer."""
+    """The first frame has the check of the initiator's set: no answer is needed."""
     held = spread(min(count, 1000) if strong else count, 1)
     name = "blake3-lthash" if strong else "xxh3-sum"
     trees = [tree_of(held, 32, monoid=name) for _ in range(2)]
@@ -137,7 +137,7 @@ def test_equal_sets_agree_in_one_round(count, rateless, keyed, strong):
     link = talk(*trees, (chosen, chosen), seed=count)
     check_union(link, held, held, keyed=keyed, strong=strong)
     assert len(link.left.sent) < 350
-    # Without a key, ids in a list show nothing yet: they are answered.
+    # Without a key, ids in a list prove nothing yet: they are answered.
     if count == 1 and not (rateless or keyed or strong):
         assert rounds_in(link) == 2
         return
@@ -160,7 +160,7 @@ def test_keys_that_are_crowded_are_split_by_ranks():
 
 
 def test_an_item_is_sent_once_and_to_whom_it_lacks():
-    """What travels besides items is less than another copy of them would be."""
+    """The traffic besides items is less than a second copy of the items."""
     both = spread(1000, 1, 1000)
     ours, theirs = both | spread(50, 2, 1000), both | spread(50, 3, 1000)
     link = talk(tree_of(ours, 1000), tree_of(theirs, 1000))
@@ -177,13 +177,13 @@ def test_a_frozen_tree_is_a_side_like_any():
     check_union(MachinePair.of_machines(left, right).run(), ours, theirs, keyed=True)
 
 
-# Sums that agree by chance, or by design.
+# Sums that agree by chance, or by design
 
 
 def dependent(name: str, bits: int, count: int = 2) -> list[bytes]:
-    """Items, an even number of them, the low `bits` of whose hashes have no XOR.
+    """An even number of items whose hashes have zero as the XOR of their low `bits`.
 
-    Found by elimination, as an attacker does who makes items; all begin with the same bytes,
+    Found by elimination, as an attacker would; all begin with the same bytes,
     so that they fall into one range.
     """
     monoid = named("xxh3-xor")
@@ -235,7 +235,7 @@ def test_what_was_inserted_meanwhile_does_not_come_again():
 
 
 def test_items_made_to_collide_deceive_those_without_a_key():
-    """They are not told that anything is shown; a key or a strong monoid finds what differs."""
+    """They do not report anything as proven; a key or a strong monoid finds the differences."""
     ours, theirs = divided(128)
     weak = [tree_of(held, 8, monoid="xxh3-xor") for held in (ours, theirs)]
     link = talk(*weak)
@@ -246,7 +246,7 @@ def test_items_made_to_collide_deceive_those_without_a_key():
     check_union(talk(*strong), ours, theirs, strong=True)
 
 
-# Ends.
+# Ends
 
 
 def closed(end: End) -> ErrorCode | None:
@@ -279,7 +279,7 @@ def test_other_items_are_refused(left, right):
 @pytest.mark.parametrize("version", [0, 1, 3, 255])
 @pytest.mark.parametrize("size", [1, 24, 40, 41, 240])
 def test_another_version_is_refused_whatever_the_size_of_its_hello(version, size):
-    """The hello of version 1 had 24 bytes; that of a later one may have more than ours."""
+    """The hello of version 1 had 24 bytes; that of a later version may be longer than ours."""
     session = responder()
     session.receive_data(encode_frame(FrameKind.HELLO, bytes([version, *bytes(size - 1)])))
     assert closed_by(session) is ErrorCode.OTHER_PARAMETERS
@@ -320,7 +320,7 @@ def responder(**options) -> CompactSession:
 
 
 def test_only_a_set_that_is_equal_to_the_end_of_the_round_is_agreed_to():
-    """Who opens with the check of our set, and then says that there is more, goes on."""
+    """A peer that opens with the check of our set, and then announces more, goes on."""
     session = responder()
     union = tree_of(spread(100, 1, 8), 8).fingerprint()
     run = replace(HELLO, check=HELLO.check_of(*union))
@@ -423,7 +423,7 @@ def test_a_stream_that_ends_before_the_session_is_a_fault():
 
 @pytest.mark.parametrize("role", Role)
 def test_a_peer_that_never_has_enough_is_left_after_nine_rounds(role):
-    """It has something, it says, where we have nothing, and never tells what."""
+    """It claims to have something where we have nothing, and never names it."""
     chosen = CompactParameters(keyed=False, sum_size=8)
     session = CompactSession(view=Tree(item_size=8), role=role, rng=Random(1), parameters=chosen)
     said = piece(1, 6, 10, *range(8), last=True)
@@ -438,14 +438,14 @@ def test_a_peer_that_never_has_enough_is_left_after_nine_rounds(role):
 
 
 def empty_parts(tree: Tree, part: int) -> bytes:
-    """Of one of 64 parts: there are 2000 more, in which there is nothing."""
+    """One of 64 parts, followed by 2000 empty ones."""
     count = len(tree.read(*tree.range(bytes([4 * part]), bytes([4 * part + 4]))))
     assert 0 < count < 64
     return b"\xf2\xc1\x0f" + bytes([2 * count - 1]) + bytes(1999)
 
 
 def test_a_round_asks_about_so_many_ranges_at_most():
-    """Whoever is asked about 64 parts cannot make 64 times 2000 of them."""
+    """A side that is asked about 64 parts cannot turn them into 64 times 2000."""
     tree = tree_of(spread(1500, 1, 8), 8)
     session = CompactSession(
         view=tree,
@@ -466,7 +466,7 @@ def test_a_round_asks_about_so_many_ranges_at_most():
 @pytest.mark.parametrize(("ours_max", "theirs_max"), [(1 << 20, 4096), (4096, 1 << 20)])
 @pytest.mark.parametrize("rateless", [False, True])
 def test_sides_with_different_limits_agree(ours_max: int, theirs_max: int, rateless: bool) -> None:
-    """Whoever may ask about many ranges does not ask more than can be answered by questions."""
+    """The side with more ranges asks about no more than can be answered by questions."""
     ours, theirs = spread(6000, 1, 8), spread(6000, 2, 8)
     chosen = CompactParameters(list_threshold=1, keyed=False, rateless=rateless)
     sides = (

@@ -1,4 +1,4 @@
-"""The estimate of how many items differ, by hand."""
+"""The estimate of the number of differing items, by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from culm.reconcile.estimate import Estimate
 
 
 def noted(*differences: int, equal: int = 0) -> Estimate:
-    """After ranges whose counts differ by so much, and so many that are equal."""
+    """After ranges with these differences in count, and `equal` equal ones."""
     estimate = Estimate()
     for difference in differences:
         estimate.note(difference, False)

@@ -1,4 +1,4 @@
-"""Items made so that sums agree: nobody is told that the sets do."""
+"""Items made so that sums agree: no side is told that the sets do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from culm.testing.link import MachinePair
 
 KEY = bytes(range(16))
 HONEST = {Random(number).randbytes(SIZE) for number in range(1000)}
-# Those whose forgery lies behind them, so that no bound falls between the two.
+# Items whose forgery comes after them, so that no bound falls between the two.
 TARGETS = [item for item in sorted(HONEST) if forged(item) > item][::2][:200]
 LEFT = HONEST
 RIGHT = HONEST.difference(TARGETS) | {forged(item) for item in TARGETS}
@@ -102,7 +102,7 @@ def test_a_session_with_a_key_tells_that_items_are_forged() -> None:
 
 
 def test_a_session_with_a_key_tells_that_a_pair_was_the_wrong_one() -> None:
-    """Two items are named by the sum of eight bytes, and another pair has the same."""
+    """Two items are named by the sum of eight bytes, which another pair shares."""
     pair = [crafted(number) for number in (1, 2)]
     others = [crafted(number) for number in (3, 4)]
     left = HONEST.union(pair, others)

@@ -1,4 +1,4 @@
-"""Sets joined say what one tree of all their items says."""
+"""Joined sets give the answers of one tree with all their items."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Sets = list[set[bytes]]
 
 @st.composite
 def disjoint(draw: st.DrawFn) -> Sets:
-    """Up to five sets without a common item; what is in one may be close together."""
+    """Up to five sets without a common item; items of one set may be close together."""
     size = st.integers(1, ITEM_SIZE)
     letters = st.sampled_from(b"\0\1ab\xff")
     item = size.flatmap(lambda size: st.lists(letters, min_size=size, max_size=size).map(bytes))
@@ -153,7 +153,7 @@ def test_ranks_that_are_not_there_are_refused():
 
 @pytest.mark.parametrize("uneven", [False, True])
 def test_a_place_is_found_in_few_steps(uneven: bool):
-    """Also where no part has anything between two items of another one."""
+    """Even where no part has anything between two items of another one."""
     parts = 4
     count = 4000
     items = [number.to_bytes(2, "big") for number in range(count)]
@@ -191,7 +191,7 @@ def test_a_place_is_found_in_few_steps(uneven: bool):
 
 @pytest.mark.parametrize(("count", "found"), [(4096, True), (4097, False)])
 def test_a_pair_in_two_parts_is_found_among_so_many_items(count: int, found: bool) -> None:
-    """Beyond that, making a tree of them would take too long."""
+    """Above that number, building a tree of them would take too long."""
     items = [number.to_bytes(3) for number in range(count)]
     joined = Joined([tree_of({*items[::2]}), tree_of({*items[1::2]})])
     pair = items[0], items[-1 - count % 2]

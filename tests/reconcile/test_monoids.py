@@ -1,4 +1,4 @@
-"""Monoids: fingerprints by name, what travels of them, and what their differences tell."""
+"""Monoids: fingerprints by name, their form on the wire, and the meaning of their differences."""
 
 from __future__ import annotations
 

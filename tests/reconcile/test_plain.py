@@ -87,7 +87,7 @@ def test_both_sides_learn_what_they_lack():
 @settings(max_examples=amount(10, 2000))
 @given(st.sets(st.binary(min_size=3, max_size=3), max_size=30), st.data())
 def test_each_round_may_be_answered_by_another_responder(items: set[bytes], data: st.DataObject):
-    """They have the same items and know nothing of each other, nor of earlier rounds."""
+    """The responders have the same items, and no knowledge of each other or of earlier rounds."""
     held = {item: data.draw(st.integers(0, 3)) for item in sorted(items)}
     ours, theirs = ({item for item in held if held[item] != side} for side in (0, 1))
     parameters = Parameters(payload_threshold=1, first_split=2, branching=2, list_from=4)
@@ -146,7 +146,7 @@ def test_a_round_that_comes_early_waits_until_ours_is_said():
     ("data", "code"),
     [
         (b"\xff", ErrorCode.BAD_FRAME),
-        (b"\x82\x01\x59\x01\x00", ErrorCode.BAD_FRAME),  # 256 bytes are no bound of these
+        (b"\x82\x01\x59\x01\x00", ErrorCode.BAD_FRAME),  # 256 bytes cannot be a bound of these
         (encode_message(Terminal()), ErrorCode.UNEXPECTED_MESSAGE),
         (b"", ErrorCode.END_OF_STREAM),
         (encode_message(LowerBound(b"one"))[:-1], ErrorCode.END_OF_STREAM),

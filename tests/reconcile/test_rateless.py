@@ -38,7 +38,7 @@ seeds = st.integers(0, 2**32)
 
 
 def hellos(link: MachinePair) -> list[Hello]:
-    """How each run was begun."""
+    """The first frame of each run."""
     return [
         Hello.decode(body)
         for end in (link.left, link.right)
@@ -73,7 +73,7 @@ def test_what_is_sent_grows_with_the_difference_alone(count, keyed):
     link = talk(tree_of(ours, 32), tree_of(theirs, 32), (chosen, chosen))
     check_union(link, ours, theirs, keyed=keyed)
     assert len(hellos(link)) == 1
-    # 32 bytes are the items', some 16 the symbols' of each.
+    # 32 bytes are for the items, some 16 for the symbols of each.
     assert len(link.left.sent) + len(link.right.sent) < 1500 + 2 * 52 * count
     assert rounds_in(link) <= 7
 
@@ -86,7 +86,7 @@ def test_a_strong_monoid_is_one_like_any():
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_ranges_take_over_where_symbols_do_not_pay(swapped):
-    """One side is all but empty: nothing is cheaper than to send it all."""
+    """One side is all but empty: sending it all is cheapest."""
     held, few = spread(MANY, 1), spread(3, 2)
     sets = (few, held) if swapped else (held, few)
     chosen = replace(RATELESS, first_symbols=16)
@@ -123,7 +123,7 @@ def test_ranges_take_over_where_a_side_allows_no_more_symbols(side, symbols_max)
 
 
 def test_many_items_with_one_sum_are_told_apart():
-    """Sets whose exclusive ors are equal deceive those who compare them; symbols name items."""
+    """Sets with equal exclusive ors deceive plain sums; symbols name items."""
     ours, theirs = divided(128)
     trees = [tree_of(held, 8, monoid="xxh3-xor") for held in (ours, theirs)]
     check_union(talk(*trees, (RATELESS, RATELESS)), ours, theirs)
@@ -154,7 +154,7 @@ def test_two_items_of_one_id_on_one_side_cost_a_second_run():
     assert len(hellos(link)) == 2
 
 
-# Peers that lie.
+# Lying peers
 
 OPENING = encode_frame(FrameKind.HELLO, replace(HELLO, rateless=True).encode())
 
@@ -203,7 +203,7 @@ def drained(session: CompactSession) -> list[tuple[FrameKind, bytes]]:
 
 
 def asked_for_one() -> CompactSession:
-    """A responder that has found that it lacks one item."""
+    """A responder that has found one item missing on its side."""
     session = responder()
     row = row_of(OWN | {b"an  item"}, 64).encode(0, 64)
     session.receive_data(OPENING + piece(SYMBOLS, *row, last=True))

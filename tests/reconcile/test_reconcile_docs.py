@@ -1,4 +1,4 @@
-"""What the page about reconciliation shows is what happens."""
+"""The page about reconciliation shows real behaviour."""
 
 from __future__ import annotations
 

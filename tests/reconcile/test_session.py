@@ -52,7 +52,7 @@ def tree_of(items: set[bytes], monoid: str = "xxh3-sum", varying: bool = False) 
 
 
 class Talk:
-    """Two sessions, and all that they say to each other, by rounds."""
+    """Two sessions, and their whole conversation, by rounds."""
 
     def __init__(self, *sessions: Session) -> None:
         self.sessions = sessions
@@ -157,7 +157,7 @@ def test_a_frozen_tree_is_a_side_like_any():
     check(talk, ours, theirs)
 
 
-# What is said.
+# Messages
 
 
 def spread(count: int, seed: int = 1) -> list[bytes]:
@@ -247,7 +247,7 @@ def test_what_is_sent_grows_with_the_difference_not_with_the_sets(count):
     assert sum(map(len, talk.sent)) < 2 * count
 
 
-# Peers that lie.
+# Lying peers
 
 
 def listening(held: list[bytes], **options) -> Session:
@@ -255,7 +255,7 @@ def listening(held: list[bytes], **options) -> Session:
 
 
 def fault(session: Session, *messages: Message) -> ErrorCode | None:
-    """What the session says of the last of the messages."""
+    """The session's verdict on the last of the messages."""
     for message in messages:
         assert session.next_event() is None or session.state is not State.ENDED
         session.receive(message)
@@ -331,7 +331,7 @@ def test_honest_sides_never_say_more_ranges_than_they_take(
 
 
 def test_sets_with_many_more_differences_than_ranges_come_together():
-    # In turn, so that every range that is split has some of either side.
+    # By turns, so that every divided range has some of either side.
     ours, theirs = (
         [bytes([n >> 8, n & 255, side, *bytes(5)]) for n in range(500)] for side in (0, 1)
     )
@@ -390,7 +390,7 @@ def test_parameters_are_sensible():
 
 @given(st.data())
 def test_a_peer_that_lies_about_everything_is_heard_out_soon(data):
-    """Whoever chooses fingerprints and bounds gets so many rounds, and no item twice a round."""
+    """Even with fingerprints of its choice it gets few rounds, and no item twice in a round."""
     chance = data.draw(st.randoms(use_true_random=False))
     tree = filled(spread(300))
     role = data.draw(st.sampled_from(Role))
@@ -412,7 +412,7 @@ def test_a_peer_that_lies_about_everything_is_heard_out_soon(data):
 
 
 def lie(session: Session, tree: Tree, chance: Random) -> None:
-    """A round in proper form, in which nothing is true."""
+    """A well-formed round in which nothing is true."""
     bounds = sorted({chance.randbytes(8) for _ in range(chance.randint(1, 20))})
     start = chance.randrange(len(bounds))
     ring = bounds[start:] + bounds[:start]
@@ -429,7 +429,7 @@ def lie(session: Session, tree: Tree, chance: Random) -> None:
 
 @pytest.mark.parametrize("role", Role)
 def test_who_asks_on_and_on_is_cut_off(role):
-    """A peer that never lists, and asks again about what we have listed."""
+    """A peer that never lists, and asks again about ranges that we have listed."""
     session = Session(view=filled(HELD), role=role)
     said = 0
     while session.state is not State.ENDED:
@@ -444,7 +444,7 @@ def test_who_asks_on_and_on_is_cut_off(role):
 
 
 def test_ranges_get_smaller_faster_from_the_sixth_round_on_and_are_listed_from_the_eighth():
-    """However many parts somebody makes before, a session of honest sides takes nine rounds."""
+    """Whatever the earlier number of parts, a session of honest sides takes nine rounds."""
     held = spread(12_000)
     few_parts = Parameters(first_split=2, parts_per_difference=0.1, payload_threshold=1)
     talk = reconcile(filled(held[::2]), filled(held[1::2]), few_parts, few_parts)
@@ -474,7 +474,7 @@ def test_items_come_as_they_are_said():
 
 
 def test_with_echo_each_side_learns_what_the_other_one_lacks() -> None:
-    """What a side has told, and the other one has not named, is what the other one lacks."""
+    """Items that a side has sent, and the other has not named, are missing on the other side."""
     rng = Random(7)
     common = {rng.randbytes(8) for _ in range(200)}
     sets = [common | {rng.randbytes(8) for _ in range(9)} for _ in range(2)]
@@ -497,7 +497,7 @@ def test_with_echo_each_side_learns_what_the_other_one_lacks() -> None:
 
 
 class Claimed(TreeSnapshot):
-    """A view that has as many items as it says, all of them the same."""
+    """A view that claims a number of items, all of them the same."""
 
     __slots__ = ("count", "pairs")
 
@@ -529,7 +529,7 @@ class Claimed(TreeSnapshot):
     [
         (1 << 24, 16, True),  # the most that a tree takes
         ((1 << 24) + 1, 16, False),
-        ((1 << 20) - 1, 8, True),  # among more, a pair by chance is likelier than 2**-24
+        ((1 << 20) - 1, 8, True),  # with more, an accidental pair is likelier than 2**-24
         (1 << 20, 8, False),
         (4095, 6, True),
         (4096, 6, False),

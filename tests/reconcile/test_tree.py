@@ -1,4 +1,4 @@
-"""Fingerprint trees as users see them; `tests/kernels/test_kernel_tree.py` tries all there is."""
+"""Fingerprint trees as users see them; `tests/kernels/test_kernel_tree.py` tries everything."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_shorts_are_those_of_the_monoid(name):
     assert tree.shorts(0, 30) == wanted
 
 
-# The serialised form.
+# The serialised form
 
 
 @every_name

@@ -1,4 +1,4 @@
-"""The bytes of a tree: what they are, and what is refused."""
+"""The bytes of a tree: valid and refused ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from culm.reconcile import Frozen, Tree
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-#: Offsets in the header, and what must not stand there.
+#: Offsets in the header, with forbidden values.
 FORGED = [
     (0, b"C", WireErrorCode.BAD_TYPE),
     (7, b"\0", WireErrorCode.BAD_TYPE),

@@ -1,4 +1,4 @@
-"""The base of replicators, over a wire that says what it is told and a store that answers late."""
+"""The base of replicators, over a wire that sends its calls and a store that answers late."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Put(Effect[None]):
 
 
 class Wire:
-    """Every input is an event; it ends with the stream, or when it is closed."""
+    """Every input is an event; it ends with the stream, or by `close`."""
 
     trailing_data = b"behind"
 
@@ -53,7 +53,7 @@ class Wire:
 
 
 class Keeper(DurableBase[Wire, DataReceived | StoreFailed, Put]):  # type: ignore[type-var]
-    """Puts what comes into the store, of which it waits for one byte at most."""
+    """Puts its input into the store, with at most one byte waiting for it."""
 
     def __init__(self) -> None:
         super().__init__(Wire(), work=StoreWork())
@@ -105,7 +105,7 @@ def test_nothing_is_read_while_the_store_is_behind(keeper: Keeper) -> None:
         keeper.receive_data(data)
     assert told(keeper) == []
     assert keeper.read_size() == 0
-    [put] = asked(keeper)  # the second has not been looked at
+    [put] = asked(keeper)  # the second is still untouched
     keeper.complete(put.ticket, None)
     assert told(keeper) == [DataReceived(data=b"ab")]
     assert keeper.read_size() == 100

@@ -1,4 +1,4 @@
-"""How long somebody is waited for."""
+"""The limits of waiting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from culm.replication import Debts, Liveness, Pauses, Quiet
 
 
 def debts(max_s: float = 100.0) -> Debts[str, int]:
-    """What is owed is a number: less of it means that part of it was paid."""
+    """A debt is a number: a smaller one means that part of it was paid."""
     return Debts(max_s, is_paid=lambda before, now: now is None or now < before)
 
 
@@ -26,7 +26,7 @@ class TestDebts:
         assert owed.deadline() == 170.0
 
     def looked(self, *looks: dict[str, int], moved: bool = False) -> list[int]:
-        """What is stalled at the last of these looks."""
+        """The stalled debts at the last of these looks."""
         owed, stalled = debts(), [0]
         owed.advance(0.0, idle=True)
         for number, found in enumerate(looks, 1):
@@ -146,7 +146,7 @@ class TestQuiet:
         assert not quiet.lasts
         assert quiet.deadline(True) is None
         quiet.disturb()
-        assert quiet.deadline(True) == 3.0  # since when it is quiet has to be told
+        assert quiet.deadline(True) == 3.0  # the start of the quiet must be given
         quiet.advance(4.0, quiet=True)
         assert quiet.deadline(True) == 6.0
 
@@ -167,7 +167,7 @@ def test_pauses_double_up_to_the_longest_until_an_attempt_comes_to_something() -
     lengths: list[float] = []
     for _ in range(4):
         pauses.begin(100.0)
-        pauses.begin(101.0)  # there is one already
+        pauses.begin(101.0)  # there already is one
         assert pauses.until is not None
         lengths.append(pauses.until - 100.0)
         pauses.end()

@@ -1,4 +1,4 @@
-"""Room for what is read ahead, shared out among readers."""
+"""Room for reading ahead, shared out among readers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Readers:
         return [self.room.claim(each, size, lasting=lasting) for each in readers]
 
     def roused(self) -> list[int]:
-        """Those who have got a turn since this was asked last."""
+        """Readers that have got a turn since the last call."""
         return [self.turns.take() for _ in iter(lambda: bool(self.turns), False)]
 
 

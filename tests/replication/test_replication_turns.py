@@ -1,4 +1,4 @@
-"""Turns, and who does not have to wait for whom."""
+"""Turns: ongoing work does not hold up new work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes: one at a time, in order, as large as is allowed."""
+"""Writes: one at a time, in order, as large as allowed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def writes(size_max: int = 10, count_max: int = 4) -> Writes[str]:
 
 
 def taken(queue: Writes[str]) -> list[str]:
-    """What each of the writes has that are made now."""
+    """The contents of each of the writes made now."""
     found: list[str] = []
     while (write := queue.next()) is not None:
         found.append("".join(write.items))
@@ -93,7 +93,7 @@ def test_what_is_put_back_goes_alone_and_before_all_others() -> None:
     queue.add("c", 1)
     queue.put_back("", 0)
     queue.put_back("b", 2)
-    assert queue.first is None  # before the write under way has ended
+    assert queue.first is None  # before the pending write has ended
     queue.done()
     assert queue.first == "b"
     again = queue.next()

@@ -1,4 +1,4 @@
-"""Canonical CBOR: what RFC 8949 has as examples, what is refused, and where an item ends."""
+"""Canonical CBOR: the examples of RFC 8949, refusals, and the ends of items."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from culm.buffer import ReceiveBuffer
 from culm.wire.cbor import Scanner, decode, encode, encode_head
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-# RFC 8949, appendix A: what is made of the kinds that are taken, canonical.
+# RFC 8949, appendix A: the kinds that are accepted, in canonical form.
 EXAMPLES: list[tuple[Any, str]] = [
     (0, "00"),
     (23, "17"),
@@ -100,7 +100,7 @@ def test_what_more_bytes_could_complete_is_truncated(encoded: str):
 
 
 def test_keys_ascend_as_text_does():
-    """Other than in RFC 8949, where the shorter key comes first: p2panda's operations need it."""
+    """Unlike in RFC 8949, where the shorter key comes first: p2panda's operations need it."""
     assert decode(bytes.fromhex("a2626161016162 02".replace(" ", ""))) == {"aa": 1, "b": 2}
     with pytest.raises(DecodeError):
         decode(encode({"b": 2, "aa": 1}))
@@ -128,7 +128,7 @@ values = st.recursive(
 
 
 def ascending(value: Any) -> bytes:
-    """The encoding in which keys ascend as text does, put together by hand."""
+    """The encoding with keys in the order of text, put together by hand."""
     if isinstance(value, list):
         return encode_head(4, len(value)) + b"".join(map(ascending, value))
     if isinstance(value, dict):
@@ -202,7 +202,7 @@ def test_an_item_of_just_the_size_is_taken():
 
 @pytest.mark.parametrize("step", [1, 7, 100])
 def test_items_have_a_limit_that_grows_with_the_bytes(step: int):
-    """Three, and one more for 10 bytes."""
+    """Three, and one more for every 10 bytes."""
 
     def scan(data: bytes) -> int | None:
         scanner = Scanner(size_max=1000, items_max=3, item_size=10)

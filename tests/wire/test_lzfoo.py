@@ -25,7 +25,7 @@ def lzfoo(request: pytest.FixtureRequest) -> ModuleType:
 
 
 def receive(decompressor, packet: bytes, size: int, out_max: int) -> tuple[bytes, object]:
-    """What a reader of whole packets sees: the bytes, and the error if there is one."""
+    """The view of a reader of whole packets: the bytes, and the error if there is one."""
     output, at = bytearray(), 0
     try:
         decompressor.begin(size)

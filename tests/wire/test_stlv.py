@@ -49,7 +49,7 @@ def test_a_canonic_stlv_uses_canonic_varu64s() -> None:
 
 
 def test_the_size_limit_is_on_the_declared_length() -> None:
-    """Whether or not the value has come, so that nobody waits or allocates for it."""
+    """Whether or not the value has come, so that no time or memory is spent on it."""
     assert stlv.decode(b".\7\3abc", 1, size_max=3) == (7, b"abc", 6)
     for size in range(3, 7):
         data = b".\7\3abc"[:size]

@@ -1,4 +1,4 @@
-"""XENC: what its page says, precise errors, and the compiled kernel against its twin."""
+"""XENC: the words of its page, precise errors, and the compiled kernel against its twin."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KERNELS = _kernels()
 
 @pytest.fixture(params=_KERNELS, ids=lambda kernel: kernel.__name__)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a test once on every kernel that there is, through the public functions."""
+    """Runs a test once on every available kernel, through the public functions."""
     monkeypatch.setattr(xenc, "_kernel", request.param)
     return request.param
 
@@ -82,7 +82,7 @@ def test_the_example_of_the_page(kernel: Any) -> None:
 
     value = octets(json.loads(text))
     assert xenc.decode(encoded) == value
-    # The page writes the keys of a member and of the sender as they came; we sort them.
+    # The page writes the keys of a member and of the sender in arrival order; we sort them.
     assert xenc.decode(xenc.encode(value)) == value
     assert b"2:idi583231e5:login7:octocat" in xenc.encode(value)
 
@@ -259,7 +259,7 @@ def test_whatever_decodes_encodes_to_an_encoding_of_itself(data: bytes) -> None:
             value = kernel.decode(data, 16, 99, Timestamp)
         except ValueError:
             continue
-        assert sorted(kernel.encode(value, 16)) == sorted(data)  # but for the order of keys
+        assert sorted(kernel.encode(value, 16)) == sorted(data)  # apart from the order of keys
 
 
 @given(values)
