@@ -1,4 +1,4 @@
-"""The driver for anyio, on each of the loops that it runs on."""
+"""The driver for anyio, on each of its event loops."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from toy_machines import Keep, Keeper, Kept, Lanes, LineReceived, Lines, ToyErro
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written; says stop as soon as there is anything, if told to."""
+    """Keeps everything written to it; with `congested`, pauses writing at the first bytes."""
 
     def __init__(self, protocol: MachineProtocol, *, congested: bool = False) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class FakeTransport(asyncio.Transport):
         self.close()
 
     def feed(self, data: bytes) -> None:
-        """What comes from the peer, as far as it is read."""
+        """Bytes from the peer, as far as they are read."""
         while data and self.reading:
             buffer = self.protocol.get_buffer(-1)
             size = min(len(buffer), len(data))
@@ -102,7 +102,7 @@ def connected(protocol: MachineProtocol, *, congested: bool = False) -> FakeTran
 
 
 class Places:
-    """Performs `Keep`: the places in which lines are kept."""
+    """Performs `Keep`: numbers the lines that it keeps."""
 
     def __init__(self) -> None:
         self.kept: list[bytes] = []
@@ -126,7 +126,7 @@ def test_bytes_are_taken_a_little_at_a_time_and_only_while_the_peer_takes_them()
         await turns()
         assert len(transport.writes) == 1
         assert len(transport.writes[0]) <= 1 << 16
-        # What comes late is not behind all that was there before.
+        # Later data need not queue after all earlier data.
         machine.put(1, b"urgent")
         protocol.resume_writing()
         await turns()
@@ -417,7 +417,7 @@ def test_last_words_that_nobody_takes_are_given_up() -> None:
 
 
 def test_no_end_is_written_while_asyncio_writes() -> None:
-    """Behind its last bytes it would write one itself, and could tell nobody of an error."""
+    """After its last bytes it would write one itself, and could not report an error."""
 
     async def main() -> None:
         protocol = MachineProtocol(Lines())
@@ -540,7 +540,7 @@ def test_a_megabyte_through_a_socket_that_is_read_slowly() -> None:
 
 
 class Scolder(Lines):
-    """Tells the peer what it did wrong."""
+    """Tells the peer its mistake."""
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
         super()._ended(error)
@@ -585,7 +585,7 @@ async def against(
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_last_words_reach_a_peer_that_still_talks(tls: bool) -> None:
-    """Nor do we wait any longer than for its end."""
+    """And the wait is no longer than for its end."""
     received: list[bytes] = []
 
     def peer(connection: socket.socket) -> None:
@@ -646,7 +646,7 @@ def test_the_end_of_a_tls_stream_is_the_end_of_the_connection(
         assert closed.error.code is ToyErrorCode.CUT_SHORT
 
     run(main())
-    assert caplog.messages == []  # of asyncio, that a TLS connection has no half
+    assert caplog.messages == []  # asyncio warns that a TLS connection cannot be half-closed
 
 
 @pytest.mark.timeout(2 * SECONDS_MAX)
@@ -670,7 +670,7 @@ def test_abort_stops_between_any_two_events() -> None:
 @pytest.mark.timeout(2 * SECONDS_MAX)
 @pytest.mark.parametrize("how", ["abort", "cancel"])
 def test_events_without_end_do_not_hold_up_the_loop(how: str) -> None:
-    """Others have their turn, and what ends the connection is among them."""
+    """Others have their turn, including the event that ends the connection."""
 
     async def scenario() -> None:
         protocol = MachineProtocol(Endless())

@@ -1,4 +1,4 @@
-"""What it means for each driver that it is cancelled, above all in the middle of a send."""
+"""Cancellation of each driver, above all in the middle of a send."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from toy_machines import Lines
 
 HOST = "127.0.0.1"
 SIZE = 1_000_000  # more than fits between two ends
-SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
+SECONDS_MAX = 60  # of a driver that hangs; a working one takes far less
 
 
 class Talker(Lines):
@@ -58,7 +58,7 @@ def is_stuck(pump: Pump, connection: socket.socket) -> bool:
 
 
 def cancel_sockets(machine: Talker, connection: socket.socket, on_event: Any) -> None:
-    """Another thread says so, and shuts down the socket."""
+    """Another thread cancels, and shuts down the socket."""
     pump = Pump(machine, on_event=on_event)
     aborted = threading.Event()
 
@@ -149,7 +149,7 @@ CANCELS: dict[str, Callable[[Talker, socket.socket, Any], None]] = {
 
 @pytest.mark.parametrize("name", CANCELS)
 def test_cancelled_in_the_middle_of_a_send(name: str, ends: Any) -> None:
-    """Not one more event; the peer gets a part of it, and then the end of the connection."""
+    """Not one more event; the peer gets a part of the send, and then the end of the connection."""
     near, far = ends
     events: list[Event] = []
     CANCELS[name](Talker(), near, events.append)
@@ -165,7 +165,7 @@ def test_cancelled_in_the_middle_of_a_send(name: str, ends: Any) -> None:
 
 
 class Guests(Chat):
-    """A chat, and what it has told."""
+    """A chat, and the events it has given."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class Guests(Chat):
 
 
 def test_a_connection_that_is_cancelled_under_trio_ends_its_link_alone() -> None:
-    """Made or accepted; and if all is cancelled, nothing more is told."""
+    """Dialled or accepted; and if everything is cancelled, there are no further events."""
     chat = Guests()
     with socket.create_server((HOST, 0)) as server:
         host, port = server.getsockname()
@@ -247,7 +247,7 @@ def test_a_server_that_is_cancelled_under_trio_ends_the_links_of_its_connections
 
 
 def test_a_dial_that_is_cancelled_under_asyncio_leaves_no_link() -> None:
-    """The connection that has been made is the machine's from then on, whoever waited for it."""
+    """The connection, once made, belongs to the machine, whichever task waited for it."""
 
     async def main() -> None:
         chat = Guests()
@@ -262,7 +262,7 @@ def test_a_dial_that_is_cancelled_under_asyncio_leaves_no_link() -> None:
             with suppress(asyncio.CancelledError):
                 await task
         async with asyncio.timeout(SECONDS_MAX):
-            while len(chat.links) % 2:  # each that was made has two ends here
+            while len(chat.links) % 2:  # each connection has two ends here
                 await asyncio.sleep(0.001)
         await driver.stop()
 

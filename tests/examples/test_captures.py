@@ -1,4 +1,4 @@
-"""Programs that record what they do, and are killed: what was recorded is replayed bit for bit."""
+"""Programs that record themselves and are killed: their recordings are replayed bit for bit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def names_in(path: Path) -> list[str]:
 
 
 def is_replayed(path: Path) -> bool:
-    """Whether the command says so."""
+    """The verdict of the command."""
     words = command_of("capture", "replay", path)
     done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert done.stderr == ""
@@ -45,12 +45,12 @@ def is_replayed(path: Path) -> bool:
 
 
 def has(path: Path, good: Callable[[Step], object]) -> bool:
-    """Whether such a step is in a file that is being written."""
+    """Whether a file under way has such a step."""
     return path.exists() and path.stat().st_size > 0 and any(map(good, opened(path)))
 
 
 def how_many_have(folder: Path, good: Callable[[Step], object]) -> int:
-    """The number of files in a folder in which such a step is."""
+    """The number of files in a folder with such a step."""
     return sum(has(path, good) for path in captures_in(folder))
 
 

@@ -1,4 +1,4 @@
-"""Shells complete what the parsers of programs know, as the scripts of ``culm completion`` say."""
+"""Shells complete the words of the programs' parsers, with the scripts of ``culm completion``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from culm_io.programs.completion import whole
 
 SHELLS = ("bash", "fish", "zsh")
 COMPLETE = {
-    # A line for what each line on stdin could go on with.
+    # Prints a line for each possible continuation of each line on stdin.
     "bash": """
 source "$1"
 while IFS= read -r line; do
@@ -34,7 +34,7 @@ while read -l line
     echo (complete -C $line | string split -f 1 \\t)
 end
 """,
-    # Only a shell with a terminal completes, and only while it edits a line.
+    # A shell completes only with a terminal, and only while it edits a line.
     "zsh": """
 zmodload zsh/zpty
 export folder=${1:h}; cat > $folder/asked
@@ -72,7 +72,7 @@ def script_for(shell: str) -> str:
 
 
 def named(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, set[str]]]:
-    """What may come next after words and a dash, or after words: commands and options."""
+    """Possible words after these, or after these and a dash: commands and options."""
     options = {name for action in parser._actions for name in action.option_strings}
     yield f"{words} -", options
     for action in parser._actions:
@@ -122,7 +122,7 @@ def test_a_shell_completes_every_command_and_option(shell: str, tmp_path: Path) 
 @pytest.mark.once
 @pytest.mark.parametrize("shell", COMPLETE)
 def test_a_shell_completes_paths_and_choices(shell: str, tmp_path: Path) -> None:
-    """Where a folder is wanted no file is offered."""
+    """Where a folder is wanted, no file is offered."""
     here = tmp_path / "here"
     (here / "a-folder").mkdir(parents=True)
     (here / "a-file").touch()
@@ -134,7 +134,7 @@ def test_a_shell_completes_paths_and_choices(shell: str, tmp_path: Path) -> None
 
 
 def values(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, set[str]]]:
-    """What may come next where a path, or one of a few words, is wanted."""
+    """Possible words where a path, or one of a few words, is wanted."""
     places = [action for action in parser._actions if not action.option_strings]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -151,7 +151,7 @@ def values(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, s
 def completed(
     shell: str, asked: Sequence[str], folder: Path, here: Path | None = None
 ) -> dict[str, set[str]]:
-    """What a shell gives for each line; skips if it is not there."""
+    """A shell's completions of each line; skips without the shell."""
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} on this machine")
     script, complete = folder / "_culm", folder / "complete"

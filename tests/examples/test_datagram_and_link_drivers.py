@@ -34,7 +34,7 @@ from culm_io.trio.garlic import NodeDriver as TrioNodeDriver
 
 HOST = "127.0.0.1"
 VALUE = b"value"
-SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
+SECONDS_MAX = 60  # of a driver that hangs; a working one takes far less
 
 Book = dict[Any, Any]
 
@@ -100,7 +100,7 @@ QUICK = RaftTiming(
 
 
 class Member:
-    """A node, its store, and what it has to do with proposals: ten are to be committed."""
+    """A node, its store, and its proposals: ten are to be committed."""
 
     COUNT = 10
 
@@ -119,14 +119,14 @@ class Member:
         return self.node.applied_index > self.COUNT
 
     def propose(self) -> None:
-        """A value, if it is this one that leads: one that was replaced may not be committed."""
+        """Propose a value as leader; a proposal of a replaced leader may never be committed."""
         if not self.is_done:
             with suppress(LocalProtocolError):
                 self.node.propose([VALUE])
 
 
 def member_on_sockets(number: int, founders: Any, listening: socket.socket, done: Any) -> int:
-    """Plain sockets, until all members are done; how much was applied."""
+    """Plain sockets, until all members are done; the number of applied values."""
     member = Member(number, founders, time.monotonic())
     node = member.node
 
@@ -190,13 +190,13 @@ def member_on_trio(number: int, founders: Any, listening: socket.socket, done: A
     "kinds", ["sockets sockets", "sockets asyncio", "asyncio asyncio", "asyncio trio", "trio trio"]
 )
 def test_nodes_of_garlic_farm(kinds: str) -> None:
-    """A cluster of two, whatever drives them, commits what is proposed."""
+    """A cluster of two commits its proposals, whatever drives it."""
     members = {
         "sockets": member_on_sockets,
         "asyncio": member_on_asyncio,
         "trio": member_on_trio,
     }
-    # Two of the drivers listen themselves: at ports that nobody gets by chance meanwhile.
+    # Two of the drivers listen themselves, at ports that no other process gets by chance meanwhile.
     sockets = [socket.create_server((HOST, port)) for port in free_ports(2)]
     founders = tuple(
         Server(number, "tcp://{}:{}".format(*each.getsockname()))

@@ -1,4 +1,4 @@
-"""The demos: what they tell people, and machines."""
+"""The demos: their output for people and for machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from culm_io.programs import demo as demo_replicate
 SECONDS_MAX = 120
 
 
-# A directory that is gone when the demo gets to it: its arguments have been checked before.
+# A directory that vanishes before the demo reads it: its arguments have already been checked.
 GONE = """
 from pathlib import Path
 from culm_io import command
@@ -35,7 +35,7 @@ command.main()
 def ended(name: str, *arguments: object, program: str = "") -> tuple[int, list[str], str]:
     """The exit status of a demo, and the lines of its stdout and its stderr.
 
-    program: of Python, that runs the demo.
+    program: Python code that runs the demo.
     """
     begin = [sys.executable, "-c", program] if program else command_of()
     command = [*begin, name, *map(str, arguments)]
@@ -125,7 +125,7 @@ time.sleep(600)
 
 
 def run_instead(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the demo run `program` in place of the command."""
+    """Let the demo run `program` in place of the command."""
 
     def command_of(*words: object) -> list[str]:
         return [sys.executable, str(program), *map(str, words)]
@@ -136,7 +136,7 @@ def run_instead(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupted_demo_waits_for_its_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose folder is about to be removed."""
+    """Its folder is about to be removed."""
     program, ended = tmp_path / "program", tmp_path / "ended"
     program.write_text(SLOW_TO_END)
     run_instead(program, monkeypatch)

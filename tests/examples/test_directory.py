@@ -60,7 +60,7 @@ TREE = {
 
 
 def chunk_count(path: Path) -> int:
-    """How many chunks a file is cut into."""
+    """The number of chunks of a file."""
     with path.open("rb") as file:
         return len(list(cut(file.fileno(), [(0, path.stat().st_size, 0)])))
 
@@ -72,7 +72,7 @@ def store() -> LogStore:
 
 @pytest.fixture(params=[True, False], ids=["packed", "unpacked"], autouse=True)
 def pack(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether small files share entries; what comes of it is the same."""
+    """Whether small files share entries; the result is the same."""
     packed: bool = request.param
     monkeypatch.setitem(OPTIONS, "pack", packed)
     return packed
@@ -103,7 +103,7 @@ def test_a_tree_is_published_and_made_again(tmp_path: Path, store: LogStore) -> 
     os.utime(source / "exact", ns=(0, -12_345_678_901))
     done = publish(source, store)
     assert done.changed == len(contents(source))
-    # The chunks of two files, and what is before and between them.
+    # The chunks of two files, and the entries before and between them.
     cut_up = chunk_count(source / "big") + chunk_count(source / "exact")
     assert done.entries == cut_up + (1 if OPTIONS["pack"] else done.changed - 2)
     assert (done.unchanged, done.findings) == (0, Findings())
@@ -131,7 +131,7 @@ def test_publishing_again_appends_only_what_changed(tmp_path: Path, store: LogSt
     done = publish(source, store)
     assert (done.entries, done.payload_bytes, done.unchanged) == (0, 0, count)
 
-    # Same size, same time: only the content tells.
+    # Same size, same time: only the content shows the change.
     make_tree(source, {"a": b"TEXT"})
     os.chmod(source / "exact", 0o600)
     (source / "b/deep/er/file").unlink()
@@ -140,13 +140,13 @@ def test_publishing_again_appends_only_what_changed(tmp_path: Path, store: LogSt
     assert done.entries == (1 if OPTIONS["pack"] else 3)
     inode = (target / "big").stat().st_ino
     made = materialise(store, LOG, target)
-    # Another mode, too, makes it a new file: the old one may have a name elsewhere.
+    # A changed mode also makes it a new file: the old one may have a name elsewhere.
     assert made == Materialised(written=2, unchanged=made.unchanged, removed=1)
     assert contents(target) == contents(source)
     assert details(target) == details(source)
-    assert (target / "big").stat().st_ino == inode  # what has not changed is not made anew
+    assert (target / "big").stat().st_ino == inode  # an unchanged file is not replaced
 
-    # A chunk in the middle.
+    # A chunk in the middle
     with open(source / "big", "r+b") as file:
         file.seek(CHUNK_SIZE)
         file.write(b"changed")
@@ -189,7 +189,7 @@ def test_one_thing_becomes_another(
     head = store.head(LOG)
     assert head is not None
     for count in range(1, head.seqnum + 1):
-        # Up to any entry the log tells of a directory: a fetch can stop anywhere.
+        # Up to any entry, the log describes a directory: a fetch can stop anywhere.
         materialise(prefix_of(store, count), LOG, target)
     assert contents(target) == contents(source)
 
@@ -244,7 +244,7 @@ def test_excluded_names_do_not_belong_to_the_directory(tmp_path: Path, store: Lo
     publish(tmp_path, store, "*.pyc", "e/f")
     paths = [place.record.path for place in read_tree(store, LOG).in_order()]
     assert paths == [b"b", b"b/d", b"e", b"e/g"]
-    # What is excluded later is removed.
+    # Later exclusions are removed.
     publish(tmp_path, store, "*.pyc", "e")
     removed = [
         place.record.path
@@ -282,7 +282,7 @@ def test_a_forked_log_is_not_continued(tmp_path: Path, store: LogStore) -> None:
     assert caught.value.reason is Reason.INVALID_LOG
 
 
-# Logs of hostile authors.
+# Logs of hostile authors
 
 
 def authored(*payloads: Record | bytes) -> LogStore:
@@ -300,7 +300,7 @@ def file(path: bytes, content: bytes = b"evil", chunk: int = 0, chunks: int = 1)
 
 
 def escaping(path: bytes) -> bytes:
-    """The record of a file at a path that no `File` record of ours would have."""
+    """The record of a file at a path that no `File` of ours would have."""
     return file(b"x" * len(path)).replace(b"x" * len(path), path)
 
 
@@ -345,7 +345,7 @@ def test_a_missing_payload_is_told(tmp_path: Path) -> None:
 
 
 def test_links_that_are_in_the_way_are_not_followed(tmp_path: Path) -> None:
-    """Whatever was in the directory before: nothing outside is written, removed or changed."""
+    """Whatever the directory had before: nothing outside is written, removed or changed."""
     outside, target = tmp_path / "outside", tmp_path / "target"
     make_tree(outside, {"file": b"precious", "gone": b"precious"})
     os.chmod(outside, 0o700)
@@ -389,7 +389,7 @@ def test_special_bits_are_not_for_strangers_to_set(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "target/a").stat().st_mode) == 0o755
 
 
-# Crashes and what was there before.
+# Crashes, and earlier content
 
 
 def test_what_a_crash_left_in_staging_is_thrown_away(tmp_path: Path, store: LogStore) -> None:
@@ -439,7 +439,7 @@ def test_what_was_changed_by_hand_is_as_the_log_says_again(tmp_path: Path, store
 
 
 def test_directories_without_permissions(tmp_path: Path, store: LogStore) -> None:
-    """Nobody but root may write to them, and yet what is in them is kept up to date."""
+    """Only root may write to them, and yet their contents are kept up to date."""
     source, target = tmp_path / "source", tmp_path / "target"
     make_tree(source, {"dir/sub/file": b"text", "dir/gone": b"", "away/sub/file": b""})
     for step in range(3):
@@ -460,11 +460,11 @@ def test_directories_without_permissions(tmp_path: Path, store: LogStore) -> Non
             shutil.rmtree(source / "away", ignore_errors=True)
 
 
-# Logs of which payloads are missing, and that grow.
+# Growing logs with missing payloads
 
 
 def without_payloads(store: LogStore, size_max: int) -> LogStore:
-    """The same log without the payloads that are larger."""
+    """The same log without payloads larger than `size_max`."""
     part = MemoryStore(family=YAMF)
     for kept in store.entries(LOG, payload_size_max=size_max):
         part.append(LOG, [NewEntry(decode(kept.encoded, family=YAMF), kept.payload)])
@@ -480,7 +480,7 @@ def test_payloads_that_are_too_large_may_be_missing(tmp_path: Path, store: LogSt
         read_tree(part, LOG)
     reader = TreeReader(part, LOG, payload_size_max=1000)
     materialise(part, LOG, target, tree=reader.read())
-    # Of the files with several chunks, the last chunk alone, which is there, is no file.
+    # Of files with several chunks only the last chunk is there, which makes no file.
     assert contents(target) == {
         name: content for name, content in contents(source).items() if name not in ("big", "exact")
     }
@@ -504,7 +504,7 @@ def test_what_is_in_a_directory_that_is_missing_is_missing_too(
 
 
 def test_a_reader_goes_on_where_it_stopped(tmp_path: Path, store: LogStore) -> None:
-    """Entry by entry, a directory that follows the log is what one made at once is."""
+    """A directory that follows the log entry by entry equals one made at once."""
     source = tmp_path / "source"
     make_tree(source, TREE)
     publish(source, store)
@@ -528,7 +528,7 @@ def test_a_reader_goes_on_where_it_stopped(tmp_path: Path, store: LogStore) -> N
     assert contents(followed) == contents(source)
 
 
-# What is missing, and how to ask for it.
+# Missing payloads, and requests for them
 
 
 @pytest.mark.parametrize("seed", range(30))

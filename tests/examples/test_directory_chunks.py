@@ -1,4 +1,4 @@
-"""Large files are cut where their content says so, and an edit costs what it has changed."""
+"""Large files are cut by their content, and an edit costs only the change."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cuts(path: Path) -> list[tuple[int, int, int]]:
 
 
 def test_cuts_are_for_good(tmp_path: Path) -> None:
-    """To cut otherwise would be to send everything again: these are the cuts, for ever."""
+    """Other cuts would mean sending everything again: these cuts are for ever."""
     path = tmp_path / "file"
     path.write_bytes(Random(1).randbytes(SIZE))
     sizes = [size for _, size, _ in cuts(path)]
@@ -81,7 +81,7 @@ def test_a_changed_byte_costs_a_chunk_or_two(tmp_path: Path, store: LogStore, at
     make_tree(source, {"file": bytes(data)})
     done = publish(source, store)
     assert done.changed == 1
-    assert done.entries <= 4  # what is before, what is new, what is behind
+    assert done.entries <= 4  # the part before, the new one, the part after
     assert done.payload_bytes < 2 * CUT_SIZE_MAX + 1000
     materialise(store, LOG, target)
     assert contents(target) == contents(source)
@@ -131,7 +131,7 @@ def test_holes_are_kept_too(tmp_path: Path, store: LogStore) -> None:
 
 
 def edited(data: bytes, rng: Random) -> bytes:
-    """The same with something changed, inserted, taken away, doubled, or moved."""
+    """The data with something changed, inserted, removed, doubled or moved."""
     a, b = sorted(rng.randrange(len(data) + 1) for _ in range(2))
     match rng.randrange(5):
         case 0:
@@ -164,7 +164,7 @@ def test_whatever_is_edited_is_what_arrives(
         assert len(place.ranges) <= 2 * kept_max + 1
         materialise(store, LOG, target)
         assert contents(target) == contents(source)
-        # With less than everything, it is one of the versions, or none.
+        # Without all payloads it is one of the versions, or none.
         part = without_some(store, rng)
         tree = TreeReader(part, LOG, payload_size_max=0).read()
         if b"file" in tree.places:
@@ -182,7 +182,7 @@ def without_some(store: LogStore, rng: Random) -> LogStore:
     return part
 
 
-# Logs of others.
+# Logs of others
 
 
 def chunk(path: bytes, number: int, count: int, content: bytes = b"", **more: object) -> bytes:
@@ -223,10 +223,10 @@ def test_what_is_kept_stands_where_it_is_named(tmp_path: Path) -> None:
         [*FILE, kept(b"b", 1, 1)],
         [*FILE, OTHER, kept(b"a", 4, 4)],
         [*FILE, OTHER, kept(b"a", 1, 4)],
-        # Twice the same: a directory would take more room than its log.
+        # The same chunk twice: a directory would take more room than its log.
         [*FILE, kept(b"a", 1, 3, 0, 2), kept(b"a", 1, 3, 1, 2)],
         [*FILE, kept(b"a", 1, 2, 0, 2), kept(b"a", 2, 3, 1, 2)],
-        # What the version before has not, even if an earlier one has.
+        # Missing from the version before, even if an earlier one has it.
         [*FILE, kept(b"a", 1, 1), kept(b"a", 1, 2)],
         [*FILE, encode(Directory(b"a", 0o755)), kept(b"a", 1, 2)],
     ],
@@ -246,7 +246,7 @@ def test_no_version_is_in_too_many_ranges(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_log_with_chunks_of_a_mebibyte_is_read_as_ever(tmp_path: Path) -> None:
-    """As published before there were cuts; what comes after it goes on behind it."""
+    """As published before there were cuts; later entries continue it."""
     source, target = tmp_path / "source", tmp_path / "target"
     data = Random(9).randbytes(2 * CHUNK_SIZE + 5)
     pieces = [data[n : n + CHUNK_SIZE] for n in range(0, len(data), CHUNK_SIZE)]
@@ -254,18 +254,18 @@ def test_a_log_with_chunks_of_a_mebibyte_is_read_as_ever(tmp_path: Path) -> None
     materialise(store, LOG, target)
     assert contents(target) == {"file": data}
     make_tree(source, {"file": data + b"more"})
-    assert publish(source, store).payload_bytes > len(data)  # cut otherwise, and so sent again
+    assert publish(source, store).payload_bytes > len(data)  # cut differently, and so sent again
     make_tree(source, {"file": data + b"and more"})
     assert publish(source, store).payload_bytes < 2 * CUT_SIZE_MAX
     materialise(store, LOG, target)
     assert contents(target) == contents(source)
 
 
-# Over the network.
+# Over the network
 
 
 def wire_bytes_of_a_change(folder: Path, size: int) -> int:
-    """What a changed byte costs, both directions together."""
+    """The cost of one changed byte, in both directions together."""
     source, target = folder / "source", folder / "target"
     source.mkdir()
     path, rng = source / "file", Random(10)

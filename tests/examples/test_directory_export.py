@@ -1,4 +1,4 @@
-"""Files come out of a store without a peer: the newest, or those of an earlier entry."""
+"""Files from a store without a peer: the newest, or those of an earlier entry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trees import contents
 
 from culm_io.programs.directory.folders import lock_folder
 
-LARGE = 300_000  # more than a chunk of a file, and than what comes with the metadata
+LARGE = 300_000  # more than a chunk of a file, and than the bytes that come with the metadata
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_the_newest_comes_out_without_a_peer(
     tmp_path: Path, versions: list[tuple[int, dict[str, object]]]
 ) -> None:
     head, wanted = versions[-1]
-    for written in (True, False):  # done again it changes nothing
+    for written in (True, False):  # a second run changes nothing
         done = run("export", "--store", tmp_path / "a.store", "--into", tmp_path / "out")
         assert (done.status, done.errors) == (0, "")
         assert (done.summary["entry"], done.summary["head"]) == (head, head)
@@ -56,7 +56,7 @@ def test_earlier_versions_come_out(
         done = run("export", "--store", tmp_path / "a.store", "--into", out, "--entry", head)
         assert (done.status, done.summary["entry"]) == (0, head)
         assert contents(out) == wanted
-    # In the middle of a publication a file is there as soon as all of it is.
+    # In the middle of a publication, a file appears as soon as all of it is there.
     out = tmp_path / "middle"
     middle = versions[1][0] - 1
     assert run("export", "--store", tmp_path / "a.store", "--into", out, "--entry", middle)

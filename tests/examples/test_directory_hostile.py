@@ -1,4 +1,4 @@
-"""Trees, logs and neighbours that mean no good, and file systems that have bad days."""
+"""Malicious trees, logs and neighbours, and file systems with bad days."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def file(path: bytes, content: bytes = b"text", mode: int = 0o644) -> bytes:
 
 
 class Meddled(MemoryStore):
-    """A store under which something happens as soon as the first entries are appended."""
+    """A store that acts as soon as the first entries are appended."""
 
     def __init__(self, meddle: Callable[[], object]) -> None:
         super().__init__(family=YAMF)
@@ -70,9 +70,9 @@ class Meddled(MemoryStore):
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder of somebody to whom modes apply: not of root."""
+    """A folder of a user to whom modes apply: not root."""
     euid = os.geteuid()
-    # There may be no way for others to where root has its temporary files.
+    # Other users may have no access to root's temporary files.
     with tempfile.TemporaryDirectory(dir=None if euid else "/var/tmp") as name:
         if euid == 0:
             os.chown(name, 65534, -1)
@@ -83,7 +83,7 @@ def folder() -> Iterator[Path]:
             os.seteuid(euid)
 
 
-# What is outside stays as it is.
+# Everything outside stays as it is.
 
 
 def test_a_hard_link_leads_nowhere(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_directory_that_becomes_a_link_meanwhile(tmp_path: Path, moment: int) 
 
 
 def test_what_is_in_the_way_and_no_file(tmp_path: Path) -> None:
-    """It is replaced, not opened: who opens a FIFO waits for ever."""
+    """It is replaced, not opened: opening a FIFO would block for ever."""
     target = tmp_path / "target"
     target.mkdir()
     os.mkfifo(target / "fifo")
@@ -135,7 +135,7 @@ def test_what_is_in_the_way_and_no_file(tmp_path: Path) -> None:
 
 
 def test_the_store_is_not_for_its_logs_to_write(tmp_path: Path) -> None:
-    """Nor is the key: whoever publishes with it later would share it with a stranger."""
+    """Nor is the key: a later publisher would share it with a stranger."""
     source, target = tmp_path / "source", tmp_path / "target"
     make_tree(
         source, {f"sub/s{suffix}": b"evil" for suffix in ("", ".key", ".KEY", "-journal", "x")}
@@ -176,7 +176,7 @@ def test_a_directory_that_may_not_be_written(folder: Path) -> None:
     make_tree(target, {"locked/file": b"other", "other": None})
     (target / "other").chmod(0o500)
     store = authored(Directory(b"other", 0o755), file(b"other/a"), file(b"z"))
-    made = materialise(store, LOG, target)  # ours, so that we may
+    made = materialise(store, LOG, target)  # ours, so that we have permission
     assert (made.failed, contents(target)["other/a"]) == ({}, b"text")
 
 
@@ -309,8 +309,8 @@ def test_what_cannot_be_read_is_named_and_stays_as_it_was(folder: Path) -> None:
     before = read_tree(store, LOG).places
     make_tree(source, {"a": b"new!", "new": b"new", "z": b"new!"})
     (source / "a").chmod(0)
-    (source / "dir").chmod(0)  # nobody knows what is in there
-    (source / "other").chmod(0o400)  # nor what that is which is in there
+    (source / "dir").chmod(0)  # its contents are unknown
+    (source / "other").chmod(0o400)  # nor are the kinds of its contents known
     done = publish_directory(source, store, KEY)
     denied = os.strerror(errno.EACCES)
     assert done.findings.failed == {b"a": denied, b"dir": denied, b"other/file": denied}
@@ -366,7 +366,7 @@ def test_a_file_that_is_replaced_by_something_else_meanwhile(tmp_path: Path) -> 
 
 
 def make_deep(root: Path, name: str, depth: int) -> None:
-    """Directories in directories, deeper than a path can say."""
+    """Nested directories, deeper than a path can express."""
     folder = os.open(root, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir(name, dir_fd=folder)
@@ -438,11 +438,11 @@ def test_further_names_of_a_file_are_named(tmp_path: Path) -> None:
     assert contents(tmp_path / "target") == contents(source)
 
 
-# What is read, and what is not.
+# Files that are read, and files that are not
 
 
 def opened_by(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> set[bytes]:
-    """The names of what is opened meanwhile."""
+    """The names of the files opened in the meantime."""
     names: set[bytes] = set()
     really_open = os.open
 
@@ -474,7 +474,7 @@ def test_only_what_may_have_changed_is_read(
     assert opened_by(monkeypatch, publish) & names == {b"young", b"future"}
     assert opened_by(monkeypatch, lambda: publish("--checksum")) & names == names
 
-    # In the same tick, with the same size: only the content tells.
+    # In the same tick, with the same size: only the content shows the change.
     for name in names:
         time = (source / os.fsdecode(name)).stat().st_mtime_ns
         (source / os.fsdecode(name)).write_bytes(b"TEXT")
@@ -484,7 +484,7 @@ def test_only_what_may_have_changed_is_read(
     publish("--checksum")
     assert [line.count('"changed": 2') for line in capsys.readouterr().out.splitlines()] == [1, 0]
 
-    # Another directory is another matter.
+    # Another directory is a separate matter.
     command[1] = str(other)
     assert opened_by(monkeypatch, publish) & names == names
 
@@ -492,7 +492,7 @@ def test_only_what_may_have_changed_is_read(
 def test_what_could_not_be_read_is_read_later(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And nothing else is, so that one file without permission costs no more than itself."""
+    """And nothing else, so that one file without permission costs no more than itself."""
     source = folder / "source"
     make_tree(source, {"old": b"text", "dir/young": b"text", "never": b"text"})
     time = time_ns()
@@ -508,7 +508,7 @@ def test_what_could_not_be_read_is_read_later(
     (source / "never").chmod(0)
     assert publish(3) == {b"old", b"young", b"never"}
     assert publish(3) == {b"young", b"never"}
-    # In the same tick as before, and then nobody can look for longer than a tick.
+    # In the same tick as before; then the file is unreadable for longer than a tick.
     (source / "dir/young").write_bytes(b"TEXT")
     os.utime(source / "dir/young", ns=(time, time))
     (source / "dir").chmod(0)
@@ -522,7 +522,7 @@ def test_what_could_not_be_read_is_read_later(
     assert json.loads(capsys.readouterr().out)["changed"] == 2  # the file, the directory's mode
 
 
-# Holes.
+# Holes
 
 
 @pytest.mark.parametrize("size", [16 * MIB, (1 << 31) + 1, 1 << 40])
@@ -547,10 +547,10 @@ def test_sparse_files_stay_sparse(tmp_path: Path, size: int) -> None:
         assert copy.read(10) == b"begin" + bytes(5)
         copy.seek(size // 2 - 2)
         assert copy.read(10) == bytes(2) + b"middle" + bytes(2)
-    # Nothing is to be done a second time, and the comparison takes no time either.
+    # There is nothing to repeat, and the comparison takes no time either.
     assert materialise(store, LOG, target).unchanged == 3
     assert publish_directory(source, store, KEY).unchanged == 3
-    # One byte more in a hole is found.
+    # One more byte in a hole is found.
     with open(target / "hole", "r+b") as changed:
         changed.seek(size - 1)
         changed.write(b"x")
@@ -560,14 +560,14 @@ def test_sparse_files_stay_sparse(tmp_path: Path, size: int) -> None:
 
 
 def test_a_file_that_is_larger_than_any_may_be(tmp_path: Path) -> None:
-    """A hole costs its author nothing; it must not stop what else there is."""
+    """A hole costs its author nothing; it must not stop the other files."""
     hole = encode(File(b"a", 0o644, MTIME, 0, 1, zeros=(1 << 63) - 1))
     made = materialise(authored(hole, file(b"b")), LOG, tmp_path / "target")
     assert set(made.failed) <= {b"a"}
     assert (tmp_path / "target/b").read_bytes() == b"text"
 
 
-# Few descriptors, whole program.
+# Few descriptors, whole program
 
 
 def test_few_descriptors_are_enough(tmp_path: Path) -> None:

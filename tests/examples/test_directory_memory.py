@@ -1,4 +1,4 @@
-"""Memory is a hint: whatever a program has saved may come back older, newer, or not at all."""
+"""Memory is a hint: a program's saved state may come back older, newer, or not at all."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Killed(Exception):
 
 
 class Frail(MemoryStore):
-    """A store under which a process is killed after so many writes."""
+    """A store whose process is killed after `writes` writes."""
 
     writes_left = -1
 
@@ -67,7 +67,7 @@ class Life:
             pass
         self.note = folder / "store.lock"
         self.store, self.mirrored = Frail(family=YAMF), MemoryStore(family=YAMF)
-        self.witness = MemoryStore(family=YAMF)  # somebody who has all that was ever fetched
+        self.witness = MemoryStore(family=YAMF)  # a witness with everything ever fetched
         self.kept: dict[str, list[object]] = {
             "store": [],
             "note": [b""],
@@ -76,7 +76,7 @@ class Life:
         }
 
     def change(self) -> None:
-        """A file system keeps times in ticks, and within one nothing but the content may change."""
+        """A file system keeps times in ticks, and within a tick only the content may change."""
         name, size = self.rng.choice("aaab"), self.rng.choice((3, 3, 3, 40_000))
         path = self.source / name
         path.write_bytes(self.rng.randbytes(size))
@@ -87,7 +87,7 @@ class Life:
         self.now += self.rng.choice((1, 1, 5 * SECOND))
 
     def publish(self, writes: int = -1) -> None:
-        self.carry(self.witness, self.store)  # as the page says, after a backup
+        self.carry(self.witness, self.store)  # as the page advises after a backup
         self.store.writes_left = writes
         known = settled_before(self.path, self.source, self._hash)
         began = self.now
@@ -136,7 +136,7 @@ class Life:
         match saved:
             case Frail():
                 self.store = deepcopy(saved)
-                # What was published after that, and is lost, is published otherwise.
+                # Later entries, now lost, are published differently.
                 kept = self.kept["store"]
                 kept[:] = [each for each in kept if length(each) <= length(saved)]
             case MemoryStore():
@@ -163,7 +163,7 @@ class Life:
         assert self.store.fork(LOG) is None
 
 
-# The last one has a note of a later log than that of the store.
+# The last seed has a note of a later log than that of the store.
 SEEDS = sorted({*seeds("DIRECTORY_MEMORY", 60, long=2000), 287})
 
 
@@ -187,7 +187,7 @@ def test_a_publisher_that_believes_any_note_is_noticed(
 def test_an_author_that_has_its_log_back_from_others_does_not_fork_it(
     tmp_path: Path, source: Path, published: Path
 ) -> None:
-    """As the page says, after its store was restored from a backup."""
+    """As the page advises after its store was restored from a backup."""
     backup, copy, target = tmp_path / "backup", tmp_path / "copy.store", tmp_path / "target"
     shutil.copy(published, backup)
     make_tree(source, {"new": b"new"})

@@ -1,4 +1,4 @@
-"""Whatever a log says, and whatever lies in the directory: what is outside stays as it is."""
+"""Whatever a log says, and whatever the directory contains: everything outside stays as it is."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def links(draw: st.DrawFn) -> Record:
 RECORDS = st.one_of(
     FILES, FILES, st.builds(Directory, PATHS, MODES), links(), st.builds(Removed, PATHS)
 )
-# What lies in the directory: at a path, something of a kind.
+# Contents of the directory: at a path, something of a kind.
 LITTER = st.lists(
     st.tuples(PATHS, st.sampled_from(["file", "directory", "out", "up", "hard", "fifo"])),
     max_size=8,
@@ -61,7 +61,7 @@ LITTER = st.lists(
 
 
 def litter(target: Path, outside: Path, things: list[tuple[bytes, str]]) -> None:
-    """Put things there, where there is nothing yet."""
+    """Put things there, except where something is already."""
     for name, kind in things:
         path = target / os.fsdecode(name)
         above = path.parent
@@ -87,7 +87,7 @@ def litter(target: Path, outside: Path, things: list[tuple[bytes, str]]) -> None
 
 
 def state(root: Path) -> dict[str, tuple[int, ...]]:
-    """Of all that is there, everything but when it was looked at."""
+    """Everything about all that is there, except access times."""
     found = {}
     for path in [root, *root.rglob("*")]:
         status = path.lstat()
@@ -131,7 +131,7 @@ def test_what_is_outside_stays_as_it_is(
 def check_places(
     store: MemoryStore, target: Path, failed: dict[bytes, str], *, has_litter: bool
 ) -> None:
-    """All is as the log says but for what was told."""
+    """Everything is as the log says, except for the reported errors."""
     for path, place in read_tree(store, LOG).places.items():
         if any(path == each or path.startswith(each + b"/") for each in failed):
             continue

@@ -1,4 +1,4 @@
-"""Some files only, several servers at once, and looking before leaping."""
+"""Selected files only, several servers at once, and a look before the fetch."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_pattern_is_for_paths_names_and_directories(pattern: str, chosen: set[
 
 
 def test_what_is_small_says_which_entries_are_of_which_file(source: Path) -> None:
-    """Versions from before are not of interest, but for what has been kept of them."""
+    """Earlier versions are of no interest, except for the parts of them that remain."""
     store = MemoryStore(family=YAMF)
     publish_directory(source, store, KEY)
     data = bytearray(contents(source)["large"] or b"")  # type: ignore[arg-type]
@@ -84,12 +84,12 @@ def test_what_is_small_says_which_entries_are_of_which_file(source: Path) -> Non
     sizes = {entry.seqnum: entry.payload_size for entry in store.entries(LOG)}
     lacking = lacking_of(chooser(["large"]))(small_only(store), LOG)
     assert lacking == sorted(n for n in there if sizes[n] > PACK_SIZE_MAX)
-    # What was there before the change, and is not any more.
+    # Less than all: parts from before the change are gone.
     assert len(lacking) < sum(size > PACK_SIZE_MAX for size in sizes.values())
 
 
 def test_what_nobody_can_tell_of_is_asked_for() -> None:
-    """In a log without small first chunks."""
+    """A log without small first chunks."""
     store, author = MemoryStore(family=YAMF), LogAuthor(KEY, family=YAMF)
     for path in (b"a", b"b"):
         record = File(path, 0o644, 5, 0, 1)
@@ -121,7 +121,7 @@ def test_only_some_files_are_fetched(tmp_path: Path, source: Path) -> None:
 
 @pytest.mark.once
 def test_large_payloads_come_from_all_servers(tmp_path: Path, source: Path) -> None:
-    """One of them hangs up in the middle: what it owes comes from the others."""
+    """One of them hangs up in the middle: the others send its share."""
     target, stores = tmp_path / "target", [tmp_path / f"{n}.store" for n in range(3)]
     run("publish", source, "--store", stores[0])
     shutil.copy(stores[0], stores[1])
@@ -334,7 +334,7 @@ def test_the_listing_on_the_page_is_a_real_one(tmp_path: Path) -> None:
 def test_the_loop_leaves_the_store_to_its_thread(
     servers: int, options: list[str], published: Path
 ) -> None:
-    """Else two connections would be in one store at once."""
+    """Otherwise two connections would be in one store at once."""
     outside, within = list[str](), list[str]()
 
     class Watched(sqlite3.Connection):

@@ -1,4 +1,4 @@
-"""Newcomers at a server that is full: who reads nothing makes way for them, in whatever crowd."""
+"""Newcomers at a full server: clients that read nothing make way for them, in any crowd."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Hall:
 def test_a_crowd_that_reads_nothing_keeps_nobody_out(
     seed: int, count: int, of_one_address: int
 ) -> None:
-    """The newcomers come while it does, or later; those who read stay."""
+    """The newcomers come meanwhile or later; clients that read stay."""
     rng, hall = Random(seed), Hall(count, of_one_address)
     crowd = 4 * of_one_address
     moments = sorted(rng.randrange(crowd) for _ in range(max(1, of_one_address // 4)))

@@ -219,7 +219,7 @@ def test_a_path_that_names_nothing_inside_is_refused(path: object) -> None:
         cbor2.dumps([PACK | {"sizes": [0, PACK_SIZE_MAX]}, bytes(PACK_SIZE_MAX)]),
         b"\x82" + DEEP + b"\x00\x40",
         b"\x82\xc2\x42" + b"\xff\xff\x40",
-        b"\x82\xd8\x23\x61(\x40",  # a regular expression that is none
+        b"\x82\xd8\x23\x61(\x40",  # an invalid regular expression
     ],
 )
 def test_what_is_no_record_is_refused(payload: bytes) -> None:
@@ -260,7 +260,7 @@ def test_no_change_of_bytes_raises_anything_else(data: st.DataObject) -> None:
         (b"d/l", b"/a", False),
         (b"d/l", b"", False),
         (b"d/l", b"a\0", False),
-        # Where a link stands in for "a", this is outside.
+        # Where "a" is replaced by a link, this is outside.
         (b"d/l", b"a/../../b", False),
         (b"d/e/l", b"a/..", False),
         (b"d/l", b"./../a", False),

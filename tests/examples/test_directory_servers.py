@@ -1,4 +1,4 @@
-"""What several servers have is taken together, and what is wrong with one of them is its own."""
+"""The logs of several servers are combined, and a fault of one server affects only that one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from culm_io.stores.bamboo import SqliteStore
 
 
 def make_store(path: Path, lengths: Sequence[int], *, spoiled: int = 0, size: int = 50) -> None:
-    """A store with logs of so many entries, in the first of which entry 3 is not as signed."""
+    """A store with logs of these lengths; in the first, entry 3 is not as signed."""
     with SqliteStore(path, family=YAMF, durable=False) as store:
         for number, length in enumerate(lengths):
             author = LogAuthor(key_of(number), family=YAMF)
@@ -43,7 +43,7 @@ def logs_of(count: int) -> list[tuple[int, LogKey]]:
 
 
 def heads(path: Path, count: int) -> list[int]:
-    """How far a store has each log."""
+    """The last entry of each log in a store."""
     with SqliteStore(path, family=YAMF, must_exist=True) as store:
         found = [store.head(log) for _, log in logs_of(count)]
     return [0 if head is None else head.seqnum for head in found]
@@ -54,14 +54,14 @@ def fetch_from(target: Path, served: Sequence[Path], *options: object) -> Done:
     with ExitStack() as stack:
         ports = [stack.enter_context(serving(path)) for path in served]
         more = [part for port in ports[1:] for part in ("--from", f"127.0.0.1:{port}")]
-        # A server that is slow between two of its logs has not offered all.
+        # A server that pauses between two of its logs has not offered all.
         return fetch(target, ports[0], None, *more, "--settle", "1.5", *options)
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("size", [50, 200_000])
 def test_a_log_that_does_not_verify_costs_that_log(tmp_path: Path, size: int) -> None:
-    """From two servers as from one, in payloads that are small and in those that are shared."""
+    """From two servers as from one, with small payloads and with shared ones."""
     bad, new = tmp_path / "bad.store", tmp_path / "new.store"
     make_store(bad, [5] * 5, spoiled=3, size=size)
     done = fetch_from(new, [bad, bad])
@@ -94,7 +94,7 @@ def test_what_does_not_verify_comes_from_a_server_that_has_it_whole(
 
 @pytest.mark.once
 def test_the_longest_log_that_verifies_wins(tmp_path: Path) -> None:
-    """What each server has beyond the others comes, in whatever order they are named."""
+    """Each server's longer logs arrive, in whatever order the servers are named."""
     lengths = {"stale": [3, 0], "newest": [9, 0], "other": [6, 4], "empty": [0, 0]}
     stores = {name: tmp_path / f"{name}.store" for name in lengths}
     for name, each in lengths.items():

@@ -1,4 +1,4 @@
-"""Several servers at once: those that are fast are asked for more, and none holds up the others."""
+"""Several servers at once: fast ones are asked for more, and none holds up the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TREE: dict[str, bytes | str | None] = {
 
 @dataclass
 class Server:
-    """Sends what it is asked for, one payload after the other, each `pace` ticks (0: never)."""
+    """Sends the requested payloads one after the other, each in `pace` ticks (0: never)."""
 
     pace: int
     has: set[tuple[LogKey, int]]
@@ -43,7 +43,7 @@ class Server:
 
 @dataclass
 class Fetching:
-    """A simulation of a fetch: which payloads have come, and how many came twice."""
+    """A simulation of a fetch: the payloads that have arrived, and the number that came twice."""
 
     servers: list[Server]
     numbers: dict[LogKey, list[int]]
@@ -51,7 +51,7 @@ class Fetching:
     twice: int = 0
 
     def ticks(self, most: int) -> int:
-        """The ticks until all is here that anybody sends."""
+        """The ticks until everything that any server sends is here."""
         shares, here = Shares(self.numbers, self.gaps), set[tuple[LogKey, int]]()
         offered = dict.fromkeys(LOGS, 1 << 30)
         for tick in range(1, most):
@@ -126,7 +126,7 @@ def test_a_server_that_falls_silent_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Wherever that is, and whether it is asked first or second: one that is well does it all."""
+    """Wherever it stops, and whether it is asked first or second: a healthy one sends it all."""
     monkeypatch.setattr(fetch, "_PATIENCE_MAX_S", 0.5)
     with serving(two_stores[0]) as well, serving(two_stores[1]) as ill, Throttle(ill, size) as slow:
         ports = [well, slow] if stuck else [slow, well]

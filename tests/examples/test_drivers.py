@@ -23,7 +23,7 @@ from culm.wire.multihash import YAMF
 from toy_machines import LineReceived, Lines, ToyErrorCode
 
 COUNT, SIZE = 4, 50_000
-SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
+SECONDS_MAX = 60  # of a driver that hangs; a working one takes far less
 PATIENT = Timing(linger_s=3600, linger_after_error_s=3600)  # a slow peer is not given up
 
 PAIRS = [
@@ -44,7 +44,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def stored(seed: int) -> MemoryStore:
-    """A store with one log of payloads that no compression makes smaller."""
+    """A store with one log of incompressible payloads."""
     author, random = LogAuthor(SigningKey(bytes([seed]) * 32), family=YAMF), Random(seed)
     store = MemoryStore(family=YAMF)
     store.append(author.log, [author.publish(random.randbytes(SIZE)) for _ in range(COUNT)])
@@ -90,7 +90,7 @@ def test_two_replicators_with_much_to_say_to_each_other(
 
 
 class Scolder(Lines):
-    """Says, of course, what was wrong."""
+    """Tells the peer its mistake, of course."""
 
     def _ended(self, error: Any) -> None:
         super()._ended(error)
@@ -103,10 +103,10 @@ class Scolder(Lines):
 def test_last_words_reach_a_peer_that_has_much_to_say(
     left: Drive, right: Drive, secured: Any, ends: Any
 ) -> None:
-    """It breaks a rule with its first words, and has many more on their way."""
+    """It breaks a rule with its first words, with many more on their way."""
 
     class Talker(Lines):
-        """Ends when it is told that something was wrong."""
+        """Ends when it is told of a mistake."""
 
         is_told = False
 
@@ -123,7 +123,7 @@ def test_last_words_reach_a_peer_that_has_much_to_say(
 
     heard: list[Event] = []
     with ThreadPoolExecutor(2) as pool:
-        brief = Timing(linger_s=0.5)  # it has heard all that it is here for
+        brief = Timing(linger_s=0.5)  # it has heard everything it came for
         talks = pool.submit(
             left, Talker(), ends[0], secured[0], on_event=heard.append, timing=brief
         )

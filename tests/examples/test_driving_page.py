@@ -1,4 +1,4 @@
-"""The loop of the page on driving, taken from the page as it stands; and that for asyncio."""
+"""The loop of the page on driving, taken straight from the page; and the one for asyncio."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ from toy_machines import Keeper, LineReceived, Lines, ToyErrorCode
 Run = Callable[..., Closed]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "driving.md"
-SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
+SECONDS_MAX = 60  # of a driver that hangs; a working one takes far less
 PATIENT = PumpTiming(linger_s=3600, linger_after_error_s=3600)  # a slow peer is not given up
 
 
 def loops_of_the_page() -> list[str]:
-    """The blocks of the page that are no dialogues: for a stream, datagrams, several links."""
+    """The page's blocks that are not dialogues: for a stream, datagrams, several links."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     return [block for block in blocks if ">>>" not in block]
 
@@ -74,7 +74,7 @@ def run_page(machine: Any, connection: socket.socket, **handlers: Any) -> Closed
 
 
 def run_trio(machine: Any, connection: socket.socket, **handlers: Any) -> Closed:
-    """The same with the driver for trio, in a loop of its own."""
+    """The same with the driver for trio, in its own loop."""
 
     async def main() -> Closed:
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
@@ -84,7 +84,7 @@ def run_trio(machine: Any, connection: socket.socket, **handlers: Any) -> Closed
 
 
 def run_asyncio(machine: Any, connection: socket.socket, **handlers: Any) -> Closed:
-    """The same with the driver for asyncio, in a loop of its own."""
+    """The same with the driver for asyncio, in its own loop."""
 
     async def main() -> Closed:
         loop = asyncio.get_running_loop()
@@ -98,7 +98,7 @@ def run_asyncio(machine: Any, connection: socket.socket, **handlers: Any) -> Clo
 
 @pytest.fixture(params=[run_page, run_asyncio, run_trio])
 def run(request: pytest.FixtureRequest) -> Run:
-    """What the page promises, other drivers do as well."""
+    """The page's loop; other drivers keep its promises as well."""
     found: Run = request.param
     return found
 
@@ -112,7 +112,7 @@ def test_the_loops_are_those_of_the_drivers() -> None:
 
 
 def test_a_driver_has_less_than_a_hundred_lines() -> None:
-    """What is left over when the pump has seen to everything else."""
+    """The remainder, once the pump has seen to everything else."""
     loops = ("anyio", "asyncio", "sockets", "trio", "twisted")
     found = [path for loop in loops for path in Path(culm_io.__file__).parent.glob(f"{loop}/*.py")]
     lines = {str(path): len(path.read_text(encoding="utf-8").splitlines()) for path in found}
@@ -120,11 +120,11 @@ def test_a_driver_has_less_than_a_hundred_lines() -> None:
     assert {name: count for name, count in lines.items() if count >= 100} == {}
 
 
-# Replicators.
+# Replicators
 
 
 def stored(seed: int, count: int, size: int) -> MemoryStore:
-    """A store with one log of so many payloads that no compression makes smaller."""
+    """A store with one log of `count` incompressible payloads."""
     author, random = LogAuthor(SigningKey(bytes([seed]) * 32), family=YAMF), Random(seed)
     store = MemoryStore(family=YAMF)
     store.append(author.log, [author.publish(random.randbytes(size)) for _ in range(count)])
@@ -149,7 +149,7 @@ def pair(size: int = 8192) -> tuple[socket.socket, socket.socket]:
 
 
 def test_two_replicators_with_more_to_say_than_fits_between_them(run: Run) -> None:
-    """Each has 20 entries of 100 kB for the other: whoever only writes waits for ever."""
+    """Each has 20 entries of 100 kB for the other: one that only writes waits for ever."""
     done: set[Role] = set()
 
     def side(role: Role, connection: socket.socket) -> int:
@@ -178,13 +178,13 @@ def test_two_replicators_with_more_to_say_than_fits_between_them(run: Run) -> No
         try:
             assert [each.result(SECONDS_MAX) for each in sides] == [20, 20]
         finally:
-            for end in ends:  # wakes up who waits
+            for end in ends:  # wakes up the waiting end
                 if end.fileno() >= 0:
                     end.shutdown(socket.SHUT_RDWR)
 
 
 class Meter:
-    """What a driver holds: bytes taken from the machine that the socket has not taken."""
+    """The bytes that a driver holds: taken from the machine, not yet by the socket."""
 
     def __init__(self, machine: Any) -> None:
         self.machine, self.held, self.retained_max, self.size_max = machine, 0, 0, 0
@@ -204,7 +204,7 @@ def _delegated(name: str) -> property:
     return property(lambda meter: getattr(meter.machine, name))
 
 
-# Protocols are looked up on the class: what only `__getattr__` finds is not there for them.
+# Protocols are looked up on the class: attributes found only by `__getattr__` do not count.
 for _name in {name for kind in (StreamMachine, Timed, Durable) for name in dir(kind)}:
     if not _name.startswith("_") and _name != "data_to_send":
         setattr(Meter, _name, _delegated(_name))
@@ -243,7 +243,7 @@ def stalled(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def test_a_peer_that_asks_for_everything_and_reads_nothing(stalled: threading.Event) -> None:
-    """40 MB are wanted at once, with a window for all of it; memory stays bounded."""
+    """40 MB are requested at once, with a window for all of it; memory stays bounded."""
     store = stored(1, 40, 1_000_000)
     near, far = pair()
     machine = replicator(Role.REACTIVE)
@@ -252,9 +252,9 @@ def test_a_peer_that_asks_for_everything_and_reads_nothing(stalled: threading.Ev
     metered.meter = meter
 
     def peer() -> int:
-        """Says that it wants all there is; reads until the first entry is under way.
+        """Requests everything; reads until the first entry is under way.
 
-        Returns what was held before it goes: then it is dropped, piece by piece.
+        Returns the amount held before it leaves: then that is dropped, piece by piece.
         """
         wants = replicator(Role.PROACTIVE, data_window_max=1 << 40)
         empty = MemoryStore(family=YAMF)
@@ -284,7 +284,7 @@ def test_a_peer_that_asks_for_everything_and_reads_nothing(stalled: threading.Ev
     assert meter.size_max < 4_000_000
 
 
-# The end.
+# The end
 
 
 class Talker(Lines):
@@ -319,7 +319,7 @@ def read_all(far: socket.socket) -> bytes:
 
 
 def test_last_words_reach_a_peer_that_is_still_talking() -> None:
-    """It breaks a rule, and reads only when it has said all it wanted to say."""
+    """It breaks a rule, and reads only after its own last word."""
 
     def peer(far: socket.socket) -> bytes:
         far.sendall(bytes(1_000_000))
@@ -333,7 +333,7 @@ def test_last_words_reach_a_peer_that_is_still_talking() -> None:
 
 
 def test_half_a_connection_is_enough_for_an_answer(run: Run) -> None:
-    """The peer has said all (`shutdown`); all that it asked for still comes."""
+    """The peer has said all (`shutdown`); everything it asked for still comes."""
 
     class Echo(Lines):
         def next_event(self) -> Event | None:
@@ -357,7 +357,7 @@ def test_half_a_connection_is_enough_for_an_answer(run: Run) -> None:
 
 
 def test_an_effect_that_is_out_counts_as_bytes_to_come() -> None:
-    """The peer has said all, and the store, in another thread, is at work only then."""
+    """The peer has said all, and only then the store, in another thread, is at work."""
     ended = threading.Event()
 
     class Ended(Keeper):
@@ -391,7 +391,7 @@ def test_an_effect_that_is_out_counts_as_bytes_to_come() -> None:
 
 
 def test_a_store_that_gives_no_answer_has_failed(run: Run) -> None:
-    """It gives what the machine refuses: the driver says so when the goodbye is said."""
+    """Its answer is refused by the machine; the driver reports that after the goodbye."""
     events: list[Event] = []
     near, far = pair(1 << 16)
     with far:
@@ -404,7 +404,7 @@ def test_a_store_that_gives_no_answer_has_failed(run: Run) -> None:
 
 
 def test_an_end_of_the_stream_that_is_no_end_to_the_machine() -> None:
-    """Nobody calls verbs from outside of a loop that blocks, so nothing more can happen."""
+    """No verbs are called from outside a blocking loop, so nothing more can happen."""
 
     class Unmoved(Lines):
         def _step_eof(self) -> Event | None:
@@ -430,7 +430,7 @@ def test_the_end_of_our_words_is_told_before_the_peer_ends() -> None:
 
 
 def test_a_peer_that_takes_nothing_any_more(run: Run) -> None:
-    """What it said before is still read; what we say goes nowhere, and the machine is told."""
+    """Its earlier words are still read; ours go nowhere, and the machine is told."""
     read = threading.Event()
     events: list[Event] = []
 
@@ -453,7 +453,7 @@ def test_a_peer_that_takes_nothing_any_more(run: Run) -> None:
     assert events == [LineReceived(text=b"one"), LineReceived(text=b"two"), Closed()]
 
 
-# Time.
+# Time
 
 
 def test_silence_is_measured_from_the_moment_when_something_came(

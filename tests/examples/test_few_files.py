@@ -1,4 +1,4 @@
-"""Servers that may open few files, and more strangers than that."""
+"""Servers with few file descriptors, and more strangers than that."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from culm_io.programs.raft.farm import Farm
 FILES_MAX = 24
 STRANGERS = 40
 CROWDED_S = 4.0
-ERRORS_MAX = 10_000  # bytes; one complaint each second is a few hundred
+ERRORS_MAX = 10_000  # bytes; one complaint a second makes a few hundred
 
 
 def directory(folder: Path) -> tuple[list[str], list[int]]:
@@ -49,7 +49,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(command: list[str], errors: Path) -> Iterator[None]:
-    """A server that may open no more than `FILES_MAX` files, and ends well."""
+    """A server limited to `FILES_MAX` files, which ends well."""
     words = ["sh", "-c", f"ulimit -n {FILES_MAX}; exec {shlex.join(command)}"]
     with (
         errors.open("w") as file,
@@ -73,7 +73,7 @@ def connect(port: int) -> socket.socket:
 
 
 def is_there(port: int) -> bool:
-    """Whether somebody who listens there takes a connection, and closes it after its peer."""
+    """Whether the listener there takes a connection, and closes it after its peer."""
     with connect(port) as made:
         made.settimeout(SECONDS_MAX)
         made.shutdown(socket.SHUT_WR)

@@ -1,6 +1,6 @@
-"""Peers that are not what they should be, against the fetch process.
+"""Misbehaving peers, against the fetch process.
 
-Each ends with the code that says what was wrong, and with a store in which all verifies.
+Each ends with the code of its fault, and with a store in which everything verifies.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def store() -> MemoryStore:
 
 
 class LyingStore:
-    """Gives out one entry otherwise than it is."""
+    """Gives out one entry in altered form."""
 
     perform = LogStore.perform  # by the methods below
 
@@ -101,7 +101,7 @@ class LyingStore:
 
 
 def serving(store: Any) -> Callable[[], asyncio.BaseProtocol]:
-    """Peers as they should be, but for what their store says."""
+    """Well-behaved peers, except for the contents of their store."""
 
     def connected() -> asyncio.BaseProtocol:
         replicator = Replicator(
@@ -119,7 +119,7 @@ def serving(store: Any) -> Callable[[], asyncio.BaseProtocol]:
 
 
 def flipped(at: int) -> Callable[[bytes], bytes]:
-    """A bit of the byte at that index is another."""
+    """One bit of the byte at that index is flipped."""
 
     def flip(data: bytes) -> bytes:
         changed = bytearray(data)
@@ -130,7 +130,7 @@ def flipped(at: int) -> Callable[[bytes], bytes]:
 
 
 def fetch_from(port: int, folder: Path, *options: object, silence_s: float = 60) -> Done:
-    """Fetch in vain; `silence_s` is short where silence is what ends it."""
+    """Fetch in vain; `silence_s` is short where silence ends it."""
     options += ("--timeout", silence_s)
     done = fetch(folder / "store", port, folder / "target", *options)
     assert done.status == 1
@@ -146,11 +146,11 @@ def fetch_from(port: int, folder: Path, *options: object, silence_s: float = 60)
         (b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n", "MUX_VIOLATION"),
         (b"\xff" * 1000, "MUX_VIOLATION"),
         (Random(3).randbytes(5000), "MUX_VIOLATION"),
-        # Setup, then packets: of a type that there is not, ...
+        # Setup, then packets: of an unknown type, ...
         (b"\0\0\0" + b"\xc0\0", "MUX_VIOLATION"),
-        # ... data of 2**62 bytes that we gave no credit for, ...
+        # ... data of 2**62 bytes without any credit from us, ...
         (b"\0\0\0" + b"\x23\x01\x40\0\0\0\0\0\0\0", "MUX_VIOLATION"),
-        # ... a byte on the control channel that means nothing.
+        # ... a meaningless byte on the control channel.
         (b"\0\0\0" + b"\x20\0\1\x9f", "UNUSED_CONTROL_BYTE"),
     ],
 )
@@ -183,7 +183,7 @@ def test_an_end_before_it_is_time(tmp_path: Path, data: bytes) -> None:
 @pytest.mark.parametrize(
     ("size", "then_close", "entries"),
     [
-        # Of a packet that is cut short all that has come is taken when the end has come.
+        # The received part of a packet that is cut short is taken at the end of the stream.
         *((2_000, False, 0), (2_000, True, 2)),
         *((60_000, False, 6), (60_000, True, 6)),
         *((110_000, False, 6), (110_000, True, 6)),
@@ -194,10 +194,10 @@ def test_silence_or_an_end_in_the_middle_of_an_entry(
 ) -> None:
     with server(serving(store)) as port:
         with Throttle(port, size, then_close=then_close) as slow_port:
-            # What comes before the silence has to come in time.
+            # Bytes before the silence have to come in time.
             done = fetch_from(slow_port, tmp_path, silence_s=60 if then_close else 4)
         assert done.summary["code"] == ("UNEXPECTED_EOF" if then_close else "PEER_SILENT")
-        # What had come is there.
+        # Everything received is there.
         assert whole_entries(tmp_path / "store") == done.summary["entries"] == entries
         rest = fetch(tmp_path / "store", port)
     assert (rest.status, rest.summary["entries"]) == (0, COUNT - entries)
@@ -226,7 +226,7 @@ def test_a_payload_that_is_another(tmp_path: Path, store: MemoryStore, seqnum: i
 
 @pytest.mark.parametrize("ends", ["well", "in the middle"])
 def test_a_large_payload_that_is_another(tmp_path: Path, ends: str) -> None:
-    """Large ones are stored while they come: what is wrong must not stay in the way."""
+    """Large ones are stored while they come: a wrong one must not stay in the way."""
     data = encode(File(b"big", 0o644, MTIME, 0, 1), Random(5).randbytes(1_000_000))
     store = authored([payload(1), data, payload(2)])
     with server(serving(LyingStore(store, 2, payload=flipped(50)))) as port:
@@ -247,7 +247,7 @@ def test_a_large_payload_that_is_another(tmp_path: Path, ends: str) -> None:
 
 
 class Endless(LyingStore):
-    """Has as many bytes of the payload as anybody wants."""
+    """Has endlessly many bytes of the payload."""
 
     def entries(self, *args: Any, **kwargs: Any) -> list[StoredEntry]:
         return [
@@ -270,10 +270,10 @@ def test_a_payload_larger_than_any_record(
     huge = author.publish(payload_size=size, payload_hash=YAMF.hash(b""))
     store = authored([first, NewEntry(huge.entry)])
     with server(serving(Endless(store, 2))) as port:
-        for _ in range(2):  # what is in the store already is no better
+        for _ in range(2):  # the entry in the store is no better
             done = fetch_from(port, tmp_path, *options)
             assert done.summary["code"] == "PAYLOAD_TOO_LARGE"
-            assert done.summary["wire_bytes"] < 1 << 16  # none of it was asked for
+            assert done.summary["wire_bytes"] < 1 << 16  # none of it was requested
     assert whole_entries(tmp_path / "store") == 1
     assert (tmp_path / "store").stat().st_size < 8 << 20
 
@@ -281,7 +281,7 @@ def test_a_payload_larger_than_any_record(
 def test_a_payload_that_comes_although_it_is_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The peer, which is in this process, does not care what is asked of it."""
+    """The peer, which is in this process, ignores the limits in requests."""
     for asked in (Demand, Eagerness):
         monkeypatch.setattr(asked, "wants_payload", lambda *_: True)
     monkeypatch.setattr(Demand, "admits_payload", lambda *_: True)
@@ -307,7 +307,7 @@ def test_a_payload_that_comes_although_it_is_too_large(
 def answering(
     answer: Callable[[Connection, Event], object],
 ) -> Callable[[], asyncio.BaseProtocol]:
-    """Peers that say of each event what they like."""
+    """Peers that answer each event as they like."""
 
     def connected() -> asyncio.BaseProtocol:
         machine = Connection(role=Role.REACTIVE, trust_caller=True)
@@ -317,7 +317,7 @@ def answering(
 
 
 def offer(machine: Connection, first: Entry) -> None:
-    """Say that there is a log of one entry."""
+    """Announce a log of one entry."""
     log, links = LogKey(first.author, first.log_id), {1: first.hash()}
     machine.propose(
         Proposal(log=log, start=2, lower_certpool=2, expected_hash=links[1]), links=links
@@ -327,7 +327,7 @@ def offer(machine: Connection, first: Entry) -> None:
 @pytest.mark.costly
 @pytest.mark.parametrize("says", ["nothing", "confirms"])
 def test_a_peer_that_lives_and_does_not_go_on(tmp_path: Path, says: str) -> None:
-    """It answers when it is asked for a sign of life, and that is all."""
+    """It answers keepalives, and does nothing else."""
 
     def answer(machine: Connection, event: Event) -> None:
         if isinstance(event, CreditReceived) and not machine.requests:
@@ -347,7 +347,7 @@ def test_a_log_that_would_fill_the_disk(tmp_path: Path) -> None:
         done = fetch_from(port, tmp_path, "--max-size", "2")
         assert done.summary["code"] == "TOO_MUCH"
         assert "--max-size" in done.summary["error"]
-        assert whole_entries(tmp_path / "store") <= 2 + 8  # those, and what was on its way
+        assert whole_entries(tmp_path / "store") <= 2 + 8  # those, and the bytes on their way
         rest = fetch(tmp_path / "store", port)
     assert rest.status == 0
     assert whole_entries(tmp_path / "store") == 30
@@ -367,7 +367,7 @@ def test_a_path_that_leads_out(tmp_path: Path, path: bytes) -> None:
 
 
 def test_a_fork(tmp_path: Path, store: MemoryStore) -> None:
-    """The author has told us something else than the peer."""
+    """The author has told us and the peer different things."""
     other = authored([payload(0), b"other", *(payload(n % COUNT) for n in range(2, COUNT + 5))])
     with server(serving(store)) as port:
         assert fetch(tmp_path / "store", port).status == 0
@@ -390,7 +390,7 @@ def test_a_peer_without_logs(tmp_path: Path) -> None:
 
 
 def test_nobody_at_all(tmp_path: Path) -> None:
-    with socket.socket() as taken:  # so that nobody else listens there meanwhile
+    with socket.socket() as taken:  # so that no other process listens there meanwhile
         taken.bind(("127.0.0.1", 0))
         done = fetch_from(taken.getsockname()[1], tmp_path)
     assert done.summary["code"] == "CONNECTION_FAILED"
@@ -401,7 +401,7 @@ def test_nobody_at_all(tmp_path: Path) -> None:
 def test_one_byte_of_what_a_peer_says_is_another(
     tmp_path: Path, store: MemoryStore, seed: int
 ) -> None:
-    """Wherever it is: what does not verify is not stored, and what is, is the log's."""
+    """In any place: nothing is stored that does not verify, or is not the log's."""
     at = Random(seed).randrange(164_000)
     with server(serving(store)) as port:
         with Throttle(port, flip=at) as bad_port:
@@ -419,7 +419,7 @@ def test_one_byte_of_what_a_peer_says_is_another(
 
 
 def test_honest_peers_are_served(tmp_path: Path, store: MemoryStore) -> None:
-    """The peers of these tests are good ones where they do not lie."""
+    """The peers of these tests behave well where they do not lie."""
     with server(serving(store)) as port:
         done = fetch(tmp_path / "store", port, tmp_path / "target")
     assert (done.status, done.summary["entries"]) == (0, COUNT)
@@ -427,7 +427,7 @@ def test_honest_peers_are_served(tmp_path: Path, store: MemoryStore) -> None:
 
 
 class LyingOfOneLog(LyingStore):
-    """Gives out an entry of one of its logs otherwise than it is."""
+    """Gives out an entry of one of its logs in altered form."""
 
     def entries(self, log: LogKey, *args: Any, **kwargs: Any) -> list[StoredEntry]:
         if log == LOG:
@@ -441,7 +441,7 @@ class LyingOfOneLog(LyingStore):
 def test_a_log_that_does_not_verify_keeps_no_other_one_away(
     tmp_path: Path, store: MemoryStore, seqnum: int
 ) -> None:
-    """The protocol has it end the connection: the others come over another one."""
+    """By the protocol it ends the connection: the other logs come over another one."""
     others = [LogAuthor(SigningKey(bytes([n]) * 32), family=YAMF) for n in range(1, 6)]
     for author in others:
         store.append(author.log, [author.publish(payload(number)) for number in range(COUNT)])
@@ -457,7 +457,7 @@ def test_a_log_that_does_not_verify_keeps_no_other_one_away(
 
 
 class Slow(MemoryStore):
-    """Something else happens before anything is kept."""
+    """Something else happens before anything is stored."""
 
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
@@ -467,7 +467,7 @@ class Slow(MemoryStore):
 
 
 class Leaver:
-    """A peer that sends `first`; it offers `late` and is gone when it is told to."""
+    """A peer that sends `first`; on request it offers `late` and leaves."""
 
     def __init__(self, first: Entry, late: Entry) -> None:
         self._first, self._late = first, late
@@ -502,13 +502,15 @@ class Leaver:
             return
         transport = self.protocol.transport
         assert isinstance(transport, asyncio.Transport)
-        transport.write_eof()  # a reset, as of closing with unread bytes, could overtake the offer
+        # a reset, as after closing with unread bytes, could overtake the offer
+        transport.write_eof()
 
 
 @pytest.mark.parametrize("left_out", [[], [LogKey(bytes(32), 0)]])
 def test_who_has_left_is_asked_for_nothing(left_out: list[LogKey]) -> None:
-    """What was offered is told behind what was stored before: neither payloads that are missing
-    are asked for then, nor a log that is sound."""
+    """An offer is reported after everything stored before it: by then neither missing payloads nor
+    sound logs are requested.
+    """
     sound, late = (LogAuthor(SigningKey(bytes([n] * 32)), family=YAMF) for n in (1, 2))
     first, begun, kept = sound.publish(bytes(9)), late.publish(b"1"), late.publish(b"2")
     store = Slow(family=YAMF)

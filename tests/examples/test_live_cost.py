@@ -1,4 +1,4 @@
-"""What an update of a directory costs that follows its log, and that nothing is missed by it."""
+"""The cost of updating a directory that follows its log, and that no change is missed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOG = LogKey(bytes(KEY.verify_key), 0)
 
 
 def update_steps(folder: Path, files: int) -> list[int]:
-    """The steps of some updates of a directory of that many files, all of them small."""
+    """The steps of some updates of a directory of `files` files, all of them small."""
     source, target, store = folder / "source", folder / "target", MemoryStore(family=YAMF)
     make_tree(source, {f"dir{n // 10}/deep{n // 5}/{n}": b"text" for n in range(files)})
     publish_directory(source, store, KEY)
@@ -99,7 +99,7 @@ def test_what_has_changed_is_all_that_differs(batches: list[list[tuple[Record, b
 
 
 def test_what_is_hidden_comes_to_light_with_the_directory_above() -> None:
-    """The log says where something is after it has said what; the payload between is missing."""
+    """The log gives the place of something after its content; the payload between is missing."""
     store, author = MemoryStore(family=YAMF), LogAuthor(KEY, family=YAMF)
     reader, number = TreeReader(store, LOG, payload_size_max=PACK_SIZE_MAX), count()
 

@@ -1,4 +1,4 @@
-"""``fetch --live``: what is published while the connection is open comes, and stays."""
+"""``fetch --live``: publications during the connection arrive, and stay."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SECONDS_MAX = 60
 
 
 class Live:
-    """A process that fetches live, and what it says line by line."""
+    """A process that fetches live, and its output line by line."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -52,7 +52,7 @@ class Live:
         return self.said[-1]
 
     def reach(self, head: int) -> dict[str, Any]:
-        """The first of the next lines that says that the log is here up to that entry."""
+        """The first of the next lines that reports the log up to that entry."""
         while (said := self.next())["head"] != head:
             pass
         return said
@@ -93,7 +93,7 @@ def following(store: Path, port: int, into: Path | None, *options: object) -> It
 
 
 def publish(source: Path, store: Path) -> int:
-    """How many entries there are afterwards."""
+    """Publish; the number of entries afterwards."""
     # The times of these files never change.
     done = run("publish", source, "--store", store, "--checksum")
     assert done.status == 0, done.errors
@@ -155,7 +155,7 @@ def test_without_a_directory_it_follows_all_logs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_it_waits_for_a_log_that_is_not_there_yet(tmp_path: Path, source: Path) -> None:
-    """Whichever it is, or the one that is wanted, which the server does not know yet."""
+    """Any log, or the wanted one, which the server does not know yet."""
     empty, published = tmp_path / "empty", tmp_path / "published.store"
     empty.mkdir()
     log = run("publish", empty, "--store", published).summary["log"]
@@ -223,7 +223,7 @@ def test_killed_and_started_again(tmp_path: Path, source: Path, published: Path)
 def test_it_ends_when_the_server_goes(
     tmp_path: Path, published: Path, broken: bool, outcome: tuple[int, str | None]
 ) -> None:
-    """In good order, for all is here and the server says goodbye, or because the line broke."""
+    """In good order, when everything is here and the server says goodbye, or by a broken line."""
     with ExitStack() as stack:
         port = stack.enter_context(serving(published))
         if broken:
@@ -275,7 +275,7 @@ def test_a_conflict_in_one_place_does_not_end_it(
 def test_a_line_that_breaks_before_all_is_here(
     tmp_path: Path, source: Path, published: Path
 ) -> None:
-    """What went wrong first is what is told, also if the directory cannot be written then."""
+    """The first error is the one reported, even if the directory cannot be written afterwards."""
     make_tree(source, {"dir0/large": Random(1).randbytes(600_000)})
     publish(source, published)
     target = tmp_path / "target"
@@ -283,7 +283,7 @@ def test_a_line_that_breaks_before_all_is_here(
     with (
         serving(published) as port,
         Throttle(port, 300_000, then_close=True) as short_port,
-        # A peer that is slow for a moment has not said all.
+        # A short pause of the peer is not the end of its offers.
         following(tmp_path / "f.store", short_port, target, "--settle", 60) as live,
     ):
         done = live.wait()
@@ -335,7 +335,7 @@ def test_too_large_payloads_are_left_out_live_too(
 
 @pytest.mark.slow
 def test_interrupted_before_all_is_here(tmp_path: Path, source: Path, published: Path) -> None:
-    """It says so; what is here is in the directory; and the next one goes on."""
+    """It says so; the entries so far are in the directory; and the next run goes on."""
     make_tree(source, {"dir0/large": Random(1).randbytes(600_000), "zero": b"0"})
     head = publish(source, published)
     store, target = tmp_path / "fetched.store", tmp_path / "target"

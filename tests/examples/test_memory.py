@@ -1,4 +1,4 @@
-"""Memory does not grow with what is replicated, but for the list of paths."""
+"""Memory does not grow with the replicated data, except for the list of paths."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ import pytest
 from processes import start, start_fetch
 
 MIB = 1 << 20
-# What Python with all that is imported takes, and what is in flight.  Python 3.14 takes 7 MiB more
-# by itself than 3.11 does.
+# Python with all imports, and data in flight. Python 3.14 alone takes 7 MiB more than 3.11.
 _LIMIT = (64 if sys.version_info < (3, 14) else 72) * MIB
-# What is known of a path, besides its bytes.
+# The memory for a path, besides its bytes.
 _PATH_SIZE = 512
 
 
 def peak_of(process: subprocess.Popen[str]) -> int:
-    """The most memory that a process has had at once, up to now (bytes)."""
+    """The peak memory of a process up to now (bytes)."""
     status = Path("/proc", str(process.pid), "status")
     if not status.exists():
         pytest.skip("this system has no /proc")
@@ -62,7 +61,7 @@ class Peak:
 
 
 def write_files(root: Path, size: int) -> None:
-    """Files of `size` bytes together, half of them dull."""
+    """Files of `size` bytes together, half of them compressible."""
     root.mkdir()
     noise = Random(1).randbytes(2 * MIB)
     for number in range(size // (16 * MIB)):
@@ -72,7 +71,7 @@ def write_files(root: Path, size: int) -> None:
 
 
 def write_small_files(root: Path, count: int) -> int:
-    """So many files of a line; the size of their paths (bytes)."""
+    """`count` files of one line each; the total size of their paths (bytes)."""
     size = 0
     for number in range(count):
         path = Path(f"{number // 1000}", f"file{number}")
@@ -84,7 +83,7 @@ def write_small_files(root: Path, count: int) -> int:
 
 
 def replicate(folder: Path) -> dict[str, int]:
-    """Publish, serve and fetch what is in `source`; the peak of each process (bytes)."""
+    """Publish, serve and fetch `source`; the peak of each process (bytes)."""
     published, fetched = folder / "published.store", folder / "fetched.store"
     peaks = {}
     publish = start("publish", folder / "source", "--store", published)

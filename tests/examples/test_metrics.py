@@ -14,7 +14,7 @@ from culm_io.metrics import OpenTelemetryExporter, PrometheusExporter
 
 @pytest.fixture
 def tally() -> Tally:
-    """Of two connections: one that ended well, one that was told nonsense."""
+    """Of two connections: one that ended well, one that received nonsense."""
     made = Tally()
     for data in (b"", b"\xff"):
         machine = Connection(role=Role.REACTIVE)

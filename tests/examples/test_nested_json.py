@@ -1,4 +1,4 @@
-"""JSON of any depth, wherever a program takes JSON: from a peer, a log, a control port, a file."""
+"""JSON of any depth, wherever a program reads JSON: from a peer, a log, a control port, a file."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def texts() -> Iterator[bytes]:
 
 
 def deep_calls(count: int, call: Callable[[], None]) -> None:
-    """Call from a stack that is as deep as that already."""
+    """Call from a stack that is already that deep."""
     deep_calls(count - 1, call) if count else call()
 
 
 async def beside(
     answer: Callable[..., Awaitable[None]], ask: Callable[[int], Awaitable[None]]
 ) -> None:
-    """Ask a server at a port of its own."""
+    """Ask a server at its own port."""
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         await ask(server.sockets[0].getsockname()[1])
 
@@ -153,8 +153,8 @@ def test_sessions_take_any_value() -> None:
         machine.apply(index, text)
 
 
-# Where Python's own reader may stay: what it reads there was written by the program itself, or by a
-# child of it.  Another place uses `culm.wire.json.read_json`.
+# Where Python's own reader may stay: its input was written by the program itself, or by one of its
+# children. Other places use `culm.wire.json.read_json`.
 OWN = {
     "examples/culm_io/programs/demo.py",
     "examples/culm_io/programs/demo_spark.py",

@@ -1,4 +1,4 @@
-"""Stores in files that two processes make at once."""
+"""Stores in files that two processes create at once."""
 
 from __future__ import annotations
 

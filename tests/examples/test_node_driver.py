@@ -32,7 +32,7 @@ ASKED = RequestFrame(type=MessageType.CLIENT_REQUEST, log=encode_entries([VALUE]
 
 
 async def ask_much_and_read_late() -> tuple[list[ResponseFrame], int]:
-    """A client sends everything before it reads anything; the answers, and what came in."""
+    """A client sends everything before it reads anything; the answers, and the bytes received."""
     servers = (Server(1, "tcp://127.0.0.1:1"),)
     store = MemoryStore(
         Values(), Stored(snapshot=Snapshot(configuration=Configuration(0, 0, servers)))
@@ -45,7 +45,7 @@ async def ask_much_and_read_late() -> tuple[list[ResponseFrame], int]:
         await asyncio.sleep(0.01)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(ASKED * COUNT)
-    await asyncio.sleep(0.2)  # whatever can be taken without anybody reading is
+    await asyncio.sleep(0.2)  # everything that can be taken without a reader is
     data = await reader.readexactly(COUNT * RESPONSE_SIZE)
     writer.close()
     await driver.stop()
@@ -57,7 +57,7 @@ async def ask_much_and_read_late() -> tuple[list[ResponseFrame], int]:
 
 
 async def ask_for_a_wrong_path_and_go_on(size: int) -> bytes:
-    """A client says more than anybody wants to hear before it reads; what it reads."""
+    """A client sends more than the node wants before it reads; the bytes that it reads."""
     loop = asyncio.get_running_loop()
     node = Node(server_id=1, stored=Stored(), rng=random.Random(1), now=loop.time())
     handshake = Credentials(user="u", password="p", rng=random.Random(2)).handshake
@@ -100,7 +100,7 @@ def test_a_tap_hears_what_goes_over_links() -> None:
 
 
 def test_last_words_reach_a_client_that_still_talks() -> None:
-    """To close a connection with unread bytes would reset it, and the answer be lost."""
+    """Closing a connection with unread bytes would reset it, and the answer would be lost."""
     said = asyncio.run(ask_for_a_wrong_path_and_go_on(3_000_000))
     assert said.startswith(b"HTTP/1.1 404")
 
@@ -113,7 +113,7 @@ def test_a_client_that_reads_late_is_answered_in_full() -> None:
 
 
 async def dial(endpoint: str, handshake: Callable[[Server | None, float], None]) -> None:
-    """Founds a cluster with whoever is at `endpoint`, until it has been dialled three times."""
+    """Founds a cluster with the server at `endpoint`, until it has been dialled three times."""
     loop = asyncio.get_running_loop()
     servers = (Server(1, "tcp://127.0.0.1:1"), Server(2, endpoint))
     node = Node(server_id=1, stored=Stored.founding(servers), rng=random.Random(1), now=loop.time())
@@ -138,7 +138,7 @@ def test_a_server_that_cannot_be_reached_is_dialled_again(endpoint: str) -> None
 
 
 def test_a_server_is_dialled_again_when_its_handshake_cannot_be_made() -> None:
-    """An exception on the way to a link used to be the end of all dialling."""
+    """An exception on the way to a link used to end all dialling."""
 
     def broken(server: Server | None, now: float) -> None:
         raise RuntimeError("no password")
@@ -151,7 +151,7 @@ STRANGERS_MAX = 3
 
 
 async def serve_beside_strangers(said: bytes) -> tuple[list[bytes], int, bytes]:
-    """Strangers say something that is no TLS; what they hear, the links left, and our answer."""
+    """Strangers send bytes that are not TLS; their answers, the links left, and our answer."""
     loop = asyncio.get_running_loop()
     limits = Limits(strangers_max=STRANGERS_MAX)
     node = Node(server_id=1, stored=Stored(), rng=random.Random(1), now=loop.time(), limits=limits)

@@ -1,4 +1,4 @@
-"""The Oxen example: processes over UDP, one of which is killed, comes back, and one leaves."""
+"""The Oxen example: processes over UDP; one is killed and comes back, and one leaves."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_the_story_ends_well() -> None:
     summary = json.loads(done.stdout.splitlines()[-1])
     assert summary["in_order"] is True
     assert summary["exit_codes"] == [0, 0, 0]
-    # Four lines of three, one of the two that are left, two of three.
+    # Four lines of each of three, one of each of the two left, two of each of three.
     assert summary["lines_said"] == 20
-    # The first rounds as the two survivors heard them, the next among them, the last of all.
+    # The first rounds as heard by the two survivors, the next one between them, the last of all.
     assert summary["lines_heard"] == 2 * 8 + 2 + 3 * 4
     assert set(summary["seconds"]) >= {"the killed one is given up", "it is back"}
     assert done.stderr == ""
@@ -145,7 +145,7 @@ def test_who_finds_nobody_asks_again() -> None:
 
 
 class Talker:
-    """A node in a process of its own, at a tenth of the pace."""
+    """A node in a separate process, at a tenth of the pace."""
 
     def __init__(self, *arguments: str) -> None:
         command = command_of("oxen", "node", "--json", "--pace", "0.1", *arguments)
@@ -154,7 +154,7 @@ class Talker:
         )
 
     def until(self, **wanted: object) -> dict[str, object]:
-        """The next line that says this."""
+        """The next line with these values."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             note = json.loads(line)

@@ -1,4 +1,4 @@
-"""A p2panda node's folder was copied or restored: its author begins anew, and nothing forks."""
+"""A p2panda node's folder is copied or restored: its author begins anew, and nothing forks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACKUP = "backup"
 
 @pytest.fixture
 def here(nodes: Nodes) -> Path:
-    """The folder of a node that has written something since its backup."""
+    """The folder of a node that has written since its backup."""
     folder = nodes.folder / "here"
     folder.mkdir()
     nodes.write("here/a", "create", "name=first")

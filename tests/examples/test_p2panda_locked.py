@@ -1,4 +1,4 @@
-"""Another process holds the store for longer than anybody waits: nothing is lost, nobody goes."""
+"""Another process holds the store for longer than any patience: nothing is lost, no node goes."""
 
 from __future__ import annotations
 

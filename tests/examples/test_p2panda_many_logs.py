@@ -1,6 +1,7 @@
-"""Nodes with many logs, of which some have changed: what replicating them takes.
+"""Nodes with many logs, some of them changed: the cost of replicating them.
 
-``CULM_P2PANDA_LOGS`` says how many logs (1,000,000 take a quarter of an hour and 2 GB of disk).
+``CULM_P2PANDA_LOGS`` sets the number of logs (1,000,000 take a quarter of an hour and 2 GB of
+disk).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LOGS = int(os.environ.get("CULM_P2PANDA_LOGS", "100000"))
 
 
 def measured(folder: Path, logs: int, changes: int) -> dict[str, Any]:
-    """In a process of its own."""
+    """In a separate process."""
     folder.mkdir()
     program = Path(__file__).with_name("many_logs.py")
     command = [sys.executable, str(program), str(folder), str(logs), str(changes), "trace"]
@@ -37,7 +38,7 @@ def test_memory_beyond_the_trees_is_in_proportion_to_the_differences(tmp_path: P
     small = measured(tmp_path / "small", LOGS // 10, few)
     large = measured(tmp_path / "large", LOGS, few)
     changed = measured(tmp_path / "changed", LOGS, many)
-    assert large["beyond"] < 3 * small["beyond"]  # for a tree that is higher
+    assert large["beyond"] < 3 * small["beyond"]  # for a higher tree
     assert changed["beyond"] < 10 * large["beyond"]
     assert large["beyond"] < 30_000 * few
     assert changed["beyond"] < 30_000 * many

@@ -26,7 +26,7 @@ SECONDS_MAX = 120
 
 
 class Nodes:
-    """Nodes whose stores are in one folder."""
+    """Nodes with their stores in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,7 +46,7 @@ class Nodes:
         finish(self.start(name, "sync", *arguments))
 
     def write(self, name: str, command: str, *arguments: str) -> str:
-        """Write to a store from here; the id that comes of it."""
+        """Write to a store from here; the resulting id."""
         told: list[str] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(p2panda_node, "tell", lambda event, **of: told.extend(of.values()))
@@ -63,13 +63,13 @@ class Nodes:
 
 
 def finish(process: subprocess.Popen[str]) -> None:
-    """Wait for the end of a node, which is to be a good one."""
+    """Wait for the end of a node, which must end well."""
     _, errors = process.communicate(timeout=SECONDS_MAX)
     assert (process.returncode, errors) == (0, "")
 
 
 def until(process: subprocess.Popen[str], event: str, **of: str | None) -> Any:
-    """Read what a node tells up to that event."""
+    """Read a node's lines up to that event."""
     assert process.stdout is not None
     for line in process.stdout:
         told = json.loads(line)
@@ -92,7 +92,7 @@ def test_three_nodes_converge_and_one_stays_live(nodes: Nodes) -> None:
     server = nodes.start("a", "serve", "--port", "0")
     here = ("--from", f"127.0.0.1:{until(server, 'listening')['port']}")
     nodes.sync("b", *here)
-    until(server, "session ended", error=None)  # and so all that came is in the store
+    until(server, "session ended", error=None)  # so everything received is in the store
     staying = nodes.start("c", "sync", *here, "--live")
     until(server, "live")
     assert nodes.show("b").keys() == set(documents[:2])
@@ -109,7 +109,7 @@ def test_three_nodes_converge_and_one_stays_live(nodes: Nodes) -> None:
 
 
 def reset(port: int) -> None:
-    """Connect, and be gone before anybody has seen who that was."""
+    """Connect, and leave before the node has seen the peer."""
     with socket.create_connection(("127.0.0.1", port)) as made:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
@@ -118,7 +118,7 @@ def test_peers_that_are_gone_at_once_and_peers_without_end_shut_nobody_out(nodes
     nodes.write("a", "create", "name=a")
     server = nodes.start("a", "serve", "--port", "0")
     port = until(server, "listening")["port"]
-    server.send_signal(signal.SIGSTOP)  # so that it finds what is gone already
+    server.send_signal(signal.SIGSTOP)  # so that it finds the peer already gone
     for _ in range(3):
         reset(port)
     server.send_signal(signal.SIGCONT)

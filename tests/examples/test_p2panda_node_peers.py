@@ -1,4 +1,4 @@
-"""Peers of a p2panda node that are stuck, silent or gone: none of them is in the others' way."""
+"""Peers of a p2panda node that are stuck, silent or gone: none of them hinders the others."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def encoded(*messages: Message) -> bytes:
 
 
 def connect(port: int, *messages: Message) -> socket.socket:
-    """A peer that says this, and nothing after it."""
+    """A peer that sends these, and nothing more."""
     made = socket.create_connection(("127.0.0.1", port))
     made.sendall(encoded(*messages))
     return made
@@ -59,7 +59,7 @@ async def welcomed(peer: socket.socket) -> None:
 
 @contextmanager
 def stuck() -> Iterator[str]:
-    """The address of a node whose queue is full: an attempt to connect has no answer."""
+    """The address of a node with a full queue: an attempt to connect has no answer."""
     with ExitStack() as stack, socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)
@@ -72,14 +72,14 @@ def stuck() -> Iterator[str]:
 
 @contextmanager
 def refusing() -> Iterator[str]:
-    """An address at which nobody listens."""
+    """An address without a listener."""
     with socket.socket() as made:
         made.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{made.getsockname()[1]}"
 
 
 def told_by(process: Any) -> tuple[int, list[dict[str, Any]]]:
-    """What a node has told by its end: the status, and its lines."""
+    """The status and the output lines of a node, once it has ended."""
     output, errors = process.communicate(timeout=SECONDS_MAX)
     assert errors == ""
     return process.returncode, [json.loads(line) for line in output.splitlines()]
@@ -199,7 +199,7 @@ def test_the_store_is_closed_when_nobody_is_at_work_in_it(
     closed_meanwhile: list[bool] = []
 
     def look(self: OperationSqliteStore) -> int:
-        closed_meanwhile.append(is_closed.wait(0.5))  # so long it takes
+        closed_meanwhile.append(is_closed.wait(0.5))  # it takes this long
         return 0
 
     close = OperationSqliteStore.close
@@ -219,7 +219,7 @@ def test_who_stays_live_asks_again_when_a_session_has_ended(nodes: Nodes) -> Non
             connection.settimeout(SECONDS_MAX)
             connection.sendall(encoded(Announce(1, SCHEMAS)))
             said = b""
-            # After a session in which nothing was compared, the other mode is tried.
+            # After a session without any comparison, the other mode is tried.
             for number in range(3):
                 mode = Mode.LOG_HEIGHT if number % 2 else Mode.SET_RECONCILIATION
                 request = encoded(SyncRequest(number, mode, SCHEMAS))

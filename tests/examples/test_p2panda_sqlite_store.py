@@ -42,7 +42,7 @@ AFTER_A_GAP = sign(
 
 
 class Recorder(MemoryStore):
-    """Remembers in which pieces it was written."""
+    """Remembers the pieces in which it was written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Recorder(MemoryStore):
 
 
 def written() -> Recorder:
-    """Documents of two schemas, by two authors who change each other's."""
+    """Documents of two schemas, by two authors that change each other's."""
     store, rng = Recorder(), Random(1)
     authors = [Author(key, store) for key in KEYS]
     documents = []
@@ -86,7 +86,7 @@ def store(path: Path) -> Iterator[OperationSqliteStore]:
 
 
 def answers(store: OperationStore, twin: Recorder) -> Iterator[object]:
-    """What a store says about all that is in its twin."""
+    """A store's answers about everything in its twin."""
     news = [new for batch in twin.batches for new in batch]
     logs = sorted({new.entry.log for new in news})
     logs.append(LogKey(bytes(32), 2**64 - 1))
@@ -205,7 +205,7 @@ def test_a_transaction_that_fails_leaves_nothing(
 
 
 def replicate(one: OperationStore, other: OperationStore) -> None:
-    """Let a node with the one store go to a node with the other, until all is quiet."""
+    """Connect a node with the one store to a node with the other, until all is quiet."""
     link = MachinePair.of_machines(
         *(
             Replicator(local_peer=local, remote_peer=remote, policy=Policy(asks=asks, live=False))

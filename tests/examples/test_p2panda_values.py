@@ -1,4 +1,4 @@
-"""What a user gives to a p2panda node, and what it shows."""
+"""The values that a user gives to a p2panda node, and the way it shows them."""
 
 from __future__ import annotations
 

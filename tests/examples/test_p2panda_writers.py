@@ -21,7 +21,7 @@ WRITERS = 12
 
 
 def test_writers_at_the_same_time_all_write(nodes: Nodes) -> None:
-    """They have one key, and so each takes the log that another one is about to take."""
+    """They have one key, and so each takes the log that another is about to take."""
     running = [nodes.start("a", "create", f"name={number}") for number in range(WRITERS)]
     told = [process.communicate(timeout=SECONDS_MAX) for process in running]
     assert [errors for _, errors in told] == [""] * WRITERS
@@ -32,7 +32,7 @@ def test_writers_at_the_same_time_all_write(nodes: Nodes) -> None:
 
 
 class Overtaken(OperationSqliteStore):
-    """A store into which somebody else writes while we wait for our turn."""
+    """A store into which another process writes while we wait for our turn."""
 
     path: Path
 
@@ -52,7 +52,7 @@ def fail(key: Path) -> None:
 
 
 def test_a_writer_that_waits_for_another_keeps_the_key(tmp_path: Path) -> None:
-    """What the mark says is of our turn, not of the time when we began to wait for it."""
+    """The mark describes our turn, not the start of our wait for it."""
     path = tmp_path / "a"
     with Overtaken(path) as store:
         store.path = path

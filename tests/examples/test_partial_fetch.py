@@ -1,4 +1,4 @@
-"""Fetching a part: payloads up to a size, and the rest later; one entry and what proves it."""
+"""Fetching a part: payloads up to a size, and the rest later; one entry and its proof."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TREE: dict[str, bytes | str | None] = {
     "empty": None,
     "link": "-> dir1/file1",
 }
-# What is fetched alone has to have an entry of its own.
+# Anything fetched alone needs an entry of its own.
 PUBLISH = ("--unpacked",)
 LARGE = {"big", "medium", "medium2"}
 
@@ -59,7 +59,7 @@ def stored(path: Path) -> dict[int, bool]:
         return {entry.seqnum: entry.payload_complete for entry in store.entries(log)}
 
 
-# Payloads up to a size.
+# Payloads up to a size
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_what_was_left_out_comes_later_and_nothing_twice(
         done = fetch(store, port, target, "--max-payload", 200_000)
         assert (done.status, done.errors) == (0, "")
         summary = done.summary
-        # Of "big", the second chunk is small.
+        # The second chunk of "big" is small.
         assert summary["entries"] == summary["head"] == whole_entries(published)
         assert summary["missing"] == 3
         assert summary["wire_bytes"] < 100_000
@@ -124,7 +124,7 @@ def test_a_version_that_is_too_large_leaves_the_one_before(
 @pytest.mark.costly
 @pytest.mark.parametrize("size", [0, 100_000, 500_000, 1_200_000])
 def test_filling_in_may_be_killed(tmp_path: Path, source: Path, published: Path, size: int) -> None:
-    """It goes on inside the payload at which it was."""
+    """It goes on inside the payload where it stopped."""
     store, target = tmp_path / "fetched.store", tmp_path / "target"
     with serving(published) as port:
         assert fetch(store, port, target, "--max-payload", 100).status == 0
@@ -142,7 +142,7 @@ def test_filling_in_may_be_killed(tmp_path: Path, source: Path, published: Path,
     assert done.status == 0
     assert there + done.summary["entries"] == done.summary["head"] == whole_entries(published)
     assert contents(target) == contents(source)
-    # What was received is not received again, but for what was on its way into the store.
+    # Nothing is received again, except bytes that were on their way into the store.
     assert done.summary["wire_bytes"] < 1_800_000 - max(0, size - 350_000)
 
 
@@ -155,7 +155,7 @@ def test_a_server_that_lacks_payloads_gives_what_it_has(
         assert fetch(middle, port, None, "--max-payload", 450_000).status == 0
         assert fetch(store, port, target, "--max-payload", 100).status == 0
     with serving(middle) as port:
-        # It can be asked for what it can have.
+        # It can be asked for files within its limit.
         done = fetch(tmp_path / "other", port, None, "--max-payload", 450_000)
         assert (done.status, done.summary["missing"]) == (0, 1)
         done = fetch(store, port, target)
@@ -170,20 +170,20 @@ def test_a_server_that_lacks_payloads_gives_what_it_has(
 
 @pytest.mark.slow
 def test_small_files_come_and_go_together(tmp_path: Path, source: Path) -> None:
-    """In packs: what is left out is left out with its neighbours, until it comes."""
+    """In packs: a file is left out along with its neighbours, until it comes."""
     published, store, target = (tmp_path / name for name in ("packed", "fetched", "target"))
     assert run("publish", source, "--store", published).status == 0
     with serving(published) as port:
         assert fetch(store, port, target, "--max-payload", 100).status == 0
         assert set(contents(target)) < set(contents(source))
-        one = fetch(tmp_path / "one", port, None, "--sparse", 3)  # behind the chunks of "big"
+        one = fetch(tmp_path / "one", port, None, "--sparse", 3)  # after the chunks of "big"
         assert (one.status, len(one.summary["records"]) > 1) == (0, True)
         assert fetch(store, port, target).status == 0
     assert contents(target) == contents(source)
     assert details(target) == details(source)
 
 
-# One entry.
+# One entry
 
 
 def test_one_entry_comes_with_what_proves_it(tmp_path: Path, source: Path, published: Path) -> None:
@@ -235,7 +235,7 @@ def test_from_a_store_that_holds_hardly_more(tmp_path: Path, published: Path) ->
         assert (done.status, done.summary["entry"]) == (0, 30)
         assert done.summary["certificate_path"] == lower_pool(30)[::-1]
         assert stored(store) == {n: n == 30 for n in lower_pool(30)}
-        # Of the entries that prove it, the payloads are not there; others are not at all.
+        # Entries of the proof have no payloads here; others are absent altogether.
         for seqnum, reason in ((26, "payload missing"), (17, "do not retry")):
             done = fetch(store, port, None, "--sparse", seqnum)
             assert (done.status, done.summary["code"]) == (1, "INCOMPLETE")
@@ -334,7 +334,7 @@ def test_a_hostile_log_is_told(tmp_path: Path, published: Path) -> None:
         assert done.summary["records"] is None
 
 
-# Options.
+# Options
 
 
 @pytest.mark.parametrize(

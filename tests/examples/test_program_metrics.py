@@ -1,4 +1,4 @@
-"""The programs that go on tell Prometheus their numbers, at ``--metrics``."""
+"""Long-running programs report their numbers to Prometheus, at ``--metrics``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytest.importorskip("prometheus_client")
 
 
 def page(port: int) -> str:
-    """What is answered there, as soon as somebody does."""
+    """The answer there, as soon as there is a listener."""
     limit = time.monotonic() + SECONDS_MAX
     while True:
         try:
@@ -46,7 +46,7 @@ def page(port: int) -> str:
 
 @contextmanager
 def running(*words: object) -> Iterator[subprocess.Popen[str]]:
-    """A program that has to end well, and without a word on stderr."""
+    """A program that must end well, with an empty stderr."""
     pipe = subprocess.PIPE
     command = command_of(*words)
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
@@ -194,7 +194,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 
 
 def ask(port: int, question: bytes) -> bytes:
-    """The whole answer to what somebody says who waits for the end."""
+    """The whole answer to a client that waits for the end."""
     with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as made:
         made.sendall(question)
         made.shutdown(socket.SHUT_WR)
@@ -210,7 +210,7 @@ def test_what_is_no_question_is_answered() -> None:
         (b"GET /metrics HTTP/1.1\r\n\r\n", b"200 OK"),
         (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", b"200 OK"),
         (b"GET / HTTP/1.1\r\n\r\n", b"200 OK"),
-        (b"GET /metrics HTTP/1.1", b"200 OK"),  # an end is an end
+        (b"GET /metrics HTTP/1.1", b"200 OK"),  # the end of the stream ends the line
         (b"POST /metrics HTTP/1.1\r\n\r\n", b"501 "),
         (b"HEAD /metrics HTTP/1.1\r\n\r\n", b"501 "),
         (b"GET /metrics HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", b"431 "),
@@ -257,7 +257,7 @@ def test_whoever_is_not_to_be_told_is_not_heard() -> None:
     asyncio.run(main())
 
 
-# The places of those who ask
+# The places of clients
 
 
 async def echo(question: bytes) -> bytes:
@@ -271,7 +271,7 @@ def with_places(
     test: Callable[[Callable[..., Awaitable[Client]], Places[Any]], Awaitable[None]],
     answer: Callable[[bytes], Awaitable[bytes]] = echo,
 ) -> None:
-    """Have a server with two places; `test` gets what connects to it, and its places."""
+    """Run a server with two places; `test` gets a way to connect to it, and its places."""
 
     async def main() -> None:
         (port,) = free_ports(1)
@@ -302,7 +302,7 @@ def test_who_is_silent_makes_way_and_no_question_is_lost() -> None:
         silent = [await connect() for _ in range(2)]
         assert [await say(each, b"a\n") for each in silent] == [b"a\n"] * 2
         third = await connect()
-        assert await say(third, b"b\n") == b"b\n"  # in the place of the longest silent one
+        assert await say(third, b"b\n") == b"b\n"  # in place of the longest silent one
         assert await silent[0][0].read() == b""
         assert await say(silent[1], b"c\n") == b"c\n"
 
@@ -324,7 +324,7 @@ def test_while_all_are_at_work_others_wait_unread() -> None:
             await asyncio.sleep(0.01)
         third = await connect()
         third[1].write(b"b\n")
-        await asyncio.sleep(1.5)  # longer than anybody may be silent
+        await asyncio.sleep(1.5)  # longer than a client may be silent
         assert (len(places.clients), places.waiting) == (2, 1)
         free.set()
         assert [await each[0].readline() for each in working] == [b"a\n"] * 2

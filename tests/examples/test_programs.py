@@ -1,4 +1,4 @@
-"""What holds for all programs of culm-io: the command knows which they are; none is forgotten."""
+"""Promises of all programs of culm-io: the command knows every one of them."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ MODULES = sorted(
     if 'if __name__ == "__main__":' in path.read_text()
 )
 NEEDS = {"demo-spark": "pyspark"}
-AT_ONCE = {"completion"}  # done before anybody can interrupt it
+AT_ONCE = {"completion"}  # done before it can be interrupted
 SECONDS_MAX = 60
 
 
 class Case(NamedTuple):
-    """A program that is interrupted as soon as it has said something, or has asked a server.
+    """A program that is interrupted after its first output, or its first question to a server.
 
-    The server takes every connection and never says anything.  ``FOLDER`` stands for a folder of
-    the test's own, ``PORT`` for the port of that server, ``UDP_PORT`` for one that nobody uses.
+    The server takes every connection and never says anything.  ``FOLDER`` stands for the test's own
+    folder, ``PORT`` for the port of that server, ``UDP_PORT`` for an unused one.
     """
 
     program: str
@@ -84,7 +84,7 @@ def needed(program: str) -> None:
 
 
 class ParserSeen(Exception):
-    """Where a program would have looked at its arguments."""
+    """In place of a program's reading of its arguments."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self.parser = parser
@@ -97,7 +97,7 @@ def parser_of(program: str) -> argparse.ArgumentParser:
 
 
 def parser_in(path: Path) -> argparse.ArgumentParser:
-    """The command line of a program of culm's own, whatever it has called it."""
+    """The command line of a program of culm's, whatever its function is called."""
 
     def stop(parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         raise ParserSeen(parser)
@@ -110,7 +110,7 @@ def parser_in(path: Path) -> argparse.ArgumentParser:
 
 
 def unexplained(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """What the help of a program or command does not say."""
+    """Arguments without an explanation in the help of a program or command."""
     if not parser.description:
         yield "what it is for"
     for action in parser._actions:
@@ -156,7 +156,7 @@ def test_help_says_which_commands_ctrl_c_ends_well(program: str) -> None:
 
 
 def commands_on_page(column: int) -> dict[str, list[str]]:
-    """Which commands of each program a column of the page of programs names."""
+    """The commands of each program that a column of the page of programs names."""
     rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     return {
         row[1].strip(" `").removeprefix("culm "): re.findall(r"`([\w-]+)`", row[column])
@@ -168,7 +168,7 @@ def test_the_page_of_programs_names_them_all() -> None:
     assert sorted(commands_on_page(1)) == PROGRAMS
 
 
-# What they print is no result: scripts, files of other forms, answers in JSON.
+# Their output is not a result: scripts, files of other forms, answers in JSON.
 WITHOUT_JSON = re.compile(r"culm (completion|drive|capture (lines|pcap|qlog|test|view|wireshark))$")
 
 
@@ -182,7 +182,7 @@ def test_every_command_that_prints_results_takes_json(program: str) -> None:
 
 
 def statuses_on_page() -> dict[int, tuple[str, str]]:
-    """What each exit status means, and to which programs."""
+    """The meaning of each exit status, and the programs that have it."""
     rows = re.findall(r"^\| (\d+) \| (.*) \| (.*) \|$", PAGE.read_text(), flags=re.M)
     return {int(number): (meaning, programs) for number, meaning, programs in rows}
 
@@ -196,7 +196,7 @@ def test_the_page_of_programs_has_the_one_table_of_exit_statuses() -> None:
 def test_each_program_s_exit_statuses_are_in_the_table(program: str) -> None:
     text = " ".join(parser_of(program).format_help().split()).partition("Exit status: ")[2]
     told = {int(number) for number in re.findall(r"(?:^|; )(\d+) ", text)}
-    wanted = {*told, ExitStatus.UNHEARD}  # which is of whoever reads
+    wanted = {*told, ExitStatus.UNHEARD}  # which is for readers that go away
     for number, (_, programs) in statuses_on_page().items():
         named = f"`{program}`" in programs
         assert (named is not programs.startswith("all")) is (number in wanted), number
@@ -204,7 +204,7 @@ def test_each_program_s_exit_statuses_are_in_the_table(program: str) -> None:
 
 @pytest.mark.parametrize("program", command.PROGRAMS)
 def test_a_program_can_end_with_no_other_number(program: str) -> None:
-    """That nothing else is returned is for mypy to find."""
+    """mypy checks that nothing else is returned."""
     main = import_module(command.PROGRAMS[program].module).main
     assert get_type_hints(main)["return"] is ExitStatus
 
@@ -221,7 +221,7 @@ def silent() -> Iterator[socket.socket]:
 
 
 def prepare(folder: Path, port: int) -> None:
-    """What the cases start from: a directory, an empty store, a cluster that does not answer."""
+    """The start of all cases: a directory, an empty store, a cluster that does not answer."""
     (folder / "source").mkdir()
     (folder / "source" / "file").write_text("content")
     cluster = {"tls": False, "founders": [1], "password": "", "nodes": {"1": {"control": port}}}
@@ -284,7 +284,7 @@ def test_an_interrupt_ends_a_program_without_a_traceback(
     assert "Traceback" not in errors
     assert process.returncode == case.status, errors
     said = first + output
-    assert "\x1b" not in said + errors  # nothing of it was a terminal
+    assert "\x1b" not in said + errors  # none of it was a terminal
     assert ("interrupted" in errors) is (case.status == 130)
     if case.json:
         assert all(isinstance(json.loads(line), dict) for line in said.splitlines())
@@ -297,7 +297,7 @@ def test_an_interrupt_ends_a_program_without_a_traceback(
 @pytest.mark.once
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_interrupt_while_a_program_loads_is_no_traceback(program: str, tmp_path: Path) -> None:
-    """It would come from wherever it is just then: here from a library that takes its time."""
+    """It could come from anywhere: here from a library that is slow to load."""
     (tmp_path / "culm").mkdir()
     slow = "import time; print('loading', flush=True); time.sleep(60)"
     (tmp_path / "culm" / "__init__.py").write_text(slow)
@@ -316,7 +316,7 @@ def test_an_interrupt_while_a_program_loads_is_no_traceback(program: str, tmp_pa
         finally:
             process.kill()
     assert errors == ""
-    assert process.returncode == -signal.SIGINT  # 130, as shells say it
+    assert process.returncode == -signal.SIGINT  # 130 in a shell
 
 
 @pytest.mark.costly
@@ -332,7 +332,7 @@ def test_an_output_that_was_closed_beforehand_is_written_to_nobody(
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# Commands that are soon done, beside those that have to be interrupted.
+# Commands that end soon, beside those that have to be interrupted.
 DONE_SOON = [
     Case("p2panda", "create --store FOLDER/n.store name=Ada", 0),
     Case("p2panda", "show --store FOLDER/n.store", 0),
@@ -355,7 +355,7 @@ def name_of(case: Case) -> str:
 
 
 def shown_by(case: Case, folder: Path, silent: socket.socket, *, draws: bool) -> bytes:
-    """What a terminal is sent by a program, until it is done, or interrupted as it begins."""
+    """A program's output to a terminal, until it is done, or interrupted as it begins."""
     words = words_of(case.arguments.removesuffix("--json"), folder, silent.getsockname()[1])
     command = command_of(case.program, *words)
     ours, its = os.openpty()
@@ -367,7 +367,7 @@ def shown_by(case: Case, folder: Path, silent: socket.socket, *, draws: bool) ->
         try:
             if case.asks:
                 connection = silent.accept()[0]
-            with suppress(OSError):  # as there is nobody at the other end any more
+            with suppress(OSError):  # the other end is gone
                 while not case.asks and (not shown or (draws and not DRAWN.search(shown))):
                     shown += os.read(ours, 1 << 16)
             if case not in DONE_SOON:

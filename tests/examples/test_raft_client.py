@@ -1,6 +1,6 @@
 """Commands of a client are applied once, or reported: an oracle counts them.
 
-Copies of commands are refused, lost, delayed, committed with nobody told; sessions end meanwhile.
+Copies of commands are refused, lost, delayed, committed without a word; sessions end meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COUNT = 12
 
 
 class Counting:
-    """A state machine that counts what it is given."""
+    """A state machine that counts its commands."""
 
     def __init__(self) -> None:
         self.applied: Counter[bytes] = Counter()
@@ -51,7 +51,7 @@ class Counting:
 
 
 class World:
-    """A cluster as its clients see it: one log, and no promise that anybody is told of it."""
+    """A cluster as its clients see it: one log, and no promise of news about it."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -59,7 +59,7 @@ class World:
         self.is_calm = False
         self._sessions = Sessions(self.machine)
         self._index = 0
-        self._late: list[bytes] = []  # copies under way, of which nobody knows
+        self._late: list[bytes] = []  # copies under way, unknown to their clients
 
     def commit(self, value: bytes) -> Committed:
         self._index += 1
@@ -74,7 +74,7 @@ class World:
         if self.is_calm:
             return self.commit(value)
         if self.random.random() < 0.05:
-            self.commit(open_session())  # somebody else's: the one used least ends
+            self.commit(open_session())  # another client's: the least used session ends
         if self._late and self.random.random() < 0.3:
             self.commit(self._late.pop(self.random.randrange(len(self._late))))
         match self.random.randrange(6):
@@ -91,7 +91,7 @@ class World:
         return self.commit(value)
 
     def end(self) -> None:
-        """All that is under way arrives."""
+        """Everything under way arrives."""
         while self._late:
             self.commit(self._late.pop())
 
@@ -107,7 +107,7 @@ def _few_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def story(world: World) -> list[Any]:
-    """Several clients with several commands each; what they were told of each command."""
+    """Several clients with several commands each; the outcome of each command."""
     clients = [Client(world.propose) for _ in range(2)]
     doing = [clients[n % 2].do(b"%d" % n) for n in range(COUNT)]
     told = await asyncio.gather(*doing, return_exceptions=True)
@@ -116,7 +116,7 @@ async def story(world: World) -> list[Any]:
 
 
 def outcomes(chosen: Iterable[int]) -> Counter[str]:
-    """How often each was told, and nothing that was not so."""
+    """The number of each outcome, after checking that all are true."""
     told_of: Counter[str] = Counter()
     for seed in chosen:
         world = World(seed)
@@ -140,7 +140,7 @@ def test_each_command_is_applied_once_or_reported() -> None:
 
 
 class Careless:
-    """Counts no copy as one that may have been applied."""
+    """Takes every copy for one that was not applied."""
 
     may_be_applied = property(lambda self: False, lambda self, value: None)
 
@@ -164,7 +164,7 @@ def test_a_client_that_breaks_its_promise_is_noticed(
 
 @pytest.mark.parametrize("ends", [Failed.FOR_CERTAIN, Failed.PERHAPS])
 def test_a_cluster_that_does_not_answer(ends: Failed) -> None:
-    """Only what may have been proposed is unknown."""
+    """Only commands that may have been proposed have an unknown outcome."""
 
     async def propose(value: bytes) -> Committed | Failed:
         return Committed(1, Outcome.OPENED) if value == open_session() else ends
@@ -203,7 +203,7 @@ def test_what_comes_too_late_is_no_success() -> None:
 
 
 def test_more_commands_at_once_than_a_session_has_room_for() -> None:
-    """The others wait: also while the oldest is not done, for a long time."""
+    """The others wait, even for a long time, while the oldest is not done."""
     machine = Counting()
     log = Sessions(machine)
     index = under_way = most = 0
@@ -231,7 +231,7 @@ def test_more_commands_at_once_than_a_session_has_room_for() -> None:
     assert 32 < most <= WINDOW
 
 
-# Servers that die, as `Cluster` sees them.
+# Servers that die, as `Cluster` sees them
 
 Answer = dict[str, Any] | None
 
@@ -307,7 +307,7 @@ def test_copies_at_several_servers(case: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_server_that_is_not_there_was_not_asked() -> None:
-    with socket.socket() as taken:  # so that nobody else listens there meanwhile
+    with socket.socket() as taken:  # so that no other process listens there meanwhile
         taken.bind(("127.0.0.1", 0))
         cluster = Cluster({1: taken.getsockname()[1]})
         assert asyncio.run(cluster.propose(b"value")) is Failed.FOR_CERTAIN
@@ -324,7 +324,7 @@ def test_a_server_that_has_no_place_for_us_was_not_asked() -> None:
 
 
 def test_who_has_to_wait_for_another_change_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And is told of that change if it does not end."""
+    """And reports that change if it does not end."""
     answers = iter(["CHANGE_IN_PROGRESS", "NOT_LEADER"] * 2 + [""])
 
     async def ask_one(port: int, question: Any, patience_s: float) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class Farm:
         )
 
     def words(self, *arguments: str) -> str:
-        """What a command says to people that does what it is asked for."""
+        """A command's output for people; the command must succeed."""
         done = self.run(*arguments)
         assert done.returncode == 0, done
         return done.stdout
@@ -141,7 +141,7 @@ def test_nodes_are_killed_and_restarted_and_nothing_is_lost(farm: Farm) -> None:
 
 def test_servers_that_are_added_at_once_all_have_their_places(tmp_path: Path) -> None:
     made = RaftFarm.found(tmp_path, 1, tls=False)
-    many = [RaftFarm(tmp_path) for _ in range(5)]  # each has read what the others do not know yet
+    many = [RaftFarm(tmp_path) for _ in range(5)]  # each has read the file without the others
     for number, farm in enumerate(many, 2):
         farm.add(number)
     many[0].is_alone(2)
@@ -151,7 +151,7 @@ def test_servers_that_are_added_at_once_all_have_their_places(tmp_path: Path) ->
     assert found.data["password"] == made.data["password"]
     ports = [port for node in found.data["nodes"].values() for port in node.values()]
     assert len(set(ports)) == len(ports)
-    # And in processes of their own.
+    # And in separate processes
     code = "import sys; from pathlib import Path; from culm_io.programs.raft.farm import Farm\n"
     code += "for number in range(int(sys.argv[2]), 60, 3): Farm(Path(sys.argv[1])).add(number)"
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -165,7 +165,7 @@ def test_servers_that_are_added_at_once_all_have_their_places(tmp_path: Path) ->
 @pytest.mark.costly
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "stuck"])
 def test_servers_go_on_when_nobody_reads_what_they_write(gone: bool, farm: Farm) -> None:
-    """As in `start | head -1`, and in a pager that nobody scrolls."""
+    """As in `start | head -1`, and in a pager that stands still."""
     process = subprocess.Popen(farm.command("start", "--nodes", "1"), stdout=subprocess.PIPE)
     farm.processes.append(process)
     assert process.stdout is not None
@@ -214,7 +214,7 @@ def test_a_server_that_was_removed_is_not_started_until_it_is_added_again(farm: 
     farm.put("colour", "green")
     gone = next(number for number in (3, 2, 1) if number != farm.leader())
     rest = tuple(number for number in (1, 2, 3) if number != gone)
-    for _ in range(2):  # whoever has not heard that it is done asks again
+    for _ in range(2):  # a client without an answer asks again
         assert farm.ask("remove", str(gone)) == [{"ok": True}]
     assert farm.ask("status")[gone - 1]["role"] != "down"  # it runs on, ...
     farm.ask("kill", str(gone))
@@ -234,7 +234,7 @@ def test_a_server_that_was_removed_is_not_started_until_it_is_added_again(farm: 
 
 
 def test_the_others_are_not_started_beside_one_that_was_recovered(tmp_path: Path) -> None:
-    """They would be a second cluster."""
+    """They would form a second cluster."""
     farm = RaftFarm.found(tmp_path, 3, tls=False)
     assert list(farm.members()) == [1, 2, 3]
     farm.is_member(2, member=False)
@@ -259,7 +259,7 @@ def test_a_learner_answers_never_counts_and_becomes_a_voter(farm: Farm) -> None:
     assert " learner " in farm.words("status")
     farm.until(lambda answers: answers[0].get("value") == "green", "get", "colour", "--at", "3")
     farm.until(lambda answers: answers[0].get("ok") is True, "put", "colour", "red", "--at", "3")
-    # One voter of two and a learner are no majority; one of two and a third that votes are.
+    # One voter of two and a learner are no majority; one of two and a third voter are.
     follower = 3 - farm.leader()
     farm.ask("kill", str(follower))
     farm.until(lambda answers: all(one["role"] != "leader" for one in answers), "status")
@@ -347,7 +347,7 @@ def test_a_node_with_silent_clients_ends_without_a_word(farm: Farm) -> None:
     with contextlib.ExitStack() as clients:
         for _ in range(3):
             client = clients.enter_context(socket.create_connection(("127.0.0.1", port)))
-            client.sendall(b'{"do": "nothing"}\n')  # its answer: it has been accepted
+            client.sendall(b'{"do": "nothing"}\n')  # its answer shows that it has been accepted
             assert client.recv(1024)
         node.terminate()
         _, words = node.communicate(timeout=PATIENCE_S)
@@ -377,7 +377,7 @@ def peer(number: int, doing: str = "replicate", lacks: int = 0, sent: int = 0) -
 def server(
     number: int, role: str, term: int = 2, servers: tuple[int, ...] = (1, 2, 3), **more: Any
 ):  # type: ignore[no-untyped-def]
-    """What a node says of itself."""
+    """A node's description of itself."""
     if role == "down":
         return {"id": number, "role": role}
     said = {"commit_index": 1204, "applied_index": 1204, "keys": 7, "peers": []}
@@ -475,7 +475,7 @@ def test_one_server_of_a_lost_majority_goes_on_alone(farm: Farm) -> None:
             path.unlink()
     (recovered,) = farm.ask("recover", "1")
     assert recovered["recovered"] == 1
-    assert farm.ask("recover", "1") == [recovered]  # done again it changes nothing
+    assert farm.ask("recover", "1") == [recovered]  # a second run changes nothing
     farm.spawn("run", "1")
     farm.until(lambda answers: answers[0].get("role") == "leader", "status")
     assert farm.ask("status")[0]["servers"] == [1]
@@ -490,12 +490,12 @@ def test_one_server_of_a_lost_majority_goes_on_alone(farm: Farm) -> None:
 def test_each_put_is_applied_once_or_reported_while_leaders_are_killed(
     farm: Farm, tmp_path: Path
 ) -> None:
-    """Each server says what it applies, and at which index: a value has one, or it was reported."""
+    """Servers report each value with its index: a value has one index, or was reported as lost."""
     farm.spawn("start", "--nodes", "3")
     wait_for_folder(farm)
     with contextlib.ExitStack() as files:
         outputs = [files.enter_context(open(tmp_path / f"{n}.out", "ab")) for n in range(3)]
-        for number in (1, 2, 3):  # again, so that we get what they say
+        for number in (1, 2, 3):  # again, to have their output
             farm.ask("kill", str(number))
             farm.spawn("run", str(number), output=outputs[number - 1])
         farm.leader()
@@ -535,7 +535,7 @@ async def ask(port: int, question: dict[str, Any]) -> dict[str, Any]:
 def test_who_loses_patience_with_a_store_that_stalls_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Questions are given up while `Apply` does not come back; the server answers later ones."""
+    """Questions are given up while `Apply` does not return; the server answers later ones."""
     stalls, proceed = threading.Event(), threading.Event()
     apply = raft_server.KeyValues.apply
 
@@ -580,7 +580,7 @@ def test_who_loses_patience_with_a_store_that_stalls_ends_nothing(
 
 @contextlib.asynccontextmanager
 async def served(farm: RaftFarm, number: int = 1) -> AsyncIterator[raft_server.Service]:
-    """A server in this process; of a cluster of one, when it leads."""
+    """A server in this process; with a cluster of one, once it leads."""
     with farm.claimed(number) as path:
         service = raft_server.Service(
             farm, number, path, echo=False, captures=Captures(), metrics=Metrics()
@@ -598,7 +598,7 @@ async def served(farm: RaftFarm, number: int = 1) -> AsyncIterator[raft_server.S
 
 
 def test_an_older_store_of_one_server_is_refused(tmp_path: Path) -> None:
-    """However often it is tried; the newest one is taken again, and so is a whole folder."""
+    """At every attempt; the newest one is accepted again, and so is a whole folder."""
     folder, old, newest = tmp_path / "farm", tmp_path / "old", tmp_path / "newest"
     farm = RaftFarm.found(folder, 1, tls=False)
     store = folder / "node-1.sqlite"
@@ -626,7 +626,7 @@ def test_an_older_store_of_one_server_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_older_store_may_be_recovered(farm: Farm) -> None:
-    """It is all that is left: then it goes on alone, and is refused no more."""
+    """Nothing else is left: then it goes on alone, and is no longer refused."""
     cluster = RaftFarm.found(farm.folder, 1, tls=False)
 
     async def serve() -> None:
@@ -717,7 +717,7 @@ NO_QUESTIONS = [
 
 
 def test_what_is_no_question_is_answered(tmp_path: Path) -> None:
-    """And for certain nothing has been proposed."""
+    """And certainly nothing has been proposed."""
 
     async def main() -> None:
         farm = RaftFarm.found(tmp_path / "farm", 1, tls=False)
@@ -744,7 +744,7 @@ def test_what_is_no_question_is_answered(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-# The folder comes back from a backup: older than what servers remember, or not all of it.
+# The folder comes back from a backup: older than the servers' memory, or incomplete.
 
 
 def lose_store(folder: Path) -> None:
@@ -757,7 +757,7 @@ def lose_cluster_file(folder: Path) -> None:
 
 
 def older_cluster_file(folder: Path) -> None:
-    """From before the server had its place, which it has got anew since."""
+    """From before the server had its place, which it has since got anew."""
     path = folder / "cluster.json"
     data = json.loads(path.read_text())
     data["nodes"]["1"] = {"raft": 1, "control": 2}
@@ -807,7 +807,7 @@ def test_a_server_that_was_killed_before_it_had_a_store_starts(tmp_path: Path) -
 def test_no_two_servers_have_a_port_in_common(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where nobody listens, because one of them does not run."""
+    """Even at a free port, because its server does not run."""
     four = free_ports(4)
     monkeypatch.setattr(ports, "_PORTS", four)
     found = RaftFarm.found(tmp_path / "farm", 1, tls=False)

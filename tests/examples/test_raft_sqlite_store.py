@@ -1,8 +1,8 @@
 """The SQLite store of a Raft node is killed at every moment of every effect.
 
-A child process does effects one after the other and reports each; it is killed with
-SIGKILL before a statement, in the middle of one, or after it.  What the file then holds is
-the state after the reported effects, or after one more: nothing else, and never less.
+A child process does effects one after the other and reports each; it is killed with SIGKILL before
+a statement, in the middle of one, or after it.  The file then holds the state after the reported
+effects, or after one more: nothing else, and never less.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def chunk(snapshot: Snapshot, offset: int, data: bytes) -> WriteSnapshot:
 
 
 def states() -> tuple[list[tuple[Stored, list[bytes]]], list[list[bytes]]]:
-    """After none, one, two... effects: what is stored with the state it restores; the state."""
+    """After none, one, two... effects: the stored state with its log, and the state machine's."""
     machine = Values()
     store = MemoryStore(machine, FOUNDING)
     found, live = [(store.load(), list(machine.values))], [list(machine.values)]
@@ -80,13 +80,13 @@ STATES, LIVE = states()
 
 
 def query(path: Path, statement: str, *values: object) -> list[Any]:
-    """What the file answers to somebody else, or how it is changed."""
+    """Another connection's query of the file, or change to it."""
     with closing(sqlite3.connect(path)) as other, other:
         return other.execute(statement, values).fetchall()
 
 
 def read(path: Path) -> tuple[Stored, list[bytes]]:
-    """What a node would start from; the file must be sound."""
+    """The state from which a node would start; the file must be sound."""
     machine = Values()
     store = RaftSqliteStore(path, machine, FOUNDING)
     try:
@@ -117,8 +117,8 @@ Watch = Callable[[sqlite3.Connection], None]
 def perform_until_killed(path: Path, watch: Watch) -> list[int]:
     """Let a child do all effects; returns the journal's size after each one reported.
 
-    `watch` gets the connection as soon as it is open, and kills in its own time; a child
-    that is not killed before kills itself at the end.
+    `watch` gets the connection as soon as it is open, and kills in its own time; a surviving child
+    kills itself at the end.
     """
     reader, writer = os.pipe()
     with warnings.catch_warnings():
@@ -156,19 +156,19 @@ def _perform(path: Path, watch: Watch, reports: int) -> None:
 
 
 def at_statement(number: int) -> Watch:
-    """Kill when that many statements have begun."""
+    """Kill when `number` statements have begun."""
     numbers = count(1)
     return lambda db: db.set_trace_callback(lambda _: die() if next(numbers) == number else None)
 
 
 def at_step(number: int) -> Watch:
-    """Kill in the middle of statements, after that many steps of SQLite's machine."""
+    """Kill in the middle of statements, after `number` steps of SQLite's machine."""
     numbers = count(1)
     return lambda db: db.set_progress_handler(lambda: die() if next(numbers) == number else None, 1)
 
 
 def check(path: Path, reported: int) -> int:
-    """The file holds what was reported, or one effect more; returns how many effects."""
+    """The file holds the reported effects, or one more; returns their number."""
     found = read(path)
     candidates = [at for at in (reported, reported + 1) if at < len(STATES) and STATES[at] == found]
     assert candidates, (reported, found)
@@ -176,7 +176,7 @@ def check(path: Path, reported: int) -> int:
 
 
 def finish(path: Path, done: int) -> None:
-    """The node goes on from there; a snapshot that was coming in begins anew."""
+    """The node goes on from there; an unfinished snapshot begins anew."""
     while done < len(EFFECTS) and isinstance(again := EFFECTS[done], WriteSnapshot):
         if not again.offset:
             break
@@ -194,7 +194,7 @@ def finish(path: Path, done: int) -> None:
 
 
 def kills(watch: Callable[[int], Watch], numbers: Iterator[int], folder: Path) -> set[int]:
-    """Kill at each of `numbers`, until the child gets through; how many effects were seen."""
+    """Kill at each of `numbers`, until the child gets through; the numbers of effects seen."""
     seen = set()
     for number in numbers:
         path = folder / f"{number}.sqlite"
@@ -219,7 +219,7 @@ def test_a_kill_in_the_middle_of_statements_loses_nothing_that_was_reported(
 def test_a_journal_that_is_cut_anywhere_holds_all_or_nothing_of_the_last_effect(
     tmp_path: Path,
 ) -> None:
-    """In the middle of a commit: what has reached the journal file is any part of it."""
+    """In the middle of a commit: any part of it may have reached the journal file."""
     path = tmp_path / "whole.sqlite"
     sizes = perform_until_killed(path, lambda db: None)
     assert len(sizes) == len(EFFECTS)
@@ -242,7 +242,7 @@ def test_a_journal_that_is_cut_anywhere_holds_all_or_nothing_of_the_last_effect(
 
 
 def test_all_effects_have_their_results(tmp_path: Path) -> None:
-    """As those of the store in memory."""
+    """Equal to those of the store in memory."""
     machine, other = Values(), Values()
     store = RaftSqliteStore(tmp_path / "store.sqlite", machine, FOUNDING)
     twin = MemoryStore(other, FOUNDING)
@@ -365,7 +365,7 @@ IMAGES = [
 
 @pytest.mark.parametrize("image", IMAGES)
 def test_an_image_that_is_none_leaves_a_server_as_it_was(image: bytes, tmp_path: Path) -> None:
-    """Whatever a leader, or somebody in its name, sends as the state of the program's servers."""
+    """Anything that a leader, or a forger in its name, sends as the state of the servers."""
     machine = Sessions(KeyValues())
     store = RaftSqliteStore(tmp_path / "store", machine, FOUNDING)
     store.perform(persist(1, 1, 1, 1, entries_of(1, good := plain(b'{"key": "a", "value": "b"}'))))
@@ -383,7 +383,7 @@ def test_an_image_that_is_none_leaves_a_server_as_it_was(image: bytes, tmp_path:
 
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_log_with_a_hole_is_refused(lost: int, tmp_path: Path) -> None:
-    """Of an older file beside a newer journal, say; the rest would be at wrong indexes."""
+    """From an older file beside a newer journal, say; the rest would be at wrong indexes."""
     store = RaftSqliteStore(tmp_path / "store", Values(), FOUNDING)
     store.perform(persist(1, 1, 0, 1, entries_of(1, b"a", b"b", b"c")))
     query(tmp_path / "store", "DELETE FROM entries WHERE at = ?", lost)
@@ -399,7 +399,7 @@ def test_a_snapshot_that_never_ends_takes_no_place_for_ever(tmp_path: Path) -> N
     usual = path.stat().st_size
     for _ in range(3):
         store = RaftSqliteStore(path, Values(), FOUNDING)
-        for _ in range(2):  # the second takes the place of the first
+        for _ in range(2):  # the second replaces the first
             for number in range(32):
                 assert store.perform(chunk(SENT, number << 16, bytes(1 << 16))) is True
         store.close()
@@ -412,7 +412,7 @@ def test_a_snapshot_that_never_ends_takes_no_place_for_ever(tmp_path: Path) -> N
 def test_a_piece_costs_the_same_wherever_it_is_and_however_large_the_snapshot_is(
     tmp_path: Path,
 ) -> None:
-    """In steps of SQLite's machine, each of which reads one part at most."""
+    """In steps of SQLite's machine, each of which reads at most one part."""
     steps: list[int] = []
     connections: list[sqlite3.Connection] = []
 
@@ -443,7 +443,7 @@ def test_a_piece_costs_the_same_wherever_it_is_and_however_large_the_snapshot_is
 
 
 class Image:
-    """A state machine of that state."""
+    """A state machine with that state."""
 
     def __init__(self, state: bytes) -> None:
         self.state = state

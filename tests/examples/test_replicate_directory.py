@@ -51,7 +51,7 @@ TREE: dict[str, bytes | str | None] = {
     **{f"dir{n % 5}/file{n}": b"%d\n" % n * (n * 7) for n in range(60)},
     "big": _RANDOM.randbytes((1 << 20) + 5),
     "medium": _RANDOM.randbytes(300_000),
-    "all dull": bytes(700_000),  # before what is not: there, compression pauses
+    "all dull": bytes(700_000),  # before incompressible ones: compression pauses there
     "empty": None,
     "link": "-> dir1/file1",
 }
@@ -73,7 +73,7 @@ def test_a_directory_travels(tmp_path: Path, source: Path, published: Path) -> N
         assert summary["log"] == f"{log.author.hex()}/{log.log_id}"
         payload_size = sum(entry.payload_size for entry in entries)
         assert summary["payload_bytes"] == payload_size
-        # What is dull is compressed, and nothing is sent twice.
+        # Compressible files are compressed, and nothing is sent twice.
         assert 1_000_000 < summary["wire_bytes"] < payload_size - 600_000
         ratio = payload_size / summary["wire_bytes"]
         assert summary["compression_ratio"] == pytest.approx(ratio, abs=0.001)
@@ -89,7 +89,7 @@ def test_a_directory_travels(tmp_path: Path, source: Path, published: Path) -> N
         assert (again.summary["entries"], again.summary["payload_bytes"]) == (0, 0)
         assert (again.summary["written"], again.summary["wire_bytes"] < 1000) == (0, True)
 
-        # What is published meanwhile comes the next time.
+        # Publications in the meantime come the next time.
         make_tree(source, {"dir1/new": b"new"})
         assert run("publish", source, "--store", published).summary["entries"] == 1
         third = fetch(store, port, target)
@@ -120,7 +120,7 @@ def test_two_clients_at_once(tmp_path: Path, source: Path, published: Path) -> N
 
 @pytest.mark.slow
 def test_clients_too_many_are_turned_away(tmp_path: Path, published: Path) -> None:
-    """Where those who are there have something under way."""
+    """The present clients have something under way."""
     with serving(published, "--clients-max", "1") as port:
         with following(tmp_path / "live.store", port, None) as live:
             live.next()
@@ -134,7 +134,7 @@ def test_clients_too_many_are_turned_away(tmp_path: Path, published: Path) -> No
         assert whole_entries(tmp_path / "fetched.store")
 
 
-# Kills.
+# Kills
 
 MOMENTS = [0, 200, 30_000, 200_000, 600_000, 1_100_000]
 
@@ -151,7 +151,7 @@ def test_a_fetch_that_is_killed_goes_on_where_its_store_ends(
         with throttle as slow_port:
             process = start_fetch(store, slow_port, target)
             assert throttle.reached.wait(SECONDS_MAX)
-            # What is dull is here as soon as anything is.
+            # Compressible data arrives as soon as anything does.
             least = size - 350_000 + (700_000 if size > 350_000 else 0)
             wait_until(lambda: stored_size(store) >= least)
             process.send_signal(signal.SIGKILL)
@@ -162,7 +162,7 @@ def test_a_fetch_that_is_killed_goes_on_where_its_store_ends(
     assert before + done.summary["entries"] == done.summary["head"] == whole_entries(published)
     assert contents(target) == contents(source)
     assert details(target) == details(source)
-    # What was received is not received again, but for what was on its way into the store.
+    # Nothing is received again, except bytes that were on their way into the store.
     assert done.summary["wire_bytes"] < 1_450_000 - max(0, size - 350_000)
 
 
@@ -203,12 +203,12 @@ def test_a_publisher_that_is_killed_goes_on(tmp_path: Path, source: Path) -> Non
     assert contents(tmp_path / "target") == contents(source)
 
 
-# What users get wrong.
+# Users' mistakes
 
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
-    """``refused(*arguments, reason=...)``: what is asked for cannot be done, says one line."""
+    """``refused(*arguments, reason=...)``: the request cannot be fulfilled, says one line."""
 
     def check(*arguments: object, reason: str) -> None:
         status = replicate_directory.main(list(map(str, arguments)))
@@ -262,7 +262,7 @@ def test_a_key_has_to_be_there_and_to_be_secret(
     key.write_text("nonsense")
     refused(*command, reason="not a key")
     key.unlink()
-    # A new key would begin another log behind everybody's back.
+    # A new key would begin another log unnoticed.
     refused(*command, reason="missing")
     key.write_text(text)
     key.chmod(0o600)
@@ -318,7 +318,7 @@ def test_of_several_logs_one_has_to_be_chosen(tmp_path: Path) -> None:
         assert (unclear.status, unclear.summary["code"]) == (1, "SEVERAL_LOGS")
         assert names[0] in unclear.summary["error"]
         assert not other.exists()
-        # Only the log that is wanted is accepted.
+        # Only the wanted log is accepted.
         chosen = fetch(tmp_path / "new.store", port, other, "--log", names[1])
         assert (chosen.status, chosen.summary["entries"]) == (0, 1)
         assert contents(other) == {"file1": b"text"}
@@ -365,7 +365,7 @@ def test_an_interrupted_fetch_ends_at_once_and_goes_on_later(
 
 
 def drawn_by(*arguments: object) -> tuple[str, list[dict[str, Any]]]:
-    """What a terminal on stderr is shown, and what stdout, which is none, says meanwhile."""
+    """The output to a terminal on stderr, and to stdout, which is not a terminal."""
     leader, follower = os.openpty()
     drawn = b""
     with subprocess.Popen(
@@ -375,7 +375,7 @@ def drawn_by(*arguments: object) -> tuple[str, list[dict[str, Any]]]:
         env={**os.environ, "TERM": "xterm"},
     ) as process:
         os.close(follower)
-        with suppress(OSError):  # as there is nobody at the other end any more
+        with suppress(OSError):  # the other end is gone
             while more := os.read(leader, 1 << 16):
                 drawn += more
         os.close(leader)
@@ -384,7 +384,7 @@ def drawn_by(*arguments: object) -> tuple[str, list[dict[str, Any]]]:
 
 
 def test_progress_is_for_terminals(tmp_path: Path, source: Path, published: Path) -> None:
-    """Elsewhere, stderr holds nothing but what has gone wrong."""
+    """Elsewhere, stderr holds only errors."""
     with serving(published) as port:
         assert fetch(tmp_path / "fetched.store", port).errors == ""
         where = ("--store", tmp_path / "other.store", "--from", f"127.0.0.1:{port}")

@@ -1,4 +1,4 @@
-"""What clients of a server may use, and who has to go when there are too many."""
+"""The resources of a server's clients, and which of them have to leave when there are too many."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from culm_io.programs.directory.serve import Bounds
 from culm_io.stores.bamboo import SqliteStore
 from specs.point2point_hostile import BOMBS
 
-SECONDS_MAX = 60  # of a server that does not stop: none that works takes any of it
+SECONDS_MAX = 60  # of a server that does not stop; a working one takes far less
 MIB = 1 << 20
 SHARE = Bounds().memory_max // Bounds().clients_max
 
@@ -51,12 +51,12 @@ def heavy(tmp_path: Path) -> Path:
 
 
 def greeting() -> bytes:
-    """A setup, and nothing that asks for anything."""
+    """A setup without any request."""
     return Replicator(role=Role.PROACTIVE, family=YAMF).data_to_send()
 
 
 class Hostile:
-    """A client that says what it likes, and reads only when it is told to."""
+    """A client that sends what it likes, and reads only on request."""
 
     def __init__(self, port: int, window: int = 1 << 30) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -78,12 +78,12 @@ class Hostile:
         self.socket.sendall(self.machine.data_to_send())
 
     def listen(self) -> list[Event]:
-        """Read once; what has happened."""
+        """Read once; the events."""
         self.machine.receive_data(self.socket.recv(1 << 16))
         return list(iter(self.machine.next_event, None))
 
     def ask(self, count: int, last: int) -> None:
-        """So many requests for all of the log, as far as there is credit."""
+        """`count` requests for the log up to `last`, as far as there is credit."""
         for _ in range(min(count, self.machine.proposal_credit)):
             self.machine.propose(
                 Proposal(
@@ -125,7 +125,7 @@ def test_who_asks_nothing_has_to_go(published: Path) -> None:
 
 
 def test_who_asks_and_takes_nothing_has_to_go(published: Path) -> None:
-    """It reads what is said to it, but lets no data come."""
+    """It reads the control channel, but gives no credit for data."""
     with serving(published, "--idle", "0.3") as port, Hostile(port, window=0) as hostile:
         hostile.ask(1, last=COUNT)
         while hostile.socket.recv(1 << 16):
@@ -137,7 +137,7 @@ def test_who_asks_and_takes_nothing_has_to_go(published: Path) -> None:
 def test_those_that_ask_and_take_nothing_lock_nobody_out(
     tmp_path: Path, heavy: Path, window: int
 ) -> None:
-    """Whether they give no credit, or do not read; however lately they have come."""
+    """Whether they give no credit, or do not read; however recently they have come."""
     with serving(heavy, "--clients-max", 4) as port, ExitStack() as stack:
         for _ in range(6):
             stack.enter_context(Hostile(port, window)).ask(1, last=24)
@@ -147,7 +147,7 @@ def test_those_that_ask_and_take_nothing_lock_nobody_out(
 @pytest.mark.costly
 @pytest.mark.parametrize("has", ["nothing", "another log", "all"])
 def test_who_follows_may_stay(tmp_path: Path, has: str) -> None:
-    """Also if there is nothing yet that it could follow."""
+    """Even if there is nothing to follow yet."""
     served, source = tmp_path / "served", tmp_path / "source"
     make_tree(source, {"file": b"first\n"})
     if has == "all":
@@ -202,7 +202,7 @@ def test_64_idle_connections_and_hungry_ones_are_in_nobodys_way(
 
 
 def test_a_server_stops_whatever_its_clients_send(published: Path) -> None:
-    """`serving` waits for it; some of them take nothing, some say nonsense."""
+    """`serving` waits for it; some of them take nothing, some send nonsense."""
     with ExitStack() as stack:
         port = stack.enter_context(serving(published))
         for data in (b"", greeting(), bytes(1 << 16), b"\xff" * (1 << 16)):
@@ -220,7 +220,7 @@ def test_a_server_stops_whatever_its_clients_send(published: Path) -> None:
 def test_a_server_stops_while_it_is_sent_payloads_without_end(
     published: Path, bomb: bytes, cancels: str
 ) -> None:
-    """A compressed packet of some bytes that declares 2**64 - 1."""
+    """A compressed packet of a few bytes that declares 2**64 - 1."""
     with ExitStack() as stack:
         client = Hostile(stack.enter_context(serving(published)))
         stack.enter_context(client.socket)
@@ -255,7 +255,7 @@ def test_a_server_stops_while_it_is_sent_payloads_without_end(
             client.say()
         time.sleep(0.3)
         begun = time.monotonic()
-        stack.pop_all().close()  # SIGTERM, and its end is waited for
+        stack.pop_all().close()  # SIGTERM, and a wait for its end
         assert time.monotonic() - begun < SECONDS_MAX
 
 

@@ -1,4 +1,4 @@
-"""The services of the page: they run as they stand there, and are short."""
+"""The services of the page run exactly as printed, and are short."""
 
 from __future__ import annotations
 

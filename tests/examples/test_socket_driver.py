@@ -31,12 +31,12 @@ from toy_machines import (
     ToyErrorCode,
 )
 
-SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
+SECONDS_MAX = 60  # of a driver that hangs; a working one takes far less
 
 
 @contextmanager
 def connection(peer: Callable[[socket.socket], object]) -> Iterator[socket.socket]:
-    """One end of a connection; `peer` has the other in a thread."""
+    """One end of a connection; `peer` has the other one in a thread."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         far = server.accept()[0]
@@ -92,7 +92,7 @@ def test_a_message_cut_short(reset: bool) -> None:
 
     def peer(far: socket.socket) -> None:
         far.sendall(b"line\ncut sho")
-        assert heard.wait(SECONDS_MAX)  # what nobody has read yet goes with the connection
+        assert heard.wait(SECONDS_MAX)  # unread bytes are lost with the connection
         if reset:
             far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         far.close()
@@ -161,7 +161,7 @@ def test_last_words_that_nobody_takes_are_given_up() -> None:
 
 
 class Scolder(Lines):
-    """Tells the peer what it did wrong."""
+    """Tells the peer its mistake."""
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
         super()._ended(error)
@@ -170,7 +170,7 @@ class Scolder(Lines):
 
 
 def test_last_words_reach_a_peer_that_still_talks() -> None:
-    """Nor do we wait any longer than for its end."""
+    """And the wait is no longer than for its end."""
     timing = Timing(linger_s=3600, linger_after_error_s=3600)
     received: list[bytes] = []
 
@@ -231,7 +231,7 @@ def test_a_failure_of_the_users_is_raised_and_the_socket_closed() -> None:
 
 @pytest.mark.timeout(2 * SECONDS_MAX)
 def test_abort_stops_between_any_two_events() -> None:
-    """Also where the machine always has one more."""
+    """Even where the machine always has one more."""
     machine = Endless()
 
     def on_event(event: Event) -> None:
@@ -247,7 +247,7 @@ def test_abort_stops_between_any_two_events() -> None:
 @pytest.mark.timeout(2 * SECONDS_MAX)
 @pytest.mark.parametrize("build", [Endless, Lines])
 def test_another_thread_aborts(build: Callable[[], StreamBase]) -> None:
-    """Whether there are events without end or none at all."""
+    """With endless events, and with none at all."""
     aborted = threading.Event()
     with connection(lambda far: far.recv(1)) as near:
 

@@ -44,7 +44,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_stored(tmp_path: Path) -> N
 
 
 def _write_until_killed(path: Path, reports: int) -> tuple[int, int]:
-    """Kill a process that writes, soon after so many reports; what it reported last."""
+    """Kill a writing process soon after `reports` reports; its last report."""
     with subprocess.Popen(
         [sys.executable, store_writer.__file__, str(path)], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -61,7 +61,7 @@ def test_threads_that_share_a_store_are_told_so(tmp_path: Path) -> None:
     refused = []
 
     class Meanwhile(list[NewEntry]):
-        """Entries that are read in the midst of the store's work, as another thread comes."""
+        """Entries that are read in the midst of the store's work, when another thread comes."""
 
         def __iter__(self) -> Iterator[NewEntry]:
             with pytest.raises(StoreFileError, match="each connection opens the file for itself"):
@@ -151,7 +151,7 @@ def test_others_learn_of_what_has_changed(tmp_path: Path) -> None:
                 step()
                 assert reader.changed() == ([one.log] if is_change else [])
                 assert reader.changed() == []
-            # What one has changed oneself is not told, until somebody else has, too.
+            # One's own changes are not reported, until another connection has also made some.
             reader.append(other.log, [other.publish(b"mine")])
             assert reader.changed() == []
             third = LogAuthor(SigningKey(bytes([2]) * 32), family=YAMF)

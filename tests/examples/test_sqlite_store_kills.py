@@ -1,4 +1,4 @@
-"""A log store that is killed between any two writes of a replication, which then goes on."""
+"""A log store is killed between any two writes of a replication, which then goes on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from culm.wire.multihash import YAMF
 from culm_io.stores.bamboo import CHUNK_SIZE, SqliteStore
 from effort import LONG
 
-# The large payload comes in pieces, of which some end within a chunk.
+# The large payload comes in pieces, some of which end within a chunk.
 SIZES = (0, 10, CHUNK_SIZE * 2 + 100, 30, 20, 10)
 LIMITS = ReplicatorLimits(
     payload_inline_max=64,
@@ -35,7 +35,7 @@ LIMITS = ReplicatorLimits(
 
 @cache
 def log_of(number: int, fill: int = 0) -> tuple[NewEntry, ...]:
-    """A log; those of one number and another filling are forked at entry 2."""
+    """A log; two of the same number with different fillings are forked at entry 2."""
     author = LogAuthor(SigningKey(number.to_bytes(32)), family=YAMF)
     return tuple(author.publish(bytes([fill]) * size) for size in SIZES)
 
@@ -79,7 +79,7 @@ def replicate(source: LogStore, target: LogStore) -> None:
 
 
 def deeds(store: LogStore) -> Iterator[None]:
-    """All that a store can be asked for, most of it by replication."""
+    """Every operation of a store, most of them through replication."""
     if store.fork(key_of(BRANCH)) is None:
         store.append(key_of(BRANCH), BRANCH[:4])
     yield
@@ -96,7 +96,7 @@ def live(path: Path) -> Iterator[None]:
 
 
 def check(store: SqliteStore, path: Path) -> None:
-    """What is there verifies, and the numbers of what is there are right."""
+    """Everything present verifies, and its numbers are right."""
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert not database.execute("PRAGMA foreign_key_check").fetchall()

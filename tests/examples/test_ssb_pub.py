@@ -40,7 +40,7 @@ NETWORK = ["--network", "A" * 43 + "="]
 
 
 class Process:
-    """The program in a forked process, which is killed before the statement of some number."""
+    """The program in a forked process, which is killed before the statement with this number."""
 
     def __init__(self, folder: Path, *options: str, point: int | None = None) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ class Process:
         os.write(self._stdin, "".join(f"{line}\n" for line in lines).encode())
 
     def until(self, good: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
-        """Read on, until something good was said; ``None`` if there is no more."""
+        """Read on, until a good line; ``None`` if there are no more."""
         for line in self._lines:
             self.said.append(json.loads(line))
             if good(self.said[-1]):
@@ -122,14 +122,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 
 
 def address(process: Process) -> tuple[str, str]:
-    """Where it listens, and its feed."""
+    """Its address, and its feed."""
     said = process.until_event("listening")
     assert said is not None
     return said["address"], said["feed"]
 
 
 def feeds_of(folder: Path, *feeds: str) -> list[list[bytes]]:
-    """What is in a store; every feed has to be a valid one."""
+    """The contents of a store; every feed must be valid."""
     store = SsbSqliteStore(folder / "feeds.sqlite")
     try:
         assert store.load().forked == frozenset()
@@ -146,7 +146,7 @@ def feeds_of(folder: Path, *feeds: str) -> list[list[bytes]]:
 
 
 POSTS = 6
-#: Every one of them is in another place: from the schema to the middle of replication.
+#: Each is in a different place: from the schema to the middle of replication.
 POINTS = range(3, 63, 5)
 
 
@@ -154,7 +154,7 @@ POINTS = range(3, 63, 5)
 def test_a_peer_that_is_killed_goes_on_where_it_was(
     start: Callable[..., Process], point: int
 ) -> None:
-    """What it has told anybody is still there, and both have the same in the end."""
+    """Everything it has reported is still there, and both have the same in the end."""
     alice = start("alice")
     where, alice_feed = address(alice)
     alice.tell(*(f"publish {number}" for number in range(POSTS)))
@@ -267,7 +267,7 @@ def test_only_one_process_writes_a_feed(start: Callable[..., Process]) -> None:
 
 
 def test_who_cannot_be_reached_is_told(start: Callable[..., Process]) -> None:
-    """Nobody listens there, somebody else does, we do that already, or it is ourselves."""
+    """No listener, another one, a connection we already have, or ourselves."""
     alice, bob = start("alice"), start("bob")
     where, alice_feed = address(alice)
     own = address(bob)[0]
@@ -293,7 +293,7 @@ def test_a_peer_that_is_blocked_is_not_dialled_again(start: Callable[..., Proces
     bob.tell(f"block {alice_feed}")
     assert bob.until_event("unreachable", address=where)
     assert bob.said[-1]["again_s"] is None
-    bob.tell(f"connect {where}")  # it was given up, so this is no second time
+    bob.tell(f"connect {where}")  # it was given up, so this is not a second attempt
     assert bob.until_event("unreachable", address=where)
     assert bob.said[-1]["again_s"] is None
     bob.tell(f"unblock {alice_feed}")
@@ -343,7 +343,7 @@ def test_a_task_that_cannot_go_on_says_so() -> None:
         assert driver.keep_connected(address)
         while not told:
             await asyncio.sleep(0)
-        assert driver.keep_connected(address)  # whoever wants may try again
+        assert driver.keep_connected(address)  # a new attempt is allowed
         driver.call(peer.close)
         await driver.wait_closed()
 
@@ -382,7 +382,7 @@ def test_a_copy_of_the_folder_publishes_nothing_before_its_feed_is_whole(
     refused = alice.until_event("error", line="publish too early")
     assert refused is not None
     alice.close()
-    alice = start("alice")  # it is not forgotten
+    alice = start("alice")  # the address is not forgotten
     where = address(alice)[0]
     bob.tell(f"connect {where}")
     assert alice.until_event("confirmed", sequence=3)
@@ -405,7 +405,7 @@ FILE = "feeds.sqlite"
 def test_a_database_that_is_set_back_is_noticed_though_the_key_is_not_touched(
     start: Callable[..., Process], mark: str
 ) -> None:
-    """As ``rsync -a`` does it: what has changed is put back, and everything else left alone."""
+    """As with ``rsync -a``: the changed files are put back, and everything else left alone."""
     alice = start("alice")
     alice.tell("publish in the backup")
     assert alice.until_event("stored", sequence=1)
@@ -422,7 +422,7 @@ def test_a_database_that_is_set_back_is_noticed_though_the_key_is_not_touched(
         shutil.copy2(backup / name, alice.folder / "staged")
         (alice.folder / "staged").rename(alice.folder / name)
 
-    for _ in range(2):  # it is not forgotten
+    for _ in range(2):  # the refusal is not forgotten
         alice = start("alice")
         alice.tell("publish too early")
         assert alice.until(lambda said: said["event"] in ("error", "stored")) is not None
@@ -457,7 +457,7 @@ def test_a_folder_whose_key_was_touched_is_no_backup(
 def test_follows_and_blocks_that_come_back_with_our_feed_are_in_force(
     start: Callable[..., Process],
 ) -> None:
-    """Of the key alone: who is followed confirms the feed, and who is blocked is not dialled."""
+    """With the key alone: followed peers confirm the feed, and blocked ones are not dialled."""
     alice, bob, carol = start("alice"), start("bob"), start("carol")
     alice_where, alice_feed = address(alice)
     bob_where, bob_feed = address(bob)

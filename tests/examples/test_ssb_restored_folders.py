@@ -1,7 +1,7 @@
-"""Folders that come back from backups, in every way that copies are made: is it noticed?
+"""Folders that come back from backups, in every way of copying: is it noticed?
 
 A folder has lived and was backed up, has gone on, and ended or was killed; then something of the
-backup is put back.  What is older than what others may have must say so.  What is only touched
+backup is put back.  A folder older than others' copies must report it.  One that is merely touched
 must not.
 """
 
@@ -42,7 +42,7 @@ def opened(folder: Path) -> SsbPlacedStore:
 
 
 def numbers_inodes(folder: Path) -> bool:
-    """Whether the file system tells an inode from a later one of the same number."""
+    """Whether the file system distinguishes an inode from a later one of the same number."""
     with open(folder / "any", "wb") as file:
         try:
             fcntl.ioctl(file, 0x80087601, bytes(8))  # FS_IOC_GETVERSION
@@ -52,7 +52,7 @@ def numbers_inodes(folder: Path) -> bool:
 
 
 def length(store: SsbPlacedStore) -> int:
-    """Of our own feed, all of which is there."""
+    """The length of our own feed, all of which is present."""
     head = store.load().heads.get(ME)
     messages = store.messages(ME)
     assert len(messages) == (0 if head is None else head.sequence)
@@ -60,9 +60,9 @@ def length(store: SsbPlacedStore) -> int:
 
 
 def live(folder: Path, count: int, *, killed: bool = False, pages_max: int = 1000) -> None:
-    """The program runs, publishes as many messages, and ends or is killed.
+    """The program runs, publishes `count` messages, and ends or is killed.
 
-    pages_max: of the write-ahead log, before it goes into the file.
+    pages_max: of the write-ahead log, before they move into the file.
     """
     child = fork()
     if not child:
@@ -95,7 +95,7 @@ def _live(folder: Path, count: int, pages_max: int, *, killed: bool) -> None:
         store.close()
 
 
-# How it is put back
+# Ways of putting it back
 
 
 def _replace(folder: Path, backup: Path) -> None:
@@ -189,7 +189,7 @@ WAYS: dict[str, Callable[[Path, Path], None]] = {
 
 
 def length_if_not_restored(folder: Path) -> int | None:
-    """The same each time that the program starts; the database is sound."""
+    """The same at every start of the program; the database is sound."""
     found: list[int | None] = []
     for _ in range(2):
         store = opened(folder)
@@ -209,7 +209,7 @@ def length_if_not_restored(folder: Path) -> int | None:
 def test_what_lacks_something_says_so(
     tmp_path: Path, way: str, backed_up: str, killed: bool
 ) -> None:
-    """Of the database and the log of a killed program SQLite may make what there was last."""
+    """From the database and the log of a killed program SQLite may restore the last state."""
     if "nothing else" in way and not numbers_inodes(tmp_path):
         pytest.skip("a new file may be like an old one on this file system")
     folder, backup = tmp_path / "folder", tmp_path / "backup"
@@ -225,7 +225,7 @@ def test_what_lacks_something_says_so(
 def test_a_log_that_belongs_to_another_database_is_not_replayed(
     tmp_path: Path, way: Callable[[Path, Path], None], after: int
 ) -> None:
-    """It has been begun anew several times, some of them since the backup."""
+    """The log has been begun anew several times, some of them since the backup."""
     folder, backup = tmp_path / "folder", tmp_path / "backup"
     live(folder, BEFORE)
     shutil.copytree(folder, backup)
@@ -274,7 +274,7 @@ def test_a_copy_elsewhere_counts_as_restored(tmp_path: Path) -> None:
 @pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
 @pytest.mark.parametrize("after", [1, 20])
 def test_a_copy_made_of_links_says_what_it_lacks(tmp_path: Path, after: int, killed: bool) -> None:
-    """Its database is that of the folder itself, which has gone on, but for the log."""
+    """Its database is that of the folder itself, which has gone on; only the log is older."""
     folder, backup = tmp_path / "folder", tmp_path / "backup"
     live(folder, BEFORE)
     shutil.copytree(folder, backup, copy_function=os.link)

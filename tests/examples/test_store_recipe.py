@@ -1,4 +1,4 @@
-"""The recipes of the documentation for the suite of stores, run exactly as they stand there."""
+"""The recipes of the documentation for the suite of stores, run exactly as printed."""
 
 from __future__ import annotations
 

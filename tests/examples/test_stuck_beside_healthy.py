@@ -1,9 +1,9 @@
 """What waits, waits alone: one stuck connection beside healthy ones, in every driver.
 
 A stuck peer reads nothing of many answers, stops in the middle of a line, or has the store hang.
-The healthy ones have a word for a word; how many turns of the loop each word waits is a constant.
-A turn counts for a word that has come to the driver, and is neither at the store nor answered: how
-long anything takes, and how much the stuck one has done by then, makes no difference.
+The healthy ones exchange word for word; each word waits for a constant number of turns of the loop.
+A turn counts for a word that has reached the driver, and is neither at the store nor answered:
+durations, and the progress of the stuck one by then, make no difference.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ R = TypeVar("R")
 HOST = "127.0.0.1"
 HEALTHY, ROUNDS = 3, 20
 WORD, GOODBYE = b"a word", b"bye"
-SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
+SECONDS_MAX = 60  # of a driver that hangs; a working one takes far less
 
 Address = tuple[str, int]
-Ready = Callable[[Address, Callable[[], object]], None]  # where, and what ends it (thread-safe)
+Ready = Callable[[Address, Callable[[], object]], None]  # where, and a way to end it (thread-safe)
 
 
 class Talk:
@@ -88,7 +88,7 @@ BRIEF = Timing(linger_s=1, linger_after_error_s=1)
 
 
 class Scene:
-    """Who talks, what is served with, and how many turns words have waited."""
+    """The peers, the server, and the turns that words have waited."""
 
     def __init__(self, limits: Limits) -> None:
         self.handlers: Any = {"perform": self.keep, "limits": limits, "timing": BRIEF}
@@ -110,7 +110,7 @@ class Scene:
 
 
 class Watched(Keeper):
-    """One whose words are seen to go to the store, and to come back."""
+    """Its words are observed on their way to the store, and back."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(idle=2 * SECONDS_MAX)
@@ -131,7 +131,7 @@ class Watched(Keeper):
         super().complete(ticket, result)
 
 
-# One machine for each connection, all in one loop.
+# One machine for each connection, all in one loop
 
 
 class CountingLoop(asyncio.SelectorEventLoop):
@@ -163,7 +163,7 @@ class CountingReactor(SelectReactor):
 
 
 def without_delay(listening: socket.socket) -> None:
-    """Have small pieces sent at once, as other drivers do: the system waits for no others."""
+    """Send small pieces at once, as other drivers do, rather than wait for more."""
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
@@ -246,11 +246,11 @@ def serve_twisted(scene: Scene, ready: Ready) -> None:
     reactor.run(installSignalHandlers=False)
 
 
-# One machine for all connections.
+# One machine for all connections
 
 
 class Host(Chat):
-    """Says ``ok`` to each line, to the one who has said it and is still there."""
+    """Says ``ok`` for each line, to its sender if that is still there."""
 
     def __init__(self) -> None:
         super().__init__(links_max=HEALTHY + 2)
@@ -326,11 +326,11 @@ LINKS = {
 }
 
 
-# The peers.
+# The peers
 
 
 def read_nothing(made: socket.socket) -> None:
-    """Of the answers to as much as the other side takes."""
+    """No answers, to as many questions as the other side takes."""
     made.setblocking(False)
     with suppress(BlockingIOError):
         for _ in range(200):
@@ -357,7 +357,7 @@ def beside(stuck: str | None, address: Address) -> Iterator[None]:
 
 
 def turns_of(serve: Callable[[Scene, Ready], None], stuck: str | None, limits: Limits) -> int:
-    """How many turns of the loop the words of all healthy ones wait."""
+    """The turns of the loop that the words of all healthy ones wait."""
     scene = Scene(limits)
     served: Future[tuple[Address, Callable[[], object]]] = Future()
     with ThreadPoolExecutor(HEALTHY + 1) as pool:

@@ -1,4 +1,4 @@
-"""What programs say: colours on a terminal, plain elsewhere."""
+"""Output of programs: colours on a terminal, plain elsewhere."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_a_table_on_a_terminal_is_in_colour() -> None:
     show(TABLE, file=terminal)
     assert "\x1b[32mleader" in terminal.getvalue()
     assert "\x1b[31mdown" in terminal.getvalue()
-    assert "\x1b[2J" not in terminal.getvalue()  # what somebody else has written
+    assert "\x1b[2J" not in terminal.getvalue()  # another program's output
 
 
 def on_terminal(table: Table, columns: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What such a terminal shows, without colours."""
+    """The picture on such a terminal, without colours."""
     monkeypatch.setenv("COLUMNS", str(columns))
     terminal = Terminal()
     show(table, file=terminal)
@@ -81,7 +81,7 @@ CELLS = st.lists(WORDS, max_size=3).map(" ".join)
     )
 )
 def test_no_word_of_any_programs_table_is_broken_in_60_columns(lines: list[list[str]]) -> None:
-    """Names of columns, states, numbers are no longer; ids and paths, which are, may be broken."""
+    """Names of columns, states and numbers fit; ids and paths, which may not, can be broken."""
     columns, *rows = lines
     with pytest.MonkeyPatch.context() as patch:
         shown = on_terminal(Table("", columns, rows), 60, patch)
@@ -161,7 +161,7 @@ def test_a_result_breaks_between_its_parts(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_words_go_through_who_stands_in_for_a_terminal_that_is_drawn_on() -> None:
-    """Else a bar that is being drawn would stand in the middle of them."""
+    """Otherwise a bar that is being drawn would stand in the middle of them."""
     real, proxy = Terminal(), Terminal()
     proxy.rich_proxied_file = real  # type: ignore[attr-defined]  # by which rich finds it
     Teller(proxy)("connected", peer="@a")

@@ -1,4 +1,4 @@
-"""What a server writes for people never holds it up, its end included."""
+"""A server's output for people never holds it up, its end included."""
 
 from __future__ import annotations
 

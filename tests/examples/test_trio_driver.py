@@ -36,7 +36,7 @@ LIMITS = ReplicatorLimits(unwritten_size_max=1 << 21)  # may be stored after a c
 
 
 async def fetch(port: int, store: MemoryStore, until: int | None) -> tuple[int, list[Event]]:
-    """Fetch until so many bytes of the payload are stored, then be cancelled; bytes and events."""
+    """Fetch until `until` bytes of the payload are stored, then be cancelled; bytes and events."""
     events: list[Event] = []
     machine = Replicator(
         role=Role.PROACTIVE, interest=Interest(accept_new_logs=True), limits=LIMITS
@@ -66,7 +66,7 @@ def test_a_payload_of_20_mb_is_resumed_after_two_cancellations(tmp_path: Path) -
     with serving(tmp_path / "store") as port:
         for until in (SIZE // 4, SIZE // 2, None):
             size, events = trio.run(fetch, port, store, until)
-            assert size < 1.1 * missing  # nothing that was stored comes again
+            assert size < 1.1 * missing  # no stored byte comes again
             kept = store.entry(LOG, 1)
             assert kept is not None
             missing = SIZE - kept.payload_stored
@@ -82,7 +82,7 @@ def drive(
 ) -> Closed:
     """Run `machine` against `talk`, which gets the other end of a stream in memory.
 
-    Time passes when there is nothing else to do, if `clock` does not say otherwise.
+    Time passes when there is nothing else to do, unless `clock` says otherwise.
     """
 
     async def main() -> Closed:
@@ -109,7 +109,7 @@ def test_verbs_may_be_called_from_other_tasks() -> None:
 
 
 def test_time_is_told_when_it_is_due() -> None:
-    clock = trio.testing.MockClock()  # which does not take a thread at work for idleness
+    clock = trio.testing.MockClock()  # which does not take a busy thread for idleness
 
     async def talk(driver: MachineDriver, far: Any) -> None:
         clock.jump(6)

@@ -38,7 +38,7 @@ from toy_machines import Keeper, Kept, LineReceived, Lines
 KEY = SigningKey(bytes(range(32)))
 LOG = LogKey(bytes(KEY.verify_key), 0)
 SIZE = 20_000_000
-LIMITS = ReplicatorLimits(unwritten_size_max=1 << 21)  # so much may be stored after a cancellation
+LIMITS = ReplicatorLimits(unwritten_size_max=1 << 21)  # may be stored after a cancellation
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def run(reactor: SelectReactor, protocol: MachineProtocol) -> Closed:
 
 
 def fetch(port: int, store: MemoryStore, until: int | None) -> tuple[int, list[Event]]:
-    """Fetch until so many bytes of the payload are stored, then be cancelled; bytes and events."""
+    """Fetch until `until` bytes of the payload are stored, then be cancelled; bytes and events."""
     reactor = SelectReactor()
     events: list[Event] = []
     machine = Replicator(
@@ -101,7 +101,7 @@ def test_a_payload_of_20_mb_is_resumed_after_two_cancellations(tmp_path: Path) -
     with serving(tmp_path / "store") as port:
         for until in (SIZE // 4, SIZE // 2, None):
             size, events = fetch(port, store, until)
-            assert size < 1.1 * missing  # nothing that was stored comes again
+            assert size < 1.1 * missing  # no stored byte comes again
             kept = store.entry(LOG, 1)
             assert kept is not None
             missing = SIZE - kept.payload_stored

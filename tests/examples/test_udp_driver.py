@@ -22,7 +22,7 @@ HOST = "127.0.0.1"
 
 
 class Book:
-    """Who is where."""
+    """Addresses, by name."""
 
     def __init__(self) -> None:
         self.addresses: dict[Any, Any] = {}
@@ -103,7 +103,7 @@ def test_who_is_not_known_is_not_heard_and_what_is_for_nobody_is_lost() -> None:
 
 
 class Weigher(Pinger):
-    """Notes how large each datagram was, and what reading it took at most."""
+    """Records the size of each datagram, and the most memory taken by reading one."""
 
     def __init__(self) -> None:
         super().__init__()

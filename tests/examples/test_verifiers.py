@@ -37,7 +37,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 class Threads:
-    """The threads in which shares are verified, and how many there were at a time."""
+    """The threads that verify shares, and the number of them at work at once."""
 
     def __init__(self) -> None:
         self.all: set[int] = set()
@@ -144,7 +144,7 @@ def test_without_a_thread_to_verify_in_a_connection_ends_and_says_why(
     name: str, ends: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = ThreadPoolExecutor(2)
-    pool.shutdown()  # refuses as one does that can start no thread
+    pool.shutdown()  # refuses like one that cannot start threads
     monkeypatch.setattr(culm_io.verifiers, "_pool", lambda _: pool)
     author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
     full, empty = bamboo.MemoryStore(family=YAMF), bamboo.MemoryStore(family=YAMF)

@@ -41,7 +41,7 @@ def _short_logs() -> Iterator[None]:
 
 
 def raft(path: Path, first: int, count: int) -> int:
-    """Adds as many entries; how many there are then."""
+    """Adds `count` entries; the number afterwards."""
     with closing(RaftSqliteStore(path, Values())) as store:
         for index in range(first, first + count):
             store.perform(persist(1, None, 0, index, entries_of(1, b"%d" % index * 1000)))
@@ -111,7 +111,7 @@ def test_a_log_of_its_own_is_taken(tmp_path: Path, store: Callable[[Path, int, i
 
 
 def test_a_file_that_is_written_meanwhile_is_not_refused(tmp_path: Path) -> None:
-    """Whatever has been checkpointed, begun anew or rolled back."""
+    """Whether it is checkpointed, begun anew or rolled back."""
     path = tmp_path / "store"
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = WAL")
@@ -130,7 +130,7 @@ def test_a_file_that_is_written_meanwhile_is_not_refused(tmp_path: Path) -> None
 
 
 def test_a_log_without_tags_is_taken(tmp_path: Path) -> None:
-    """As stores had it before there were any."""
+    """From stores written before there were tags."""
     path, copy = tmp_path / "store", tmp_path / "copy"
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = WAL")

@@ -1,6 +1,6 @@
-"""Programs that are asked for what cannot be done say so in one sentence, with one status.
+"""Impossible requests get one sentence from every program, and one status.
 
-The table has every kind of word that a command line takes, and for each program where it takes it.
+The table has every kind of word on a command line, and its places for each program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from culm.capture import Recorder
 from culm_io.command import command_of, with_commands
 from culm_io.programs import arguments
 
-SECONDS_MAX = 120  # of a program that hangs: none that works takes any of it
+SECONDS_MAX = 120  # of a program that hangs; a working one takes far less
 IMPOSSIBLE = 2
 
 DIGITS = ["", "x", "-5", "1_0", "1.0", "\uff11", "9" * 5000, "0x10", " 1"]
@@ -79,7 +79,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_number_is_taken_as_python_takes_it(program: str) -> None:
-    """For `int` and `float` take signs, underscores, NaN and all that is too large."""
+    """`int` and `float` accept signs, underscores, NaN and numbers that are too large."""
     for parser in with_commands(parser_of(program)):
         for action in parser._actions:
             assert action.type not in (int, float), (parser.prog, action.dest)
@@ -102,7 +102,7 @@ def test_hosts_ports_and_paths_are_checked_in_one_way(program: str) -> None:
             assert action.type in kinds.get(action.dest, {action.type}), (parser.prog, action.dest)
 
 
-# FILE stands for a file, FOLDER for an empty folder, and TAKEN for a port that is taken.
+# FILE stands for a file, FOLDER for an empty folder, and TAKEN for a port in use.
 CASES: dict[str, list[str]] = {
     "completion": ["", "csh"],
     "demo": ["--source FILE", "--source FOLDER/nowhere"],
@@ -174,7 +174,7 @@ CASES: dict[str, list[str]] = {
     ],
 }
 
-# Runs a program for each line of arguments, and says as JSON how it has ended.
+# Runs a program for each line of arguments, and prints as JSON how it has ended.
 RUN_ALL = """
 import contextlib, io, json, sys, traceback
 from culm_io import command
@@ -196,7 +196,7 @@ for words in json.load(sys.stdin):
 
 
 def sentences(errors: str) -> list[str]:
-    """What is said on stderr besides the usage."""
+    """The lines of stderr, without the usage."""
     lines = errors.splitlines()
     while lines and (lines[0].startswith(("usage:", " ")) or not lines[0].strip()):
         del lines[0]
@@ -204,7 +204,7 @@ def sentences(errors: str) -> list[str]:
 
 
 def prepare(folder: Path) -> dict[str, str]:
-    """What the words of the table stand for."""
+    """The meanings of the words in the table."""
     (folder / "file").write_text("no key, no store, no folder")
     for name in ("folder", "farm", "broken", "tmp"):
         (folder / name).mkdir()
@@ -218,7 +218,7 @@ def prepare(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def taken_port() -> Iterator[int]:
-    """A port of TCP and UDP that somebody else has."""
+    """A TCP and UDP port in use by another process."""
     with (
         socket.create_server(("127.0.0.1", 0)) as one,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
@@ -263,15 +263,15 @@ def test_what_cannot_be_done_is_said_in_a_sentence(program: str, tmp_path: Path)
     assert len(told) == len(CASES[program]), ran.stderr
 
 
-# Whoever reads the output goes away.
+# The reader of the output goes away.
 
-UNHEARD = 141  # as shells say it of SIGPIPE
+UNHEARD = 141  # the shell's number for SIGPIPE
 
 
 def cut_off(command: list[str], folder: Path, *, lines: int) -> tuple[int, str]:
-    """Read so many lines of what a program writes, and no more; its status, and its errors.
+    """Read `lines` lines of a program's output, and no more; its status, and its errors.
 
-    Who reads none has gone before the program begins, however busy the machine is.
+    A reader of no lines has gone before the program begins, however busy the machine is.
     """
     reading, writing = os.pipe()
     if not lines:
