@@ -508,9 +508,7 @@ class Leaver:
 
 @pytest.mark.parametrize("left_out", [[], [LogKey(bytes(32), 0)]])
 def test_who_has_left_is_asked_for_nothing(left_out: list[LogKey]) -> None:
-    """An offer is reported after everything stored before it: by then neither missing payloads nor
-    sound logs are requested.
-    """
+    """Offers are reported after everything stored before them, and then nothing is requested."""
     sound, late = (LogAuthor(SigningKey(bytes([n] * 32)), family=YAMF) for n in (1, 2))
     first, begun, kept = sound.publish(bytes(9)), late.publish(b"1"), late.publish(b"2")
     store = Slow(family=YAMF)

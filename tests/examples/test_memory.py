@@ -32,10 +32,10 @@ def peak_of(process: subprocess.Popen[str]) -> int:
 
 
 class Peak:
-    """The most memory that a process has had at once (bytes), as the system counts it.
+    """The peak memory of a process (bytes), as the system counts it.
 
-    Asked for while it runs: what the system tells of an ended process (``ru_maxrss``)
-    counts the parent's memory, too, from before the program was loaded.
+    Read while it runs: the figure for an ended process (``ru_maxrss``) includes the parent's memory
+    from before the program was loaded.
     """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:

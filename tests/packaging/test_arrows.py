@@ -1,4 +1,4 @@
-"""Imports run one way, and the machines import nothing that reaches the world."""
+"""Imports run one way, and the machines import nothing that touches the outside world."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ CONTRACT = {
     *("arguments", "buffer", "effects", "intervals", "machine", "stack", "timers"),
 }
 
-# room -> the rooms that it may import from, besides itself.  A new protocol gets a line, and
-# a package within one that has a line is a room of its own.
+# room -> the rooms that it may import from, besides itself. A new protocol gets a line; a package
+# inside it with its own line is a separate room.
 ARROWS = {
     "buffer": set[str](),
     "arguments": {"buffer"},
@@ -44,12 +44,12 @@ ARROWS = {
     "p2panda": CONTRACT | {"kernels", "wire", "bamboo", "reconcile", "replication", "signatures"},
     "ssb": CONTRACT | {"kernels", "lazy", "replication", "signatures"},
 }
-# The registry knows every machine, and nothing of what drives or tests them.
+# The registry knows every machine, but nothing that drives or tests them.
 ARROWS["machines"] = set(ARROWS)
 # Dissection reads the tables of every codec.
 ARROWS["capture"] = set(ARROWS)
 ARROWS["__main__"] = {"kernels", "machines"}
-# These may reach the world, and import every room but each other; no room imports them.
+# These may touch the outside world, and import every room but each other; no room imports them.
 OPEN_ROOMS = {"testing", "spark"}
 
 WORLD = {
@@ -60,7 +60,7 @@ WORLD = {
 
 
 def room(parts: Sequence[str]) -> str:
-    """The room in which a dotted name below culm lies: the innermost that has a line."""
+    """The room of a dotted name below culm: the innermost one with a line."""
     inner = ".".join(parts[:2])
     return inner if inner in ARROWS else parts[0]
 
@@ -71,7 +71,7 @@ def room_of(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The dotted names that a module imports, wherever in it: what a ``from`` names, too."""
+    """The dotted names that a module imports, anywhere in it, including those after ``from``."""
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,4 +1,4 @@
-"""Sdist and wheel, built and installed as a stranger would: ``tox run -e dist``."""
+"""Sdist and wheel, built and installed as by a stranger: ``tox run -e dist``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ import services
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1200)]
 
 CODE = {".py", ".pyi", ".typed"}
-PAGES = {".css", ".js", ".txt"}  # what the viewer of captures puts into its pages
+PAGES = {".css", ".js", ".txt"}  # the capture viewer's parts of pages
 KERNELS = sorted(path.stem for path in (ROOT / "cext").glob("*.pyx"))
 VERSIONS = ["3.11", "3.12", "3.13", "3.14"]
 
 SUFFIX = "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))"
 
-# Imports every module of the installed package but those that need an extra, tells which
-# kernels it found, and asks the line driver what it can drive.
+# Imports every module of the installed package that needs no extra, prints its kernels, and asks
+# the line driver for its machines.
 IMPORT_ALL = """
 import importlib, importlib.resources, pkgutil, culm, culm.kernels
 for module in pkgutil.walk_packages(culm.__path__, "culm."):
@@ -43,8 +43,8 @@ assert drive.main(["--list"]) == 0
 
 
 def run(*command: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:
-    """Standard output of `command`; its failure shows all that it wrote."""
-    # Neither our settings, nor a tree that shadows what is installed.
+    """Standard output of `command`; a failure shows all of its output."""
+    # Neither our settings, nor a tree that shadows the installed package.
     foreign = {name for name in os.environ if name.startswith(("CULM_", "PYTHON"))}
     clean = {name: value for name, value in os.environ.items() if name not in foreign}
     done = subprocess.run(
@@ -63,7 +63,7 @@ def interpreter(version: str) -> Path:
     for folder in os.get_exec_path():
         candidate = Path(folder) / f"python{version}"
         if candidate.exists():
-            # A version manager's shim may be there and lead nowhere.
+            # A version manager's shim may be present and lead nowhere.
             probe = subprocess.run([candidate, "-c", "import venv"], capture_output=True)
             if probe.returncode == 0:
                 return candidate
@@ -71,7 +71,7 @@ def interpreter(version: str) -> Path:
 
 
 def tracked_files() -> set[str]:
-    """What the project consists of, as git knows it; skips in an unpacked sdist."""
+    """The files of the project, as known to git; skips in an unpacked sdist."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout")
     return set(run("git", "ls-files", cwd=ROOT).splitlines())
@@ -79,7 +79,7 @@ def tracked_files() -> set[str]:
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tracked files alone, as they are in the tree, without a repository around them."""
+    """The tracked files alone, as they are in the tree, without a repository."""
     copy = tmp_path_factory.mktemp("checkout")
     for name in tracked_files():
         target = copy / name
@@ -128,12 +128,14 @@ def names_in(wheel: Path) -> set[str]:
 
 
 def package_in(wheel: Path) -> set[str]:
-    """What a wheel brings besides what it says of itself."""
+    """The contents of a wheel, without its metadata."""
     return {name for name in names_in(wheel) if ".dist-info/" not in name}
 
 
 def sources() -> set[str]:
-    """What of the project belongs into every wheel: modules, stubs, `py.typed`, parts of pages."""
+    """The project's parts that belong in every wheel: modules, stubs, `py.typed`, parts of
+    pages.
+    """
     files = {name.removeprefix("src/") for name in tracked_files() if name.startswith("src/")}
     assert {Path(name).suffix for name in files} == {*CODE, *PAGES}
     return files
@@ -207,7 +209,7 @@ def test_a_stranger_installs_the_sdist_and_runs_the_first_example(
     log = tmp_path / "log"
     told = run(python, "-m", "pip", "install", "--log", log, sdist, cwd=tmp_path, env=env)
     is_pure = compiler != "there"
-    # What pip shows without being asked is the wheel's name; the reason is in its log.
+    # By default pip shows only the wheel's name; the reason is in its log.
     (wheel,) = re.findall(r"filename=culm-\S+", told)
     assert wheel.endswith("-py3-none-any.whl") == is_pure
     assert ("the kernels will be those in Python" in log.read_text(encoding="utf-8")) == is_pure
@@ -259,7 +261,8 @@ def test_a_build_that_cannot_be_had_fails(env: dict[str, str], unpacked: Path, t
         build_wheel(unpacked, tmp_path, **env)
 
 
-# Imports every module of culm-io, whose extras are all there but Spark, and says what is typed.
+# Imports every module of culm-io, whose extras are all there except Spark, and prints the typed
+# packages.
 IMPORT_IO = """
 import importlib, importlib.resources, pkgutil, culm_io
 for module in pkgutil.walk_packages(culm_io.__path__, "culm_io."):

@@ -1,4 +1,4 @@
-"""Each room imports what it needs, and nothing that reaches the world comes with it."""
+"""Each room imports the modules it needs, and none of them touches the outside world."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from test_arrows import ARROWS, room
 
 from culm.kernels import NAMES
 
-# What a room asks of other projects, by the names of their modules, on the compiled kernels or on
-# the pure ones; all else is Python's own.
+# A room's imports from other projects, by the names of their modules, on the compiled kernels or on
+# the pure ones; everything else is Python's own.
 NACL, BLAKE3, CBOR, XXHASH = {"nacl"}, {"blake3"}, {"cbor2"}, {"xxhash"}
 LOGS = NACL | BLAKE3
 NEEDS = {
@@ -55,7 +55,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 
 def modules_of(name: str) -> list[str]:
-    """What a new interpreter has imported once it has imported a room, and had not before."""
+    """The modules that a new interpreter imports for a room, beyond those it has anyway."""
     told = f"import sys; sys.path[:] = {sys.path!r}" + TELL.format(name=name)
     command = [sys.executable, "-I", "-c", told]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
@@ -63,7 +63,7 @@ def modules_of(name: str) -> list[str]:
 
 
 def below(name: str) -> set[str]:
-    """The rooms that a room stands on, those beneath the next ones included."""
+    """The rooms below a room, indirect ones included."""
     reached = set(ARROWS[name])
     for other in ARROWS[name]:
         reached |= below(other) | {other.split(".")[0]}

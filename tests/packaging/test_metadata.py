@@ -41,7 +41,7 @@ def last_release() -> tuple[str, str]:
 
 
 def test_the_changelog_has_the_version_and_its_date():
-    """A version that is being developed has none yet, and follows the last release."""
+    """A version in development has no date yet, and follows the last release."""
     release, day = last_release()
     assert date.fromisoformat(day)
     if DEVELOPED:
@@ -112,7 +112,7 @@ def test_every_page_of_the_site_is_reached_from_its_index():
 
 
 def test_decisions_are_named_by_what_they_are_about():
-    """By a room of the package, or a part of the house that is none: never by a number."""
+    """By a room of the package, or by a part of the house outside it; never by a number."""
     rooms = {path.stem for path in (ROOT / "src/culm").glob("[a-z]*")}
     others = {"contract", "p2p", "site", "stores", "directory"}
     for path in (ROOT / "docs/decisions").glob("*.md"):

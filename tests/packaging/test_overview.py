@@ -1,4 +1,4 @@
-"""``python -m culm`` says what there is."""
+"""``python -m culm`` gives an overview."""
 
 from __future__ import annotations
 

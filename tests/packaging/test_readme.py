@@ -1,4 +1,4 @@
-"""README.md holds what it promises: two set-up lines, examples that run, links that lead."""
+"""README.md keeps its promises: two set-up lines, examples that run, links that lead somewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is built for a release, and by which commands: workflows, wheels and the conda recipe."""
+"""The parts of a release, and the commands for it: workflows, wheels and the conda recipe."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_each_version_of_python_is_tested_and_has_wheels() -> None:
     assert set(built) == {f"cp{version.replace('.', '')}-*" for version in VERSIONS}
 
 
-# Where they are unlike PyPI's.
+# Names that differ from PyPI's
 CONDA_NAMES = {
     "blake3": "blake3-py",
     "prometheus-client": "prometheus_client",
@@ -67,7 +67,7 @@ def listed_in(recipe: str, section: str) -> set[str]:
 
 
 def conda_name(requirement: str) -> str:
-    """A requirement as conda writes it; extras are PyPI's alone."""
+    """A requirement in conda's spelling; only PyPI has extras."""
     name, version = re.sub(r"\[.*\]", "", requirement).split(">=")
     return f"{CONDA_NAMES.get(name, name)} >={version}"
 
@@ -89,7 +89,7 @@ def test_the_conda_recipe_of_culm_io_has_the_same_requirements() -> None:
 
 
 def test_a_release_is_of_both_distributions() -> None:
-    """And both have one version, which the tag has to be."""
+    """And both have one version, which must be the tag's."""
     text = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
     for made in ("python -m build --sdist\n", "python -m build --outdir dist examples #"):
         assert f"- run: {made}" in text

@@ -1,4 +1,4 @@
-"""What no system of a family could load is found before a wheel is called one for it."""
+"""A module that some system of a family could not load is found before its wheel is tagged."""
 
 from __future__ import annotations
 

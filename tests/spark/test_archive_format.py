@@ -1,4 +1,4 @@
-"""culm's archive files: what is written is read, in parts of any size, and damage is told."""
+"""culm's archive files: written records are read, in parts of any size, and damage is reported."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ WAYS = ["set", "insert", "remove", "cut"]
 
 
 def damage(whole: bytearray, data, ways: list[str] = WAYS) -> None:
-    """Change, insert or remove bytes behind the header."""
+    """Change, insert or remove bytes after the header."""
     at = data.draw(st.integers(archive.HEADER_SIZE, len(whole)))
     match data.draw(st.sampled_from(ways)):
         case "set":
@@ -109,7 +109,7 @@ def test_what_is_damaged_is_told_and_the_rest_is_read(blocks, data):
     found = parts(bytes(whole))
     read = [each[1] for each in described(found) if not isinstance(each, Damage)]
     assert all(block in [each[1] for each in sound] for block in read)
-    # Sixty bytes that are missing hurt at most three blocks that lie side by side.
+    # Sixty missing bytes hurt at most three adjacent blocks.
     assert len(read) >= len(sound) - 3
     covered = sum(
         each.size
@@ -244,7 +244,7 @@ def test_a_writer_that_fails_writes_no_more():
 
 
 class Counted(io.BytesIO):
-    """How many bytes have been read of it."""
+    """Counts the bytes read from it."""
 
     count = 0
 
@@ -255,14 +255,14 @@ class Counted(io.BytesIO):
 
 
 def test_blocks_that_say_to_reach_to_the_end_are_not_read_up_to_there():
-    """Each by itself might be true; to believe all takes time with the square of their number."""
+    """Each alone might be true; believing all of them would take quadratic time."""
 
     def costs(heads: int) -> tuple[int, int]:
         size = 48 * heads
         blocks = (MARKER + SIZES.pack(0, size - 48 * (at + 1), 0) + bytes(8) for at in range(heads))
         file = Counted(ArchiveHeader("ssb", MARKER).encode() + b"".join(blocks))
         found = list(archive.read_blocks(file, archive.read_header(file)))
-        # The last one has no body, and a checksum that is not that of nothing.
+        # The last one has no body, and a checksum other than that of no bytes.
         assert found == [
             Damage(64 + 48 * at, 48, ArchiveFault.DAMAGED_BLOCK) for at in range(heads)
         ]
@@ -300,7 +300,7 @@ def test_bare_markers_up_to_the_end_are_told_in_parts_of_any_size():
     data = written([[(b"entry", None)]])
     hurt = data + MARKER * 500
     whole = described(parts(hurt))
-    # The last one may be the beginning of a block that was cut off.
+    # The last one may be the beginning of a truncated block.
     assert [each.size for each in whole[1:]] == [16 * 499, 16]
     for step in (1, 7, 48, 1000):
         cuts = range(step, len(hurt), step)
@@ -331,7 +331,7 @@ def test_a_block_above_the_limit_is_not_waited_for_at_the_end_of_a_file():
     data, at = large_block(20_000)
     ended = io.BytesIO(data[: at + 20_000])
     assert archive.whole_until(ended, start=0, size=at + 20_000, size_max=1000) == at + 20_000
-    # Another block may have begun within one that was broken off.
+    # Another block may have begun within a truncated one.
     broken = data[: at + 19_960] + data[64 : 64 + 40]
     file = io.BytesIO(broken)
     assert archive.whole_until(file, start=0, size=len(broken), size_max=1000) == at
@@ -349,7 +349,7 @@ def changed(data: bytes, *places: int) -> bytes:
 
 
 def read_in_parts(data: bytes, count: int) -> tuple[list[Block | Damage], int]:
-    """What parts of equal size give, and how many bytes were read of the file for that."""
+    """The results of parts of equal size, and the bytes read from the file for them."""
     step = -(-len(data) // count)
     file = Counted(data)
     found: list[Block | Damage] = []
@@ -361,7 +361,7 @@ def read_in_parts(data: bytes, count: int) -> tuple[list[Block | Damage], int]:
     return found, file.count
 
 
-# A bit of the marker, of the magic, of the version, of the kind, of what should be zero.
+# A bit of the marker, of the magic, of the version, of the kind, of the zero bytes.
 @pytest.mark.parametrize("at", [32, 40, 47, 3, 8, 30, 50, 63])
 def test_a_header_with_a_wrong_bit_costs_the_header_alone(at):
     data = hundred_blocks()
@@ -376,7 +376,7 @@ def test_a_header_with_a_wrong_bit_costs_the_header_alone(at):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_damaged_archive_is_read_in_linear_time_and_loses_its_damage(seed):
-    """In however many parts, whatever is damaged: a marker, all of them, a stretch of zeros."""
+    """In any number of parts, whatever is damaged: a marker, all of them, a stretch of zeros."""
     chance = Random(seed)
     data = hundred_blocks()
     markers = [each.offset for each in parts(data)]
@@ -409,14 +409,14 @@ def test_what_is_no_archive_does_not_become_one():
 
 
 def test_zeros_behind_a_header_are_one_damage():
-    """As a file system may leave them: they are no marker that recurs all the time."""
+    """As a file system may leave them: they do not count as many markers."""
     file = io.BytesIO(ArchiveHeader("ssb", bytes(range(16))).encode() + bytes(10_000))
     assert archive.find_header(file).damage is None
     [damage] = parts(file.getvalue())
     assert isinstance(damage, Damage)
 
 
-# Prints what its argument takes to read, beyond what the process had before, in MiB.
+# Prints the memory for reading its argument, beyond that of the process before, in MiB.
 PEAK = """
 import os, resource, sys
 from culm.spark.reading import read_split
@@ -434,7 +434,7 @@ print(peak() - before, *rows[0])
 
 
 def peak_of(tmp_path, data: bytes, size: int) -> list[str]:
-    """The memory in MiB that a file, made `size` bytes long, takes, and what its first row says."""
+    """The memory in MiB for a file extended to `size` bytes, and the verdict on its first row."""
     small, large = tmp_path / "small", tmp_path / "large"
     small.write_bytes(written([[(b"entry", None)]]))
     large.write_bytes(data)
@@ -453,7 +453,7 @@ def test_a_block_of_a_gibibyte_is_refused_before_it_takes_memory(tmp_path):
 
 
 def test_a_block_is_in_memory_once(tmp_path):
-    """And once more as a value of Python, which this test makes of it."""
+    """And once more as a Python value, which this test makes of it."""
     size = 64 << 20
     data = written([[(bytes(size), None)]])
     peak, *row = peak_of(tmp_path, data, len(data))

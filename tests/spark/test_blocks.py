@@ -1,4 +1,4 @@
-"""Summaries of blocks: what is known of a part of a log without the rest, by a dumb twin."""
+"""Summaries of blocks: facts about a part of a log without the rest, by a plain twin."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_what_later_blocks_link_to_is_open(block):
 
 
 def dumb(rows: list[Signed]) -> dict[str, object]:
-    """What is to be known, row by row, with nothing remembered."""
+    """The summary, row by row, with nothing remembered."""
     block = (rows[0].n - LOWEST) >> BLOCK_BITS
     numbers = range(max(1, block * SIZE), (block + 1) * SIZE)
     there = {row.n - LOWEST for row in rows}
@@ -155,7 +155,7 @@ def changed(row: Signed, chance: Random) -> list[Signed]:
 
 
 def tables(rows: list[Signed], size: int) -> Iterator[Any]:
-    """The rows in batches of `size`, as Spark gives them."""
+    """The rows in batches of `size`, the way Spark passes them."""
     schema = arrow_schema(SIGNED)
     for start in range(0, len(rows), size):
         values = [row._asdict() for row in rows[start : start + size]]

@@ -1,4 +1,4 @@
-"""A Java is found, or it is said what to do."""
+"""A Java is found, or the message says how to get one."""
 
 from __future__ import annotations
 

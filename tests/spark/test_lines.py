@@ -1,4 +1,4 @@
-"""Lines of files: each once, however the file is cut."""
+"""Lines of files: each of them once, wherever the file is cut."""
 
 from __future__ import annotations
 

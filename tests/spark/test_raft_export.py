@@ -1,4 +1,4 @@
-"""A server's log, exported as the page says, is what the job reads."""
+"""A server's log, exported as on the page, is read by the job."""
 
 from __future__ import annotations
 

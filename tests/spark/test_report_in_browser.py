@@ -1,4 +1,4 @@
-"""The report as a real browser shows it; runs in `tox -e site`, where there is one."""
+"""The report in a real browser; runs in `tox -e site`, where there is one."""
 
 from __future__ import annotations
 

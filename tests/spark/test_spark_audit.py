@@ -1,4 +1,4 @@
-"""The audit says of each row what `culm.bamboo.audit_log` says of it."""
+"""The audit gives each row the verdict of `culm.bamboo.audit_log`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def audited(spark: SparkSession, rows: list[Row], family: HashFamily, **options:
 
 
 def large_rows(family: HashFamily) -> list[Row]:
-    """Logs over several blocks, with faults on both sides of where blocks meet."""
+    """Logs over several blocks, with faults on both sides of the borders."""
     chance = Random(7)
     rows: list[Row] = []
     faults = ["gap", "fork", "wrong backlink", "doubled"]
@@ -89,7 +89,7 @@ def large_rows(family: HashFamily) -> list[Row]:
         log = honest_log(number, 2100, family)
         at = chance.choice([1022, 1023, 1024, 2047])
         rows += log[:at] + plant(fault, log[at : at + 1], number, family, chance) + log[at + 1 :]
-    # The first entry of a block and the target of its lipmaalink, and a block that is missing.
+    # The first entry of a block and the target of its lipmaalink, and a missing block.
     log = honest_log(1010, 3300, family)
     rows += [row for at, row in enumerate(log, 1) if at not in (1024, 3280)]
     rows += [row for at, row in enumerate(honest_log(1011, 2100, family), 1) if at >> 10 != 1]
@@ -97,7 +97,7 @@ def large_rows(family: HashFamily) -> list[Row]:
     seqnum = 1093  # its lipmaalink leads to 364
     log[seqnum - 1 : seqnum] = plant("wrong lipmaalink", [log[seqnum - 1]], 1012, family, chance)
     rows += log
-    # Variants on both sides of a border, of which some link to each other, and some to nothing.
+    # Variants on both sides of a border, some of which link to each other, and some to nothing.
     log = honest_log(1013, 1026, family)
     for at in (1022, 1023):
         log += [
@@ -154,7 +154,7 @@ def test_logs_are_reported_as_a_single_process_would(all_kinds):
 
 
 def report(pairs) -> dict[str, object]:
-    """What is to stand in a log's row, of entries that are signed and their verdicts."""
+    """The expected row of a log, from signed entries and their verdicts."""
     numbers = {entry.seqnum for entry, _ in pairs}
     prefix = max((entry.seqnum for entry, verdict in pairs if verdict.verified), default=0)
     height = max(numbers)
@@ -217,7 +217,7 @@ def test_forks_come_with_a_proof(all_kinds):
 
 @pytest.mark.slow
 def test_it_makes_no_difference_how_faults_come_to_the_rows(spark):
-    """Rows are moved instead of faults where there are many of those; and in the other family."""
+    """With many faults, rows are moved instead of faults; and in the other family."""
     rows = random_archive(3, LOGS_COUNT // 4, 30, YAMF, faulty=1)
     found = audited(spark, rows, YAMF, faulty_max=0)
     assert found.verdicts == Counter(expected(rows, YAMF))
@@ -226,7 +226,7 @@ def test_it_makes_no_difference_how_faults_come_to_the_rows(spark):
 @pytest.mark.slow
 @needs_jvm
 def test_no_row_is_held_beside_all_variants_of_an_entry(spark):
-    """Of which an author can make any number: work would grow with its square."""
+    """An author can make any number of these: work would grow with its square."""
     found = audit(verified(spark, honest_log(1, 3), YASMF))
     for frame in (found.verdicts, found.logs, found.forks):
         with redirect_stdout(StringIO()) as explained:
@@ -240,7 +240,7 @@ def test_no_row_is_held_beside_all_variants_of_an_entry(spark):
 
 
 def test_rows_without_what_a_signed_one_has_are_malformed_and_of_no_log(spark):
-    """They come from elsewhere: what `verify_entries` makes has all of it."""
+    """They come from elsewhere: rows made by `verify_entries` are complete."""
     from pyspark.sql import functions
 
     whole = verified(spark, honest_log(1, 1), YASMF)

@@ -1,4 +1,4 @@
-"""Campaigns of minutes: large archives beside one process, executors and streams that are killed.
+"""Campaigns of minutes: large archives compared with one process; executors and streams killed.
 
 ``tox run -e spark-long`` runs them.
 """
@@ -49,7 +49,7 @@ def test_large_archives_are_judged_row_by_row_as_by_a_single_process(spark, seed
 
 
 def child(program: str, *arguments: object) -> subprocess.Popen[str]:
-    """A program in a process group of its own, with what is in this directory."""
+    """A program in its own process group, with the modules of this directory."""
     path = os.pathsep.join([HERE, str(Path(HERE).parent), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, arguments)],
@@ -87,7 +87,7 @@ print("done", flush=True)
 
 @pytest.mark.timeout(7200)
 def test_a_stream_that_is_killed_at_any_moment_has_the_same_output(spark, tmp_path):
-    """Every time there are files more than it can have read when it is killed, and late ones."""
+    """At each start there are more files than it can have read when it is killed, and late ones."""
     chance = Random(int(os.environ.get("CULM_SPARK_FIRST_SEED", "1")))
     source, output = tmp_path / "archive", tmp_path / "verified"
     source.mkdir()
@@ -165,7 +165,9 @@ def executors(root: int) -> list[int]:
 
 
 def kill_one(root: int, chance: Random, *, before: Path) -> None:
-    """Wait for executors, and a little, and kill one of them; `before` a file is there."""
+    """Wait for executors, and a little longer, and kill one of them; `before` must not
+    exist yet.
+    """
     end = time.monotonic() + SECONDS_MAX
     while len(there := executors(root)) < 2:
         assert time.monotonic() < end, "there are no executors"
@@ -177,7 +179,7 @@ def kill_one(root: int, chance: Random, *, before: Path) -> None:
 
 @pytest.mark.timeout(3600)
 def test_an_executor_that_is_killed_in_the_midst_changes_no_result(tmp_path):
-    """One is killed while entries are verified, and one while they are audited."""
+    """One is killed during verification, and one during the audit."""
     chance = Random(5)
     source, output = tmp_path / "archive", tmp_path / "out"
     source.mkdir()

@@ -1,4 +1,4 @@
-"""Captures that several tasks decode: the rows are those of one task, wherever they are cut."""
+"""Captures decoded by several tasks: the rows are those of one task, wherever they are cut."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Rows = list[dict[str, Any]]
 
 
 def in_parts(blocks: Iterable[dict[str, Any]]) -> Rows:
-    """What Spark does with blocks, without Spark, and out of order."""
+    """Spark's handling of blocks, without Spark, and out of order."""
     given = list(blocks)
     found = list(places_of(map(outline_of, given)))
     places = {(row["file"], row["block"]): row["place"] for row in found if "place" in row}
@@ -51,7 +51,7 @@ def in_parts(blocks: Iterable[dict[str, Any]]) -> Rows:
 
 
 def told(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Rows without columns that are null, in an order of their own."""
+    """Rows without columns that are null, in a fixed order."""
     kept = ({name: each for name, each in sorted(row.items()) if each is not None} for row in rows)
     return sorted(map(repr, kept))
 
@@ -61,7 +61,7 @@ def check_parts(blocks: Rows) -> None:
 
 
 def recut(capture: bytes, size: int) -> bytes:
-    """The capture with so many records in each block."""
+    """The capture with `size` records in each block."""
     records: list[bytes] = []
     for block in read_capture(io.BytesIO(capture), start=0, size=len(capture)):
         assert block.records is not None
@@ -82,7 +82,7 @@ def test_rows_are_the_same_wherever_a_capture_is_cut(spec):
 @pytest.mark.costly
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_rows_are_the_same_whatever_is_damaged(spec):
-    """Also a record in the middle of a block that is none, and a header that is missing."""
+    """Even with an invalid record in the middle of a block, or a missing header."""
     rng = Random(spec.name)
     blocks = one_file(recut(recorded(spec, conversations(spec)[0]), 3))
     for at in (0, 1, *rng.sample(range(len(blocks)), min(8, len(blocks)))):
@@ -102,7 +102,7 @@ def test_rows_are_the_same_whatever_is_damaged(spec):
 
 
 def handshake_with_keys() -> Iterator[bytes]:
-    """A capture that has the keys of its session: boxes wait until these are told."""
+    """A capture with the keys of its session: boxes wait until these are reported."""
     spec = next(each for each in SPECS if each.name == "ssb-handshake")
     for conversation in conversations(spec):
         yield recorded(spec, conversation, redact=frozenset())
@@ -130,7 +130,7 @@ def test_a_message_that_does_not_end_is_shown_after_as_many_steps(idle, is_whole
 
 
 def test_steps_wait_for_no_more_than_so_many_bytes_of_all_connections(monkeypatch):
-    """What others have moved counts, too."""
+    """The bytes of other connections count, too."""
     monkeypatch.setattr(flows, "_WAITING_SIZE_MAX", 1 << 10)
     data = bytes(1 << 8)
     sent = b"\x20\x01" + encode(len(data)) + data
@@ -149,7 +149,7 @@ def test_steps_wait_for_no_more_than_so_many_bytes_of_all_connections(monkeypatc
 
 
 def test_handles_of_connections_are_known_in_later_blocks():
-    """Also if a stranger has given one number to two of them, and truths for numbers."""
+    """Even if a stranger has given one number to two of them, and booleans for numbers."""
     handles = [{"": "object", "number": 1, "link": link} for link in (4, 5)]
     steps = [
         Step(0.5, 0, "links", [], {}, handles),
@@ -167,7 +167,7 @@ def test_handles_of_connections_are_known_in_later_blocks():
     check_parts(rows)
 
 
-# In Spark.
+# In Spark
 
 
 def test_several_tasks_read_and_decode_one_capture(spark, tmp_path):

@@ -1,4 +1,4 @@
-"""Captures as rows: every step, every message, every broken rule, and what could not be read."""
+"""Captures as rows: every step, every message, every broken rule, and every unreadable part."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_values_of_fields_have_types():
 
 
 def one_file(capture: bytes, name: str = "a.culmcap") -> list[dict[str, Any]]:
-    """The rows that the format has for a capture, without Spark."""
+    """The rows of the format for a capture, without Spark."""
     parts = read_capture(io.BytesIO(capture), start=0, size=len(capture))
     return [
         {
@@ -172,7 +172,7 @@ def test_times_are_those_of_the_recorder():
     assert told[0]["at"] < told[1]["at"]
 
 
-# Files that are not as they were written.
+# Files that were altered
 
 
 def blocks_of(capture: bytes) -> list[tuple[int, int]]:
@@ -307,7 +307,7 @@ def test_columns_that_are_missing_are_named(spark):
         decode_captures(spark.createDataFrame([("a",)], "file string"))
 
 
-# In SQL.
+# In SQL
 
 
 def test_bytes_are_dissected_in_sql(spark):

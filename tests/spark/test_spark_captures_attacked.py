@@ -1,4 +1,4 @@
-"""Captures that somebody has made up: each step has its row, each fault has one, none is raised."""
+"""Invented captures: each step has its row, each fault has one, and no error is raised."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def hostile_capture(rng: Random) -> bytes:
 
 
 def steps_before_the_fault(records: bytes) -> tuple[int, bool]:
-    """How many steps a block has up to its fault, and whether it has one."""
+    """The number of steps in a block before its fault, and whether it has one."""
     count = 0
     try:
         for found in records_in(records):
@@ -117,7 +117,7 @@ def steps_before_the_fault(records: bytes) -> tuple[int, bool]:
 
 
 def columns(rows: Iterator[dict[str, Any]]) -> int:
-    """The number of rows, each of which is one of Arrow."""
+    """The number of rows, each of which is a valid Arrow row."""
     return sum(map(len, row_batches(rows, CAPTURED)))
 
 
@@ -155,7 +155,7 @@ def one_by_one_in_parts(blocks: list[dict[str, Any]]) -> Iterator[dict[str, Any]
 
 
 def test_rows_of_one_step_are_made_one_at_a_time() -> None:
-    """A few bytes of a file are very many packets: no row and no field is there before its turn."""
+    """A few bytes of a file are very many packets: rows and fields are made only in their turn."""
     header = Header(machine="bymux", config={"role": "REACTIVE"})
     step = Step(0.0, 0, "receive_data", [b"\0\1\5" * (1 << 14)], {}, None)
     blocks = one_file(MAGIC + write_block(header.encode() + step.encode()))

@@ -1,4 +1,4 @@
-"""The page on clusters: its commands run as they stand, on a cluster of two workers."""
+"""The page on clusters: its commands run as printed, on a cluster of two workers."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from culm.spark.java import find_java_home
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTS = ("7077", "15002")
-#: What the commands leave, in their order.
+#: The outputs of the commands, in their order.
 OUTPUTS = ("audited", "submitted", "unpacked", "connected")
 LOGS, LENGTH = 3, 20
 
 
 def commands() -> str:
-    """All of the page, as a script."""
+    """The whole page, as a script."""
     page = (ROOT / "docs" / "spark-clusters.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```console\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"^\$ ", "", "".join(blocks), flags=re.MULTILINE)
 
 
 def free_ports() -> list[str]:
-    """As many as the page has; all are taken at once, so that no two are the same."""
+    """As many as on the page; all are taken at once, so that no two are the same."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in PORTS]
     ports = [str(each.getsockname()[1]) for each in sockets]
     for each in sockets:
@@ -43,7 +43,7 @@ def free_ports() -> list[str]:
 
 
 def wheel_of_culm(folder: Path) -> Path:
-    """A wheel of what is tested, without compiled kernels."""
+    """A wheel of the code under test, without compiled kernels."""
     command = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir")
     pure = {**os.environ, "CULM_BUILD_EXT": "no"}
     subprocess.run([*command, str(folder), str(ROOT)], env=pure, check=True)
@@ -52,7 +52,7 @@ def wheel_of_culm(folder: Path) -> Path:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """In which ``python`` is this interpreter, and Java starts quickly."""
+    """Here ``python`` is this interpreter, and Java starts quickly."""
     (folder / "conf").mkdir()
     quick = f"extraJavaOptions {sessions_of_tests.QUICK_JAVA}"
     (folder / "conf" / "spark-defaults.conf").write_text(

@@ -105,7 +105,7 @@ def test_an_audit_says_what_is_planted_in_all_forms(tmp_path, capsys, spark):
     page, report = Looked(report), unescape(report)
     assert page.tags.count("table") >= 8
     assert page.links == []
-    # What is wrong comes first, and what was run last.
+    # Faults come first, and the last run's output.
     titles = ["not verified to the end (", "by reason", "without a fault", "version of pyspark"]
     assert titles == sorted(titles, key=report.index)
     query = re.search(r"SELECT [^<]* WHERE array_contains[^<]*FORK[^<]*", report)
@@ -132,7 +132,7 @@ def test_an_audit_says_what_is_planted_in_all_forms(tmp_path, capsys, spark):
 
 
 def test_replicas_are_compared(tmp_path, capsys, spark):
-    """One has all, one lacks two entries, one lacks all payloads but a wrong one."""
+    """One has all, one lacks two entries, one lacks all payloads except a wrong one."""
     log = honest_log(7, 9)
     bare = [Row(row.entry, None) for row in log]
     bare[0] = Row(log[0].entry, b"something else")
@@ -162,7 +162,7 @@ def test_replicas_are_compared(tmp_path, capsys, spark):
 
 
 def test_too_few_rows_are_a_status_of_their_own(tmp_path, capsys):
-    """A mount that is not there looks like this; and the kind that records are of is told."""
+    """A missing mount looks like this; the actual kind of the records is reported as well."""
     output = tmp_path / "out"
     arguments = ("verify", "--input", archive(tmp_path / "empty", []), "--output", str(output))
     status, out, _ = run(capsys, *arguments, "--json")
@@ -295,7 +295,7 @@ def test_captures_are_decoded_to_tables(tmp_path, capsys, spark, split_size):
     status, out, _ = run(capsys, "captures", *place, str(tmp_path / "bad"))
     summary = json.loads(out)
     assert (status, summary["captures"]) == (ExitStatus.FAILED, 3)
-    assert summary["violations"] == {"UNKNOWN_PACKET_TYPE": 2}  # the bytes, and what came of them
+    assert summary["violations"] == {"UNKNOWN_PACKET_TYPE": 2}  # the bytes, and their effects
     assert summary["quarantined"] == {"TRUNCATED_BLOCK": 1}
     assert (
         summary["steps"]
@@ -391,7 +391,7 @@ def test_an_input_that_is_not_there_is_told(tmp_path, capsys):
 
 
 def test_a_job_that_is_not_done_leaves_nothing_that_says_it_is(tmp_path, capsys, monkeypatch):
-    """Not even what an earlier one has said; and its status is not that of what was found."""
+    """Not even an earlier job's report; and its exit status is not that of faults found."""
     path, output = archive(tmp_path / "log", honest_log(1, 2)), tmp_path / "out"
     arguments = ["verify", "--input", path, "--output", str(output)]
     assert run(capsys, *arguments)[0] == ExitStatus.DONE
@@ -403,7 +403,7 @@ def test_a_job_that_is_not_done_leaves_nothing_that_says_it_is(tmp_path, capsys,
 
 
 def test_an_output_is_read_from_where_it_was_written(tmp_path, capsys):
-    """And not from all that its name would fit as a pattern."""
+    """And not from other paths that match its name as a pattern."""
     paths = [archive(tmp_path / name, honest_log(1, size)) for name, size in (("a", 1), ("b", 2))]
     outputs = [str(tmp_path / "out1"), str(tmp_path / "out[1]*")]
     for path, output in zip(paths, outputs, strict=True):

@@ -1,4 +1,4 @@
-"""Columns say what `culm.bamboo` says of each entry; no row is lost."""
+"""Columns agree with `culm.bamboo` about each entry; no row is lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def some_rows(family) -> list[Row]:
 
 
 def signed(value: int) -> int:
-    """As Spark has it."""
+    """In Spark's representation."""
     return value - 2**64 if value >= 2**63 else value
 
 
@@ -121,7 +121,7 @@ def test_columns_are_checked(spark):
 
 
 def test_names_that_differ_by_case_alone_are_those_of_one_column_or_of_two(spark):
-    """As the session has it: no column is taken for another one, nor left out without a word."""
+    """By the session's setting: no column is taken for another, nor silently left out."""
     before = spark.conf.get("spark.sql.caseSensitive")
     frame = spark.createDataFrame([], "entry binary, Hash int, other int")
     names = [name for name, _ in DECODED]
@@ -134,7 +134,7 @@ def test_names_that_differ_by_case_alone_are_those_of_one_column_or_of_two(spark
         spark.conf.set("spark.sql.caseSensitive", "true")
         assert decode_entries(frame, YASMF).columns == ["entry", "Hash", "other", *names]
         both = frame.withColumn("ENTRY", frame.entry)
-        assert both.columns == ["entry", "Hash", "other", "ENTRY"]  # by what is set now
+        assert both.columns == ["entry", "Hash", "other", "ENTRY"]  # by the present setting
         spark.conf.set("spark.sql.caseSensitive", "false")
         with pytest.raises(ColumnError, match=r"entry is ambiguous \(entry, ENTRY\)"):
             decode_entries(both, YASMF)

@@ -1,4 +1,4 @@
-"""Operations, Raft logs and recorded sessions as columns: what their own decoders say."""
+"""Operations, Raft logs and recorded sessions as columns: the results of their own decoders."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def test_raft_logs_that_cannot_be_are_told(spark):
     disagree = {(name, 4, "LOGS_DISAGREE") for name in ("whole", "late", "other")}
     first = {(name, 1, "LOGS_DISAGREE") for name, entries in logs.items() if entries[0][0] == 1}
     gone = {("gap", 3, "GAP"), ("back", 4, "TERM_WENT_BACK")}
-    # Each of both rows has one, whatever stands twice before it.
+    # Both rows have one each, whatever duplicates precede them.
     doubled = Counter({("doubled", 11, "TERM_WENT_BACK"): 2})
     assert found == Counter(disagree | first | gone) + doubled
 
 
 def rows_of(session: str, lines, driver: LineDriver):
-    """What a driver says to lines, as it says it."""
+    """A driver's answers to lines, in its own form."""
     for number, line in enumerate([None, *lines]):
         for said in driver.start() if line is None else driver.do(line):
             name = said.get("event") or said.get("effect")
@@ -174,7 +174,7 @@ def test_what_has_come_at_one_time_is_in_the_order_that_is_given(spark):
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_sessions_of_every_machine_are_replayed(spec):
-    """All that are recorded of it: with what it was told, as JSON, it says the same again."""
+    """Every recording of it: with the same input, as JSON, it gives the same output."""
     for conversation in conversations(spec):
         config = config_of(json.dumps(to_plain(conversation.config)))
         lines = [json.dumps(operation_to_json(each)) for each in conversation.operations]
@@ -197,7 +197,7 @@ def test_sessions_of_every_machine_are_replayed(spec):
 
 
 def plainly(row: dict[str, Any]) -> tuple[int, str, str | None] | None:
-    """A row as the line driver says it; ``None`` for what it does not say."""
+    """A row in the form of the line driver; ``None`` if the driver does not report it."""
     if row["what"] == "refused":
         return row["line"], "error", None
     if row["kind"] in ("event", "effect"):

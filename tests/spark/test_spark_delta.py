@@ -1,4 +1,4 @@
-"""Audits in tables of Delta Lake; they need a session that has it: `tox run -e spark-delta`."""
+"""Audits in tables of Delta Lake, in sessions that support it: `tox run -e spark-delta`."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def lake(folder: Path) -> DeltaAudits:
 
 
 def tables(spark, folder: Path) -> dict[str, Counter]:
-    """What is in the tables of Delta Lake, row by row."""
+    """The contents of the tables of Delta Lake, row by row."""
     names = ("verified", "logs", "forks")
     found = {name: spark.read.format("delta").load(str(folder / "lake" / name)) for name in names}
     return {name: Counter(map(str, rows.collect())) for name, rows in found.items()}
 
 
 def wanted(spark, folder: Path) -> dict[str, Counter]:
-    """What should be in them: all batches, and what the audit says at the end."""
+    """The expected contents: all batches, and the audit's verdict at the end."""
     audits = audits_at(folder)
     found = {name: audits.read(spark, name) for name in ("logs", "forks")}
     found["verified"] = read_batches(spark, str(folder / "verified")).drop("batch")
@@ -73,7 +73,7 @@ def test_tables_have_each_row_once_and_what_the_last_audit_says(spark, tmp_path)
     lake(tmp_path)(batch, last)
     assert tables(spark, tmp_path) == right
     assert spark.sql(versions.format(tmp_path, "verified")).count() == before
-    # A row that has not changed is not written anew.
+    # An unchanged row is not written anew.
     done = spark.sql(versions.format(tmp_path, "logs")).orderBy("version").collect()[-1]
     assert int(done.operationMetrics.get("numTargetRowsUpdated", 0)) == 0
 
@@ -81,7 +81,7 @@ def test_tables_have_each_row_once_and_what_the_last_audit_says(spark, tmp_path)
 @pytest.mark.slow
 @needs_delta
 def test_streams_may_share_tables(spark, tmp_path):
-    """Their numbers of batches are alike, and their rows all come."""
+    """Their numbers of batches are alike, and their rows all arrive."""
     for name in ("one", "two"):
         (tmp_path / name / "archive").mkdir(parents=True)
         with (tmp_path / name / "archive" / "a").open("wb") as file:
@@ -152,7 +152,7 @@ follow(spark, folder / "archive", folder / "verified", lake(folder))
 @needs_delta
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes are killed in groups")
 def test_a_stream_that_is_killed_leaves_each_row_once(spark, tmp_path):
-    """Killed around its appending and its merging, in one batch after the other."""
+    """Killed around appending and merging, in one batch after the other."""
     archives(tmp_path / "archive")
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     for moment in (1, 2, 3, 6):

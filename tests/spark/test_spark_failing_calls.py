@@ -1,4 +1,4 @@
-"""The program beside a file system that fails: below pyarrow, in the workers of a real job."""
+"""The program on a failing file system: below pyarrow, in the workers of a real job."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library by which calls fail."""
+    """A library that makes calls fail."""
     made = tmp_path_factory.mktemp("preloaded") / "failing_calls.so"
     source = Path(__file__).with_name("failing_calls.c")
     command = [str(COMPILER), "-shared", "-fPIC", "-o", str(made), str(source), "-ldl"]
@@ -47,7 +47,7 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def verify(
     tmp_path: Path, preloaded: Path, error: int, *more: str, once: bool
 ) -> tuple[int, dict[str, Any], str]:
-    """The status of the program, what it sums up, and what it says on stderr."""
+    """The status of the program, its summary, and its stderr."""
     (tmp_path / "in").mkdir()
     for number in range(3):
         with (tmp_path / "in" / f"{number}.culm").open("wb") as file:
@@ -143,7 +143,7 @@ def written(
 @pytest.mark.parametrize("part", ["out/verified", "out/quarantine"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.ETIMEDOUT])
 def test_a_write_of_a_table_that_fails_once_is_done_again(tmp_path, preloaded, part, error):
-    """Or the job fails and says why: of what the driver writes at the end nothing is repeated."""
+    """Or the job fails and says why: the driver's writes at the end are not repeated."""
     faults = written(tmp_path, preloaded, part, error, once=True)
     status, said, told = run(tmp_path, faults, "verify", "--input", f"{tmp_path}/in")
     assert (tmp_path / "failed").exists()

@@ -1,4 +1,4 @@
-"""Fingerprints computed by Spark are those of a node: ranges, and the tree, byte for byte."""
+"""Fingerprints computed by Spark equal those of a node: ranges, and the tree, byte for byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def frame_of(spark, items):
 
 
 def random_items(seed: int, count: int, size: int, varying: bool) -> list[bytes]:
-    """Some of them crowded, at both ends of the order, and some there twice."""
+    """Some of them crowded, at both ends of the order, and some of them twice."""
     chance = Random(seed)
     items = []
     for _ in range(count):
@@ -51,7 +51,7 @@ def test_what_spark_computes_is_what_a_node_would(spark, tmp_path, monoid, size,
     items = random_items(count, count, size, varying)
     tree = tree_of(items, size, varying, monoid)
     levels = (0, 1, 3)
-    # Small batches, so that a task has many, and blocks lie across them.
+    # Small batches, so that a task has many, and blocks span them.
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "150")
     try:
         found = fingerprint(

@@ -1,4 +1,4 @@
-"""Functions for SQL say what those of Python say."""
+"""Functions for SQL agree with those of Python."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_page_of_columns_is_made_from_the_code(request):
 
 
 def test_what_most_programs_need_comes_from_one_module(spark, tmp_path):
-    """And nulls are where the page says that they may be."""
+    """And nulls are where the page allows them."""
     rows = plant("fork", honest_log(1, 3), 1, YASMF, Random(1))
     rows += plant("bad signature", honest_log(2, 2), 2, YASMF, Random(1))
     frame = spark.createDataFrame(rows, "entry binary, payload binary")

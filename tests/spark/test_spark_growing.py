@@ -1,4 +1,4 @@
-"""Files that grow are read up to what is whole, each record once, wherever they were cut."""
+"""Growing files are read up to the last whole record, each record once, wherever they were cut."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def archive(records, flush_every: int = 2) -> bytes:
 
 
 class Reader:
-    """Follows a directory, and has what has come."""
+    """Follows a directory, and keeps everything read."""
 
     def __init__(self, folder: Path, split_size: int = 1 << 20) -> None:
         self._growing = Growing(Reading(paths=(str(folder),), split_size=split_size))
@@ -42,7 +42,7 @@ class Reader:
         self.rows: list[dict] = []
 
     def read(self, files_max: int | None = None) -> int:
-        """How many rows are new."""
+        """The number of new rows."""
         offset = self._growing.after(self.offset, files_max)
         splits = self._growing.between(self.offset, offset)
         new = [row for split in splits for batch in read_split(split) for row in batch.to_pylist()]
@@ -66,7 +66,7 @@ def test_an_archive_is_read_block_by_block_as_it_is_written(tmp_path, split_size
     for size in range(0, len(data) + 1, 3):
         path.write_bytes(data[:size])
         assert reader.read() in (0, 2)
-        # What is not read is a block that is not whole yet.
+        # The unread rest is an incomplete block.
         assert len(archive(reader.records())) <= max(size, 64)
     path.write_bytes(data)
     reader.read()
@@ -89,7 +89,7 @@ def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_what_a_writer_left_unfinished_is_told_when_another_goes_on(tmp_path, seed):
-    """Blocks that are damaged or broken off lie between sound ones; all is cut anywhere."""
+    """Damaged or truncated blocks lie between sound ones; everything is cut anywhere."""
     chance = Random(seed)
     data = archive(RECORDS, 1)
     marker = data[32:48]
@@ -159,7 +159,7 @@ def test_a_pattern_waits_for_files_that_match_it(tmp_path):
     assert reader.read() == 0
     (tmp_path / "a.culm").write_bytes(archive(RECORDS[:2]))
     assert reader.read() == 2
-    (tmp_path / "a.culm").unlink()  # as files may be when they have been read
+    (tmp_path / "a.culm").unlink()  # as files may be after they have been read
     assert [reader.read(), reader.read()] == [0, 0]
     (tmp_path / "b.culm").write_bytes(archive(RECORDS[:4]))
     assert reader.read() == 4
@@ -183,12 +183,12 @@ def test_a_query_that_spells_a_path_otherwise_goes_on_where_the_last_one_was(tmp
 
 
 def test_a_name_stands_for_one_file_for_good(tmp_path):
-    """Of another one in its place no bytes are read that were read before; damage is told."""
+    """In its replacement, bytes before the old offset are not read; damage is reported."""
     path = tmp_path / "rotated"
     path.write_bytes(archive(RECORDS[:4]))
     reader = Reader(tmp_path)
     assert reader.read() == 4
-    path.write_bytes(archive(RECORDS[4:]))  # there, it is in the midst of a block
+    path.write_bytes(archive(RECORDS[4:]))  # the old offset is in the middle of a block there
     reader.read()
     assert reader.faults() == ["NO_BLOCK"]
     assert set(reader.records()) < set(RECORDS)
@@ -221,7 +221,7 @@ def test_a_shorter_file_in_the_place_of_another_is_told_and_read(tmp_path, name,
         path.write_bytes(b"")
         assert read() == ([], [("REPLACED", len(shorter))])
         assert reader.offset == {str(path): 0}
-    # What was away while the end of a run was fixed, and has come back, is for the next run.
+    # A file that was away when the end of a run was fixed, and has come back, is for the next run.
     path.write_bytes(longer)
     assert read() == ([entry for entry, _ in RECORDS[2:10]], [])
     path.unlink()
@@ -232,7 +232,7 @@ def test_a_shorter_file_in_the_place_of_another_is_told_and_read(tmp_path, name,
 
 @pytest.mark.parametrize("name", ["archive", "lines.jsonl", "a.parquet", "lines.jsonl.gz"])
 def test_what_cannot_be_read_at_first_is_told_once_and_read_when_it_can(tmp_path, name):
-    """A link that leads nowhere yet: nobody knows its size, so none counts as read."""
+    """A link that leads nowhere yet: its size is unknown, so no part of it counts as read."""
     entries = [b"1", b"2"]
     lines = b"".join(entry + b"\n" for entry in entries)
     table = io.BytesIO()
@@ -266,7 +266,7 @@ def test_a_table_that_is_still_being_written_is_waited_for(tmp_path):
     reader.read()
     assert [entry for entry, _ in reader.records()] == [b"1", b"2"]
     assert reader.faults() == ["WAITING"]
-    # Another table in its place is read from its beginning.
+    # A replaced table is read from its beginning.
     parquet.write_table(pyarrow.table({"entry": [b"3" * 99]}), path)
     reader.read()
     assert [entry for entry, _ in reader.records()] == [b"1", b"2", b"3" * 99]
@@ -287,12 +287,12 @@ def test_no_file_starves_beside_one_that_keeps_growing(tmp_path):
     assert read[:2] == ["a.jsonl"] * 2
     assert "z.jsonl" in read
     assert read.count("a.jsonl") > 2
-    # The order of an offset is that of the queue, also after it was written down.
+    # The order of an offset is that of the queue, even after serialising.
     assert list(json.loads(json.dumps(reader.offset))) == list(reader.offset)
 
 
 def test_what_has_not_changed_is_not_opened_again(tmp_path, monkeypatch):
-    """Behind damage a stream would look for a marker in all that follows, each time it is asked."""
+    """After damage, a stream would search the whole rest for a marker, at every query."""
     opened = []
 
     def open_noted(path: str) -> WatchedFile:

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(PARTS is None, reason="no HDFS (tox -e spark-hdfs)"),
 ]
 
-# Prints as JSON what was found; its argument is the URL of the file system.
+# Prints its finds as JSON; its argument is the URL of the file system.
 PROGRAM = """
 import json, sys
 import pyarrow
@@ -89,7 +89,7 @@ def _path(jars: list[Path]) -> str:
 
 
 def environment() -> dict[str, str]:
-    """What a process needs to open files on HDFS, and to find the helpers of these tests."""
+    """The environment for processes that open files on HDFS, and use the helpers of these tests."""
     return {
         **os.environ,
         "JAVA_HOME": str(java_home()),
@@ -100,7 +100,7 @@ def environment() -> dict[str, str]:
 
 
 def said_by(*command: object) -> tuple[int, Any]:
-    """The exit status of a program in Python, and the JSON that it prints."""
+    """The exit status of a program in Python, and its JSON output."""
     arguments = [sys.executable, *map(str, command)]
     done = subprocess.run(arguments, env=environment(), capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr[-3000:]

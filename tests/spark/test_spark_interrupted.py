@@ -1,4 +1,4 @@
-"""The command line interrupted, as by Ctrl-C; no session is needed for that."""
+"""The command line, interrupted as by Ctrl-C, without a session."""
 
 from __future__ import annotations
 

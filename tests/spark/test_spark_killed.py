@@ -1,4 +1,4 @@
-"""Jobs of the command line are killed while they write: nothing looks whole, and they run again."""
+"""Jobs of the command line, killed while they write: no output looks whole, and they run again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 HERE = str(Path(__file__).parent)
-#: With which a job starts in a third of the time that it would need.
+#: These let a job start in a third of the time.
 QUICK = (
     "--master=local[2]",
     f"--conf=spark.driver.extraJavaOptions={sessions_of_tests.QUICK_JAVA}",
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("same_settings")
 
 
 def arguments_of(job: str, folder: Path) -> list[str]:
-    """The job on some input, in which there is something to be found."""
+    """The job on some input with faults to find."""
     sources = []
     for name, length in (("one", 9), ("two", 6)):
         (folder / name).mkdir()
@@ -68,7 +68,7 @@ def arguments_of(job: str, folder: Path) -> list[str]:
 
 
 def killed_while_writing(arguments: list[str], output: Path, name: str) -> None:
-    """Run a job, and kill it with its Java when there is something of that table or file."""
+    """Run a job, and kill it with its Java once that table or file has been begun."""
     with subprocess.Popen(
         [sys.executable, "-m", "culm.spark", *arguments, f"--output={output}", *QUICK],
         env=sessions_of_tests.outside_of(os.environ),
@@ -86,7 +86,7 @@ def killed_while_writing(arguments: list[str], output: Path, name: str) -> None:
 
 
 def found_at(spark: SparkSession, job: str, output: Path) -> dict[str, object]:
-    """All that a job has written, but for what is of one run alone."""
+    """Everything a job has written, except for data of that single run."""
     found: dict[str, object] = {}
     for name in JOBS[job].tables:
         if name.endswith(".culmtree"):
@@ -104,7 +104,7 @@ def found_at(spark: SparkSession, job: str, output: Path) -> dict[str, object]:
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes are killed in groups")
 @pytest.mark.parametrize("job", JOBS)
 def test_a_job_that_is_killed_while_it_writes_is_run_again(spark, tmp_path, capsys, job):
-    """Killed in its first table, or in its last one; what it left is not taken for its output."""
+    """Killed in its first table, or in its last one; the remains do not pass for its output."""
     arguments, tables = arguments_of(job, tmp_path), JOBS[job].tables
 
     def run(output: Path, *more: str) -> int:

@@ -1,4 +1,4 @@
-"""Numbers that are told while rows pass: of batches and of streams, and what checks say of them."""
+"""Numbers reported while rows pass: of batches and of streams, and the results of checks."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ROWS = [
     for row in plant(fault, honest_log(number, 9), number, YASMF, Random(number))
     if row.entry is not None
 ]
-#: What is said of a row by itself.
+#: Verdicts on a row alone.
 ALONE = {Reason.MALFORMED, Reason.BAD_SIGNATURE} | {
     reason for reason in Reason if reason.name.startswith("PAYLOAD")
 }
 
 
 def wanted(rows) -> dict[str, int]:
-    """What is to be told of rows that were verified, without audit."""
+    """The expected numbers for rows that were verified, without audit."""
     found = dict.fromkeys(METRICS, 0)
     for judged in expected(rows):
         found["ROWS"] += 1

@@ -1,4 +1,4 @@
-"""The notebook of the docs runs as it stands, and prints what stands in it."""
+"""The notebook of the docs runs as printed, with the output shown in it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_a_pattern_stands_for_what_exists_and_a_name_for_itself(tmp_path, monkey
 
     assert found("*/*.culm") == ["one/a.culm", "two/b.culm"]
     assert found("{two,one}/*") == ["one/a.culm", "two/b.culm", "two/c.jsonl"]
-    assert found("x[1]") == ["x[1]"]  # what exists is taken as it is called
+    assert found("x[1]") == ["x[1]"]  # an existing path is taken literally
     assert found("x[1]*") == ["x1"]
     assert found("x\\[1\\]/?") == ["x[1]/e"]
     with pytest.raises(FileNotFoundError, match="there is nothing at"):
@@ -77,7 +77,7 @@ def test_a_file_that_is_named_in_several_ways_is_read_once(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("given", ["in", "./in", "in/*.jsonl", "in/[ab]*", "in/a.jsonl"])
 def test_a_relative_path_means_the_same_to_executors(tmp_path, monkeypatch, given):
-    """They work elsewhere; what an older stream has noted of such a path is known, too."""
+    """They work elsewhere; an older stream's note of such a path is recognised, too."""
     folder = tmp_path / "x[1]"
     (folder / "in").mkdir(parents=True)
     (folder / "in" / "a.jsonl").write_bytes(b"1\n")
@@ -124,7 +124,7 @@ def test_filters_are_those_of_sparks_own_formats(tmp_path):
 
 
 def test_a_filter_leaves_out_nothing_that_could_not_be_looked_at(tmp_path):
-    """A directory that cannot be listed may hold what is looked for."""
+    """A directory that cannot be listed may hold files that the filter wants."""
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "a.jsonl").write_bytes(b"{}\n")
     only = {"pathGlobFilter": "*.jsonl", "modifiedAfter": "2000-01-01", "on_io_error": "quarantine"}
@@ -297,7 +297,7 @@ def test_columns_of_other_types_are_refused_before_anything_is_read():
 
 
 def test_what_could_not_be_read_is_read_again_and_nothing_else(spark, tmp_path):
-    """A link that leads nowhere, and a part of a file that the file system did not give."""
+    """A link that leads nowhere, and a part of a file that the file system did not return."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_bytes(b"1\n2\n3\n")
     (tmp_path / "in" / "b.jsonl").symlink_to(tmp_path / "later")

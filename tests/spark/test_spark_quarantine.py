@@ -1,4 +1,4 @@
-"""Input that is not what it should be: told row by row, and nothing is missing."""
+"""Faulty input: reported row by row, with nothing missing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write_table(path: Path, columns: dict, **options) -> None:
 
 
 def faulty_directory(path: Path) -> int:
-    """Files of all forms and faults; how many of the log's entries can be read."""
+    """Files of all forms and faults; the number of the log's entries that can be read."""
     log = honest_log(3, 10)
     entries, payloads = [row.entry for row in log], [row.payload for row in log]
     with (path / "good").open("wb") as file:
@@ -88,13 +88,13 @@ def test_a_directory_of_all_faults_is_read_and_each_is_told(spark, tmp_path):
     found = refused.collect()
     told = Counter((Path(row.file).name, row.reason) for row in found)
     assert {what: told.pop(what) for what in list(told) if what in FAULTS} == FAULTS
-    # Lines are no entries: one that is whole and one that is not.
+    # Lines are not entries, whether whole or not.
     assert {name for name, _ in told} == {"lines.jsonl"}
     assert told.total() == 2
     assert {row.record for row in found if Path(row.file).name == "lines.jsonl"} == {b"{}", b"{"}
     places = Counter((row.file, row.block, row.row) for row in found)
     assert set(places.values()) == {1}
-    # The archive and three tables; of that with a damaged page all but three.
+    # The archive and three tables; of the one with a damaged page, all but three rows.
     assert sound(verified).count() == 10 + 10 + 10 + 1 + 7 == readable + 7
     counts = count_faults(verified)
     assert counts.pop(None) == 38
@@ -137,13 +137,13 @@ def test_what_is_no_item_is_set_aside(spark):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_table_with_a_wrong_byte_has_all_its_rows_or_is_none(tmp_path, seed):
-    """Whatever byte it is, of a page or of what the file says of itself; and nothing crashes."""
+    """Whichever byte it is, of a page or of the file's metadata; and nothing crashes."""
     path = tmp_path / "a.parquet"
     columns = {name: [b"%d" % at for at in range(7)] for name in ("entry", "payload")}
     write_table(path, columns, row_group_size=3)
     data = path.read_bytes()
     chance = Random(seed)
-    # The type of the column, its repetition and how many rows a group has are among them.
+    # The column's type, its repetition and the number of rows in a group are among them.
     for at in [data.rindex(b"\x05entry\0") - 5 - seed, *chance.sample(range(len(data)), 30)]:
         changed = bytearray(data)
         changed[at] = chance.choice([0, 0xFF, data[at] ^ 1, data[at] ^ 0x80])
@@ -167,7 +167,7 @@ def read_batches_of(path: Path) -> list[pyarrow.RecordBatch]:
 
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_value_that_a_table_has_once_and_says_often_is_read_little_by_little(tmp_path, stored):
-    """A file of some hundred bytes would be a batch of gigabytes."""
+    """A file of a few hundred bytes would make a batch of gigabytes."""
     numbers = pyarrow.array([0, None, 1] * 70, pyarrow.int32())
     values = pyarrow.array([bytes(BATCH_SIZE // 9), b"small"], pyarrow.binary())
     table = pyarrow.table({"entry": pyarrow.DictionaryArray.from_arrays(numbers, values)})

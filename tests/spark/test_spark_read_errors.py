@@ -24,7 +24,7 @@ from culm.spark.reading import read_split, rest_of
 
 RECORDS = [(b'{"n":%d}' % number, b"p" * (number % 3) or None) for number in range(40)]
 LINES = b"".join(entry + b"\n" for entry, _ in RECORDS)
-# The answers of a file system that there is nothing of that name.
+# Answers of a file system for names that do not exist.
 ANSWERS = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 SMALL, LARGE = 300, 1 << 20
 
@@ -66,7 +66,7 @@ def planned(path: Path, on_error: OnError, size: int = SMALL) -> list[Any]:
 
 
 def rest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What `read_again` would read."""
+    """The rows that `read_again` would read."""
     splits = []
     for row in rows:
         if is_unread(row) and row["block_end"]:
@@ -79,7 +79,7 @@ def rest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def check(
     path: Path, wanted: Counter, error: int, first: int, *, forever: bool, size: int = SMALL
 ) -> bool:
-    """Whether anything has failed, by both policies: then it was told, and nothing was lost."""
+    """Whether anything has failed, by both policies: then it was reported, and nothing was lost."""
     has_failed = False
     with weather(error, first, forever=forever) as bad:
         try:
@@ -112,13 +112,13 @@ def test_every_read_may_fail_and_no_row_is_lost_or_doubled(tmp_path, forever, si
     assert first > 30
 
 
-#: Each error with every so many-th call, the first of which is another one for each: so each call
-#: fails with some error, and each error comes at calls of every kind.
+#: Each error at every n-th call, beginning with a different one for each error: so each call fails
+#: with some error, and each error comes at calls of every kind.
 STEPS = [149, pytest.param(1, marks=pytest.mark.slow)]
 
 
 def each_of(errors: Iterable[int], step: int) -> Iterator[tuple[int, range]]:
-    """Errors, and the numbers of the calls that shall fail with them."""
+    """Errors, and the numbers of the calls that fail with them."""
     for number, error in enumerate(sorted(errors)):
         yield error, range(number % step, 1000, step)
 
@@ -166,12 +166,12 @@ def test_what_is_answered_to_be_gone_is_told_unless_it_is_a_directory(
         if not bad.has_failed:
             break
     assert first > 100
-    # The folder and the one below it: where they are listed there is no other answer than this.
+    # The folder and the one below it: listing them can have no other answer than this.
     assert untold == (2 if error == errno.ENOENT else 0)
 
 
 def followed(path: Path, error: int, first: int, policy: OnError) -> tuple[Counter, bool]:
-    """What a stream says of a folder, in batches of one file, and whether anything has failed."""
+    """A stream's rows from a folder, in batches of one file, and whether anything has failed."""
     reading = Reading(paths=(str(path),), split_size=SMALL, on_io_error=policy)
     rows: list[dict[str, Any]] = []
     growing, offset = Growing(reading), {}

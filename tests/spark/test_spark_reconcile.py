@@ -1,4 +1,4 @@
-"""Replicas compared: what a set difference says, and nothing looked at that is equal."""
+"""Replicas compared: the result of a set difference, without a look at equal parts."""
 
 from __future__ import annotations
 

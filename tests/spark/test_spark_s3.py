@@ -33,7 +33,7 @@ pytestmark = [
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of a bucket, which is found by what stands in the environment."""
+    """The URL of a bucket, found through the variables in the environment."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What is asked of an installation before a session starts, and how culm is sent along."""
+"""Checks of an installation before a session starts, and the way culm is sent along."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from culm.spark import SparkSetupError, session
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch):
-    """Sets what is installed, as the session helper sees it; nothing else can be imported."""
+    """Sets the installed packages, as the session helper sees them; no others can be imported."""
     monkeypatch.setattr(session, "find_spec", lambda name: None)
 
     def pretend(*names: str) -> None:
@@ -51,7 +51,7 @@ def test_what_is_missing_is_named(installed, there, missing):
 
 
 def test_a_pyspark_that_no_tool_has_installed_serves(installed, monkeypatch):
-    """As that of a cluster's own Spark, which spark-submit puts on Python's path."""
+    """Such as that of a cluster's own Spark, which spark-submit puts on Python's path."""
     installed("pyarrow", "pandas")
     monkeypatch.setattr(session, "find_spec", lambda name: name)
     monkeypatch.setattr(session, "find_java_home", lambda: None)

@@ -1,4 +1,4 @@
-"""Campaigns of simulators: one row a seed, the same as when it is run here."""
+"""Campaigns of simulators: one row a seed, the same as in a run here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_each_seed_has_a_row_that_can_be_had_again(spark):
 
 @pytest.mark.parametrize("name", simulators.ROOMS)
 def test_the_simulators_of_protocols_keep_their_promises(name):
-    """Each as executors run it; one of them there, in the next test."""
+    """In the way executors run them; one of them runs there, in the next test."""
     run = load_simulator(f"simulators:{name}", simulators.modules_of(name))
     row = run_seed(run, 2)
     assert (row["verdict"], row.get("transcript")) == (KEPT, None)

@@ -1,4 +1,4 @@
-"""One large log among many small ones: no task has much more to do than others of its stage."""
+"""One large log among many small ones: no task has much more work than others of its stage."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_a_giant_log_is_no_more_work_for_a_task_than_many_small_ones(
     path, partitions = tmp_path / "rows", spark.conf.get("spark.sql.shuffle.partitions")
     write_rows(path, large, small, missing=missing)
     spark.conf.set("spark.sql.shuffle.partitions", "8")
-    # Or what is small would come to one task, however it is spread.
+    # Or small data would be sent to one task, however it is spread.
     spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
-    # The file is not Spark's own, and so does not say that its bytes are none of text.
+    # The file is not Spark's own, and so does not declare that its bytes are not text.
     as_string = spark.conf.get("spark.sql.parquet.binaryAsString")
     spark.conf.set("spark.sql.parquet.binaryAsString", "false")
     group = f"skew of {large}"
@@ -63,7 +63,7 @@ def test_a_giant_log_is_no_more_work_for_a_task_than_many_small_ones(
     assert verified == missing - 1 + SMALL * small
     count = large - 1 + SMALL * small
     all_rows = [tasks for tasks in records if sum(tasks) >= count]
-    assert len(all_rows) >= 3  # they are read for blocks and for verdicts, and meet in blocks
+    assert len(all_rows) >= 3  # read for blocks and for verdicts, and joined in blocks
     measured = [tasks for tasks in records if sum(tasks) >= count // 100]
     assert max(map(len, measured)) >= 8
     assert {tuple(tasks) for tasks in measured if skew(tasks) > SKEW_MAX} == set()

@@ -1,4 +1,4 @@
-"""Random archives with random faults: jobs judge them, row by row, as a dumb twin does."""
+"""Random archives with random faults: jobs judge them, row by row, like a plain twin."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_single_process_says_what_the_twin_says(seed, family):
 
 
 def compare(verified: DataFrame, rows: list[Row], said: list[slow_audit.Said]) -> None:
-    """Rows that are equal are told apart by nothing, and are counted."""
+    """Equal rows cannot be told apart, and are counted."""
     kept = verified.persist()
     found = audit(kept)
     names = [name for name in ("entry", "payload") if name in kept.columns]
@@ -80,7 +80,7 @@ def test_entries_are_judged_as_by_the_twin(spark: SparkSession, family: HashFami
 
 
 def operations(number: int, chance: Random) -> list[Row]:
-    """A log of an author of p2panda: a document, and what becomes of it."""
+    """A log of an author of p2panda: a document, and its changes."""
     store = MemoryStore()
     author = Author(key(number), store)
     schema = "place_" + YASMF.hash(b"place").hex()
@@ -122,7 +122,7 @@ def test_operations_are_judged_and_read_as_by_the_twin(spark: SparkSession, seed
 
 
 def feed(number: int, chance: Random) -> list[bytes]:
-    """A feed in which, mostly, something is wrong."""
+    """A feed, usually with some fault in it."""
     identity = SigningKey(sha256(b"%d" % number).digest())
 
     def message(last, text: str):

@@ -118,7 +118,7 @@ def test_a_write_that_fails_leaves_nothing_to_read(spark, tmp_path):
 
 
 def test_what_is_no_file_is_told_and_each_directory_is_read_once(tmp_path, records):
-    """Links that lead nowhere or around, pipes, names that are no text; nobody waits or crashes."""
+    """Links that lead nowhere or around, pipes, names that are not text: nothing hangs or fails."""
     folder = tmp_path / "folder"
     (folder / "below").mkdir(parents=True)
     archive(folder / "below" / "a", records[:2])
@@ -141,7 +141,7 @@ def test_what_is_no_file_is_told_and_each_directory_is_read_once(tmp_path, recor
 
 
 def test_a_block_of_many_records_that_are_empty_is_read_in_parts(tmp_path):
-    """A file of a megabyte may hold a hundred thousand, and says where each of them is."""
+    """A file of a megabyte may hold a hundred thousand, and lists the place of each."""
     count, marker = 150_000, bytes(range(16))
     block = encode_block(marker, count, bytes(4 * count), b"\xff" * 4 * count, b"", b"")
     (tmp_path / "a").write_bytes(ArchiveHeader("ssb", marker).encode() + block)

@@ -53,7 +53,7 @@ def test_messages_become_columns_in_both_forms(spark):
 
 
 def test_half_a_surrogate_pair_is_no_text_of_a_column(spark):
-    """It is sound JSON, and so is a message that has it."""
+    """It is valid JSON, and so is a message with it."""
     content = {"type": "\ud800bc \U0001f600"}
     message = create_message(SigningKey(bytes(32)), content=content, timestamp=1)
     [row] = verify_feed_messages(frame_of(spark, [message.data])).collect()

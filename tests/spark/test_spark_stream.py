@@ -81,7 +81,7 @@ def test_files_that_come_late_twice_and_out_of_order_are_audited_as_if_at_once(s
 
 
 def test_an_audit_goes_on_from_the_last_one(spark, tmp_path, monkeypatch):
-    """Blocks that were open are closed by what comes later, in any order; others stay."""
+    """Open blocks are closed by later entries, in any order; others stay."""
     source, output, told = tmp_path / "archive", tmp_path / "verified", tmp_path / "audits"
     source.mkdir()
     rows = [row for row in random_archive(6, 10, 12) if row.entry is not None]
@@ -101,7 +101,7 @@ def test_an_audit_goes_on_from_the_last_one(spark, tmp_path, monkeypatch):
     [giant] = audits.read(spark, "logs").filter("entries > 1000").collect()
     assert (giant.verified, giant.first_fault) == (1030, None)
     assert {path.stem for path in (told / "snapshots").iterdir()} == {"1", "2"}
-    # One that is made again is made of what was there before it; if it fails, nothing is lost.
+    # A repeated one starts from the state before it; if it fails, nothing is lost.
     batch = read_table(spark, f"{output}/batch=2")
     audits(batch.limit(0), 2)
     [giant] = audits.read(spark, "logs").filter("entries > 900").collect()
@@ -115,7 +115,7 @@ def test_an_audit_goes_on_from_the_last_one(spark, tmp_path, monkeypatch):
 @pytest.mark.slow
 @needs_jvm
 def test_an_audit_costs_what_the_batch_touches(spark, tmp_path, monkeypatch):
-    """And there are as many shelves as it takes for that, while an archive grows."""
+    """And a growing archive gets as many shelves as that takes."""
     monkeypatch.setattr("culm.spark.audits.SHELF_ROWS", 128)
     write_rows(tmp_path / "rows", 10, 799)
     schema = schema_text(NEEDED)  # the files are not Spark's own
@@ -132,7 +132,7 @@ def test_an_audit_costs_what_the_batch_touches(spark, tmp_path, monkeypatch):
     audits(read_table(spark, f"{output}/batch=1"), 1)
     read = sum(map(sum, records_of_stages(spark, "touched")))
     spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
-    # Though rows are counted in each step to which they come.
+    # Although rows are counted in every step that they pass.
     assert read < rows.count()
     again = set((tmp_path / "audits").rglob("*.parquet")) - written
     assert 0 < len(again) <= 4 * 2
@@ -144,7 +144,7 @@ def test_an_audit_costs_what_the_batch_touches(spark, tmp_path, monkeypatch):
 
 
 def same_as_a_whole_audit(spark, audits: Audits, output: Path) -> bool:
-    """Whether an audit that goes on has found what one of everything finds."""
+    """Whether an ongoing audit has the same results as one of everything."""
     whole = audit(read_batches(spark, str(output)).drop("batch"))
     found = {
         table: Counter(audits.read(spark, table).collect())
@@ -157,7 +157,7 @@ def same_as_a_whole_audit(spark, audits: Audits, output: Path) -> bool:
 
 @pytest.mark.slow
 def test_shelves_are_doubled_in_the_midst_of_a_stream(spark, tmp_path, monkeypatch):
-    """Whatever a batch brings: rows of all logs, copies of one row, nothing; also when repeated."""
+    """With any batch: rows of all logs, copies of one row, nothing; also when repeated."""
     monkeypatch.setattr("culm.spark.audits.SHELF_ROWS", 16)
     output, told = tmp_path / "verified", tmp_path / "audits"
     rows = [(row.entry, row.payload) for row in random_archive(3, 20, 12) if row.entry is not None]
@@ -179,7 +179,7 @@ def test_shelves_are_doubled_in_the_midst_of_a_stream(spark, tmp_path, monkeypat
 
 
 class Query:
-    """Ends as it is told to."""
+    """Ends on request."""
 
     def __init__(self, message: str | None) -> None:
         self._message = message
@@ -226,7 +226,7 @@ follow(spark, Path(sys.argv[1]), Path(sys.argv[2]))
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes are killed in groups")
 def test_a_stream_that_is_killed_goes_on_where_it_was(spark, tmp_path):
-    """Killed, with its Java, when it has written a batch or two; then started again."""
+    """Killed, with its Java, after writing a batch or two; then started again."""
     source, output = tmp_path / "archive", tmp_path / "verified"
     source.mkdir()
     for number in range(1, 9):
@@ -285,8 +285,8 @@ spark = start_session(master="local[1]", settings={
 })
 follow(spark, Path(source), Path(output), Audits(output, told))
 """
-# Calls by which a batch changes what is kept: it removes two things, writes four tables, notes and
-# forgets, and from the third batch on removes what nobody names.
+# Calls by which a batch changes the stored state: it removes two things, writes four tables, notes
+# and forgets, and from the third batch on removes everything no longer named.
 CHANGES = 8
 
 
@@ -294,7 +294,7 @@ CHANGES = 8
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes are killed in groups")
 def test_an_audit_that_is_killed_in_each_of_its_steps_goes_on(spark, tmp_path):
-    """Each process is killed one step later than the one before, and each goes on where it was."""
+    """Each process is killed one step later than the one before, and goes on from there."""
     source, output, told = tmp_path / "archive", tmp_path / "verified", tmp_path / "audits"
     source.mkdir()
     rows = [row for row in random_archive(6, 10, 12) if row.entry is not None]
@@ -303,7 +303,7 @@ def test_an_audit_that_is_killed_in_each_of_its_steps_goes_on(spark, tmp_path):
     here = str(Path(__file__).parent)
     path = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
     snapshots = []
-    # In the first batch that each process makes, and in the midst of a later one.
+    # In the first batch of each process, and in the middle of a later one.
     for moment in (0, 2, 4, 6, 7, CHANGES + 4, 2 * CHANGES + 1):
         with subprocess.Popen(
             [sys.executable, "-c", MORTAL, *map(str, (source, output, told, moment))],

@@ -24,7 +24,7 @@ SETTINGS = f"spark.driver.extraJavaOptions={QUICK_JAVA}"
 
 
 def submit(*arguments: object) -> tuple[int, str]:
-    """The exit status, and what was said on stdout."""
+    """The exit status, and the lines on stdout."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     if (home := find_java_home()) is not None:
         environment["JAVA_HOME"] = home
@@ -53,7 +53,7 @@ def test_a_job_is_submitted(tmp_path, records, status):
     arguments = ("verify", "--input", path, "--output", tmp_path / "out", "--quiet", "--json")
     ended, said = submit(*arguments)
     assert ended == status
-    if records is None:  # spark-submit puts what a program says on stderr there, too
+    if records is None:  # spark-submit sends a program's stderr there, too
         assert said == f"culm.spark: there is nothing at {path}\n"
     else:
         assert json.loads(said)["rows"] == 4 + records

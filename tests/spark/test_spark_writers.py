@@ -1,4 +1,4 @@
-"""Whoever writes and fails, or is killed, leaves nothing that looks as if it were whole."""
+"""A writer that fails, or is killed, leaves nothing that looks whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_file_has_its_name_when_it_is_complete(tmp_path):
     path.write_bytes(b"before")
     with written_whole(str(path)) as file:
         file.write(b"behind")
-        # Whoever is killed here leaves what there was, and a file that nobody reads.
+        # A writer killed here leaves the old file, and one that is never read.
         assert path.read_bytes() == b"before"
         assert [each.path for each in list_files(str(tmp_path))] == [str(path)]
     assert path.read_bytes() == b"behind"
@@ -64,11 +64,11 @@ def entries_at(folder: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("renamed", [True, False])
 def test_archives_of_a_write_are_seen_when_all_are_written(tmp_path, monkeypatch, renamed):
-    """All at once, where directories can be renamed; without those of tasks that were doubled."""
+    """All at once, where directories can be renamed; without those of repeated tasks."""
     if not renamed:
         monkeypatch.setattr("culm.spark.writing._RENAMED_WHOLE", frozenset())
     names = {written(tmp_path, b"one"), written(tmp_path, b"two", b"three")}
-    written(tmp_path, b"two")  # a task that was slow, and done again
+    written(tmp_path, b"two")  # a slow task, done again
     (tmp_path / ".part-1" / "broken.culm").write_bytes(b"culmarch")
     assert plan(str(tmp_path)) == []
     commit_partitions(str(tmp_path), "part-1", names, overwrite=False)
@@ -77,7 +77,7 @@ def test_archives_of_a_write_are_seen_when_all_are_written(tmp_path, monkeypatch
 
 
 def test_a_write_over_what_was_there_leaves_nothing_of_it_to_read(tmp_path):
-    """Wherever it lies, and whatever it is called."""
+    """Wherever the old files lie, and whatever their names."""
     (tmp_path / "below" / "deeper").mkdir(parents=True)
     for name in ("a", "b.culm", "c.jsonl", "below/deeper/d", ".hidden"):
         (tmp_path / name).write_bytes(b"{}")
@@ -90,11 +90,11 @@ def test_a_write_over_what_was_there_leaves_nothing_of_it_to_read(tmp_path):
 
 
 class KilledError(BaseException):
-    """Nothing of the writer runs any more."""
+    """The writer is gone."""
 
 
 class Mortal:
-    """A file system whose user is killed when it has changed so much."""
+    """A file system whose user is killed after a number of changes."""
 
     def __init__(self, system: Any, left: list[None]) -> None:
         self._system = system
@@ -115,7 +115,7 @@ class Mortal:
 
 
 def commit_killed(folder: Path, name: str, steps: int, *, overwrite: bool) -> bool:
-    """Write two archives and let them be seen; killed when so much has changed, or not at all."""
+    """Write two archives and publish them; killed after `steps` changes, or not at all."""
     left: list[None] = [None] * steps
 
     def opened(path: str) -> tuple[Any, str]:
@@ -139,7 +139,7 @@ def commit_killed(folder: Path, name: str, steps: int, *, overwrite: bool) -> bo
 
 @pytest.mark.parametrize("renamed", [True, False])
 def test_a_write_that_is_killed_anywhere_can_be_done_again(tmp_path, monkeypatch, renamed):
-    """Over what was there: all of it stays until all of the new is seen."""
+    """Over old files: all of them stay until all of the new ones are visible."""
     if not renamed:
         monkeypatch.setattr("culm.spark.writing._RENAMED_WHOLE", frozenset())
     is_killed, steps, seen = True, 0, set()
@@ -177,6 +177,6 @@ def test_a_batch_that_is_not_whole_is_not_read(spark, tmp_path):
         read_batches(spark, output)
     for number in range(3):
         spark.range(number, number + 1).write.parquet(f"{output}/batch={number}")
-    remove(f"{output}/batch=1/_SUCCESS")  # killed while its files were given their names
+    remove(f"{output}/batch=1/_SUCCESS")  # killed while its files were being renamed
     rows = read_batches(spark, output).collect()
     assert sorted((row["id"], row["batch"]) for row in rows) == [(0, 0), (2, 2)]

@@ -1,4 +1,6 @@
-"""A file system that fails while archives and shelves are written, call by call, without Spark."""
+"""A file system that fails during the writing of archives and shelves, call by call,
+without Spark.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ Act = Callable[[Path], None]
 
 
 class Unsteady(Stormy):
-    """A file system of which files fail as they are written and closed, too."""
+    """A file system whose files also fail at writes and at closing."""
 
     def __getattr__(self, name: str) -> Any:
         called = super().__getattr__(name)
@@ -62,7 +64,7 @@ class Written:
 
 @contextmanager
 def unsteady(error: int, first: int, *, forever: bool) -> Iterator[Weather]:
-    """Calls of the file system fail so."""
+    """Calls of the file system fail in this way."""
     bad = Weather(error, first, forever=forever)
     system = Unsteady(fs.LocalFileSystem(), bad, CALLS)
 
@@ -81,7 +83,7 @@ def batches(entries: list[bytes]) -> Iterator[pyarrow.RecordBatch]:
 
 
 def write(path: Path, name: str, entries: list[bytes], *, overwrite: bool = False) -> None:
-    """What a job does: two tasks, each tried twice, and then the driver."""
+    """The work of a job: two tasks, each tried twice, and then the driver."""
     names: set[str] = set()
     hidden = f"{path}/.{name}"
     try:
@@ -92,20 +94,20 @@ def write(path: Path, name: str, entries: list[bytes], *, overwrite: bool = Fals
                 names.update(writing.write_partition(hidden, KIND, batches(part)))
         writing.commit_partitions(str(path), name, names, overwrite=overwrite)
     except OSError as error:
-        with suppress(OSError):  # as Spark does, which says why the job has failed
+        with suppress(OSError):  # as Spark does, which reports why the job has failed
             remove(hidden)
         raise error
 
 
 def read(path: Path) -> Counter:
-    """The entries that a reader finds, each of a file that is whole."""
+    """The entries that a reader finds, all from whole files."""
     rows = rows_of(plan(str(path)))
     assert {row["fault"] for row in rows} <= {None}
     return Counter(row["entry"] for row in rows)
 
 
 def check(folder: Path, error: int, first: int, *, forever: bool, overwrite: bool) -> bool:
-    """Whether anything has failed: then the rows are those of before or of after, or it is said."""
+    """Whether anything has failed: the rows are the old or the new ones, or the error is raised."""
     path = folder / f"{error}-{first}-{forever}-{overwrite}"
     write(path, "part-1", OLD)
     before = Counter(OLD)
@@ -148,7 +150,7 @@ def test_every_error_of_a_write_is_told(tmp_path, step, forever, overwrite):
 
 
 def each_failure(folder: Path, prepare: Act, act: Act) -> Iterator[tuple[Path, OSError | None]]:
-    """The act, on a path of its own each time, while one call after the other fails."""
+    """The act, on a fresh path each time, while one call after the other fails."""
     for forever in (False, True):
         for first in range(1000):
             path = folder / f"{forever}-{first}"
@@ -193,7 +195,7 @@ def test_what_is_told_is_the_first_error_and_not_that_of_cleaning_up(tmp_path, m
 
 
 def test_shelves_are_those_of_a_batch_that_is_whole(tmp_path):
-    """And a batch that has failed is done again."""
+    """And a failed batch is repeated."""
 
     def shelves_at(path: Path) -> Shelves:
         return Shelves(str(path), {"t": (("n", "int"),)})

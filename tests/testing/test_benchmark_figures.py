@@ -1,4 +1,4 @@
-"""What the page on benchmarks draws has its date and command, and is the same on other pages."""
+"""The figures on the page of benchmarks have date and command, and agree with other pages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_claim_of_the_table_has_its_figures_date_and_verdict() -> None:
 
 @pytest.mark.slow
 def test_oxen_is_as_fast_under_loss_as_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time is virtual there, so what differs is that the machine has changed."""
+    """Time is virtual there, so a difference means that the machine has changed."""
     monkeypatch.syspath_prepend(str(ROOT / "tests/oxen"))
     from oxen_throughput import rates_by_loss
 

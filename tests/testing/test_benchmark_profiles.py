@@ -1,4 +1,4 @@
-"""The functions in which the benchmarks say that time goes."""
+"""The functions on which the benchmarks report that time is spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmarks beside others say so where those are not installed, and that is no failure."""
+"""Benchmarks beside other implementations report missing ones, which is no failure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_who_is_not_there_is_not_compared(program: str, reason: str) -> None:
 
 
 def test_the_load_on_streams_is_what_it_says() -> None:
-    """Every echo comes, over real sockets."""
+    """Every echo returns, over real sockets."""
     code = (
         "import sys; sys.path.insert(0, 'benchmarks'); import bench_muxers as bench;"
         " print(bench.measured(bench.bymux, bench.Load(3, 2, 100)) > 0)"

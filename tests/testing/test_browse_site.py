@@ -1,4 +1,4 @@
-"""What a real browser finds wrong with a site; runs in `tox -e site`, where there is one."""
+"""Faults that a real browser finds in a site; runs in `tox -e site`, where there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A campaign counts what it tries and tells what it finds."""
+"""A campaign counts its attempts and reports its finds."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_deadlines_wake_the_machine() -> None:
 
 @given(st.integers(0, 10_000))
 def test_retransmission_gets_through(seed: int) -> None:
-    """Half of all datagrams are lost; an answer is missing only if all tries were in vain."""
+    """Half of all datagrams are lost; an answer is missing only if all attempts were lost."""
     bad = Conditions(loss=0.5, duplication=0.2, delay_max=0.3)
     with pingers(seed, "abc", bad) as cluster:
         for node in cluster:
@@ -206,7 +206,7 @@ def test_many_deadlines_are_one_wake_up() -> None:
 
 @given(st.floats(0.25, 4.0), st.floats(0, 1e3), st.floats(0, 10))
 def test_rounding_never_turns_a_clock_back(rate: float, offset: float, start: float) -> None:
-    """What happens at the time of a deadline happens after it, however it was rounded."""
+    """An event at the time of a deadline happens after it, however it was rounded."""
 
     def on_event(node: Host, event: Event) -> None:
         if isinstance(event, Unanswered) and len(node.events) < 5:
@@ -266,7 +266,7 @@ class Written(Event):
 
 
 class Logger(Pinger):
-    """Writes every ping down before anything else happens to it."""
+    """Writes down every ping before anything else happens to it."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -335,7 +335,7 @@ def test_what_was_not_synced_may_be_lost_in_a_crash() -> None:
 
 
 def test_a_crash_in_the_middle_of_a_turn_ends_it() -> None:
-    """Nothing more is asked of the store, and what waited is not told to the next life."""
+    """Nothing more is asked of the store, and pending results do not reach the next life."""
     asked: list[Effect] = []
 
     def effects(node: Host, effect: Effect) -> None:

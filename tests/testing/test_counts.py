@@ -1,4 +1,4 @@
-"""The counted cost of whole paths: what is told of a step back."""
+"""The counted cost of whole paths, and the reports of a step back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def test_lines_and_calls_of_culm_are_steps_and_nothing_else() -> None:
 def test_a_value_in_flight_by_itself_takes_two_turns_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of one loop that all three servers share: followers read in one, the leader in the next."""
+    """Turns of one loop shared by the three servers: followers read in one, the leader in
+    the next.
+    """
     select, soon = selectors.DefaultSelector.select, asyncio.BaseEventLoop.call_soon
     at = asyncio.BaseEventLoop.call_at
     happened: Counter[str] = Counter()
@@ -71,7 +73,7 @@ def test_a_value_in_flight_by_itself_takes_two_turns_of_the_loop(
         counts.driven.garlic(values, 1)()
         told.append(happened.copy())
     each = {name: (told[1][name] - told[0][name]) / 100 for name in told[1]}
-    # Each follower reads a request, the leader two answers; hardly ever a task or a timer.
+    # Each follower reads a request, the leader two answers; tasks and timers are rare.
     assert 1.95 < each["turns"] < 2.05
     assert 3.9 < each["reads"] < 4.1
     assert each["later"] < 0.1

@@ -1,4 +1,4 @@
-"""The disk that forgets, against a bytes twin and by its probabilities."""
+"""The disk that forgets, compared with a twin in memory and with its probabilities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ data = st.binary(max_size=8)
 
 
 class DiskTwin(RuleBasedStateMachine):
-    """What is read is what was written; what was synced is there after a crash."""
+    """Bytes read are those written; synced bytes survive a crash."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ DOCS = ROOT / "docs"
 
 
 def run(*pages: str) -> dict[str, Any]:
-    """Run the examples of pages that follow on each other; the names that they define."""
+    """Run the examples of consecutive pages; the names that they define."""
     name = pages[0]
     text = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in pages)
     names: dict[str, Any] = {"__name__": name}
@@ -65,7 +65,7 @@ def test_examples_run(pages: tuple[str, ...]) -> None:
 
 @pytest.mark.filterwarnings("ignore::culm.testing.suite.LeftOutWarning")
 def test_the_machines_of_the_page_keep_every_law() -> None:
-    """What is shown as an example had better be one."""
+    """An example in the docs should be a good one."""
     page = run("driving.md")
     lines = ("left", call("say", text=b"hello")), ("right", call("say", text=b"you"))
     scripts = {
@@ -109,7 +109,7 @@ TABLE = "| Machine | Key | Type | Default | Meaning |\n"
 
 
 def config_table() -> str:
-    """The keys of all registered machines; what several have alike stands there once."""
+    """The keys of all registered machines; those shared by several appear once."""
     machines: dict[tuple[str, ...], list[str]] = {}
     for machine in map(lookup, names()):
         for key in machine.keys:
@@ -140,7 +140,7 @@ def test_every_key_says_what_it_means() -> None:
 
 
 def test_the_figures_of_the_page_are_counted(request: pytest.FixtureRequest) -> None:
-    """Seeds are exact; what grows all the time may have grown by a fifth since it was written."""
+    """Seeds are exact; figures that grow all the time may be a fifth above those on the page."""
     if request.config.getoption("--rewrite-transcripts"):
         figures.PAGE.write_text(figures.filled(figures.PAGE.read_text("utf-8")), "utf-8")
     page = figures.PAGE.read_text("utf-8")
@@ -155,7 +155,7 @@ def test_the_figures_of_the_page_are_counted(request: pytest.FixtureRequest) -> 
 
 
 def test_the_tutorial_can_be_typed_at_a_prompt() -> None:
-    """An empty line ends a block there, so there can be none inside of one."""
+    """An empty line ends a block there, so a block may not contain one."""
     text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
     dialogue = re.findall(r"^(>>>|\.\.\.) ?(.*)$", text, flags=re.M)
     typed: list[str] = []

@@ -1,4 +1,4 @@
-"""What fails in the suite, or in a simulator, leaves captures; a command makes tests of them."""
+"""Failures in the suite, or in a simulator, leave captures; a command makes tests of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAWS = {law.name: law for law in PROPERTIES}
 
 @pytest.fixture
 def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of captures, which the environment names."""
+    """The directory of captures named in the environment."""
     monkeypatch.setenv(FOLDER, str(tmp_path / "captures"))
     return tmp_path / "captures"
 
@@ -36,7 +36,7 @@ def simulator(room: str, module: str, name: str, monkeypatch: pytest.MonkeyPatch
 
 
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader fails to take what is proposed."""
+    """A leader fails to take proposals."""
 
     def wrong(self: Raft, values: Any) -> tuple[int, int]:
         raise RuntimeError("planted")
@@ -63,7 +63,7 @@ def check_that_its_test_finds_it(path: Path, tmp_path: Path, mend: Callable[[], 
 def test_a_failing_example_of_the_suite_is_kept(
     wanted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, canary_profile: None
 ) -> None:
-    conversations(spec_of("garlic-node"))  # which are kept: they are those of a sound machine
+    conversations(spec_of("garlic-node"))  # these are kept: they are those of a sound machine
     with monkeypatch.context() as patches:
         planted(patches)
         with pytest.raises(RuntimeError, match="planted") as caught:

@@ -1,4 +1,4 @@
-"""The law of faults with answers, which mean nothing before the machine has asked."""
+"""The law of faults with answers, which mean nothing before the machine's question."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toy_machines import LINES, LineReceived, Lines
 
 
 class Asker(Lines):
-    """Asks a question at each line; an answer (``!``) counts if that had been sent when it came."""
+    """Asks a question at each line; an answer (``!``) counts if it came after its question."""
 
     _asked = _heard = 0
 

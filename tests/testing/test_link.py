@@ -1,4 +1,4 @@
-"""Links: cutting, holding, half-closing, waiting, and how long they may go on."""
+"""Links: cutting, holding, half-closing, waiting, and the limit on their length."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lines_link(**options: Any) -> MachinePair:
 
 
 def received(link: MachinePair) -> list[bytes]:
-    """The chunks that the right machine was given."""
+    """The chunks given to the right machine."""
     return [turn.operation.data for turn in link.right.turns if isinstance(turn.operation, Receive)]
 
 
@@ -161,7 +161,7 @@ def test_who_has_closed_is_told_nothing_more() -> None:
 
 
 class Patient(Lines):
-    """Talks on when the peer has hung up."""
+    """Keeps talking after the peer has hung up."""
 
     def _step_eof(self) -> Event | None:
         return None
@@ -307,7 +307,7 @@ def test_one_that_has_always_something_to_say_is_found() -> None:
         MachinePair.of_machines(Endless(), Lines(), size_max=5000).run()
 
 
-# What it is made of
+# Its parts
 
 
 def test_effects_are_completed_by_the_given_stores() -> None:

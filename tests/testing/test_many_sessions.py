@@ -1,4 +1,4 @@
-"""Sessions in one process go on alike: none waits for others."""
+"""Sessions in one process progress evenly: none waits for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps are lines and what is returned; they are the same in every run."""
+"""Steps are lines and returned bytes; they are the same in every run."""
 
 from __future__ import annotations
 

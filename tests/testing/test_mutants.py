@@ -1,4 +1,4 @@
-"""The tool of `mutants.py` makes the changes that it says; what it excuses is still in the code."""
+"""The tool of `mutants.py` makes the right changes; its excused mutants are still in the code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Box:
 
 
 def changed(source: bytes) -> set[str]:
-    """What stands in the place of the lines that a mutant changes."""
+    """The replacements of the lines that a mutant changes."""
     found = Finder("box.py", source).found
     return {f"{one.function or 'module'}: {one.after}" for one in found}
 
@@ -90,8 +90,8 @@ def test_only_work_ends_a_mutant_that_takes_too_long(does: str, ends: bool) -> N
     assert (done.returncode == 0) is ends
 
 
-#: Packages below src/culm without a room: codecs and kernels, whose specifications and vectors are
-#: the tests, and what is around the machines.
+#: Packages below src/culm without a room: codecs and kernels, tested by their specifications and
+#: vectors, and the code around the machines.
 WITHOUT_ROOM = frozenset(("capture", "kernels", "machines", "spark", "testing", "wire"))
 
 

@@ -1,4 +1,4 @@
-"""The faulty network: every fault, its numbers, and that a seed fixes it all."""
+"""The faulty network: every fault and its statistics, all fixed by a seed."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_the_luck_of_one_link_does_not_hang_on_another() -> None:
 
 
 def test_the_fate_of_one_datagram_is_not_the_luck_of_the_next() -> None:
-    """The same datagrams of the second half arrive, whatever befell the first half."""
+    """The same datagrams of the second half arrive, whatever happened to the first half."""
     fates = []
     for first in (Conditions(), Conditions(loss=1.0), Conditions(duplication=1.0)):
         network, arrivals = make(**BAD)

@@ -1,4 +1,4 @@
-"""The note of a failure replays in the line driver, and shows there what was wrong."""
+"""The note of a failure replays in the line driver, and shows the fault there."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_note_shows_in_the_line_driver_what_was_wrong(name: str) -> None:
     for line in story:
         try:
             lines += driver.do(json.loads(line))  # type: ignore[arg-type]
-        except IndexError as error:  # nothing can be said to it any more
+        except IndexError as error:  # it takes no more input
             lines.append({"error": repr(error)})
     assert SHOWS[name](lines), lines
 

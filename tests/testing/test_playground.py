@@ -32,20 +32,20 @@ each_scenario = pytest.mark.parametrize("name", NAMES)
 
 
 def events(found: dict[str, Any], name: str, node: str | None = None) -> list[dict[str, str]]:
-    """The parts of all events of that name, of one member or of all."""
+    """The fields of all events of that name, of one member or of all."""
     steps = [each for each in found["steps"] if node in (None, each.get("node"))]
     return [dict(parts) for step in steps for kind, parts in step.get("events", ()) if kind == name]
 
 
 def views(found: dict[str, Any]) -> dict[str, Any]:
-    """What all members are like at the end."""
+    """All members' state at the end."""
     last: dict[str, Any] = {}
     for step in found["steps"]:
         last |= step.get("views", {})
     return last
 
 
-# What the stories say.
+# The content of the stories
 
 
 def test_an_election_ends_with_a_leader_that_commits() -> None:
@@ -155,7 +155,7 @@ def test_a_value_that_claims_too_much_ends_the_connection() -> None:
     assert "CallError" in events(found, "CallEnded", "client")[0]["failure"]
 
 
-# What holds for all of them.
+# Common to all of them
 
 
 @each_scenario
@@ -165,7 +165,7 @@ def test_the_same_comes_out_every_time(name: str) -> None:
 
 
 def check(found: dict[str, Any]) -> None:
-    """What any history is like, whatever was changed."""
+    """Properties of every history, whatever was changed."""
     steps, messages = found["steps"], found["messages"]
     assert len(steps) <= STEPS_MAX
     assert [each["at"] for each in steps] == sorted(each["at"] for each in steps)
@@ -298,7 +298,7 @@ def test_without_chance_of_its_own_a_network_that_loses_all_delivers_nothing() -
     assert {each.fate for each in world.messages} <= {"lost", "on its way"}
 
 
-# In the browser there is less than here.
+# The browser has less than this environment.
 
 WITHOUT_LIBRARIES = """
 import sys
@@ -321,12 +321,12 @@ print(sum(len(told(name)) for name in SCENARIOS))
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The playground as a site has it that is built without Pyodide."""
+    """The playground of a site that is built without Pyodide."""
     folder = tmp_path_factory.mktemp("site") / "playground"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CULM_PYODIDE", "no")
         assert not site.write(folder)
-        assert not site.write(folder)  # what is there is replaced
+        assert not site.write(folder)  # existing files are replaced
     return folder
 
 
@@ -382,7 +382,7 @@ def test_without_npm_and_without_a_cache_there_is_no_pyodide(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", os.devnull)
     monkeypatch.delenv("CULM_PYODIDE", raising=False)
-    assert site.pyodide_package() is None  # and nobody was asked
+    assert site.pyodide_package() is None  # without a download
     assert capsys.readouterr().out == ""
     monkeypatch.setenv("CULM_PYODIDE", "fetch")
     assert site.pyodide_package() is None

@@ -52,7 +52,7 @@ Opener = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def opened(browser: Any, home: str) -> Iterator[Opener]:
-    """Opens the playground at an address; nothing may fail in it, or leave it."""
+    """Opens the playground at an address; nothing in it may fail, or load from elsewhere."""
     wrong: list[str] = []
     contexts: list[Any] = []
 
@@ -100,7 +100,7 @@ def visit(page: Any, place: str) -> Any:
 
 
 def changed(page: Any) -> str:
-    """The changes that the address has."""
+    """The changes in the address."""
     return str(page.evaluate("location.hash")).partition("/")[2].partition("/")[2]
 
 
@@ -213,7 +213,7 @@ def test_a_change_of_what_was_never_sent_says_so(page: Any) -> None:
 
 @pytest.mark.parametrize("name", list(SCENARIOS))
 def test_python_in_the_browser_tells_the_same_to_the_byte(page: Any, name: str) -> None:
-    """As CPython here does, with other versions of Python and other seeds of its hashes."""
+    """Like CPython here, with another version of Python and other hash seeds."""
     changes = [[each["change"]] for each in history(name)["tries"]]
     ask = """async ([name, changes]) => {
         const { history } = await import('./engine.js');

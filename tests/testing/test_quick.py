@@ -1,4 +1,4 @@
-"""Which tests are run before a commit."""
+"""The choice of tests to run before a commit."""
 
 from __future__ import annotations
 

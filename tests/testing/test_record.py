@@ -1,4 +1,4 @@
-"""Recorded conversations, their transcripts, and what a machine holds."""
+"""Recorded conversations, their transcripts, and a machine's memory."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def public() -> Iterator[tuple[str, str]]:
 
 
 def from_culm_io(page: Path) -> Iterator[tuple[str, str]]:
-    """What the examples of a page, or programs on it, import of culm-io."""
+    """The imports from culm-io in the examples of a page, or in programs on it."""
     for module, names in re.findall(
         r"^(?:>>> )?from (culm_io\S*) import (.+)$", page.read_text(encoding="utf-8"), flags=re.M
     ):
@@ -100,7 +100,7 @@ def test_a_page_has_its_parts_in_order_and_events_first(pages: dict[str, str]) -
 
 
 def test_a_module_names_only_what_is_not_all_that_it_makes() -> None:
-    """An ``__all__`` is for what leaves something out, or passes something on."""
+    """An ``__all__`` is for modules that leave something out, or pass something on."""
     idle = {
         found.name
         for found in pkgutil.walk_packages(culm.__path__, "culm.")
@@ -112,5 +112,5 @@ def test_a_module_names_only_what_is_not_all_that_it_makes() -> None:
 
 
 def is_another_room(module: str) -> bool:
-    """Whether it is of the kernels, whose twins name what both have."""
+    """Whether it is one of the kernels, whose twins name what both have."""
     return module.startswith("culm.kernels.")

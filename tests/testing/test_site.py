@@ -1,4 +1,4 @@
-"""The check of the built site finds what leaves it and what leads nowhere."""
+"""The check of the built site finds links that leave it and links that lead nowhere."""
 
 from __future__ import annotations
 

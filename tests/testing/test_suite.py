@@ -54,7 +54,7 @@ def test_what_no_other_process_finds_is_said_to_be_left_out() -> None:
 
 
 def test_a_failing_example_is_made_smaller_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Afterwards the search is over, and the smallest that has been found is told."""
+    """Then the search is over, and the smallest example found is reported."""
 
     def found_in(seconds: float) -> tuple[str, list[int]]:
         monkeypatch.setattr(suite, "SHRINK_SECONDS_MAX", seconds)
